@@ -1,0 +1,1 @@
+"""The targets: what each accepts, and the files it reads."""

@@ -1,0 +1,42 @@
+"""What a target is: a folder of data with a thin face."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir.rule import Rule
+
+
+class Backend(Protocol):
+    """Emits files for one target."""
+
+    name: str
+    versions: tuple[str, ...]
+    """Target versions that the flag table knows, oldest first; the last is the default."""
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Report what this target cannot express, or would ignore, in ``plan``."""
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """The files, with paths under the backend's own folder; nothing is written here."""
+
+
+class Framework(Backend, Protocol):
+    """A backend whose rank order and rules bind the layout."""
+
+    def orders(self, problem: Problem) -> tuple[str, ...]:
+        """Rank orders that exist, the default first."""
+
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:
+        """What a legal layout keeps, for the target version of ``problem``."""
+
+    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+        """Dense and expert mesh of ``layout``, as the framework builds its process groups."""
+
+    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+        """Which chunk holds which layers, as the pins ask; None where ``vpp`` cannot be had."""
+
+    def padded_vocab(self, model: Model, tp: int) -> int:
+        """Rows of the embedding after padding."""

@@ -1,0 +1,1 @@
+"""Megatron-Core: arguments of pretrain_gpt.py and the rules of its parser."""

@@ -1,0 +1,1 @@
+"""The rank map: CSV, JSON and a page for a reviewer."""

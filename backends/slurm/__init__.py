@@ -1,0 +1,1 @@
+"""Slurm: a batch script that pins every rank to its host."""

@@ -1,0 +1,1 @@
+"""torchrun: one script for any node, static rendezvous."""

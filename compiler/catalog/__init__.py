@@ -1,0 +1,1 @@
+"""Facts as data: an entity a file, each number with its source."""

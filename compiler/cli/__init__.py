@@ -1,0 +1,1 @@
+"""The click commands, a file each, no logic."""

@@ -1,0 +1,1 @@
+"""Closed formulas, each citing its source."""

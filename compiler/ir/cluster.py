@@ -1,0 +1,113 @@
+"""What it runs on: GPUs, hosts and the domains that they share, in the user's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device as the framework sees it (a GCD on MI250X)."""
+
+    name: str
+    vendor: Literal["nvidia", "amd"]
+    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+    compute_capability: tuple[int, int]
+    """CUDA compute capability; (0, 0) where there is none."""
+    memory_bytes: int
+    """What the driver reports as usable, not the marketing figure."""
+    memory_gb_per_s: float
+    peak_tflops: tuple[tuple[str, float], ...]
+    """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
+    source: str
+
+    def peak(self, precision: str) -> float | None:
+        """Dense TFLOP/s at ``precision``; None where the hardware lacks it."""
+        return dict(self.peak_tflops).get(precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The network between hosts."""
+
+    name: str
+    kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"]
+    latency_seconds: float
+    """One-way latency of a small message between two hosts of one leaf."""
+    oversubscription: float
+    """Bandwidth under a leaf over bandwidth above it; 1.0 = full bisection."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """One host: its GPUs, their links and its NICs."""
+
+    name: str
+    gpus: int
+    nvlink_domain: int
+    """GPUs that reach one another over NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
+    link_gb_per_s: float
+    """One direction, per GPU, inside the NVLink domain; inside the host where there is no domain."""
+    link_kind: Literal["nvlink", "xgmi", "pcie"]
+    nics: int
+    nic_gbps: float
+    """Gigabits a second, one direction, of one NIC."""
+    nic_names: tuple[str, ...]
+    """Device names for NCCL_IB_HCA; empty where they differ from site to site."""
+    cpu_cores: int
+    source: str
+
+    @property
+    def network_gb_per_s_per_gpu(self) -> float:
+        """One direction, decimal GB/s, of a GPU's fair share of the host's NICs."""
+        return self.nics * self.nic_gbps / 8 / self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine that may get ranks."""
+
+    name: str
+    rack: str
+    nvlink_domain: str
+    """Name of the NVLink domain; the host's own name where domains end at the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """Hosts under one leaf switch, in the order of the spec."""
+
+    name: str
+    hosts: tuple[Host, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The hosts that a job may use; spare and unavailable ones are kept apart."""
+
+    gpu: Gpu
+    node: NodeType
+    fabric: Fabric
+    racks: tuple[Rack, ...]
+    """Usable hosts only. Empty racks are dropped."""
+    spare: tuple[Host, ...]
+    unavailable: tuple[str, ...]
+    named: bool
+    """False where the spec gave a node count and host names are placeholders."""
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Usable hosts, rack by rack."""
+        return tuple(host for rack in self.racks for host in rack.hosts)
+
+    @property
+    def nodes(self) -> int:
+        """Number of usable hosts."""
+        return sum(len(rack.hosts) for rack in self.racks)
+
+    @property
+    def gpus(self) -> int:
+        """Number of usable GPUs."""
+        return self.nodes * self.node.gpus

@@ -1,0 +1,104 @@
+"""What a layout costs: memory by stage, time by term, traffic by axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Peak bytes on one rank of pipeline rank ``stage``. Field names are terms of ``parc explain``."""
+
+    stage: int
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    logits_bytes: float
+    communication_bytes: float
+    framework_bytes: float
+    fragmentation_bytes: float
+
+    @property
+    def static_bytes(self) -> float:
+        """Weights, gradients and optimizer state."""
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """All terms."""
+        return (
+            self.static_bytes
+            + self.activations_bytes
+            + self.logits_bytes
+            + self.communication_bytes
+            + self.framework_bytes
+            + self.fragmentation_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one optimizer step, as exposed on the critical path; the terms add up."""
+
+    compute_seconds: float
+    recompute_seconds: float
+    tp_seconds: float
+    cp_seconds: float
+    ep_seconds: float
+    pp_seconds: float
+    bubble_seconds: float
+    dp_seconds: float
+    optimizer_seconds: float
+
+    @property
+    def total_seconds(self) -> float:
+        """All terms."""
+        return (
+            self.compute_seconds
+            + self.recompute_seconds
+            + self.tp_seconds
+            + self.cp_seconds
+            + self.ep_seconds
+            + self.pp_seconds
+            + self.bubble_seconds
+            + self.dp_seconds
+            + self.optimizer_seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTraffic:
+    """Bytes that one rank sends in one step along one axis."""
+
+    axis: str
+    bytes_per_rank: float
+    level: str
+    """Widest level that a group of the axis spans: device, nvlink, host, rack, fabric."""
+    gb_per_s: float
+    """Bandwidth that the estimate used, one direction, per GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Memory, time and traffic of one layout."""
+
+    memory: tuple[StageMemory, ...]
+    limit_bytes: float
+    """Device memory less the headroom that the goals ask for."""
+    time: StepTime
+    traffic: tuple[AxisTraffic, ...]
+    model_flops_per_step: float
+    """3 x forward, causal attention counted half, no recompute (facts: MFU convention)."""
+    mfu: float
+    tokens_per_second: float
+
+    @property
+    def peak(self) -> StageMemory:
+        """The fullest stage; the first of equals."""
+        return max(self.memory, key=lambda stage: (stage.total_bytes, -stage.stage))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest stage stays under the limit."""
+        return self.peak.total_bytes <= self.limit_bytes

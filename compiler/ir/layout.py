@@ -1,0 +1,95 @@
+"""One way to spread the model: degrees, micro-batch, schedule, recompute, stage split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Activation recompute, in Megatron's words."""
+
+    granularity: Literal["none", "selective", "full"]
+    modules: tuple[str, ...] = ()
+    """For ``selective``: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj, shared_experts."""
+    method: Literal["uniform", "block"] | None = None
+    layers: int | None = None
+    """For ``full``: layers a block (uniform), or layers of each chunk (block)."""
+
+
+NO_RECOMPUTE = Recompute("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The part of the model that one virtual stage of one pipeline rank holds."""
+
+    first_layer: int
+    """0-based index of its first decoder layer; where it has none, the index it would have."""
+    layers: int
+    embedding: bool
+    mtp_layers: int
+    loss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Which chunk holds which layers. ``chunks[pipeline rank][virtual stage]``."""
+
+    form: Literal["even", "counted", "first-last", "string"]
+    """How it is said to the framework: nothing, account-for flags, first/last counts, a layout."""
+    count_embedding: bool
+    count_loss: bool
+    text: str
+    """The layout string (``Et*3|(tt|)*29,m|L``); empty unless form is ``string``."""
+    chunks: tuple[tuple[Chunk, ...], ...]
+
+    def stage_layers(self, stage: int) -> int:
+        """Decoder layers on pipeline rank ``stage``, all its virtual stages together."""
+        return sum(chunk.layers for chunk in self.chunks[stage])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees and choices that fix what every rank computes. ``world`` ranks in all."""
+
+    tp: int
+    cp: int
+    pp: int
+    vpp: int
+    """Virtual stages (model chunks) a pipeline rank; 1: no interleaving."""
+    dp_replicate: int
+    dp_shard: int
+    """Data-parallel ranks that share one copy of the optimizer state; dp = replicate x shard."""
+    ep: int
+    etp: int
+    micro_batch: int
+    schedule: Literal["1f1b", "interleaved"]
+    sequence_parallel: bool
+    zero_stage: int
+    """0: every rank keeps the whole optimizer; 1: Megatron's distributed optimizer."""
+    recompute: Recompute
+    split: Split
+    order: str
+    """Rank order of the framework, fastest axis first: ``tp-cp-ep-dp-pp``."""
+
+    @cached_property
+    def dp(self) -> int:
+        """Data-parallel size of the dense mesh."""
+        return self.dp_replicate * self.dp_shard
+
+    @cached_property
+    def world(self) -> int:
+        """Ranks: tp x cp x dp x pp."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @cached_property
+    def edp(self) -> int:
+        """Data-parallel size of the expert mesh: world / (etp x ep x pp)."""
+        return self.world // (self.etp * self.ep * self.pp)
+
+    def micro_batches(self, global_batch: int) -> int:
+        """Micro-batches a pipeline runs in one step."""
+        return global_batch // (self.micro_batch * self.dp)

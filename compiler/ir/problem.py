@@ -1,0 +1,119 @@
+"""All resolved: what must be laid out, on what, under which limits. No defaults left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from parc.compiler.ir.cluster import Cluster
+from parc.compiler.ir.layout import Recompute
+from parc.compiler.ir.model import Model
+
+Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run: batch in sequences, length in tokens."""
+
+    kind: Literal["pretrain", "finetune"]
+    sequence_length: int
+    global_batch: int
+    precision: Precision
+    steps: int
+    learning_rate: float
+    data: tuple[str, ...]
+    """Data paths for the framework; empty: mock data."""
+    tokenizer_type: str
+    tokenizer_model: str | None
+    checkpoint_dir: str | None
+    checkpoint_interval: int
+    load_dir: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """What to maximise and what must hold."""
+
+    maximize: Literal["throughput", "fewest-gpus", "latency"]
+    memory_headroom: float
+    """Share of device memory to keep free, 0.08 for 8 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The user's ``layout``: None means decide."""
+
+    tp: int | None = None
+    cp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    micro_batch: int | None = None
+    sequence_parallel: bool | None = None
+    recompute: Recompute | None = None
+    zero_stage: int | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    pipeline_layout: str | None = None
+    count_embedding: bool | None = None
+    count_loss: bool | None = None
+    order: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """What the batch script asks of Slurm beyond its shape; None: the directive is not written."""
+
+    version: str
+    partition: str | None
+    account: str | None
+    qos: str | None
+    time_limit: str | None
+    reservation: str | None
+    container_image: str | None
+    container_mounts: tuple[str, ...]
+    requeue: bool
+    signal_seconds: int
+    log_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the program starts."""
+
+    program: str
+    args: tuple[str, ...]
+    """Extra arguments for the framework, after those of the plan."""
+    env: tuple[tuple[str, str], ...]
+    master_port: int
+    network_interface: str | None
+    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None: not set."""
+    slurm: SlurmJob
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The question, complete: every pass after ``resolve`` reads this and nothing else."""
+
+    name: str
+    model: Model
+    cluster: Cluster
+    job: Job
+    goals: Goals
+    pins: Pins
+    launch: Launch
+    emit: tuple[str, ...]
+    """Backends to emit, sorted, each once."""
+    framework: str
+    """The backend among ``emit`` whose rank order and rules bind the layout (``megatron``)."""
+    versions: tuple[tuple[str, str], ...]
+    """Version per backend, sorted by name."""
+    digest: str
+    """sha256 of the canonical spec, over what was written and what the names resolved to."""
+
+    def version(self, backend: str) -> str:
+        """The target version of ``backend``, as ``major.minor``."""
+        return dict(self.versions)[backend]

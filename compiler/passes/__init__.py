@@ -1,0 +1,1 @@
+"""One verb a file: a pass takes nouns and returns a noun; the sink is its only effect."""

@@ -1,0 +1,1 @@
+"""The edge: YAML with positions, strict pydantic models, the JSON Schema of the spec."""

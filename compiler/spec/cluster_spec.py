@@ -1,0 +1,119 @@
+"""``cluster:``; the catalog files of GPUs, node types and fabrics are read into the same."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from parc.compiler.spec.base import Strict
+from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
+
+
+class GpuSpec(Strict):
+    """One device as the framework sees it."""
+
+    base: str | None = None
+    """Catalog name to start from; the other keys change it."""
+    name: str | None = None
+    """Name for reports."""
+    vendor: Literal["nvidia", "amd"] | None = None
+    """Who made it."""
+    generation: (
+        Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"] | None
+    ) = None
+    """Architecture; decides precisions and launch environment."""
+    compute_capability: str | None = None
+    """CUDA compute capability, quoted: "9.0"; absent on AMD."""
+    memory: Gigabytes | None = None
+    """Usable device memory, as the driver reports it, decimal GB."""
+    memory_gb_per_s: PositiveFloat | None = None
+    """Memory bandwidth, decimal GB/s."""
+    peak_tflops: dict[str, PositiveFloat] | None = None
+    """Dense peak by precision: {bf16: 989.4, fp8: 1978.9}."""
+    source: str | None = None
+    """Where the numbers are from."""
+
+
+class NodeSpec(Strict):
+    """One host: its GPUs, their links and its NICs."""
+
+    base: str | None = None
+    """Catalog name to start from; the other keys change it."""
+    name: str | None = None
+    """Name for reports."""
+    gpu: str | None = None
+    """The GPU it is sold with; cluster.gpu overrides it."""
+    gpus_per_node: PositiveInt | None = None
+    """GPUs in one host."""
+    nvlink_domain: PositiveInt | None = None
+    """GPUs that reach one another over NVLink or xGMI: 8 on HGX, 72 on NVL72, 1 on PCIe."""
+    link_gb_per_s: PositiveFloat | None = None
+    """One direction, per GPU, inside the NVLink domain (PCIe where there is none), decimal GB/s."""
+    link_kind: Literal["nvlink", "xgmi", "pcie"] | None = None
+    """What the link is."""
+    nics: NonNegativeInt | None = None
+    """Compute NICs of the host."""
+    nic_speed: Gigabits | None = None
+    """Speed of one NIC, gigabits a second."""
+    nic_names: tuple[str, ...] | None = None
+    """Device names for NCCL_IB_HCA, as ibstat prints them."""
+    cpu_cores: PositiveInt | None = None
+    """Physical cores of the host."""
+    fabric: str | None = None
+    """The fabric it is sold with; cluster.fabric overrides it."""
+    source: str | None = None
+    """Where the numbers are from."""
+
+
+class FabricSpec(Strict):
+    """The network between hosts."""
+
+    base: str | None = None
+    """Catalog name to start from; the other keys change it."""
+    name: str | None = None
+    """Name for reports."""
+    kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"] | None = None
+    """Decides the NCCL environment."""
+    latency: Seconds | None = None
+    """One-way latency of a small message inside one leaf."""
+    oversubscription: PositiveFloat | None = None
+    """Bandwidth below a leaf over bandwidth above it; 1 = full bisection."""
+    source: str | None = None
+    """Where the numbers are from."""
+
+
+class RackSpec(Strict):
+    """Hosts under one leaf switch."""
+
+    name: str
+    """Name of the rack."""
+    nodes: str | tuple[str, ...]
+    """Slurm host list, or a list of them: r01n[01-16]; zero padding is kept."""
+    nvlink_domain: str | None = None
+    """Name of the NVLink domain all of them share; absent: derived from the node type."""
+
+
+class ClusterSpec(Strict):
+    """What the job may use."""
+
+    base: str | None = None
+    """Catalog name of a whole cluster; the other keys change it."""
+    gpu: str | GpuSpec | None = None
+    """Catalog name, or a mapping; absent: the one the node type is sold with."""
+    node: str | NodeSpec | None = None
+    """Catalog name of the node type, or a mapping."""
+    fabric: str | FabricSpec | None = None
+    """Catalog name, or a mapping; absent: the one the node type is sold with."""
+    nodes: PositiveInt | None = None
+    """Number of hosts, when their names are not known yet. Exactly one of nodes and racks."""
+    nodes_per_rack: PositiveInt | None = None
+    """With nodes: hosts under one leaf; absent: all under one."""
+    racks: tuple[RackSpec, ...] | None = None
+    """Hosts by rack, in the order that matters for stability. Exactly one of nodes and racks."""
+    spare: str | tuple[str, ...] = ()
+    """Hosts kept idle for replacement: host lists."""
+    unavailable: str | tuple[str, ...] = ()
+    """Hosts that are drained or broken: host lists."""
+    source: str | None = None
+    """Where the numbers are from (catalog entries)."""

@@ -1,0 +1,55 @@
+"""``job:`` and ``goals:``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from parc.compiler.spec.base import Strict
+from parc.compiler.spec.units import Percent, Tokens
+
+
+class BatchInTokens(Strict):
+    """A global batch said in tokens."""
+
+    tokens: Tokens
+    """Tokens a step: 16M."""
+
+
+class JobSpec(Strict):
+    """One run."""
+
+    kind: Literal["pretrain", "finetune", "serve"] = "pretrain"
+    """pretrain and finetune are laid out today."""
+    sequence_length: PositiveInt
+    """Tokens a sequence."""
+    global_batch: PositiveInt | BatchInTokens
+    """Sequences a step, or {tokens: 16M}."""
+    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] = "bf16"
+    """Number format of the matrix multiplications."""
+    steps: PositiveInt = 1000
+    """Optimizer steps."""
+    learning_rate: PositiveFloat = 1.0e-4
+    """Peak learning rate."""
+    data: tuple[str, ...] = ()
+    """Paths of the training data, as the framework takes them; empty: mock data."""
+    tokenizer: str = "NullTokenizer"
+    """Tokenizer type of the framework."""
+    tokenizer_model: str | None = None
+    """File or name of the tokenizer."""
+    checkpoint_dir: str | None = None
+    """Where to save; a path that every host sees. Absent: nothing is saved."""
+    checkpoint_interval: PositiveInt = 500
+    """Steps between two checkpoints."""
+    load_dir: str | None = None
+    """Where to load from; finetune needs it."""
+
+
+class GoalsSpec(Strict):
+    """What to maximise and what must hold."""
+
+    maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
+    """What decides between layouts that are legal and fit."""
+    memory_headroom: Percent = 0.08
+    """Device memory to keep free: 8%."""

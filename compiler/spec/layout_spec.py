@@ -1,0 +1,63 @@
+"""``layout:``: every key is a pin; ``auto`` or absent means decide."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from parc.compiler.spec.base import Strict
+
+Auto = Literal["auto"]
+
+
+class RecomputeSpec(Strict):
+    """Activation recompute, in Megatron's words."""
+
+    granularity: Literal["none", "selective", "full"]
+    """What is computed again in the backward pass."""
+    modules: tuple[str, ...] = ()
+    """For selective: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj, shared_experts."""
+    method: Literal["uniform", "block"] | None = None
+    """For full: uniform or block."""
+    layers: PositiveInt | None = None
+    """For full: layers a block (uniform), or layers of each chunk (block)."""
+
+
+class LayoutSpec(Strict):
+    """Pins. What is absent or auto is decided."""
+
+    tp: PositiveInt | Auto = "auto"
+    """Tensor parallelism."""
+    cp: PositiveInt | Auto = "auto"
+    """Context parallelism."""
+    pp: PositiveInt | Auto = "auto"
+    """Pipeline parallelism."""
+    vpp: PositiveInt | Auto = "auto"
+    """Virtual stages a pipeline rank; 1: no interleaving."""
+    dp: PositiveInt | Auto = "auto"
+    """Data parallelism; usually what is left."""
+    ep: PositiveInt | Auto = "auto"
+    """Expert parallelism."""
+    etp: PositiveInt | Auto = "auto"
+    """Tensor parallelism inside an expert."""
+    micro_batch: PositiveInt | Auto = "auto"
+    """Sequences a micro-batch."""
+    sequence_parallel: bool | Auto = "auto"
+    """Megatron's sequence parallelism; auto: on where tp > 1."""
+    recompute: Literal["auto", "none", "selective", "full"] | RecomputeSpec = "auto"
+    """Activation recompute."""
+    zero_stage: Literal[0, 1] | Auto = "auto"
+    """0: every rank keeps all optimizer state; 1: the distributed optimizer."""
+    first_stage_layers: PositiveInt | Auto = "auto"
+    """Decoder layers on the first pipeline rank."""
+    last_stage_layers: PositiveInt | Auto = "auto"
+    """Decoder layers on the last pipeline rank."""
+    pipeline_layout: str | None = None
+    """Megatron's layout string: Et*3|(tt|)*29,m|L."""
+    count_embedding: bool | Auto = "auto"
+    """Count the embedding as a layer when stages are split evenly."""
+    count_loss: bool | Auto = "auto"
+    """Count the loss as a layer when stages are split evenly."""
+    order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
+    """Rank order of Megatron, fastest axis first."""

@@ -1,0 +1,143 @@
+"""``model:`` as a mapping; a catalog file and a Hugging Face config are read into the same."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from parc.compiler.spec.base import Strict
+
+
+class LatentSpec(Strict):
+    """Multi-head latent attention."""
+
+    q_lora_rank: PositiveInt | None = None
+    """Rank of the query projection; absent: full rank."""
+    kv_lora_rank: PositiveInt
+    """Rank of the shared key-value projection."""
+    qk_nope_dim: PositiveInt
+    """Head dim of queries and keys without position."""
+    qk_rope_dim: PositiveInt
+    """Head dim of queries and keys with rotary position."""
+    v_dim: PositiveInt
+    """Head dim of values."""
+
+
+class ExpertsSpec(Strict):
+    """Mixture of experts."""
+
+    count: PositiveInt
+    """Routed experts a layer."""
+    top_k: PositiveInt
+    """Routed experts a token visits."""
+    size: PositiveInt
+    """Hidden width of one routed expert."""
+    shared_size: NonNegativeInt = 0
+    """Total hidden width of the shared experts; 0: none."""
+    shared_gate: bool = False
+    """The shared expert has a sigmoid gate (Qwen2-MoE)."""
+    first_dense_layers: NonNegativeInt = 0
+    """Leading layers that are dense."""
+    every: PositiveInt = 1
+    """Every n-th layer routes, counted so that layer n-1 is the first."""
+    bias: bool = False
+    """Experts carry biases."""
+    score_function: Literal["softmax", "sigmoid"] = "softmax"
+    """How router scores are normalised."""
+    pre_softmax: bool = False
+    """Scores are normalised before the top-k is taken."""
+    groups: PositiveInt = 1
+    """Expert groups of group-limited routing."""
+    group_top_k: PositiveInt = 1
+    """Groups a token may visit."""
+    router_bias: Literal["none", "parameter", "buffer"] = "none"
+    """Router bias: trained, or the load-balancing buffer of DeepSeek-V3."""
+    scaling_factor: PositiveFloat = 1.0
+    """Factor on the combined expert output."""
+    aux_loss_coefficient: NonNegativeFloat = 0.0
+    """Weight of the load-balancing loss."""
+
+
+class PositionSpec(Strict):
+    """Position encoding."""
+
+    kind: Literal["rope", "yarn", "learned", "none"] = "rope"
+    """Rotary, rotary with YaRN, a learned table, or none."""
+    base: PositiveFloat = 10000.0
+    """Rotary base (rope_theta)."""
+    percent: PositiveFloat = 1.0
+    """Share of the head dim that is rotated."""
+    scaling: Literal["none", "llama3", "linear", "yarn"] = "none"
+    """Rotary scaling for long contexts."""
+    scaling_factor: PositiveFloat = 1.0
+    """Factor of the scaling."""
+    max_positions: PositiveInt
+    """Longest context, in tokens."""
+    original_max_positions: PositiveInt | None = None
+    """Context before scaling; absent: max_positions."""
+    mscale: PositiveFloat = 1.0
+    """YaRN attention scale."""
+    mscale_all_dim: NonNegativeFloat = 0.0
+    """YaRN attention scale for all dims."""
+
+
+class ModelSpec(Strict):
+    """A decoder-only transformer."""
+
+    base: str | None = None
+    """Catalog name or config.json to start from; the other keys change it."""
+    name: str | None = None
+    """Name for reports."""
+    family: str | None = None
+    """Hugging Face model_type that it follows."""
+    layers: PositiveInt | None = None
+    """Decoder layers, multi-token prediction not counted."""
+    hidden: PositiveInt | None = None
+    """Width of the residual stream."""
+    ffn: NonNegativeInt | None = None
+    """Hidden width of the dense MLP; 0 where all layers route."""
+    heads: PositiveInt | None = None
+    """Attention heads."""
+    kv_heads: PositiveInt | None = None
+    """Key-value heads; absent: as many as heads."""
+    head_dim: PositiveInt | None = None
+    """Width of one head; absent: hidden / heads."""
+    vocab: PositiveInt | None = None
+    """Vocabulary before padding."""
+    gated: bool | None = None
+    """The MLP has a gate (SwiGLU, GeGLU); absent: true."""
+    activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"] | None = None
+    """Activation of the MLP; absent: silu."""
+    mlp_bias: bool | None = None
+    """Biases in the MLP; absent: false."""
+    qkv_bias: bool | None = None
+    """Biases on queries, keys and values; absent: false."""
+    attention_output_bias: bool | None = None
+    """Bias on the attention output; absent: false."""
+    qk_norm: Literal["none", "head", "full"] | None = None
+    """Norm on queries and keys; absent: none."""
+    window: PositiveInt | None = None
+    """Sliding-window length, in tokens; absent: full attention."""
+    sinks: bool | None = None
+    """One learned attention sink a head (gpt-oss)."""
+    latent: LatentSpec | None = None
+    """Multi-head latent attention instead of grouped-query attention."""
+    experts: ExpertsSpec | None = None
+    """Mixture of experts; absent: dense."""
+    norm: Literal["rmsnorm", "layernorm"] | None = None
+    """Kind of norm; absent: rmsnorm."""
+    norm_epsilon: PositiveFloat | None = None
+    """Absent: 1e-5."""
+    norms_per_layer: Literal[1, 2, 4] | None = None
+    """Norms a layer: 2 pre-norm, 1 parallel block, 4 sandwich (Gemma 2); absent: 2."""
+    final_norm: bool | None = None
+    """Norm after the last layer; absent: true."""
+    position: PositionSpec | None = None
+    """Position encoding."""
+    tied_embeddings: bool | None = None
+    """Input and output embedding are one matrix; absent: false."""
+    mtp_layers: NonNegativeInt | None = None
+    """Multi-token-prediction layers to train; absent: 0."""
+    source: str | None = None
+    """Where the numbers are from."""

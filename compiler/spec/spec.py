@@ -1,0 +1,37 @@
+"""The whole spec, version 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from parc.compiler.spec.base import Strict
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.job_spec import GoalsSpec, JobSpec
+from parc.compiler.spec.launch_spec import LaunchSpec
+from parc.compiler.spec.layout_spec import LayoutSpec
+from parc.compiler.spec.model_spec import ModelSpec
+
+
+class Spec(Strict):
+    """What to train, on what, how, and what to emit."""
+
+    parc: Literal[1]
+    """Version of the spec language."""
+    name: str
+    """Name of the run: letters, digits, dot, dash, underscore; it names the output folder."""
+    model: str | ModelSpec
+    """Catalog name, path to a Hugging Face config.json, or a mapping with base: and changes."""
+    cluster: str | ClusterSpec
+    """Catalog name of a cluster, or a mapping."""
+    job: JobSpec
+    """One run."""
+    goals: GoalsSpec = GoalsSpec()
+    """What to maximise and what must hold."""
+    layout: LayoutSpec = LayoutSpec()
+    """Pins; what is not pinned is decided."""
+    launch: LaunchSpec = LaunchSpec()
+    """How the program starts."""
+    versions: dict[str, str] = {}
+    """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the newest known."""
+    emit: tuple[str, ...] = ("megatron", "rankmap", "slurm", "torchrun")
+    """Backends whose files are written."""

@@ -1,0 +1,1 @@
+"""The cluster as a tree, and readers of what schedulers call it."""

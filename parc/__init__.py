@@ -1,0 +1,26 @@
+"""PARC compiles a model, a cluster and a goal into a launch whose rank map is real.
+
+>>> import parc
+>>> plan = parc.compile("spec.yaml")        # doctest: +SKIP
+>>> plan.layout.tp                          # doctest: +SKIP
+8
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from parc.compiler.api import check, compile, estimate
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "check", "compile", "estimate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the three functions on first use: ``parc --help`` must not pay for pydantic."""
+    if name in ("check", "compile", "estimate"):
+        from parc.compiler import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'parc' has no attribute {name!r}")

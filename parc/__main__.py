@@ -1,0 +1,6 @@
+"""``python -m parc``."""
+
+from parc.compiler.cli import main
+
+if __name__ == "__main__":
+    main()

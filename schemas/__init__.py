@@ -1,0 +1,1 @@
+"""JSON Schemas of what PARC reads and writes; `make schemas` renews them."""

@@ -1,0 +1,1 @@
+"""Jinja templates, a folder a backend; they print and do not compute."""
