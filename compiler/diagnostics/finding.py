@@ -32,6 +32,8 @@ class Finding:
     fix: str = ""
     """The edit to make: ``layout.tp: 8``."""
     causes: tuple[Cause, ...] = ()
+    targets: tuple[str, ...] = ()
+    """Backends that care; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,6 @@ class Diagnostic:
     finding: Finding
     path: str
     span: Span | None
-    targets: tuple[str, ...]
 
     @property
     def order(self) -> tuple[str, int, int, str, str]:
@@ -61,6 +62,5 @@ class Diagnostic:
             "severity": self.severity,
             "path": self.path,
             "span": as_json(self.span),
-            "targets": list(self.targets),
             **as_json(self.finding),
         }

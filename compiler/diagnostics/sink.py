@@ -27,10 +27,11 @@ class Sink:
         at: str = "",
         key: bool = False,
         span: Span | None = None,
-        targets: tuple[str, ...] = (),
     ) -> None:
-        """Add a finding. ``code`` is short (``D01``); ``at`` is a spec path, ``key`` points at
-        the key instead of the value; ``span`` overrides what ``at`` resolves to.
+        """Add a finding.
+
+        ``code`` is short (``D01``); ``at`` is a spec path, ``key`` points at the key instead of
+        the value; ``span`` overrides what ``at`` resolves to.
         """
         if isinstance(finding, str):
             finding = Finding(finding)
@@ -42,7 +43,6 @@ class Sink:
                 finding=replace(finding, causes=causes),
                 path=at,
                 span=span or self.positions.of(at, key=key),
-                targets=targets,
             )
         ] = None
 

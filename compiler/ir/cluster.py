@@ -49,7 +49,7 @@ class NodeType:
     nvlink_domain: int
     """GPUs that reach one another over NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
     link_gb_per_s: float
-    """One direction, per GPU, inside the NVLink domain; inside the host where there is no domain."""
+    """One direction, per GPU, in the NVLink domain; over PCIe in the host where there is none."""
     link_kind: Literal["nvlink", "xgmi", "pcie"]
     nics: int
     nic_gbps: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Peak bytes on one rank of pipeline rank ``stage``. Field names are terms of ``parc explain``."""
+    """Peak bytes on one rank of pipeline rank ``stage``; its fields are terms of ``explain``."""
 
     stage: int
     weights_bytes: float

@@ -28,7 +28,7 @@ class Attention:
     qkv_bias: bool
     output_bias: bool
     qk_norm: Literal["none", "head", "full"]
-    """``head``: one weight of head_dim for queries and one for keys (Qwen3); ``full``: over all heads."""
+    """``head``: weights of head_dim for queries and keys (Qwen3); ``full``: over all heads."""
     window: int | None
     """Sliding-window length in tokens; None where every token sees all before it."""
     latent: LatentAttention | None

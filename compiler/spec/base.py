@@ -13,5 +13,4 @@ class Strict(BaseModel):
         extra="forbid",
         strict=True,
         use_attribute_docstrings=True,
-        populate_by_name=True,
     )

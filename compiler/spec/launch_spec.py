@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from parc.compiler.spec.base import Strict
 from parc.compiler.spec.units import Seconds
@@ -40,7 +40,7 @@ class LaunchSpec(Strict):
     """Script that torchrun starts on every rank."""
     args: tuple[str, ...] = ()
     """Extra framework arguments; one that the plan already sets is an error."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     """Extra environment variables; they win over PARC's own."""
     master_port: PositiveInt = 29500
     """Rendezvous port of torchrun without Slurm; under Slurm it comes from the job id."""

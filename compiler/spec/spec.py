@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from parc.compiler.spec.base import Strict
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.job_spec import GoalsSpec, JobSpec
@@ -31,7 +33,7 @@ class Spec(Strict):
     """Pins; what is not pinned is decided."""
     launch: LaunchSpec = LaunchSpec()
     """How the program starts."""
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
     """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the newest known."""
     emit: tuple[str, ...] = ("megatron", "rankmap", "slurm", "torchrun")
     """Backends whose files are written."""
