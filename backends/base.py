@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
 from parc.compiler.ir.rule import Rule
 
@@ -14,7 +14,9 @@ class Backend(Protocol):
 
     name: str
     versions: tuple[str, ...]
-    """Target versions that the flag table knows, oldest first; the last is the default."""
+    """Target versions that the flag table knows, oldest first."""
+    default_version: str
+    """The one that is meant where the spec names none: the newest that is released."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report what this target cannot express, or would ignore, in ``plan``."""
@@ -37,6 +39,12 @@ class Framework(Backend, Protocol):
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """Which chunk holds which layers, as the pins ask; None where ``vpp`` cannot be had."""
+
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
+        """Code, spec path and finding that say why ``splits`` gives None."""
+
+    def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Environment variables that the framework asks for on every rank."""
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding after padding."""

@@ -1,1 +1,65 @@
-"""The click commands, a file each, no logic."""
+"""The command line. ``parc --help`` imports click and nothing else: commands load on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from parc import __version__
+
+COMMANDS: dict[str, str] = {
+    "compile": "Compile SPEC into launch files and a rank map.",
+    "check": "Report everything that is wrong with each SPEC; write nothing.",
+    "estimate": "Show memory, step time and traffic of SPEC, term by term.",
+    "search": "List the layouts that fit SPEC, ranked, and what the others lost by.",
+    "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
+    "diff": "Show what changes between two specs or two output directories.",
+    "verify": "Check an output directory again, by a second route.",
+    "catalog": "List what the catalog knows, or show one entry with its sources.",
+    "backends": "List the backends: versions, rank orders, files.",
+    "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
+    "init": "Print a starter spec.",
+}
+"""name -> the first line of its help; the command is ``command`` in the module of that name."""
+
+
+class LazyGroup(click.Group):
+    """Finds commands in COMMANDS and turns what they raise into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load the module of the command; None for a name that is not one."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"parc.compiler.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without loading one."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; whatever it raises that is not click's own becomes an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            from parc.compiler.cli.failure import report
+
+            ctx.exit(report(error))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="parc")
+def main() -> None:
+    """Compile a model, a cluster and a goal into launch files whose rank map is real.
+
+    Exit codes: 0 fine, 1 diagnostics at or above --fail-on, 2 usage or a file that cannot be
+    read, 3 diff --exit-code found changes, 70 a bug in PARC.
+    """

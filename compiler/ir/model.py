@@ -34,6 +34,8 @@ class Attention:
     latent: LatentAttention | None
     sinks: bool = False
     """One learned sink logit a head (gpt-oss)."""
+    full_attention_every: int = 0
+    """Every n-th layer ignores ``window`` (Gemma 2: 2, Gemma 3: 6); 0: every layer keeps it."""
 
 
 @dataclass(frozen=True, slots=True)

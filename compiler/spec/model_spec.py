@@ -119,6 +119,8 @@ class ModelSpec(Strict):
     """Norm on queries and keys; absent: none."""
     window: PositiveInt | None = None
     """Sliding-window length, in tokens; absent: full attention."""
+    full_attention_every: PositiveInt | None = None
+    """Every n-th layer ignores the window (Gemma 2: 2); absent: every layer keeps it."""
     sinks: bool | None = None
     """One learned attention sink a head (gpt-oss)."""
     latent: LatentSpec | None = None

@@ -1,0 +1,70 @@
+# Needs git, make and Python 3.11 or newer; pip fetches the rest into .venv. Variables:
+#   PYTHON  the interpreter that .venv is made with      PIP  the pip that installs into it
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP ?= $(BIN)/python -m pip
+RUN := $(VENV)/.stamp-run
+DEV := $(VENV)/.stamp-dev
+EXAMPLE := llama-3-70b
+SCHEMAS := spec plan rankmap lock
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check conformance golden schemas docs benchmark clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(RUN) ## compile an example into build/ and show what a reviewer reads
+	@$(BIN)/parc compile examples/$(EXAMPLE)/spec.yaml -o build/$(EXAMPLE)
+	@echo && head -n 40 build/$(EXAMPLE)/rankmap.md
+
+test: $(DEV) ## the tests, without those that need a framework
+	$(BIN)/python -m pytest -q
+
+check: $(DEV) ## lint, format, types, shell, and that generated files are current
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/shellcheck .ci/run
+	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas
+	@diff -r $(VENV)/docs docs --exclude='*.svg' | grep -v '^Only in docs' | tee $(VENV)/stale
+	@diff -r $(VENV)/schemas schemas | grep -v '^Only in schemas' | tee -a $(VENV)/stale
+	@test ! -s $(VENV)/stale || { echo "generated files are stale: run make docs schemas" >&2; exit 1; }
+
+conformance: $(DEV) ## the real frameworks judge what PARC emits (installs them, some GB)
+	tests/conformance/run
+
+golden: $(DEV) ## rewrite the expected output of examples and tests
+	$(BIN)/python -m pytest -q --update-golden
+
+DOCS := docs
+docs: $(DEV) ## write the generated pages of docs/
+	@mkdir -p $(DOCS)
+	$(BIN)/python -m parc.compiler.report.diagnostics_page > $(DOCS)/diagnostics.md
+
+SCHEMA_DIR := schemas
+schemas: $(DEV) ## write schemas/*.json from the models
+	@mkdir -p $(SCHEMA_DIR)
+	for name in $(SCHEMAS); do $(BIN)/parc schema $$name > $(SCHEMA_DIR)/$$name.schema.json || exit; done
+
+benchmark: $(DEV) ## CPU time of the commands over a bare interpreter
+	$(BIN)/python benchmarks/startup.py
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "PARC needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`." >&2; \
+	  echo "Name another one: make PYTHON=python3.12 demo" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[dev]'
+	@touch $(RUN) $@

@@ -1,0 +1,40 @@
+"""``launch.sh``: one script that starts any node of the job, under Slurm or by hand."""
+
+from __future__ import annotations
+
+from parc.backends.launch_environment import launch_environment
+from parc.backends.render import render
+from parc.compiler.ir import Artifact, Plan
+
+
+def launch_script(plan: Plan, folder: str, hosts_file: str) -> Artifact:
+    """The script as ``<folder>/launch.sh``; it looks for ``hosts_file`` next to itself.
+
+    The rendezvous is static: c10d would sort the nodes by name and break the rank map
+    (pytorch issues 137402 and 150660).
+    """
+    placement, launch = plan.placement, plan.problem.launch
+    named = plan.problem.cluster.named
+    values = {
+        "nodes": len(placement.hosts),
+        "ranks_per_node": placement.ranks_per_node,
+        "master": placement.hosts[0].name if named else "",
+        "port": launch.master_port,
+        "hosts_file": hosts_file,
+        "named": named,
+        "environment": tuple((f"{name}={value}", why) for name, value, why in _exports(plan)),
+        "program": launch.program,
+        "args": launch.args,
+        "megatron": "megatron" in plan.problem.emit,
+    }
+    return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
+
+
+def host_lines(plan: Plan) -> str:
+    """One host a line, line n+1 is node rank n."""
+    return "".join(f"{host.name}\n" for host in plan.placement.hosts)
+
+
+def _exports(plan: Plan) -> tuple[tuple[str, str, str], ...]:
+    """The environment, in the order of first mention."""
+    return launch_environment(plan)

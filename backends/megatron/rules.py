@@ -1,0 +1,24 @@
+"""What a legal Megatron layout keeps: all families, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.rules_experts import expert_rules
+from parc.backends.megatron.rules_express import express_rules
+from parc.backends.megatron.rules_mesh import MESH_RULES
+from parc.backends.megatron.rules_pipeline import PIPELINE_RULES
+from parc.backends.megatron.rules_recompute import RECOMPUTE_RULES
+from parc.backends.megatron.rules_sequence import SEQUENCE_RULES
+from parc.compiler.ir import Problem
+from parc.compiler.ir.rule import Rule
+
+
+def rules(problem: Problem) -> tuple[Rule, ...]:
+    """Rules that bear on ``problem``; those that its model cannot break are left out."""
+    return (
+        *express_rules(problem),
+        *MESH_RULES,
+        *expert_rules(problem),
+        *SEQUENCE_RULES,
+        *PIPELINE_RULES,
+        *RECOMPUTE_RULES,
+    )

@@ -1,0 +1,175 @@
+"""Family D: divisibility of tensors and tiling of the ranks."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
+
+
+def _domain(problem: Problem) -> list[int]:
+    """Tensor degrees inside one NVLink domain."""
+    return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
+
+
+def _heads_broken(problem: Problem, layout: Layout) -> bool:
+    return problem.model.attention.heads % layout.tp != 0
+
+
+def _heads(problem: Problem, layout: Layout) -> Finding:
+    heads, tp = problem.model.attention.heads, layout.tp
+    good = legal(_domain(problem), lambda value: heads % value == 0)
+    return Finding(
+        message=f"{heads} attention heads cannot be split over tp={tp}",
+        label=f"{heads} % {tp} = {heads % tp}, must be 0",
+        help=f"legal tp within one NVLink domain: {listed(good)}",
+        fix=pin("layout.tp", nearest(good, tp)),
+        causes=(Cause("model.heads", f"{heads} heads"),),
+    )
+
+
+def _kv_broken(problem: Problem, layout: Layout) -> bool:
+    attention, tp = problem.model.attention, layout.tp
+    if attention.latent is not None:
+        return False
+    return attention.kv_heads % tp != 0 and tp % attention.kv_heads != 0
+
+
+def _kv(problem: Problem, layout: Layout) -> Finding:
+    attention, tp = problem.model.attention, layout.tp
+    kv = attention.kv_heads
+    good = legal(
+        _domain(problem),
+        lambda value: attention.heads % value == 0 and (kv % value == 0 or value % kv == 0),
+    )
+    return Finding(
+        message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
+        label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
+        help=f"legal tp within one NVLink domain: {listed(good)}",
+        fix=pin("layout.tp", nearest(good, tp)),
+        causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
+    )
+
+
+def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
+    """(what, width, axis, degree) of every tensor dim that an axis cuts, heads apart."""
+    model = problem.model
+    widths = []
+    if model.ffn.size and model.moe_layers < model.layers:
+        widths.append(("the dense MLP", model.ffn.size, "tp", layout.tp))
+    if model.experts is not None:
+        widths.append(("a routed expert", model.experts.size, "etp", layout.etp))
+        if model.experts.shared_size:
+            widths.append(("the shared experts", model.experts.shared_size, "tp", layout.tp))
+    return tuple(widths)
+
+
+def _width_broken(problem: Problem, layout: Layout) -> bool:
+    return any(width % degree for _, width, _, degree in sharded_widths(problem, layout))
+
+
+def _width(problem: Problem, layout: Layout) -> Finding:
+    rows = sharded_widths(problem, layout)
+    what, width, axis, degree = next(row for row in rows if row[1] % row[3])
+    good = legal(_domain(problem), lambda value: width % value == 0)
+    return Finding(
+        message=f"the width of {what}, {width}, cannot be split over {axis}={degree}",
+        label=f"{width} % {degree} = {width % degree}, must be 0",
+        help=f"legal {axis} within one NVLink domain: {listed(good)}",
+        fix=pin(f"layout.{axis}", nearest(good, degree)),
+        causes=(Cause("model", f"{what} is {width} wide"),),
+    )
+
+
+def _tiling_broken(problem: Problem, layout: Layout) -> bool:
+    gpus, world = problem.cluster.gpus, layout.world
+    if world == gpus:
+        return False
+    free = problem.pins.dp is not None or problem.goals.maximize == "fewest-gpus"
+    return world > gpus or not free
+
+
+def _tiling(problem: Problem, layout: Layout) -> Finding:
+    gpus, block = problem.cluster.gpus, layout.tp * layout.cp * layout.pp
+    fits = gpus // block
+    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp}"
+    if gpus % block:
+        label = f"{gpus} % {block} = {gpus % block}, must be 0"
+        message = f"{degrees} = {block} does not tile {gpus} GPUs"
+    else:
+        label = f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}"
+        message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
+    good = legal(divisors(gpus), lambda value: value % (layout.tp * layout.cp) == 0)
+    pp = listed(value // (layout.tp * layout.cp) for value in good)
+    return Finding(
+        message=message,
+        label=label,
+        help=f"legal pp with tp {layout.tp} and cp {layout.cp}: {pp}",
+        fix=pin("layout.dp", fits) if fits else "more hosts, or smaller degrees",
+        causes=(Cause("cluster", f"{gpus} usable GPUs"),),
+    )
+
+
+def _expert_tiling_broken(problem: Problem, layout: Layout) -> bool:
+    return layout.world % (layout.etp * layout.ep * layout.pp) != 0
+
+
+def _expert_tiling(problem: Problem, layout: Layout) -> Finding:
+    world, pp, etp, ep = layout.world, layout.pp, layout.etp, layout.ep
+    block = pp * etp * ep
+    experts = problem.model.experts.count if problem.model.experts else 1
+    good = legal(divisors(experts), lambda value: world % (pp * etp * value) == 0)
+    return Finding(
+        message=f"the expert mesh pp {pp} x ep {ep} x etp {etp} = {block} does not tile {world} ranks",
+        label=f"{world} % {block} = {world % block}, must be 0",
+        help=(
+            f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "
+            f"legal ep with etp {etp}: {listed(good)}"
+        ),
+        fix=pin("layout.ep", nearest(good, ep)),
+        causes=(Cause("layout.etp", f"etp {etp}"), Cause("layout.pp", f"pp {pp}")),
+    )
+
+
+def _order_broken(problem: Problem, layout: Layout) -> bool:
+    return not layout.order.endswith("pp") and layout.pp > 1 and layout.edp != layout.dp
+
+
+def _order(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message=f"rank order {layout.order} needs as many expert replicas as dense replicas",
+        label=f"edp {layout.edp} != dp {layout.dp} (tp*cp {layout.tp * layout.cp}, "
+        f"etp*ep {layout.etp * layout.ep})",
+        help="legal: tp*cp == etp*ep, or pp 1, or the order that ends in pp",
+        fix="layout.order: tp-cp-ep-dp-pp",
+    )
+
+
+def _instances_broken(problem: Problem, layout: Layout) -> bool:
+    if layout.zero_stage == 0 or layout.dp_replicate == 1:
+        return False
+    return layout.edp % layout.dp_replicate != 0
+
+
+def _instances(problem: Problem, layout: Layout) -> Finding:
+    copies, edp = layout.dp_replicate, layout.edp
+    return Finding(
+        message=f"{copies} optimizer copies do not divide the {edp} replicas of an expert",
+        label=f"{edp} % {copies} = {edp % copies}, must be 0",
+        help=f"legal numbers of copies: {listed(divisors(edp))}",
+    )
+
+
+MESH_RULES: tuple[Rule, ...] = (
+    Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads),
+    Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv),
+    Rule("D06", ("layout.tp", "layout.etp", "model.ffn"), _width_broken, _width),
+    Rule("D09", ("layout.dp", "layout.pp", "layout.tp", "cluster"), _tiling_broken, _tiling),
+    Rule("D14", ("layout.order", "layout.ep", "layout.etp"), _order_broken, _order),
+    Rule("D15", ("layout.dp", "layout.ep"), _instances_broken, _instances),
+)
+
+EXPERT_MESH_RULE = Rule(
+    "D10", ("layout.ep", "layout.etp", "layout.pp"), _expert_tiling_broken, _expert_tiling
+)

@@ -1,0 +1,48 @@
+"""Templates to text: Jinja that prints and does not compute."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def shell_word(value: object) -> str:
+    """``value`` as one word of a POSIX shell that expands to exactly that text."""
+    return shlex.quote(str(value))
+
+
+@cache
+def environment(folder: str) -> Environment:
+    """The Jinja environment of ``templates/<folder>``; its one filter is ``sh``.
+
+    jinja2 costs start-up time, so it is imported here and not with the module.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    jinja = Environment(
+        loader=PackageLoader("parc.templates", folder),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        newline_sequence="\n",
+        autoescape=False,  # noqa: S701 - shell text, quoted by `sh`
+    )
+    jinja.filters["sh"] = shell_word
+    return jinja
+
+
+def render(folder: str, template: str, values: Mapping[str, object]) -> str:
+    """The text of ``templates/<folder>/<template>``, ending in exactly one newline.
+
+    Raises:
+        jinja2.UndefinedError: the template names something that is not in ``values``.
+        jinja2.TemplateNotFound: there is no such template.
+    """
+    text: str = environment(folder).get_template(template).render(values)
+    return text.rstrip("\n") + "\n"

@@ -1,0 +1,84 @@
+"""The head of ``job.sbatch``: one ``#SBATCH`` line a row of ``flags.yaml``."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from parc.backends.slurm.nodelist import fold_hosts
+from parc.backends.slurm.quoting import directive
+from parc.backends.slurm.shape import segment
+from parc.compiler.ir import Plan
+
+
+@cache
+def flag_table() -> dict[str, Any]:
+    """``flags.yaml``: directives in order, and the plan fields that go elsewhere."""
+    from ruamel.yaml import YAML
+
+    text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
+    table: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    return table
+
+
+def release(version: str) -> tuple[int, int]:
+    """``24.05`` as a pair that compares."""
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
+
+
+def directives(plan: Plan) -> tuple[str, ...]:
+    """The ``#SBATCH`` lines for the plan's Slurm version.
+
+    Raises:
+        ValueError: a value holds a control character; the rules refuse it before.
+    """
+    version = release(plan.problem.launch.slurm.version)
+    values = _values(plan)
+    known = [row for row in flag_table()["directives"] if _known(row, version)]
+    lines = [
+        directive(row["flag"], value)
+        for row in known
+        if (value := values[row["flag"]]) is not None
+    ]
+    requeue = "requeue" if plan.problem.launch.slurm.requeue else "no-requeue"
+    return (*lines, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
+
+
+def _known(row: dict[str, str], version: tuple[int, int]) -> bool:
+    return "since" not in row or version >= release(row["since"])
+
+
+def _values(plan: Plan) -> dict[str, str | None]:
+    """Value per directive; None: not written.
+
+    Hosts by name exclude a segment: with both, topology/block of Slurm 24.11 answers "Requested
+    node configuration is not available".
+    """
+    slurm = plan.problem.launch.slurm
+    block = None if plan.problem.cluster.named else segment(plan)
+    return {
+        "job-name": plan.problem.name,
+        "nodes": str(len(plan.placement.hosts)),
+        "ntasks-per-node": "1",
+        "gpus-per-node": str(plan.placement.ranks_per_node),
+        "mem": "0",
+        "nodelist": nodelist(plan),
+        "segment": None if block is None else str(block),
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "reservation": slurm.reservation,
+        "time": slurm.time_limit,
+        "signal": f"B:USR1@{slurm.signal_seconds}",
+        "open-mode": "append",
+        "output": "%x.%j.out",
+    }
+
+
+def nodelist(plan: Plan) -> str | None:
+    """The hosts of the plan, folded; None where they have no names."""
+    if not plan.problem.cluster.named:
+        return None
+    return fold_hosts(host.name for host in plan.placement.hosts)

@@ -1,0 +1,30 @@
+"""torchrun with a static rendezvous: a script for any node, and the hosts in node-rank order."""
+
+from __future__ import annotations
+
+from parc.backends.launch_rules import check_launch
+from parc.backends.launch_script import host_lines, launch_script
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Artifact, Plan
+
+
+class Torchrun:
+    """Backend ``torchrun``."""
+
+    name = "torchrun"
+    versions = ("2.4", "2.5", "2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13")
+    """PyTorch releases; the options used here are the same in all of them."""
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Report environment, hosts and port that would break the rank map."""
+        check_launch(plan, sink)
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """``torchrun/launch.sh``, and ``torchrun/hosts`` where the hosts have names."""
+        script = launch_script(plan, "torchrun", "hosts")
+        if not plan.problem.cluster.named:
+            return (script,)
+        return (Artifact("torchrun/hosts", host_lines(plan)), script)
+
+
+BACKEND = Torchrun()

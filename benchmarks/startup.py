@@ -1,0 +1,83 @@
+"""CPU time of the commands that people wait for, over a bare interpreter.
+
+Each command runs N times and the minimum counts: other work on the machine only adds. Printed as
+milliseconds and as a multiple of the bare interpreter, which carries from machine to machine.
+
+    python benchmarks/startup.py --runs 20 [--fail-over]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC = str(ROOT / "examples" / "llama-3-70b" / "spec.yaml")
+BARE = (sys.executable, "-c", "")
+PARC = (sys.executable, "-m", "parc")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line, and what it may cost over the bare interpreter."""
+
+    title: str
+    command: tuple[str, ...]
+    limit_ms: float | None = None
+
+
+def cases(folder: str) -> tuple[Case, ...]:
+    """The commands; ``folder`` takes what ``compile`` writes."""
+    return (
+        Case("parc --help", (*PARC, "--help"), 60),
+        Case("parc compile --help", (*PARC, "compile", "--help")),
+        Case("parc check", (*PARC, "check", SPEC), 250),
+        Case("parc explain PARC-D01", (*PARC, "explain", "PARC-D01")),
+        Case("parc compile", (*PARC, "compile", SPEC, "-o", f"{folder}/out")),
+    )
+
+
+def cpu_seconds(command: tuple[str, ...]) -> float:
+    """User plus system time of one run of ``command``; CalledProcessError when it fails."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return usage.ru_utime + usage.ru_stime
+
+
+def fastest_ms(command: tuple[str, ...], runs: int) -> float:
+    """Milliseconds of the cheapest of ``runs`` runs, after one that warms the caches."""
+    cpu_seconds(command)
+    return 1000 * min(cpu_seconds(command) for _ in range(runs))
+
+
+def main() -> int:
+    """Print the table; with ``--fail-over``, 1 when a limit is passed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--fail-over", action="store_true", help="exit 1 when a limit is passed")
+    options = parser.parse_args()
+    bare_ms = fastest_ms(BARE, options.runs)
+    print(f"bare interpreter      {bare_ms:7.1f} ms CPU (minimum of {options.runs})")
+    print(f"{'command':22}{'ms':>8}{'over bare':>12}{'x bare':>8}{'limit':>8}")
+    slow = 0
+    with TemporaryDirectory() as folder:
+        for case in cases(folder):
+            took_ms = fastest_ms(case.command, options.runs)
+            over_ms = took_ms - bare_ms
+            slow += case.limit_ms is not None and over_ms > case.limit_ms
+            limit = f"{case.limit_ms:.0f}" if case.limit_ms else "-"
+            ratio = took_ms / bare_ms
+            print(f"{case.title:22}{took_ms:8.1f}{over_ms:12.1f}{ratio:8.1f}{limit:>8}")
+    return 1 if slow and options.fail_over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The Python front door: compile, estimate and check a path or a mapping."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.ir import Estimate, Plan
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import Source, read_source
+
+Input = str | Path | Mapping[str, Any]
+
+
+class SpecError(ValueError):
+    """The spec has errors; ``diagnostics`` holds them, ``str`` shows them."""
+
+    def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
+        """``text`` is the rendering for people."""
+        super().__init__(text)
+        self.diagnostics = diagnostics
+
+
+def compile(spec: Input) -> Plan:
+    """Compile ``spec`` to a plan; nothing is written. SpecError where it has errors."""
+    from parc.compiler.diagnostics.render.text import render_text
+
+    sink = Sink()
+    plan = plan_spec(_source(spec), (), sink)
+    if plan is None:
+        raise SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))
+    return plan
+
+
+def estimate(spec: Input) -> Estimate:
+    """Memory, step time and traffic of the layout that ``compile`` chooses."""
+    return compile(spec).estimate
+
+
+def check(spec: Input) -> list[Diagnostic]:
+    """Every diagnostic of ``spec``, errors, warnings and advice."""
+    sink = Sink()
+    plan_spec(_source(spec), (), sink)
+    return list(sink.diagnostics)
+
+
+def _source(spec: Input) -> Source:
+    """A path is read; a mapping is written as JSON, which is YAML."""
+    if isinstance(spec, Mapping):
+        return Source("<mapping>", json.dumps(spec, indent=2), None)
+    return read_source(str(spec))

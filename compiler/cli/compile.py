@@ -1,0 +1,49 @@
+"""``parc compile``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from parc.compiler.cli import options, session
+from parc.compiler.cli.clock import Clock
+
+
+@click.command("compile")
+@options.spec_argument
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where to write; build/NAME if absent. The directory is replaced as a whole.",
+)
+@options.set_option
+@click.option("--emit", metavar="NAME,...", help="Backends to emit, instead of those of the spec.")
+@click.option("--check", is_flag=True, help="Write nothing; fail when files on disk are stale.")
+@click.option("--locked", is_flag=True, help="Fail when a decision differs from parc.lock.")
+@click.option("--timings", is_flag=True, help="Show on standard error what took how long.")
+@options.format_option("text", "json")
+@click.pass_context
+def command(ctx: click.Context, **given: Any) -> None:
+    """Compile SPEC into launch files and a rank map.
+
+    SPEC is a file, or - for standard input. The output directory is replaced all at once or not
+    at all, and only if PARC wrote it.
+    """
+    from parc.compiler.cli.compiling import Request, compile_spec
+
+    request = Request(**given)
+    clock = Clock()
+    outcome = compile_spec(request, clock)
+    if request.timings:
+        click.echo(clock.table(), err=True)
+    if request.style == "json":
+        session.print_json(outcome.to_json())
+    else:
+        session.show((outcome.sink,), "text", sys.stderr)
+        click.echo(outcome.text(), nl=False)
+    ctx.exit(session.FOUND if outcome.sink.failed() else 0)

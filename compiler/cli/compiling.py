@@ -1,0 +1,130 @@
+"""What ``parc compile`` does between its options and its output: plan, emit, compare, write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.cli.clock import Clock
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import Artifact, Plan
+from parc.compiler.pipeline import emit_plan, plan_spec
+from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.plan_json import LOCK_PATH, lock_document
+from parc.compiler.report.summary import summary_document, summary_text
+from parc.compiler.spec.source import read_source
+from parc.compiler.writer import stale_paths, write_artifacts
+
+SHOWN = 8
+"""Changed decisions that are listed; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of the command."""
+
+    spec: str
+    output: Path | None
+    overrides: tuple[str, ...]
+    emit: str | None
+    check: bool
+    locked: bool
+    timings: bool
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it; ``plan`` is None where the spec has errors."""
+
+    sink: Sink
+    plan: Plan | None = None
+    directory: str = ""
+    files: tuple[str, ...] = ()
+    written: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``--format json``."""
+        from parc.compiler.diagnostics.render.json_document import document
+
+        result = document((self.sink,))
+        if self.plan is not None:
+            result["plan"] = summary_document(self.plan)
+            result["directory"] = self.directory
+            result["files"] = list(self.files)
+            result["written"] = self.written
+        return result
+
+    def text(self) -> str:
+        """The summary of a plan and where its files are; empty without a plan."""
+        if self.plan is None:
+            return ""
+        verb = "wrote" if self.written else "checked"
+        files = f"{self.directory}: {len(self.files)} files"
+        return f"{summary_text(self.plan)}{verb:<9} {files}\n"
+
+
+def compile_spec(request: Request, clock: Clock) -> Outcome:
+    """Plan, emit, compare with the directory as asked, and write unless told not to."""
+    sink = Sink()
+    overrides = request.overrides
+    if request.emit is not None:
+        overrides += (f"emit=[{request.emit}]",)
+    with clock.measure("read"):
+        source = read_source(request.spec)
+    with clock.measure("plan"):
+        plan = plan_spec(source, overrides, sink)
+    if plan is None or sink.failed():
+        return Outcome(sink)
+    with clock.measure("emit"):
+        artifacts = emit_plan(plan, sink)
+    directory = request.output or Path("build") / plan.problem.name
+    if request.locked:
+        _compare_lock(plan, directory, sink)
+    if request.check:
+        _compare_files(artifacts, directory, sink)
+    if sink.failed():
+        return Outcome(sink)
+    files = tuple(sorted(artifact.path for artifact in artifacts))
+    outcome = Outcome(sink, plan, directory.as_posix(), files)
+    if request.check:
+        return outcome
+    with clock.measure("write"):
+        write_artifacts(artifacts, directory)
+    return replace(outcome, written=True)
+
+
+def _compare_files(artifacts: tuple[Artifact, ...], directory: Path, sink: Sink) -> None:
+    for path in sorted(str(path) for path in stale_paths(artifacts, directory)):
+        sink.report(
+            "O01",
+            Finding(
+                f"{(directory / path).as_posix()} is not what the spec compiles to",
+                fix="run parc compile without --check and commit the result",
+            ),
+        )
+
+
+def _compare_lock(plan: Plan, directory: Path, sink: Sink) -> None:
+    lock = directory / LOCK_PATH
+    try:
+        old = decisions(lock.read_bytes().decode("utf-8", "replace"))
+    except FileNotFoundError:
+        sink.report("O03", Finding(f"{lock.as_posix()} does not exist, so nothing is locked"))
+        return
+    except LockUnreadable as error:
+        sink.report("O03", Finding(f"{lock.as_posix()} cannot be used: {error}"))
+        return
+    changes = list(changed_decisions(old, lock_document(plan)["decisions"]))
+    if changes:
+        rest = len(changes) - SHOWN
+        listed = "; ".join(changes[:SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+        sink.report(
+            "O02",
+            Finding(
+                f"{len(changes)} decisions differ from {lock.as_posix()}",
+                label=listed,
+                fix="pin them under layout, or compile without --locked to accept the new ones",
+            ),
+        )

@@ -1,0 +1,64 @@
+"""From an exception to a line on standard error and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+UNREADABLE = 2
+BUG = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def report(error: BaseException) -> int:
+    """Say what happened, if anybody can hear it, and give the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        _close_pipe()
+        return BROKEN_PIPE
+    if isinstance(error, OSError) or type(error).__name__ in ("Unreadable", "WriteRefused"):
+        click.echo(f"parc: {_reason(error)}", err=True)
+        return UNREADABLE
+    return _bug(error)
+
+
+def _close_pipe() -> None:
+    """Nobody reads: send what is still buffered nowhere, so that the exit stays quiet."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'file'}: {error.strerror}"
+    return str(error)
+
+
+def _bug(error: BaseException) -> int:
+    if os.environ.get("PARC_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)
+    where = _innermost(error)
+    message = " ".join(str(error).split())[:200]
+    click.echo(
+        f"parc: internal error: {type(error).__name__}: {message} ({where}). This is a bug in "
+        "PARC: please report this line with the spec; PARC_DEBUG=1 shows the traceback.",
+        err=True,
+    )
+    return BUG
+
+
+def _innermost(error: BaseException) -> str:
+    """``choose_layout.py:41``, where it was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "no traceback"
+    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

@@ -1,0 +1,40 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+spec_argument: Decorator = click.argument("spec", metavar="SPEC")
+
+set_option: Decorator = click.option(
+    "--set",
+    "overrides",
+    metavar="PATH=VALUE",
+    multiple=True,
+    help="Set a field of the spec: --set layout.tp=4. May be given many times.",
+)
+
+fail_on_option: Decorator = click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "advice"]),
+    default="error",
+    show_default=True,
+    help="Exit with 1 when a diagnostic of this severity or worse is found.",
+)
+
+
+def format_option(*names: str) -> Decorator:
+    """``--format`` with ``names``; the first is the default."""
+    return click.option(
+        "--format",
+        "style",
+        type=click.Choice(names),
+        default=names[0],
+        show_default=True,
+        help="Form of the output.",
+    )

@@ -1,0 +1,97 @@
+"""Floating-point operations, 2 a multiply-add, of one decoder-only transformer.
+
+Formulas: Narayanan et al. 2021 (arXiv:2104.04473) eq. 3, with grouped-query attention, gated
+MLPs, experts and latent attention; causal attention counts half (Megatron-LM's convention).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.ir import Model
+
+CAUSAL = 0.5
+"""Share of the attention matrix that a causal mask keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFlops:
+    """Forward FLOPs of one layer over a token count."""
+
+    attention_projections: float
+    attention_core: float
+    mlp: float
+    """Dense MLP, or the shared expert and the router of a routed layer."""
+    experts: float
+    """Routed experts, at top-k."""
+
+    @property
+    def total(self) -> float:
+        """All parts."""
+        return self.attention_projections + self.attention_core + self.mlp + self.experts
+
+
+def projection_weights(model: Model) -> int:
+    """Weights of the attention projections that a token multiplies with."""
+    attention = model.attention
+    latent = attention.latent
+    if latent is None:
+        width = attention.heads * attention.head_dim
+        keys = attention.kv_heads * attention.head_dim
+        return model.hidden * (2 * width + 2 * keys)
+    query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
+    query = model.hidden * query_dim
+    if latent.q_lora_rank:
+        query = latent.q_lora_rank * (model.hidden + query_dim)
+    keys = model.hidden * (latent.kv_lora_rank + latent.qk_rope_dim)
+    keys += latent.kv_lora_rank * attention.heads * (latent.qk_nope_dim + latent.v_dim)
+    return query + keys + attention.heads * latent.v_dim * model.hidden
+
+
+def core_width(model: Model) -> int:
+    """Sum over heads of query and value width: the core costs 2 s of it a token."""
+    attention = model.attention
+    if attention.latent is None:
+        return 2 * attention.heads * attention.head_dim
+    latent = attention.latent
+    return attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
+
+
+def layer_flops(model: Model, routed: bool, tokens: float, sequence: int) -> LayerFlops:
+    """Forward FLOPs of one layer over ``tokens`` tokens of sequences ``sequence`` long."""
+    matrices = 3 if model.ffn.gated else 2
+    span = min(sequence, model.attention.window or sequence)
+    keep = CAUSAL if span == sequence else 1 - span / (2 * sequence)
+    core = 2 * tokens * span * core_width(model) * keep
+    projections = 2 * tokens * projection_weights(model)
+    experts = model.experts
+    if not routed or experts is None:
+        return LayerFlops(
+            projections, core, 2 * tokens * model.hidden * matrices * model.ffn.size, 0
+        )
+    shared = 2 * tokens * model.hidden * (matrices * experts.shared_size + experts.count)
+    routed_flops = 2 * tokens * model.hidden * matrices * experts.size * experts.top_k
+    return LayerFlops(projections, core, shared, routed_flops)
+
+
+def head_flops(model: Model, tokens: float) -> float:
+    """Forward FLOPs of the output projection."""
+    return 2 * tokens * model.hidden * model.vocab
+
+
+def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
+    """Forward FLOPs of one multi-token-prediction layer: a layer, its 2h->h projection, a head."""
+    routed = model.experts is not None and model.is_moe(model.layers - 1)
+    layer = layer_flops(model, routed, tokens, sequence).total
+    return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
+
+
+def model_flops(model: Model, tokens: float, sequence: int) -> float:
+    """FLOPs of a training step over ``tokens`` tokens: 3 x forward, no recompute."""
+    routed = model.moe_layers
+    forward = routed * layer_flops(model, True, tokens, sequence).total if routed else 0.0
+    if routed < model.layers:
+        dense = layer_flops(model, False, tokens, sequence).total
+        forward += (model.layers - routed) * dense
+    forward += head_flops(model, tokens) + model.mtp_layers * mtp_flops(model, tokens, sequence)
+    return 3 * forward

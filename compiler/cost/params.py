@@ -1,0 +1,185 @@
+"""Exact parameter counts, whole and as Megatron shards them; every result is an integer.
+
+Formulas: grouped-query attention (arXiv:2305.13245), latent attention (arXiv:2405.04434),
+GShard-style experts (arXiv:2006.16668). Sharding follows the modules of Megatron-Core 0.19:
+column-parallel layers split weight and bias, row-parallel layers split the weight alone, norms,
+the router and the low-rank down-projections of latent attention are whole on every rank.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.ir.model import Attention, Experts, FeedForward, LatentAttention, Model
+
+
+def norm_params(model: Model, width: int) -> int:
+    """One norm over ``width``: a weight, and a bias for LayerNorm."""
+    return width if model.norm == "rmsnorm" else 2 * width
+
+
+def norm_params_per_layer(model: Model) -> int:
+    """The norms of one layer on the residual stream; norms inside attention are not counted."""
+    return model.norms_per_layer * norm_params(model, model.hidden)
+
+
+def final_norm_params(model: Model) -> int:
+    """The norm after the last layer; 0 where there is none."""
+    return norm_params(model, model.hidden) if model.final_norm else 0
+
+
+def embedding_params(model: Model, vocab: int = 0) -> int:
+    """The input embedding; ``vocab`` replaces the model's own, for padding."""
+    return (vocab or model.vocab) * model.hidden
+
+
+def position_params(model: Model) -> int:
+    """The table of learned positions; Megatron keeps it whole on the first pipeline rank."""
+    return model.position.max_positions * model.hidden if model.position.kind == "learned" else 0
+
+
+def head_params(model: Model, vocab: int = 0) -> int:
+    """The output projection; 0 where it is the input embedding."""
+    return 0 if model.tied_embeddings else embedding_params(model, vocab)
+
+
+def attention_params(model: Model, tp: int = 1) -> int:
+    """Attention of one layer on one of ``tp`` ranks."""
+    if model.attention.latent is not None:
+        return _latent_params(model, model.attention.latent, tp)
+    attention = model.attention
+    queries = attention.heads * attention.head_dim
+    # Where tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that
+    # no weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
+    fused = (queries + 2 * attention.kv_heads * attention.head_dim) // tp
+    weights = model.hidden * fused + queries // tp * model.hidden
+    biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
+    sinks = attention.heads // tp if attention.sinks else 0
+    return weights + biases + sinks + _qk_norm_params(model, attention, tp)
+
+
+def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
+    """Norms on queries and keys: whole per head, split where they span all heads."""
+    if attention.qk_norm == "none":
+        return 0
+    if attention.qk_norm == "head":
+        return 2 * norm_params(model, attention.head_dim)
+    heads = attention.heads // tp + max(attention.kv_heads // tp, 1)
+    return norm_params(model, heads * attention.head_dim)
+
+
+def _latent_params(model: Model, latent: LatentAttention, tp: int) -> int:
+    """Latent attention: down-projections and norms whole, up-projections and output split."""
+    heads = model.attention.heads // tp
+    query_dim = latent.qk_nope_dim + latent.qk_rope_dim
+    query_rank = latent.q_lora_rank or 0
+    query_input = latent.q_lora_rank or model.hidden
+    whole = model.hidden * (query_rank + latent.kv_lora_rank + latent.qk_rope_dim)
+    if query_rank:
+        whole += norm_params(model, query_rank)
+    whole += norm_params(model, latent.kv_lora_rank)
+    key_value = latent.kv_lora_rank * (latent.qk_nope_dim + latent.v_dim)
+    return whole + heads * (query_input * query_dim + key_value + latent.v_dim * model.hidden)
+
+
+def mlp_params(hidden: int, size: int, ffn: FeedForward, *, bias: bool, tp: int = 1) -> int:
+    """An MLP of width ``size`` with the form of ``ffn``, on one of ``tp`` ranks."""
+    inner = size // tp
+    columns = 2 * inner if ffn.gated else inner
+    return hidden * (columns + inner) + (columns + hidden if bias else 0)
+
+
+def dense_mlp_params(model: Model, tp: int = 1) -> int:
+    """The MLP of a dense layer on one of ``tp`` ranks."""
+    return mlp_params(model.hidden, model.ffn.size, model.ffn, bias=model.ffn.bias, tp=tp)
+
+
+def expert_params(model: Model, etp: int = 1) -> int:
+    """ONE routed expert on one of ``etp`` ranks; 0 for a dense model."""
+    if model.experts is None:
+        return 0
+    experts = model.experts
+    return mlp_params(model.hidden, experts.size, model.ffn, bias=experts.bias, tp=etp)
+
+
+def shared_expert_params(model: Model, tp: int = 1) -> int:
+    """All shared experts of a layer, with their gate, on one of ``tp`` ranks."""
+    experts = model.experts
+    if experts is None or not experts.shared_size:
+        return 0
+    width = experts.shared_size
+    body = mlp_params(model.hidden, width, model.ffn, bias=experts.bias, tp=tp)
+    return body + (model.hidden if experts.shared_gate else 0)
+
+
+def router_params(model: Model) -> int:
+    """The router of a layer; a bias that is a buffer is not a parameter."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    return experts.count * (model.hidden + (experts.router_bias == "parameter"))
+
+
+def layer_params(model: Model, layer: int) -> int:
+    """Decoder layer ``layer`` (0-based), all experts counted."""
+    return sum(layer_params_on_rank(model, layer, tp=1, etp=1, ep=1))
+
+
+def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
+    """(dense, routed experts) of decoder layer ``layer`` on one rank.
+
+    The degrees must divide what they split; the two numbers are reduced over different groups.
+    """
+    return _block_on_rank(model, model.is_moe(layer), (tp, etp, ep))
+
+
+def _block_on_rank(model: Model, routed: bool, degrees: tuple[int, int, int]) -> tuple[int, int]:
+    """A layer of either kind; ``degrees`` are (tp, etp, ep)."""
+    tp, etp, ep = degrees
+    dense = attention_params(model, tp) + norm_params_per_layer(model)
+    if not routed or model.experts is None:
+        return dense + dense_mlp_params(model, tp), 0
+    dense += router_params(model) + shared_expert_params(model, tp)
+    return dense, model.experts.count // ep * expert_params(model, etp)
+
+
+def mtp_params(model: Model) -> int:
+    """ONE multi-token-prediction layer; embedding and head are the model's own."""
+    return sum(mtp_params_on_rank(model, tp=1, etp=1, ep=1))
+
+
+def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, int]:
+    """(dense, routed experts) of one multi-token-prediction layer on one rank.
+
+    A block like the last decoder layer, two norms on its inputs, a norm on its output and the
+    projection of 2 x hidden to hidden (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+    """
+    dense, expert = layer_params_on_rank(model, model.layers - 1, tp, etp, ep)
+    projection = 2 * model.hidden * model.hidden // tp
+    return dense + projection + 3 * norm_params(model, model.hidden), expert
+
+
+def total(model: Model, *, mtp: bool = False) -> int:
+    """All parameters; ``mtp`` adds the multi-token-prediction layers that are trained."""
+    experts = model.experts
+    routed = experts.layers if experts else 0
+    parts = (
+        embedding_params(model),
+        position_params(model),
+        routed * sum(_block_on_rank(model, True, (1, 1, 1))),
+        (model.layers - routed) * sum(_block_on_rank(model, False, (1, 1, 1))),
+        final_norm_params(model),
+        head_params(model),
+        model.mtp_layers * mtp_params(model) if mtp else 0,
+    )
+    return sum(parts)
+
+
+def active(model: Model) -> int:
+    """Parameters that one token meets: all but the routed experts that it does not visit."""
+    return total(model) - _idle_params(model, model.experts)
+
+
+def _idle_params(model: Model, experts: Experts | None) -> int:
+    """Routed experts that a token passes by, over all layers."""
+    if experts is None:
+        return 0
+    return experts.layers * (experts.count - experts.top_k) * expert_params(model)

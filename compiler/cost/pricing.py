@@ -1,0 +1,108 @@
+"""What pricing a layout needs, computed once a problem: links, rates, parameters by layer kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.backends.base import Framework
+from parc.compiler.cost import efficiency, params
+from parc.compiler.cost.links import Links, Reach, reach
+from parc.compiler.cost.stages import StageClass, StageLoad, stage_classes
+from parc.compiler.ir import Layout, Problem, Split
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Reach of every communication group of one set of degrees."""
+
+    tp: Reach
+    cp: Reach
+    dp_cp: Reach
+    ep: Reach
+    etp: Reach
+    edp: Reach
+    pp_stride: int
+
+
+class Pricing:
+    """Memo of one problem. Its tables only ever grow by pure functions of the problem."""
+
+    def __init__(self, problem: Problem, framework: Framework) -> None:
+        """``framework`` gives meshes and the padded vocabulary."""
+        self.problem = problem
+        self.framework = framework
+        self.links = Links.of(problem.cluster)
+        gpu = problem.cluster.gpu
+        self.matmul_rate = efficiency.matmul_flops_per_second(gpu, problem.job.precision)
+        self.attention_rate = efficiency.attention_flops_per_second(gpu)
+        self.efficiency = efficiency.efficiency(gpu)
+        self.memory_rate = gpu.memory_gb_per_s * 1e9 * self.efficiency.memory
+        self._groups: dict[tuple[object, ...], Groups] = {}
+        self._layers: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._classes: dict[int, tuple[Split, tuple[StageClass, ...]]] = {}
+
+    def groups(self, layout: Layout) -> Groups:
+        """Where the groups of ``layout`` sit."""
+        key = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
+        if key not in self._groups:
+            dense, expert = self.framework.meshes(layout)
+            domain = self.links.domain
+            self._groups[key] = Groups(
+                tp=reach((dense.axis("tp"),), domain),
+                cp=reach((dense.axis("cp"),), domain),
+                dp_cp=reach((dense.axis("dp"), dense.axis("cp")), domain),
+                ep=reach((expert.axis("ep"),), domain),
+                etp=reach((expert.axis("tp"),), domain),
+                edp=reach((expert.axis("dp"),), domain),
+                pp_stride=dense.axis("pp").stride,
+            )
+        return self._groups[key]
+
+    def classes(self, split: Split) -> tuple[StageClass, ...]:
+        """Distinct stages of ``split``; keyed by identity, splits are shared between layouts."""
+        entry = self._classes.get(id(split))
+        if entry is None or entry[0] is not split:
+            entry = (split, stage_classes(self.problem.model, split))
+            self._classes[id(split)] = entry
+        return entry[1]
+
+    def layer_parameters(self, routed: bool, layout: Layout) -> tuple[float, float]:
+        """(dense, expert) parameters of one layer on one rank."""
+        key = (routed, layout.tp, layout.etp, layout.ep)
+        if key not in self._layers:
+            model = self.problem.model
+            index = next((i for i in range(model.layers) if model.is_moe(i) == routed), 0)
+            self._layers[key] = params.layer_params_on_rank(
+                model, index, tp=layout.tp, etp=layout.etp, ep=layout.ep
+            )
+        return self._layers[key]
+
+    def stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
+        """(dense, expert) parameters that a rank of a stage holds.
+
+        The first stage adds the embedding, the last the final norm and the head (a copy of the
+        embedding where they are tied and pp > 1); a stage with multi-token prediction that is
+        not the first keeps a copy of the embedding, as Megatron-Core does.
+        """
+        model = self.problem.model
+        dense = expert = 0.0
+        for routed, count in ((False, load.dense_layers), (True, load.routed_layers)):
+            if count:
+                layer_dense, layer_expert = self.layer_parameters(routed, layout)
+                dense += count * layer_dense
+                expert += count * layer_expert
+        table = self.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
+        if load.embedding:
+            dense += table + params.position_params(model)
+        if load.loss:
+            dense += params.final_norm_params(model)
+            if not model.tied_embeddings or layout.pp > 1:
+                dense += table
+        if load.mtp_layers:
+            mtp_dense, mtp_expert = self.layer_parameters(model.is_moe(model.layers - 1), layout)
+            projection = 2 * model.hidden**2 / layout.tp + 3 * model.hidden
+            dense += load.mtp_layers * (mtp_dense + projection)
+            expert += load.mtp_layers * mtp_expert
+            if not load.embedding:
+                dense += table
+        return dense, expert

@@ -1,0 +1,153 @@
+"""Seconds of one optimizer step, by term, on the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.layer_time import (
+    LayerTime,
+    head_seconds,
+    layer_time,
+    recompute_seconds,
+)
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.stages import StageLoad
+from parc.compiler.ir import Layout, StepTime
+
+OPTIMIZER_BYTES = 40
+"""Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
+REDUCE_BYTES = {"fp16": 2.0}
+"""Bytes of a gradient on the wire; fp32 (4) unless the run is fp16."""
+DP_OVERLAP = 0.8
+"""Share of the first forward and last backward that gradient and parameter traffic can hide in."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """Seconds of one micro-batch on one pipeline rank."""
+
+    compute: float
+    recompute: float
+    tp: float
+    cp: float
+    ep: float
+
+    @property
+    def total(self) -> float:
+        """Forward and backward, all chunks."""
+        return self.compute + self.recompute + self.tp + self.cp + self.ep
+
+
+def stage_time(
+    pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[bool, LayerTime]
+) -> StageTime:
+    """One micro-batch through one pipeline rank, forward and backward."""
+    compute = recompute = tp = cp = ep = 0.0
+    model = pricing.problem.model
+    mtp_routed = model.is_moe(model.layers - 1)
+    counts = {False: load.dense_layers, True: load.routed_layers}
+    counts[mtp_routed] += load.mtp_layers
+    for routed, count in counts.items():
+        if count:
+            layer = layers[routed]
+            compute += count * layer.compute
+            recompute += count * recompute_seconds(pricing, layout, layer, routed)
+            tp += count * layer.tp
+            cp += count * layer.cp
+            ep += count * layer.ep
+    if load.loss:
+        compute += head_seconds(pricing, layout)
+    if load.mtp_layers:
+        compute += load.mtp_layers * head_seconds(pricing, layout)
+    return StageTime(compute, recompute, tp, cp, ep)
+
+
+def step_time(pricing: Pricing, layout: Layout) -> StepTime:
+    """All terms. The slowest stage paces the pipeline; the others only add to the bubble.
+
+    T = m max_r t_r + (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer.
+    """
+    micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
+    classes = pricing.classes(layout.split)
+    kinds = {kind for item in classes for kind in _kinds(pricing, item.load)}
+    layers = {routed: layer_time(pricing, layout, routed) for routed in sorted(kinds)}
+    times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
+    slowest = max((item for item, _ in times), key=lambda item: item.total)
+    whole = sum(item.total * count for item, count in times)
+    hop = _hop_seconds(pricing, layout)
+    return StepTime(
+        compute_seconds=micro_batches * slowest.compute,
+        recompute_seconds=micro_batches * slowest.recompute,
+        tp_seconds=micro_batches * slowest.tp,
+        cp_seconds=micro_batches * slowest.cp,
+        ep_seconds=micro_batches * slowest.ep,
+        pp_seconds=hop * _exposed_hops(layout, micro_batches),
+        bubble_seconds=(whole - slowest.total) / layout.vpp,
+        dp_seconds=_dp_seconds(pricing, layout, slowest),
+        optimizer_seconds=_optimizer_seconds(pricing, layout),
+    )
+
+
+def _kinds(pricing: Pricing, load: StageLoad) -> set[bool]:
+    """Kinds of layers on a stage: False dense, True routed."""
+    kinds = {kind for kind, n in ((False, load.dense_layers), (True, load.routed_layers)) if n}
+    if load.mtp_layers:
+        kinds.add(pricing.problem.model.is_moe(pricing.problem.model.layers - 1))
+    return kinds
+
+
+def hop_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Bytes of one activation between two stages: 2 T h, over t with sequence parallelism."""
+    job, model = pricing.problem.job, pricing.problem.model
+    nbytes = 2 * job.sequence_length * layout.micro_batch / layout.cp * model.hidden
+    return nbytes / (layout.tp if layout.sequence_parallel else 1)
+
+
+def _hop_seconds(pricing: Pricing, layout: Layout) -> float:
+    if layout.pp == 1:
+        return 0.0
+    stride = pricing.groups(layout).pp_stride
+    return pricing.links.hop_seconds(hop_bytes(pricing, layout), stride)
+
+
+def _exposed_hops(layout: Layout, micro_batches: int) -> float:
+    """Hops on the critical path.
+
+    1F1B sends and receives between computations, 2 a micro-batch; interleaving overlaps the
+    steady state and exposes warm-up and cool-down, 2 (p - 1) and one chunk's pair.
+    """
+    if layout.vpp > 1:
+        return 2.0 * (layout.pp - 1) + 2.0 * layout.vpp
+    return 2.0 * micro_batches + 2.0 * (layout.pp - 1)
+
+
+def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """(dense, expert) bytes of one gradient reduction on the fullest stage, both directions.
+
+    Distributed optimizer: reduce-scatter of gradients and all-gather of 16-bit parameters;
+    without it an all-reduce, twice the gradients.
+    """
+    grad = REDUCE_BYTES.get(pricing.problem.job.precision, 4.0)
+    factor = grad + 2.0 if layout.zero_stage else 2 * grad
+    loads = [pricing.stage_parameters(layout, kind.load) for kind in pricing.classes(layout.split)]
+    dense, expert = max(loads, key=sum)
+    return factor * dense, factor * expert
+
+
+def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
+    """What overlap leaves: traffic less the window, and never less than one bucket."""
+    groups = pricing.groups(layout)
+    dense, expert = dp_bytes(pricing, layout)
+    seconds = pricing.links.ring_seconds(dense, groups.dp_cp)
+    seconds += pricing.links.ring_seconds(expert, groups.edp)
+    window = DP_OVERLAP * slowest.total
+    return max(seconds - window, seconds * 0.05)
+
+
+def _optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Adam over the shard, at memory bandwidth."""
+    loads = [pricing.stage_parameters(layout, kind.load) for kind in pricing.classes(layout.split)]
+    dense, expert = max(loads, key=sum)
+    if layout.zero_stage:
+        dense, expert = dense / (layout.dp_shard * layout.cp), expert / max(layout.edp, 1)
+    return OPTIMIZER_BYTES * (dense + expert) / pricing.memory_rate

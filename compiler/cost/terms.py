@@ -1,0 +1,148 @@
+"""Every term of an estimate: its formula in words, and where the formula is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term; ``name`` is the field of the estimate that holds it."""
+
+    name: str
+    unit: str
+    title: str
+    formula: str
+    source: str
+
+
+_MEGATRON = "Megatron-LM docs, dist_optimizer.md; checked against its DDP buffers"
+_KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, with flash attention"
+
+TERMS: dict[str, Term] = {
+    term.name: term
+    for term in (
+        Term(
+            "weights_bytes",
+            "bytes",
+            "weights",
+            "2 x parameters on the rank",
+            _MEGATRON,
+        ),
+        Term(
+            "gradients_bytes",
+            "bytes",
+            "gradients",
+            "4 x parameters (fp32 accumulation); fp16: 2",
+            _MEGATRON,
+        ),
+        Term(
+            "optimizer_bytes",
+            "bytes",
+            "optimizer state",
+            "12 x (dense / (dp cp) + experts / edp); undivided at zero_stage 0; fp16: 16",
+            _MEGATRON,
+        ),
+        Term(
+            "activations_bytes",
+            "bytes",
+            "activations",
+            "stored bytes of all layers x micro-batches in flight, plus one layer's working set",
+            _KORTHIKANTI,
+        ),
+        Term(
+            "logits_bytes",
+            "bytes",
+            "logits and loss",
+            "tokens x (6 padded vocab + 4 hidden) / tp, on the last stage",
+            "Megatron-LM, vocab_parallel_cross_entropy: 16-bit logits and fp32 softmax",
+        ),
+        Term(
+            "communication_bytes",
+            "bytes",
+            "communicator buffers",
+            "0.15 GB x axes with more than one rank",
+            "published NCCL breakdowns: 0.3 to 0.5 GB for two or three communicators",
+        ),
+        Term(
+            "framework_bytes",
+            "bytes",
+            "framework",
+            "0.6 GB: CUDA context and cuBLAS workspaces",
+            "published breakdowns: 0.4 to 0.8 GB",
+        ),
+        Term(
+            "fragmentation_bytes",
+            "bytes",
+            "fragmentation",
+            "5 % of activations and logits",
+            "5 to 10 % without expandable segments",
+        ),
+        Term(
+            "compute_seconds",
+            "seconds",
+            "compute",
+            "micro-batches x forward and backward of the slowest stage; "
+            "FLOPs / (peak x stated efficiency) + streamed bytes / bandwidth, "
+            "never under the launch floor",
+            "Narayanan et al. 2021, arXiv:2104.04473 eq. 3; efficiencies: parc/compiler/cost",
+        ),
+        Term(
+            "recompute_seconds",
+            "seconds",
+            "recompute",
+            "micro-batches x forward work that the backward pass repeats",
+            _KORTHIKANTI,
+        ),
+        Term(
+            "tp_seconds",
+            "seconds",
+            "tensor parallelism",
+            "10 ring collectives of 2 T h a layer (5 where the MLP is routed), (t-1)/t each",
+            _KORTHIKANTI,
+        ),
+        Term(
+            "cp_seconds",
+            "seconds",
+            "context parallelism",
+            "(c-1) x keys and values, forward and twice backward, less the attention core",
+            "Liu et al. 2023, arXiv:2310.01889 (ring attention)",
+        ),
+        Term(
+            "ep_seconds",
+            "seconds",
+            "expert parallelism",
+            "4 all-to-alls of 2 k (T/t) h a routed layer, split between NVLink and network",
+            "Megatron-Core alltoall dispatcher",
+        ),
+        Term(
+            "pp_seconds",
+            "seconds",
+            "pipeline point-to-point",
+            "hop x (2 m + 2 (p-1)); interleaved: hop x (2 (p-1) + 2 v)",
+            "Narayanan et al. 2021, section 2.2",
+        ),
+        Term(
+            "bubble_seconds",
+            "seconds",
+            "pipeline bubble",
+            "(sum of stage times - slowest stage) / v",
+            "Narayanan et al. 2021, section 2.2, for unequal stages",
+        ),
+        Term(
+            "dp_seconds",
+            "seconds",
+            "data parallelism",
+            "ring of 4 B gradients and 2 B parameters, less 80 % of one micro-batch, at least 5 %",
+            "Megatron-LM overlap-grad-reduce and overlap-param-gather",
+        ),
+        Term(
+            "optimizer_seconds",
+            "seconds",
+            "optimizer step",
+            "40 B x parameters of the shard / memory bandwidth",
+            "Adam: reads and writes of three fp32 states, gradient and 16-bit copy",
+        ),
+    )
+}
+"""name -> term; the names are fields of StageMemory and StepTime."""

@@ -1,0 +1,49 @@
+"""Workflow commands that GitHub turns into annotations of a pull request.
+
+Escapes as in actions/toolkit, packages/core/src/command.ts: ``%``, CR and LF in the message;
+``:`` and ``,`` too in a property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parc.compiler.diagnostics.finding import Diagnostic, Severity
+from parc.compiler.diagnostics.sink import Sink
+
+COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice": "notice"}
+
+
+def render(sinks: Sequence[Sink], color: bool) -> str:
+    """A line a diagnostic."""
+    return "".join(
+        _line(found, sink.positions.file) + "\n" for sink in sinks for found in sink.diagnostics
+    )
+
+
+def _line(found: Diagnostic, file: str) -> str:
+    properties = {"title": found.code, "file": found.span.file if found.span else file}
+    if found.span:
+        properties |= {
+            "line": str(found.span.line),
+            "col": str(found.span.column),
+            "endColumn": str(found.span.column + found.span.length),
+        }
+    joined = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{COMMANDS[found.severity]} {joined}::{_data(_message(found))}"
+
+
+def _message(found: Diagnostic) -> str:
+    finding = found.finding
+    parts = [finding.message, finding.label]
+    parts += [f"help: {finding.help}"] if finding.help else []
+    parts += [f"fix: {finding.fix}"] if finding.fix else []
+    return "\n".join(part for part in parts if part)
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,82 @@
+"""SARIF 2.1.0 (OASIS), for code-scanning pages: the part of it that readers use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.diagnostics.finding import Cause, Diagnostic, Severity
+from parc.compiler.diagnostics.positions import Span
+from parc.compiler.diagnostics.sink import Sink
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice": "note"}
+
+
+def render(sinks: Sequence[Sink], color: bool) -> str:
+    """One log with one run."""
+    from parc import __version__
+
+    found = [(sink.positions.file, item) for sink in sinks for item in sink.diagnostics]
+    codes = sorted({item.code for _, item in found})
+    driver = {
+        "name": "PARC",
+        "semanticVersion": __version__,
+        "rules": [_rule(code) for code in codes],
+    }
+    run = {
+        "tool": {"driver": driver},
+        # Columns of a span count characters, not UTF-16 units.
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(item, file, codes) for file, item in found],
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=2, sort_keys=True) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    info = code_info(code.removeprefix("PARC-"))
+    return {
+        "id": code,
+        "shortDescription": {"text": info.title},
+        "fullDescription": {"text": f"{info.rule}. {info.why}".strip()},
+        "help": {"text": info.fix},
+        "defaultConfiguration": {"level": LEVELS[info.severity]},
+    }
+
+
+def _result(found: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
+    finding = found.finding
+    notes = (finding.message, finding.label, finding.help, finding.fix)
+    location: dict[str, Any] = {"physicalLocation": _physical(found.span, file)}
+    if found.path:
+        location["logicalLocations"] = [{"fullyQualifiedName": found.path}]
+    return {
+        "ruleId": found.code,
+        "ruleIndex": codes.index(found.code),
+        "level": LEVELS[found.severity],
+        "message": {"text": "\n".join(note for note in notes if note)},
+        "locations": [location],
+        "relatedLocations": [_related(cause) for cause in finding.causes if cause.span],
+    }
+
+
+def _related(cause: Cause) -> dict[str, Any]:
+    return {
+        "physicalLocation": _physical(cause.span, ""),
+        "message": {"text": cause.text or cause.path},
+    }
+
+
+def _physical(span: Span | None, file: str) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": quote(span.file if span else file)}}
+    if span:
+        physical["region"] = {
+            "startLine": span.line,
+            "startColumn": span.column,
+            "endColumn": span.column + span.length,
+        }
+    return physical

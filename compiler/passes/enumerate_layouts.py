@@ -1,0 +1,227 @@
+"""Every layout that the pins leave open, legal or not.
+
+Degrees are divisors, not powers of two. Pinned values are taken as they are, so that an illegal
+pin reaches the rules and gets its diagnostic instead of vanishing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from parc.backends.base import Framework
+from parc.compiler.ir import NO_RECOMPUTE, Chunk, Layout, Problem, Recompute, Split
+
+MAX_VPP = 12
+"""More virtual stages than this have not been published for any model."""
+MAX_MICRO_BATCH = 8
+"""Sequences; above it GEMMs are large already and only the bubble grows."""
+MIN_CP_TOKENS = 2048
+"""A context-parallel rank with fewer tokens is not tried unless cp is pinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """One choice of mesh sizes."""
+
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    ep: int
+    etp: int
+
+
+@cache
+def divisors(number: int) -> tuple[int, ...]:
+    """Divisors of ``number``, ascending."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
+
+
+def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[Layout, ...]]:
+    """Families of layouts that differ in recompute alone, cheapest recompute first.
+
+    A family stops mattering once its first member that fits is found: more recompute is only
+    ever slower. Order: world size (all GPUs first), tp, cp, pp, ep, etp, vpp, micro-batch.
+    """
+    orders = framework.orders(problem)
+    order = problem.pins.order or orders[0]
+    levels = recompute_levels(problem)
+    for degrees in degree_choices(problem):
+        for vpp, split in _splits(problem, framework, degrees.pp):
+            for micro_batch in _micro_batches(problem, degrees.dp):
+                yield tuple(
+                    _layout(problem, degrees, (vpp, split), micro_batch, level, order)
+                    for level in levels
+                )
+
+
+def degree_choices(problem: Problem) -> Iterator[Degrees]:
+    """Mesh sizes: the pins, and divisors of what is left."""
+    for tp, cp, pp, dp in _dense_choices(problem):
+        for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
+            yield Degrees(tp, cp, pp, dp, ep, etp)
+
+
+def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
+    """(tp, cp, pp, dp) of the dense mesh."""
+    for tp, cp in _tp_cp_choices(problem):
+        left = max(problem.cluster.gpus // (tp * cp), 1)
+        for pp in _pp_choices(problem, left):
+            for dp in _dp_choices(problem, problem.pins.dp or max(left // pp, 1)):
+                yield tp, cp, pp, dp
+
+
+def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
+    """(tp, cp) pairs."""
+    return [(tp, cp) for tp in _tp_choices(problem) for cp in _cp_choices(problem, tp)]
+
+
+def _tp_choices(problem: Problem) -> tuple[int, ...]:
+    """Divisors of the NVLink domain (of the host where there is none)."""
+    if problem.pins.tp:
+        return (problem.pins.tp,)
+    node = problem.cluster.node
+    domain = max(node.nvlink_domain, node.gpus)
+    limit = min(domain, problem.cluster.gpus)
+    return tuple(
+        n for n in divisors(domain) if n <= limit and problem.model.attention.heads % n == 0
+    )
+
+
+def _cp_choices(problem: Problem, tp: int) -> tuple[int, ...]:
+    """Divisors of the ranks left that keep MIN_CP_TOKENS a rank."""
+    if problem.pins.cp:
+        return (problem.pins.cp,)
+    limit = max(problem.job.sequence_length // MIN_CP_TOKENS, 1)
+    return tuple(n for n in divisors(max(problem.cluster.gpus // tp, 1)) if n <= limit)
+
+
+def _pp_choices(problem: Problem, left: int) -> tuple[int, ...]:
+    """Divisors of the ranks left, at most a layer a stage."""
+    if problem.pins.pp:
+        return (problem.pins.pp,)
+    ranks = max(left // problem.pins.dp, 1) if problem.pins.dp else left
+    return tuple(n for n in divisors(ranks) if n <= problem.model.layers)
+
+
+def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
+    """All replicas; fewer of them only where fewer GPUs are the goal."""
+    if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
+        return (dp,)
+    return divisors(dp)[::-1]
+
+
+def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
+    """(ep, etp): divisors of the expert count that tile a stage; a dense model has (1, tp)."""
+    pins, experts = problem.pins, problem.model.experts
+    if experts is None:
+        return [(pins.ep or 1, pins.etp or tp)]
+    etps = (pins.etp,) if pins.etp else tuple(sorted({1, tp}))
+    pairs = []
+    for etp in etps:
+        if pins.ep:
+            pairs.append((pins.ep, etp))
+            continue
+        pairs += [(ep, etp) for ep in divisors(experts.count) if stage_ranks % (ep * etp) == 0]
+    return pairs
+
+
+def _splits(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, Split]]:
+    """(vpp, split) pairs that the framework can express; vpp = 1 first."""
+    pinned = problem.pins.vpp
+    if pinned:
+        choices: tuple[int, ...] = (pinned,)
+    else:
+        top = min(MAX_VPP, problem.model.layers // pp) if pp > 1 else 1
+        choices = tuple(range(1, max(top, 1) + 1))
+    pairs = []
+    for vpp in choices:
+        split = framework.splits(problem, pp, vpp)
+        if split is None and (pinned or problem.pins.pp):
+            split = floor_split(problem.model.layers, pp, vpp)
+        # Interleaving pays by even chunks; an uneven one is tried only where it was asked for.
+        if split is not None and (vpp == 1 or pinned or split.form in ("even", "counted")):
+            pairs.append((vpp, split))
+    return pairs
+
+
+@cache
+def floor_split(layers: int, pp: int, vpp: int) -> Split:
+    """What a naive even split would do to layers that do not divide.
+
+    It loses layers; the conservation rule refuses it and says what would divide.
+    """
+    count = layers // (pp * vpp)
+    chunks = tuple(
+        tuple(
+            Chunk(
+                first_layer=(virtual * pp + stage) * count,
+                layers=count,
+                embedding=stage == virtual == 0,
+                mtp_layers=0,
+                loss=stage == pp - 1 and virtual == vpp - 1,
+            )
+            for virtual in range(vpp)
+        )
+        for stage in range(pp)
+    )
+    return Split("even", False, False, "", chunks)
+
+
+def _micro_batches(problem: Problem, dp: int) -> tuple[int, ...]:
+    """Divisors of the sequences that one replica sees, up to MAX_MICRO_BATCH."""
+    if problem.pins.micro_batch:
+        return (problem.pins.micro_batch,)
+    share = problem.job.global_batch // dp
+    if share == 0 or problem.job.global_batch % dp:
+        return (1,)
+    return tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
+
+
+def recompute_levels(problem: Problem) -> tuple[Recompute, ...]:
+    """None, the cheap modules, everything: in the order of their cost."""
+    if problem.pins.recompute:
+        return (problem.pins.recompute,)
+    experts, latent = problem.model.experts, problem.model.attention.latent
+    modules = ["layernorm"]
+    if experts is not None:
+        modules.append("moe_act")
+    if latent is not None:
+        modules.append("mla_up_proj")
+    if experts is None:
+        modules.append("mlp")
+    full = Recompute("full", (), "uniform", 1)
+    return (NO_RECOMPUTE, Recompute("selective", tuple(sorted(modules))), full)
+
+
+def _layout(  # noqa: PLR0913 - one argument a loop of the enumeration
+    problem: Problem,
+    degrees: Degrees,
+    stages: tuple[int, Split],
+    micro_batch: int,
+    recompute: Recompute,
+    order: str,
+) -> Layout:
+    pins = problem.pins
+    vpp, split = stages
+    sequence_parallel = pins.sequence_parallel
+    return Layout(
+        tp=degrees.tp,
+        cp=degrees.cp,
+        pp=degrees.pp,
+        vpp=vpp,
+        dp_replicate=1,
+        dp_shard=degrees.dp,
+        ep=degrees.ep,
+        etp=degrees.etp,
+        micro_batch=micro_batch,
+        schedule="interleaved" if vpp > 1 else "1f1b",
+        sequence_parallel=degrees.tp > 1 if sequence_parallel is None else sequence_parallel,
+        zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
+        recompute=recompute,
+        split=split,
+        order=order,
+    )

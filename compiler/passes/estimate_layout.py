@@ -1,0 +1,87 @@
+"""Price one layout in full: every stage, every term, every axis."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.flops import model_flops
+from parc.compiler.cost.memory import all_stages
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.step_time import dp_bytes, hop_bytes, step_time
+from parc.compiler.ir import AxisTraffic, Estimate, Layout
+
+
+def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
+    """Memory of all stages, time and traffic; deterministic, no state but the memo."""
+    problem = pricing.problem
+    time = step_time(pricing, layout)
+    tokens = problem.job.global_batch * problem.job.sequence_length
+    flops = model_flops(problem.model, tokens, problem.job.sequence_length)
+    gpu = problem.cluster.gpu
+    peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
+    return Estimate(
+        memory=all_stages(pricing, layout),
+        limit_bytes=memory_limit(pricing),
+        time=time,
+        traffic=axis_traffic(pricing, layout),
+        model_flops_per_step=flops,
+        mfu=flops / (time.total_seconds * layout.world * peak * 1e12),
+        tokens_per_second=tokens / time.total_seconds,
+    )
+
+
+def memory_limit(pricing: Pricing) -> float:
+    """Device bytes less the headroom that the goals ask for."""
+    problem = pricing.problem
+    return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
+
+
+def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
+    """Bytes that a rank of the fullest stage sends in one step; idle axes are left out."""
+    groups = pricing.groups(layout)
+    volumes = _volumes(pricing, layout)
+    rows = []
+    for axis, nbytes in volumes.items():
+        links = pricing.links
+        if axis == "pp":
+            crosses = groups.pp_stride >= links.domain
+        else:
+            crosses = getattr(groups, axis).domains > 1
+        rows.append(
+            AxisTraffic(
+                axis=axis,
+                bytes_per_rank=nbytes,
+                level="fabric" if crosses else "nvlink",
+                gb_per_s=links.network_gb_per_s if crosses else links.link_gb_per_s,
+            )
+        )
+    return tuple(rows)
+
+
+def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+    """Axis -> bytes a rank sends in a step (facts: (n-1)/n of the payload for rings)."""
+    problem = pricing.problem
+    job, model = problem.job, problem.model
+    micro_batches = layout.micro_batches(job.global_batch)
+    loads = [kind.load for kind in pricing.classes(layout.split)]
+    layers = max(load.layers for load in loads)
+    routed = max(load.routed_layers for load in loads)
+    tokens = job.sequence_length * layout.micro_batch / layout.cp
+    dense, expert = dp_bytes(pricing, layout)
+    volumes: dict[str, float] = {}
+    if layout.tp > 1:
+        collectives = 10 * (layers - routed) + 5 * routed
+        payload = 2 * tokens * model.hidden
+        volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
+    if layout.cp > 1:
+        width = max(model.attention.kv_heads, layout.tp) * model.attention.head_dim / layout.tp
+        volumes["cp"] = 3 * micro_batches * layers * (layout.cp - 1) * 4 * tokens * width
+    if layout.ep > 1 and model.experts is not None:
+        visits = tokens / layout.tp * model.experts.top_k * model.hidden * 2
+        volumes["ep"] = 4 * micro_batches * routed * visits * (layout.ep - 1) / layout.ep
+    if layout.pp > 1:
+        volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
+    shards = layout.dp * layout.cp
+    if shards > 1:
+        volumes["dp_cp"] = dense * (shards - 1) / shards
+    if layout.edp > 1 and expert:
+        volumes["edp"] = expert * (layout.edp - 1) / layout.edp
+    return volumes

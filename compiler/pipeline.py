@@ -1,0 +1,91 @@
+"""THE file to read first: spec -> problem -> layouts -> plan -> artifacts, one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from parc.backends.registry import backend, framework
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Artifact, Plan, Problem
+from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.passes.place_ranks import check_placement, place_ranks
+from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.passes.resolve_problem import resolve_problem
+from parc.compiler.passes.search_layouts import search_layouts
+from parc.compiler.spec.load import load_spec
+from parc.compiler.spec.source import Source
+
+Watch = Callable[[str], None]
+"""Called with the name of each pass when it has ended; timing is nothing more."""
+
+
+def ignore(_: str) -> None:
+    """The watch that does not look."""
+
+
+def resolve_spec(
+    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
+) -> Problem | None:
+    """Text to problem: names looked up, units parsed, defaults filled. None: see the sink."""
+    spec = load_spec(source, overrides, sink)
+    after("load_spec")
+    if spec is None:
+        return None
+    library = Library(source.folder)
+    model = resolve_model(spec.model, library, sink)
+    after("resolve_model")
+    cluster = resolve_cluster(spec.cluster, library, sink)
+    after("resolve_cluster")
+    if model is None or cluster is None:
+        return None
+    problem = resolve_problem(spec, model, cluster, sink)
+    after("resolve_problem")
+    return problem
+
+
+def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | None:
+    """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
+    target = framework(problem.framework)
+    pricing = Pricing(problem, target)
+    search = search_layouts(pricing, target.rules(problem), sink)
+    after("search_layouts")
+    if search is None:
+        return None
+    layout = search.ranked[0].layout
+    estimate = estimate_layout(pricing, layout)
+    after("estimate_layout")
+    placement = place_ranks(problem, target, layout, estimate)
+    after("place_ranks")
+    plan = Plan(problem, layout, estimate, placement, search)
+    check_placement(plan, sink)
+    for name in sorted({problem.framework, *problem.emit}):
+        backend(name).check(plan, sink)
+    after("check")
+    return None if sink.failed() else plan
+
+
+def plan_spec(
+    source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
+) -> Plan | None:
+    """Text to plan."""
+    problem = resolve_spec(source, overrides, sink, after)
+    if problem is None or sink.failed():
+        return None
+    return plan_problem(problem, sink, after)
+
+
+def emit_plan(plan: Plan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
+    """Plan to files, verified by a second route before anyone writes them."""
+    from parc.compiler.passes.verify_plan import verify_artifacts
+    from parc.compiler.report.plan_json import lock_artifact, plan_artifact
+
+    artifacts = [plan_artifact(plan), lock_artifact(plan)]
+    for name in plan.problem.emit:
+        artifacts += backend(name).emit(plan)
+        after(f"emit {name}")
+    verify_artifacts({artifact.path: artifact.text for artifact in artifacts}, sink)
+    after("verify_plan")
+    return tuple(sorted(artifacts, key=lambda artifact: artifact.path))

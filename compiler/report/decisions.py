@@ -1,0 +1,38 @@
+"""What a lock file and a new plan decide differently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+class LockUnreadable(ValueError):
+    """The lock file is not one of ours; the message says what is wrong with it."""
+
+
+def decisions(text: str) -> dict[str, Any]:
+    """The decisions in the text of a parc.lock; LockUnreadable where there are none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LockUnreadable(f"it is not JSON: {error}") from None
+    found = document.get("decisions") if isinstance(document, dict) else None
+    if not isinstance(found, dict):
+        raise LockUnreadable("it has no decisions")
+    return found
+
+
+def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """``layout.tp: 8 -> 4`` for every leaf that differs, sorted by path."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            below = f"{path}.{key}" if path else key
+            yield from changed_decisions(old.get(key), new.get(key), below)
+    elif old != new:
+        yield f"{path}: {_short(old)} -> {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

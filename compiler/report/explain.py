@@ -1,0 +1,130 @@
+"""The text of ``parc explain``: codes, spec fields, cost terms and passes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from difflib import get_close_matches
+from importlib.resources import files
+from typing import Any
+
+from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
+
+CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
+
+
+class UnknownTopic(LookupError):
+    """Nothing of that name; the message names what is near."""
+
+
+def explain(topic: str) -> str:
+    """The explanation of ``topic``; UnknownTopic where there is none."""
+    for find in (_code, _field, _term, _pass):
+        text = find(topic)
+        if text is not None:
+            return text
+    near = get_close_matches(topic, topics(), n=3, cutoff=0.6)
+    hint = f"did you mean {', '.join(near)}?" if near else "it is no code, field, term or pass"
+    raise UnknownTopic(f"nothing is known about {topic!r}: {hint}")
+
+
+def topics() -> list[str]:
+    """Everything that can be explained."""
+    codes = [f"PARC-{info.code}" for info in all_codes()]
+    return [*codes, *sorted(_fields()), *sorted(_terms()), *pass_names()]
+
+
+def _code(topic: str) -> str | None:
+    match = CODE.fullmatch(topic)
+    if match is None:
+        return None
+    code = match[1][0].upper() + match[1][1:]
+    try:
+        return code_text(code_info(code))
+    except KeyError:
+        return None
+
+
+def code_text(info: CodeInfo) -> str:
+    """Title, rule, reason, fix, a bad and a good spec, sources."""
+    silent = "; the framework itself says nothing" if info.silent else ""
+    parts = [
+        f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
+        f"rule: {info.rule}",
+        f"why:  {info.why.strip()}",
+        f"fix:  {info.fix.strip()}",
+    ]
+    parts += [_example(name, text) for name, text in (("bad", info.bad), ("good", info.good))]
+    if info.sources:
+        parts.append("source:\n" + "\n".join(f"  {source}" for source in info.sources))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _example(name: str, text: str) -> str:
+    if not text:
+        return ""
+    return f"{name}:\n" + "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def _fields() -> dict[str, Any]:
+    from parc.compiler.spec.schema import fields
+
+    return dict(fields())
+
+
+def _field(topic: str) -> str | None:
+    path = re.sub(r"\[\d+\]", "[]", topic)
+    found = _fields().get(path) or _fields().get(topic)
+    if found is None:
+        return None
+    kind, default, description = found
+    below = sorted(name for name in _fields() if name.startswith((f"{path}.", f"{path}[")))
+    lines = [f"{topic}: {description}", f"type:    {kind}", f"default: {_written(default)}"]
+    lines += ["keys:", *(f"  {name}" for name in below)] if below else []
+    return "\n".join(lines) + "\n"
+
+
+def _written(default: Any) -> str:
+    return default if isinstance(default, str) else json.dumps(default, default=str)
+
+
+def _terms() -> dict[str, Any]:
+    from parc.compiler.cost.terms import TERMS
+
+    return dict(TERMS)
+
+
+def _term(topic: str) -> str | None:
+    terms = _terms()
+    names: tuple[str, ...] = (topic, f"{topic}_bytes", f"{topic}_seconds")
+    term = next((terms[name] for name in names if name in terms), None)
+    if term is None:
+        return None
+    return f"{term.name} ({term.unit})\n\n{term.formula}\n\nsource: {term.source}\n"
+
+
+def pass_names() -> list[str]:
+    """Names of the passes: the modules of parc.compiler.passes."""
+    folder = files("parc.compiler.passes")
+    names = (entry.name for entry in folder.iterdir())
+    return sorted(
+        name.removesuffix(".py") for name in names if name.endswith(".py") and name[0] != "_"
+    )
+
+
+def _pass(topic: str) -> str | None:
+    """The docstrings of the module and of its function, read without importing it."""
+    if topic not in pass_names():
+        return None
+    text = (files("parc.compiler.passes") / f"{topic}.py").read_text("utf-8")
+    module = ast.parse(text)
+    parts = [f"{topic}: {ast.get_docstring(module) or ''}"]
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name == topic:
+            signature = f"{topic}({ast.unparse(node.args)})"
+            returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            parts += [signature + returns, ast.get_docstring(node) or ""]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+

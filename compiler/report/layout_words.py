@@ -1,0 +1,23 @@
+"""A layout in one line."""
+
+from __future__ import annotations
+
+from parc.compiler.ir import Layout, Recompute
+
+
+def layout_words(layout: Layout) -> str:
+    """``tp 8, pp 4, dp 8, micro-batch 1, recompute selective``; degrees of 1 are left out."""
+    experts = layout.ep > 1 or layout.etp != layout.tp
+    always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
+    names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
+    sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
+    shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
+    shown.append(f"micro-batch {layout.micro_batch}")
+    shown.append(f"recompute {recompute_words(layout.recompute)}")
+    return ", ".join(shown)
+
+
+def recompute_words(recompute: Recompute) -> str:
+    """``none``, ``selective core_attn+mlp`` or ``full uniform 1``."""
+    detail = ["+".join(recompute.modules), recompute.method or "", str(recompute.layers or "")]
+    return " ".join(word for word in (recompute.granularity, *detail) if word)

@@ -1,0 +1,55 @@
+"""How numbers are written: one rounding for files, a few units for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+GIB = 2**30
+DIGITS = 6
+
+
+def rounded(value: float) -> int | float:
+    """``value`` to six significant digits; an int where nothing is left behind the point."""
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 2**53 else short
+
+
+def rounded_tree(tree: Any) -> Any:
+    """A JSON tree with every float rounded, so that the same plan is the same bytes."""
+    if isinstance(tree, Mapping):
+        return {str(key): rounded_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [rounded_tree(item) for item in tree]
+    return rounded(tree) if isinstance(tree, float) else tree
+
+
+def gib(count_bytes: float) -> str:
+    """``61.2 GiB``; two digits behind the point under 10."""
+    size = count_bytes / GIB
+    return f"{size:.2f} GiB" if abs(size) < 10 else f"{size:,.1f} GiB"
+
+
+def seconds(duration_seconds: float) -> str:
+    """``4.21 s`` or ``83.0 ms``."""
+    if abs(duration_seconds) < 1:
+        return f"{duration_seconds * 1e3:.1f} ms"
+    return f"{duration_seconds:,.2f} s"
+
+
+def percent(share: float) -> str:
+    """``41.3 %``."""
+    return f"{share * 100:.1f} %"
+
+
+def quantity(count: float) -> str:
+    """``1.99 M``: three digits and a decimal prefix."""
+    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= factor:
+            return f"{count / factor:.3g} {prefix}" if count < 999.5 * factor else f"{count:.3g}"
+    return f"{count:.3g}"
+
+
+def signed(text: str, change: float) -> str:
+    """``text`` with a plus where the change is upwards."""
+    return f"+{text}" if change > 0 else text

@@ -1,0 +1,106 @@
+"""The candidates of a search, ranked, and how many each rule dropped."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.ir import Candidate, Plan, Search
+from parc.compiler.report.layout_words import recompute_words
+from parc.compiler.report.numbers import GIB, percent, rounded, seconds
+from parc.compiler.report.table import table
+
+DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
+
+
+def search_text(plan: Plan, top: int) -> str:
+    """The table of the best ``top`` and the dropped ones by rule."""
+    search = plan.search
+    head = ("rank", *DEGREES, "recompute", "split", "step", "slower", "memory GiB", "MFU")
+    best = search.ranked[0].step_seconds if search.ranked else 0.0
+    rows = [_row(rank, candidate, best) for rank, candidate in _top(search, top)]
+    kept = search.enumerated - sum(count for _, count in search.dropped)
+    lines = [f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal and fitting"]
+    return "\n".join(lines) + "\n\n" + table(head, rows) + _dropped(search)
+
+
+def search_document(plan: Plan, top: int) -> dict[str, Any]:
+    """The same as JSON types."""
+    return {
+        "format": 1,
+        "name": plan.problem.name,
+        "enumerated": plan.search.enumerated,
+        "dropped": [
+            {"code": f"PARC-{code}", "count": count, "title": _title(code)}
+            for code, count in plan.search.dropped
+        ],
+        "candidates": [_record(rank, one) for rank, one in _top(plan.search, top)],
+    }
+
+
+def search_csv(plan: Plan, top: int) -> str:
+    """A row a candidate."""
+    records = [_record(rank, one) for rank, one in _top(plan.search, top)]
+    out = io.StringIO()
+    names = list(records[0]) if records else ["rank"]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return out.getvalue()
+
+
+def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
+    return list(enumerate(search.ranked[:top], start=1))
+
+
+def _row(rank: int, candidate: Candidate, best_seconds: float) -> tuple[str, ...]:
+    layout = candidate.layout
+    slower = candidate.step_seconds / best_seconds - 1 if best_seconds else 0.0
+    return (
+        str(rank),
+        *(str(getattr(layout, name)) for name in DEGREES),
+        recompute_words(layout.recompute),
+        layout.split.form,
+        seconds(candidate.step_seconds),
+        f"+{percent(slower)}" if rank > 1 else "chosen",
+        f"{candidate.peak_bytes / GIB:.1f}",
+        percent(candidate.mfu),
+    )
+
+
+def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
+    layout = candidate.layout
+    return {
+        "rank": rank,
+        **{name: getattr(layout, name) for name in DEGREES},
+        "schedule": layout.schedule,
+        "sequence_parallel": layout.sequence_parallel,
+        "zero_stage": layout.zero_stage,
+        "recompute": recompute_words(layout.recompute),
+        "split": layout.split.form,
+        "order": layout.order,
+        "step_seconds": rounded(candidate.step_seconds),
+        "peak_bytes": rounded(candidate.peak_bytes),
+        "mfu": rounded(candidate.mfu),
+    }
+
+
+def _dropped(search: Search) -> str:
+    if not search.dropped:
+        return ""
+    rows = [
+        (f"PARC-{code}", _title(code), f"{count:,}")
+        for code, count in sorted(search.dropped, key=lambda pair: (-pair[1], pair[0]))
+    ]
+    return "\ndropped by the first rule that each layout broke\n" + table(
+        ("code", "rule", "layouts"), rows, left=2
+    )
+
+
+def _title(code: str) -> str:
+    try:
+        return code_info(code).title
+    except KeyError:
+        return code

@@ -1,0 +1,65 @@
+"""The few lines that ``parc compile`` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.ir import Plan
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.layout_words import layout_words
+from parc.compiler.report.numbers import gib, percent, quantity, rounded_tree, seconds
+
+
+def summary_text(plan: Plan) -> str:
+    """What was chosen, what it costs and out of how many; five lines."""
+    estimate, search = plan.estimate, plan.search
+    peak = estimate.peak
+    dropped = sum(count for _, count in search.dropped)
+    rows = (
+        (plan.problem.name, _subject(plan)),
+        ("layout", layout_words(plan.layout)),
+        (
+            "memory",
+            f"{gib(peak.total_bytes)} of {gib(estimate.limit_bytes)} on pipeline stage "
+            f"{peak.stage}, the fullest of {len(estimate.memory)}",
+        ),
+        (
+            "step",
+            f"{seconds(estimate.time.total_seconds)}, {percent(estimate.mfu)} MFU, "
+            f"{quantity(estimate.tokens_per_second)} tokens/s (estimated)",
+        ),
+        ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or by memory"),
+    )
+    return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def _subject(plan: Plan) -> str:
+    problem, placement = plan.problem, plan.placement
+    racks = len({host.rack for host in placement.hosts})
+    return (
+        f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}: "
+        f"{_many(len(placement.hosts), 'host')} in {_many(racks, 'rack')}"
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def summary_document(plan: Plan) -> dict[str, Any]:
+    """The same as JSON types."""
+    estimate = plan.estimate
+    document = {
+        "name": plan.problem.name,
+        "model": plan.problem.model.name,
+        "gpu": plan.problem.cluster.gpu.name,
+        "hosts": len(plan.placement.hosts),
+        "world": plan.layout.world,
+        "layout": {**as_json(plan.layout), "dp": plan.layout.dp, "edp": plan.layout.edp},
+        "peak_bytes": estimate.peak.total_bytes,
+        "limit_bytes": estimate.limit_bytes,
+        "step_seconds": estimate.time.total_seconds,
+        "mfu": estimate.mfu,
+        "tokens_per_second": estimate.tokens_per_second,
+    }
+    return dict(rounded_tree(document))

@@ -1,0 +1,70 @@
+"""Plain scalars of the YAML 1.2 core schema, and no others: ``yes``, dates and 1_000 are text."""
+
+from __future__ import annotations
+
+import math
+import re
+
+Scalar = str | int | float | bool | None
+
+MAX_DIGITS = 400
+"""Python refuses to convert longer integers; no number of a spec comes near."""
+
+# YAML 1.2.2, section 10.3.2 (tag resolution of the core schema)
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_DECIMAL = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+def plain_scalar(text: str) -> Scalar:
+    """The value of an unquoted scalar.
+
+    Raises:
+        ValueError: it is a number that no field can hold (infinite, NaN, hundreds of digits).
+    """
+    if text in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    return _number(text)
+
+
+def _number(text: str) -> Scalar:
+    if _NOT_FINITE.fullmatch(text):
+        raise ValueError(f"{text} is not a finite number")
+    if len(text) > MAX_DIGITS:
+        if _FLOAT.fullmatch(text):
+            raise ValueError(f"a number of {len(text)} digits")
+        return text
+    for pattern, base in ((_DECIMAL, 10), (_OCTAL, 8), (_HEX, 16)):
+        if pattern.fullmatch(text):
+            return int(text, base)
+    if not _FLOAT.fullmatch(text):
+        return text
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large for a number")
+    return value
+
+
+def quoted_scalar(text: str) -> str:
+    r"""The text of a scalar, with the surrogate pairs of JSON escapes (``\ud83d\ude00``) joined.
+
+    Raises:
+        ValueError: it holds a control character or half a surrogate pair.
+    """
+    if not _UNPRINTABLE.search(text):
+        return text
+    joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    bad = _UNPRINTABLE.search(joined.replace("\ufffd", "\ud800"))
+    if bad:
+        raise ValueError(f"control character U+{ord(bad.group()):04X} in a value")
+    return joined

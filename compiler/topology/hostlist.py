@@ -1,0 +1,203 @@
+"""Slurm host lists: ``r[01-02]n[01-16],login1`` to names and back.
+
+As in Slurm, the start of a range sets the width (``[01-100]`` is 01 to 100), several brackets
+are a product with the last one fastest, and the order is that of the text. Stricter than Slurm:
+a name is letters, digits, dot, dash and underscore, because it ends up in shell scripts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, product
+from math import prod
+
+MOST_HOSTS = 200_000
+LONGEST_NAME = 253
+"""RFC 1035: the longest DNS name."""
+_FOREIGN = re.compile(r"[^A-Za-z0-9._,\[\] -]")
+_MARK = re.compile(r"[\[\],]")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_NUMBER = re.compile(r"([0-9]{1,18})")
+
+Part = str | list[str]
+"""Literal text, or the numbers that a bracket stands for."""
+
+
+class HostlistError(ValueError):
+    """A host list that cannot be read; ``column`` counts from 1 inside the text."""
+
+    def __init__(self, message: str, column: int, length: int = 1) -> None:
+        """``length`` is the number of characters that are wrong."""
+        super().__init__(message)
+        self.message = message
+        self.column = column
+        self.length = max(length, 1)
+
+
+def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
+    """Names in the order of the text, zero padding kept; HostlistError where it is malformed.
+
+    No more than ``most`` names: the number is known before the first one is built.
+    """
+    _check_characters(text)
+    hosts: list[str] = []
+    for column, item in _items(text):
+        sizes = [_size(match, column) for match in _BRACKET.finditer(item)]
+        count = prod(sizes)
+        if len(hosts) + count > most:
+            total = len(hosts) + count
+            raise HostlistError(f"stands for {total} hosts or more, over {most}", column, len(item))
+        names = _expand_item(item, column)
+        _check_name(names[0], column, len(item))
+        _check_name(max(names, key=len), column, len(item))
+        hosts += names
+    return hosts
+
+
+def compress(names: Iterable[str]) -> str:
+    """The shortest such list over the natural order of ``names``, each name once.
+
+    ``expand(compress(names))`` is ``sorted(set(names), key=natural_key)``.
+    """
+    return fold(sorted(set(names), key=natural_key))
+
+
+def fold(names: Iterable[str]) -> str:
+    """A host list that expands to ``names`` in the order given."""
+    items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
+    shapes = (list(group) for _, group in groupby(items, key=len))
+    folded = (item for shape in shapes for item in _fold_shape(shape))
+    return ",".join("".join(item) for item in folded)
+
+
+def natural_key(name: str) -> tuple[list[str | int], str]:
+    """Sort key: n2 before n10; names that differ in padding only are ordered as text."""
+    parts: list[str | int] = list(_NUMBER.split(name))
+    parts[1::2] = map(int, parts[1::2])
+    return parts, name
+
+
+def _check_characters(text: str) -> None:
+    found = _FOREIGN.search(text)
+    if found:
+        raise HostlistError(f"{found[0]!r} cannot stand in a host name", found.start() + 1)
+
+
+def _items(text: str) -> Iterator[tuple[int, str]]:
+    """(column, item) between the commas that are outside of brackets."""
+    start, opened = 0, 0
+    for found in _MARK.finditer(text):
+        index = found.start()
+        if found[0] == "," and not opened:
+            yield _stripped(text, start, index)
+            start = index + 1
+        elif found[0] == "[":
+            if opened:
+                raise HostlistError("a bracket inside a bracket", index + 1)
+            opened = index + 1
+        elif found[0] == "]":
+            if not opened:
+                raise HostlistError("this bracket was never opened", index + 1)
+            opened = 0
+    if opened:
+        raise HostlistError("this bracket is never closed", opened)
+    yield _stripped(text, start, len(text))
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, str]:
+    item = text[start:end].strip(" ")
+    if not item:
+        raise HostlistError("a host name is missing here", min(start + 1, max(len(text), 1)))
+    column = text.index(item[0], start) + 1
+    if " " in item:
+        raise HostlistError("a blank inside a host name", column + item.index(" "))
+    return column, item
+
+
+def _ranges(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]:
+    """(first, last, width) of every range in a bracket of an item that starts at ``column``."""
+    at = column + match.start(1)
+    for text in match[1].split(","):
+        found = _RANGE.fullmatch(text)
+        if not found:
+            what = f"{text!r} is no number and no range" if text else "an empty range"
+            raise HostlistError(what, at, len(text))
+        low, high = found[1], found[2] or found[1]
+        if int(high) < int(low):
+            raise HostlistError(f"the range {text} runs backwards", at, len(text))
+        if high[0] == "0" and len(high) > len(low):
+            raise HostlistError(f"{high} is padded wider than {low}", at, len(text))
+        yield int(low), int(high), len(low)
+        at += len(text) + 1
+
+
+def _size(match: re.Match[str], column: int) -> int:
+    return sum(high - low + 1 for low, high, _ in _ranges(match, column))
+
+
+def _numbers(match: re.Match[str], column: int) -> list[str]:
+    return [
+        f"{number:0{width}d}"
+        for low, high, width in _ranges(match, column)
+        for number in range(low, high + 1)
+    ]
+
+
+def _expand_item(item: str, column: int) -> list[str]:
+    parts: list[Part] = []
+    end = 0
+    for match in _BRACKET.finditer(item):
+        parts += [item[end : match.start()], _numbers(match, column)]
+        end = match.end()
+    parts.append(item[end:])
+    choices = [[part] if isinstance(part, str) else part for part in parts if part]
+    return ["".join(choice) for choice in product(*choices)]
+
+
+def _check_name(name: str, column: int, length: int) -> None:
+    if not _NAME.fullmatch(name):
+        raise HostlistError("a host name starts with a letter or a digit", column)
+    if len(name) > LONGEST_NAME:
+        raise HostlistError(f"a host name of {len(name)} characters", column, length)
+
+
+def _fold_shape(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Merge neighbours that differ in one number, the last number first."""
+    for index in range(len(items[0]) - 2, 0, -2):
+        items = [
+            _merged([item[index] for item in group], rest, index)
+            for rest, group in _alike(items, index)
+        ]
+    return items
+
+
+def _alike(
+    items: list[tuple[str, ...]], index: int
+) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[str, ...]]]]:
+    rest: Callable[[tuple[str, ...]], tuple[str, ...]]
+    rest = lambda item: item[:index] + item[index + 1 :]  # noqa: E731
+    return groupby(items, key=rest)
+
+
+def _merged(numbers: list[str], rest: tuple[str, ...], index: int) -> tuple[str, ...]:
+    text = numbers[0] if len(numbers) == 1 else f"[{','.join(_runs(numbers))}]"
+    return (*rest[:index], text, *rest[index:])
+
+
+def _runs(numbers: list[str]) -> Iterator[str]:
+    """``01, 02, 03, 07`` -> ``01-03``, ``07``; a run keeps the width of its first number."""
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number == str(int(last) + 1).zfill(len(first)):
+            last = number
+            continue
+        yield _run(first, last)
+        first = last = number
+    yield _run(first, last)
+
+
+def _run(first: str, last: str) -> str:
+    return first if first == last else f"{first}-{last}"

@@ -1,0 +1,104 @@
+"""The floor plan in pyproject.toml, the folders, the links and a built wheel say the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.house import ROOMS, ROOT, files, python_files
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+DATA = (".yaml", ".json", ".j2")
+
+
+def packages_of_the_checkout() -> set[str]:
+    """``parc`` and a name for every folder of the rooms that has an ``__init__.py``."""
+    inits = [path.parent for path in python_files(*ROOMS) if path.name == "__init__.py"]
+    return {"parc"} | {".".join(("parc", *path.relative_to(ROOT).parts)) for path in inits}
+
+
+def test_every_package_of_the_checkout_is_in_the_floor_plan() -> None:
+    assert packages_of_the_checkout() == set(SETUPTOOLS["packages"])
+
+
+def test_the_floor_plan_is_sorted_and_names_each_package_once() -> None:
+    assert SETUPTOOLS["packages"] == sorted(set(SETUPTOOLS["packages"]))
+
+
+def test_a_folder_with_modules_is_a_package() -> None:
+    loose = [path for path in python_files(*ROOMS) if not (path.parent / "__init__.py").is_file()]
+    assert not loose
+
+
+def test_every_room_is_mapped_to_its_folder() -> None:
+    mapped = {"parc": "parc"} | {f"parc.{room}": room for room in ROOMS}
+    assert SETUPTOOLS["package-dir"] == mapped
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a POSIX file system")
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_front_door_has_a_link_to_every_room(room: str) -> None:
+    link = ROOT / "parc" / room
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / room
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel, built through a source archive, from a copy of the checkout without the links."""
+    work = tmp_path_factory.mktemp("wheel")
+    source = work / "source"
+    for folder in (*ROOMS, "parc"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=_links_and_caches)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(work / "dist")]
+    subprocess.run([*build, str(source)], check=True, capture_output=True, text=True)
+    (built,) = (work / "dist").glob("*.whl")
+    return built
+
+
+def _links_and_caches(folder: str, names: list[str]) -> set[str]:
+    """What a zip download of the checkout would not have."""
+    return {name for name in names if name == "__pycache__" or (Path(folder) / name).is_symlink()}
+
+
+def test_the_wheel_has_every_module_and_every_data_file_of_the_rooms(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("parc/")}
+    here = [*python_files(*ROOMS), *(path for path in files(*ROOMS) if path.suffix in DATA)]
+    expected = {f"parc/{path.relative_to(ROOT).as_posix()}" for path in here}
+    assert expected | {"parc/__init__.py", "parc/__main__.py", "parc/py.typed"} <= packed
+    assert {name for name in packed if not name.endswith((".py", ".typed", *DATA))} == set()
+
+
+def test_the_wheel_carries_the_licence_and_the_command(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+        assert "parc = parc.compiler.cli:main" in archive.read(entry_points).decode()
+    assert any(name.endswith("LICENSE") for name in names)
+
+
+def test_a_wheel_compiles_an_example_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    with ZipFile(wheel) as archive:
+        archive.extractall(site)
+    spec = shutil.copy(ROOT / "examples" / "gpt2-small" / "spec.yaml", tmp_path)
+    where = "import parc.compiler, parc.backends; print(parc.compiler.__file__)"
+    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    run = {"cwd": tmp_path, "env": env, "text": True, "check": False}
+    found = subprocess.run([sys.executable, "-c", where], stdout=subprocess.PIPE, **run)
+    assert Path(found.stdout.strip()).is_relative_to(site)
+    command = [sys.executable, "-m", "parc", "compile", spec, "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **run)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "out" / "rankmap.csv").read_text("utf-8").count("\n") == 9
