@@ -14,9 +14,8 @@ class Backend(Protocol):
 
     name: str
     versions: tuple[str, ...]
-    """Target versions that the flag table knows, oldest first."""
-    default_version: str
-    """The one that is meant where the spec names none: the newest that is released."""
+    """Target versions that the flag table knows, oldest first; the last is the default, unless
+    the backend has a ``default_version``."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
         """Report what this target cannot express, or would ignore, in ``plan``."""
@@ -27,6 +26,9 @@ class Backend(Protocol):
 
 class Framework(Backend, Protocol):
     """A backend whose rank order and rules bind the layout."""
+
+    default_version: str
+    """The version that is meant where the spec names none: the newest that is released."""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """Rank orders that exist, the default first."""

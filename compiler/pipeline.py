@@ -10,7 +10,8 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.passes.estimate_layout import estimate_layout
-from parc.compiler.passes.place_ranks import check_placement, place_ranks
+from parc.compiler.passes.check_placement import check_placement
+from parc.compiler.passes.place_ranks import place_ranks
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
@@ -50,7 +51,7 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
     target = framework(problem.framework)
     pricing = Pricing(problem, target)
-    search = search_layouts(pricing, target.rules(problem), sink)
+    search = search_layouts(pricing, sink)
     after("search_layouts")
     if search is None:
         return None

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "parc.backends.registry",
     ),
     "parc.compiler.writer": (IR, DIAGNOSTICS),
-    "parc.backends": (IR, DIAGNOSTICS, "parc.compiler.topology.hostlist"),
+    "parc.backends": (IR, DIAGNOSTICS, "parc.compiler.topology"),
     "parc.templates": (),
     "parc.schemas": (),
 }
@@ -72,16 +72,16 @@ def test_nobody_imports_the_command_line() -> None:
 
 
 def test_a_backend_never_reaches_into_another_backend() -> None:
-    shared = ("parc.backends.base", "parc.backends.registry", "parc.backends.render")
+    names = [path.parent.name for path in files("backends", pattern="backend.py")]
     wrong = [
         f"{path.relative_to(ROOT)} imports {name}"
-        for path in python_files("backends")
-        if path.parent != ROOT / "backends"
-        for name in imported(path)
-        if within(name, "parc.backends")
-        and not within(name, ".".join(module(path).split(".")[:3]))
-        and not any(within(name, package) for package in shared)
+        for own in names
+        for path in python_files(f"backends/{own}")
+        for name in sorted(imported(path))
+        for other in names
+        if other != own and within(name, f"parc.backends.{other}")
     ]
+    assert len(names) >= 4
     assert not wrong
 
 
@@ -127,11 +127,11 @@ def test_no_file_names_a_place_on_one_machine() -> None:
 
 def test_no_file_carries_the_day_it_was_written() -> None:
     day = re.compile(r"\b20[0-3]\d-[01]\d-[0-3]\d\b")
-    stamped = re.compile(r"(?i)\b(?:generated|created|updated|written) (?:on|at) \w*\s?\d")
     wrong = [
         str(path.relative_to(ROOT))
         for path, text in texts()
-        if day.search(text) or stamped.search(text)
+        if "tests" not in path.relative_to(ROOT).parts  # which give dates to the YAML reader
+        and day.search(text)
     ]
     assert not wrong
 

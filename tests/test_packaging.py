@@ -89,16 +89,26 @@ def test_the_wheel_carries_the_licence_and_the_command(wheel: Path) -> None:
 
 
 def test_a_wheel_compiles_an_example_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
     with ZipFile(wheel) as archive:
-        archive.extractall(site)
-    spec = shutil.copy(ROOT / "examples" / "gpt2-small" / "spec.yaml", tmp_path)
+        archive.extractall(tmp_path / "site")
     where = "import parc.compiler, parc.backends; print(parc.compiler.__file__)"
-    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-    run = {"cwd": tmp_path, "env": env, "text": True, "check": False}
-    found = subprocess.run([sys.executable, "-c", where], stdout=subprocess.PIPE, **run)
-    assert Path(found.stdout.strip()).is_relative_to(site)
-    command = [sys.executable, "-m", "parc", "compile", spec, "-o", str(tmp_path / "out")]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **run)
+    found = python_with(tmp_path / "site", "-c", where)
+    assert Path(found.stdout.strip()).is_relative_to(tmp_path / "site")
+    spec = shutil.copy(ROOT / "examples" / "gpt2-small" / "spec.yaml", tmp_path)
+    out = tmp_path / "out"
+    done = python_with(tmp_path / "site", "-m", "parc", "compile", str(spec), "-o", str(out))
     assert done.returncode == 0, done.stdout
-    assert (tmp_path / "out" / "rankmap.csv").read_text("utf-8").count("\n") == 9
+    assert (out / "rankmap.csv").read_text("utf-8").count("\n") == 9
+
+
+def python_with(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter beside ``site``, which comes before what is installed."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=site.parent,
+        env={**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )

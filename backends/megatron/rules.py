@@ -6,6 +6,7 @@ from parc.backends.megatron.rules_experts import expert_rules
 from parc.backends.megatron.rules_express import express_rules
 from parc.backends.megatron.rules_mesh import MESH_RULES
 from parc.backends.megatron.rules_pipeline import PIPELINE_RULES
+from parc.backends.megatron.rules_precision import precision_rules
 from parc.backends.megatron.rules_recompute import RECOMPUTE_RULES
 from parc.backends.megatron.rules_sequence import SEQUENCE_RULES
 from parc.compiler.ir import Problem
@@ -21,4 +22,5 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         *SEQUENCE_RULES,
         *PIPELINE_RULES,
         *RECOMPUTE_RULES,
+        *precision_rules(problem),
     )

@@ -106,7 +106,7 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
             "E03",
             "model.activation",
             _finding(
-                f"{model.name} uses {'gated ' if gated else ''}{kind}, for which Megatron has no flag",
+                f"{model.name} uses {'gated ' if gated else ''}{kind}: Megatron has no flag",
                 f"gated {str(gated).lower()}, activation {kind}",
                 "gated silu, gated clamped_silu, gelu, gelu_tanh with biases, relu2",
                 model,

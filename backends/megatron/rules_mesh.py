@@ -121,7 +121,7 @@ def _expert_tiling(problem: Problem, layout: Layout) -> Finding:
     experts = problem.model.experts.count if problem.model.experts else 1
     good = legal(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
-        message=f"the expert mesh pp {pp} x ep {ep} x etp {etp} = {block} does not tile {world} ranks",
+        message=f"experts: pp {pp} x ep {ep} x etp {etp} = {block} does not tile {world} ranks",
         label=f"{world} % {block} = {world % block}, must be 0",
         help=(
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "

@@ -57,12 +57,13 @@ def _grid_broken(problem: Problem, layout: Layout) -> bool:
 
 def _grid(problem: Problem, layout: Layout) -> Finding:
     have = sum(len(row) for row in layout.split.chunks)
+    good = even_vpp(problem, layout.pp)
     return Finding(
         message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} needs "
         f"{layout.pp * layout.vpp}",
         label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
-        help=f"legal vpp for an even split over pp {layout.pp}: {listed(even_vpp(problem, layout.pp))}",
-        fix=pin("layout.vpp", nearest(even_vpp(problem, layout.pp), layout.vpp)),
+        help=f"legal vpp for an even split over pp {layout.pp}: {listed(good)}",
+        fix=pin("layout.vpp", nearest(good, layout.vpp)),
     )
 
 
@@ -108,7 +109,7 @@ def _batch(problem: Problem, layout: Layout) -> Finding:
     below, above = around(batch, step)
     good = legal(divisors(batch), lambda value: batch % (value * dp) == 0)
     return Finding(
-        message=f"a global batch of {batch} does not divide into micro-batches of {micro} on {dp} replicas",
+        message=f"a global batch of {batch} cannot be cut into {micro} sequences on {dp} replicas",
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
         help=f"nearest legal global batches: {listed(sorted({below, above}))}; "
         f"legal micro-batches at dp {dp}: {listed(good)}",

@@ -119,5 +119,5 @@ RECOMPUTE_RULES: tuple[Rule, ...] = (
     Rule("R08", (AT,), _couple_broken, _couple),
     Rule("R12", (f"{AT}.modules", AT), _modules_broken, _modules),
     Rule("M11", (f"{AT}.modules", AT, "model"), _needs_broken, _need),
-    Rule("R19", (f"{AT}.layers", AT), _reach_broken, _reach),
+    Rule("R08", (f"{AT}.layers", AT), _reach_broken, _reach),
 )

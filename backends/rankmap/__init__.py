@@ -1,1 +1,1 @@
-"""The rank map: CSV, JSON and a page for a reviewer."""
+"""The rank map: CSV and JSON for programs, one page of Markdown for a reviewer."""

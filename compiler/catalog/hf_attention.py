@@ -64,11 +64,11 @@ def _from_pattern(keys: Keys, leading: int) -> int:
     if leading:
         told = f"{leading} of {layers} layers attend fully and then the others slide"
         keys.note("K02", "max_window_layers", told, "0, or as many as there are layers")
-    key = "sliding_window_pattern"
-    private = f"_{key}"
-    return keys.size(private if keys.raw(private) is not None else key, least=0) if (
-        keys.raw(key) is not None or keys.raw(private) is not None
-    ) else 0
+    # gemma3_text writes the key with an underscore, or leaves it to its class.
+    for key in ("_sliding_window_pattern", "sliding_window_pattern"):
+        if keys.raw(key) is not None:
+            return keys.size(key, least=0)
+    return 0
 
 
 def _from_layer_types(keys: Keys) -> int | None:
@@ -78,7 +78,9 @@ def _from_layer_types(keys: Keys) -> int | None:
         return None
     layers = keys.size("num_hidden_layers")
     if not isinstance(types, list) or len(types) != layers:
-        keys.note("K03", "layer_types", f"layer_types has not one entry for each of {layers} layers")
+        keys.note(
+            "K03", "layer_types", f"layer_types has not one entry for each of {layers} layers"
+        )
         return 0
     strange = sorted({str(name)[:40] for name in types if name not in (_FULL, _SLIDING)})
     if strange:
@@ -88,7 +90,7 @@ def _from_layer_types(keys: Keys) -> int | None:
 
 
 def _period(keys: Keys, types: list[str]) -> int:
-    """n where exactly the layers n-1, 2n-1, ... are full."""
+    """The n where exactly the layers n-1, 2n-1, ... are full."""
     if _FULL not in types:
         return 0
     every = types.index(_FULL) + 1

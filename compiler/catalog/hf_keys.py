@@ -91,7 +91,7 @@ class Keys:
         return sorted(
             str(key)
             for key, value in self.config.items()
-            if key not in self.read and value is not None and value is not False and value != []
+            if key not in self.read and value not in (None, False, 0, "", [], {})
         )
 
 

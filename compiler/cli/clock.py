@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 
 class Clock:
-    """Collects (name, seconds) in the order in which the parts end."""
+    """A watch for the pipeline: call it with the name of a part when that part has ended."""
 
     def __init__(self) -> None:
-        """Start with nothing measured."""
+        """Start now."""
         self.parts: list[tuple[str, float]] = []
+        self._last = perf_counter()
 
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Measure the body of a ``with``."""
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self.parts.append((name, perf_counter() - start))
+    def __call__(self, name: str) -> None:
+        """The time since the last call belongs to ``name``."""
+        now = perf_counter()
+        self.parts.append((name, now - self._last))
+        self._last = now
 
     def table(self) -> str:
         """A line a part in milliseconds, and the sum."""
         rows = [*self.parts, ("total", sum(spent for _, spent in self.parts))]
-        return "\n".join(f"{name:<10} {spent * 1e3:9.1f} ms" for name, spent in rows)
+        return "\n".join(f"{name:<16} {spent * 1e3:9.1f} ms" for name, spent in rows)

@@ -28,7 +28,7 @@ from parc.compiler.cli.clock import Clock
 @click.option("--timings", is_flag=True, help="Show on standard error what took how long.")
 @options.format_option("text", "json")
 @click.pass_context
-def command(ctx: click.Context, **given: Any) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:
     """Compile SPEC into launch files and a rank map.
 
     SPEC is a file, or - for standard input. The output directory is replaced all at once or not

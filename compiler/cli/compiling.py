@@ -71,14 +71,13 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     overrides = request.overrides
     if request.emit is not None:
         overrides += (f"emit=[{request.emit}]",)
-    with clock.measure("read"):
-        source = read_source(request.spec)
-    with clock.measure("plan"):
-        plan = plan_spec(source, overrides, sink)
+    clock("start")
+    source = read_source(request.spec)
+    clock("read_source")
+    plan = plan_spec(source, overrides, sink, clock)
     if plan is None or sink.failed():
         return Outcome(sink)
-    with clock.measure("emit"):
-        artifacts = emit_plan(plan, sink)
+    artifacts = emit_plan(plan, sink, clock)
     directory = request.output or Path("build") / plan.problem.name
     if request.locked:
         _compare_lock(plan, directory, sink)
@@ -90,8 +89,8 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     outcome = Outcome(sink, plan, directory.as_posix(), files)
     if request.check:
         return outcome
-    with clock.measure("write"):
-        write_artifacts(artifacts, directory)
+    write_artifacts(artifacts, directory)
+    clock("write_artifacts")
     return replace(outcome, written=True)
 
 

@@ -99,9 +99,10 @@ class Pricing:
             if not model.tied_embeddings or layout.pp > 1:
                 dense += table
         if load.mtp_layers:
-            mtp_dense, mtp_expert = self.layer_parameters(model.is_moe(model.layers - 1), layout)
-            projection = 2 * model.hidden**2 / layout.tp + 3 * model.hidden
-            dense += load.mtp_layers * (mtp_dense + projection)
+            mtp_dense, mtp_expert = params.mtp_params_on_rank(
+                model, tp=layout.tp, etp=layout.etp, ep=layout.ep
+            )
+            dense += load.mtp_layers * mtp_dense
             expert += load.mtp_layers * mtp_expert
             if not load.embedding:
                 dense += table

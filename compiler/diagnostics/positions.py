@@ -47,4 +47,5 @@ class Positions:
 
 def parent(path: str) -> str:
     """``a.b[2]`` -> ``a.b`` -> ``a`` -> ``""``."""
-    return re.sub(r"(\[\d+\]|\.?[^.\[\]]+)$", "", path)
+    shorter = re.sub(r"(\[\d+\]|\.?[^.\[\]]+)$", "", path)
+    return shorter if len(shorter) < len(path) else ""  # a key may hold any character

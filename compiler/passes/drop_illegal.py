@@ -4,35 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from parc.backends.base import Framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
+CONSERVATION = ("P01", "P02")
+"""Rules that a stand-in split breaks by construction."""
+
 
 def explain_illegal(
-    problem: Problem, rules: tuple[Rule, ...], layouts: Iterable[Layout], sink: Sink
+    problem: Problem, framework: Framework, layouts: Iterable[Layout], sink: Sink
 ) -> None:
     """Report why none of ``layouts`` is legal.
 
     A rule that every layout breaks is a finding of its own, at the pin that it reads. Where no
     single rule is to blame, the layout that breaks the fewest is explained.
     """
-    broken: dict[Layout, tuple[Rule, ...]] = {
-        layout: tuple(rule for rule in rules if rule.broken(problem, layout)) for layout in layouts
+    rules = framework.rules(problem)
+    broken = {
+        layout: [rule for rule in rules if rule.broken(problem, layout)] for layout in layouts
     }
     if not broken:
         sink.report("G01", _nothing_enumerated(problem), at="layout")
         return
     closest = min(broken, key=lambda layout: len(broken[layout]))
-    codes = [set(rule.code for rule in found) for found in broken.values()]
-    always = set.intersection(*codes)
-    shown = [rule for rule in broken[closest] if rule.code in always] or list(broken[closest])
+    always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
+    shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
+    if framework.splits(problem, closest.pp, closest.vpp) is None:
+        # The layout stands on a stand-in split: the framework knows why there is no real one.
+        code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
+        sink.report(code, finding, at=path)
+        shown = [rule for rule in shown if rule.code not in CONSERVATION]
     for rule in shown:
-        finding = rule.explain(problem, closest)
-        sink.report(rule.code, finding, at=culprit(rule, problem, sink))
+        sink.report(rule.code, rule.explain(problem, closest), at=culprit(rule, sink))
 
 
-def culprit(rule: Rule, problem: Problem, sink: Sink) -> str:
+def culprit(rule: Rule, sink: Sink) -> str:
     """The path to point at: the first field of the rule that the user wrote, else its first."""
     for path in rule.fields:
         if sink.positions.written(path):

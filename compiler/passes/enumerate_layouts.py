@@ -152,7 +152,8 @@ def _splits(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, 
 def floor_split(layers: int, pp: int, vpp: int) -> Split:
     """What a naive even split would do to layers that do not divide.
 
-    It loses layers; the conservation rule refuses it and says what would divide.
+    A stand-in for a pin that cannot be had: other rules still run on it, the conservation rule
+    refuses it.
     """
     count = layers // (pp * vpp)
     chunks = tuple(

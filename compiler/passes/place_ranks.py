@@ -55,9 +55,14 @@ class _Priced:
     """Hosts whose node rank differs from the name order."""
 
     @property
-    def order(self) -> tuple[float, float, int, bool]:
-        """Exposed seconds, then bytes, then hosts moved; an arrangement before bare names."""
-        return (self.exposed_seconds, self.uplink_bytes, self.moved, self.name == NAMES)
+    def cost(self) -> tuple[float, float]:
+        """Exposed seconds, then bytes over the busiest uplink."""
+        return (self.exposed_seconds, self.uplink_bytes)
+
+    @property
+    def order(self) -> tuple[float, float, int]:
+        """Cost, then hosts moved."""
+        return (*self.cost, self.moved)
 
 
 def place_ranks(
@@ -66,7 +71,8 @@ def place_ranks(
     """Choose the order of hosts with the least exposed time over rack uplinks.
 
     Ties: fewer bytes over the busiest uplink, then fewer hosts moved from the name order, then
-    the order in which ``topology/arrange.py`` names them.
+    the order in which ``topology/arrange.py`` names them. Bare name order is a reference, for it
+    may cut tensor and expert blocks; it is taken where it costs the same as the best.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout, which no legal layout has.
@@ -85,7 +91,7 @@ def place_ranks(
         priced = _price(name, hosts, names, cluster, flows)
         if name not in best or priced.order < best[name].order:
             best[name] = priced
-    chosen = min(best.values(), key=lambda priced: priced.order)
+    chosen = _chosen(list(best.values()))
     return Placement(
         order=layout.order,
         dense=dense,
@@ -97,6 +103,13 @@ def place_ranks(
             for priced in best.values()
         ),
     )
+
+
+def _chosen(priced: list[_Priced]) -> _Priced:
+    """The cheapest arrangement, or the name order where that costs the same and moves less."""
+    best = min((one for one in priced if one.name != NAMES), key=lambda one: one.order)
+    names = next(one for one in priced if one.name == NAMES)
+    return names if names.cost == best.cost and best.moved else best
 
 
 def _shape(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> Shape:

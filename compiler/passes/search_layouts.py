@@ -68,21 +68,21 @@ class Sieve:
         return True
 
 
-def search_layouts(pricing: Pricing, rules: tuple[Rule, ...], sink: Sink) -> Search | None:
+def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     """The ranked candidates, or None with a diagnostic that says what stands in the way.
 
     Every enumerated layout is a candidate, or is counted under the first rule that dropped it,
     or lost to a sibling with less recompute (counted as ``recompute``).
     """
     problem = pricing.problem
-    sieve = Sieve(pricing, rules, memory_limit(pricing))
+    sieve = Sieve(pricing, pricing.framework.rules(problem), memory_limit(pricing))
     for family in enumerate_layouts(problem, pricing.framework):
         sieve.sift(family)
     if not sieve.priced:
         if sieve.smallest is not None:
             explain_oversized(pricing, sieve.smallest[1], sieve.limit_bytes, sink)
         else:
-            explain_illegal(problem, rules, sieve.illegal, sink)
+            explain_illegal(problem, pricing.framework, sieve.illegal, sink)
         return None
     return Search(
         enumerated=sieve.enumerated,

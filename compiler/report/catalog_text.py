@@ -10,7 +10,7 @@ from typing import Any
 from parc.compiler.report.table import table
 
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "gpus": ("vendor", "generation", "memory_gb", "memory_gb_per_s"),
+    "gpus": ("vendor", "generation", "memory", "memory_gb_per_s"),
     "nodes": ("gpu", "gpus", "nvlink_domain", "link_gb_per_s", "nics", "nic_gbps"),
     "fabrics": ("kind", "latency_seconds", "oversubscription"),
     "models": ("family", "layers", "hidden", "heads", "vocab"),
@@ -21,9 +21,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """A line an entry, with the fields that tell entries apart."""
-    columns = [
-        name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())
-    ]
+    columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
         (name, *(_cell(entry.get(column)) for column in columns))
         for name, entry in sorted(entries.items())

@@ -7,6 +7,7 @@ import json
 import re
 from difflib import get_close_matches
 from importlib.resources import files
+from textwrap import fill
 from typing import Any
 
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
@@ -51,14 +52,19 @@ def code_text(info: CodeInfo) -> str:
     silent = "; the framework itself says nothing" if info.silent else ""
     parts = [
         f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
-        f"rule: {info.rule}",
-        f"why:  {info.why.strip()}",
-        f"fix:  {info.fix.strip()}",
+        _prose("rule", info.rule),
+        _prose("why", info.why),
+        _prose("fix", info.fix),
     ]
     parts += [_example(name, text) for name, text in (("bad", info.bad), ("good", info.good))]
     if info.sources:
         parts.append("source:\n" + "\n".join(f"  {source}" for source in info.sources))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _prose(name: str, text: str) -> str:
+    """``why:  ...``, wrapped, the following lines under the first."""
+    return fill(text.strip(), 88, initial_indent=f"{name}:".ljust(6), subsequent_indent=" " * 6)
 
 
 def _example(name: str, text: str) -> str:
@@ -78,14 +84,16 @@ def _field(topic: str) -> str | None:
     found = _fields().get(path) or _fields().get(topic)
     if found is None:
         return None
-    kind, default, description = found
-    below = sorted(name for name in _fields() if name.startswith((f"{path}.", f"{path}[")))
-    lines = [f"{topic}: {description}", f"type:    {kind}", f"default: {_written(default)}"]
+    below = [name for name in _fields() if name.startswith((f"{path}.", f"{path}["))]
+    default = "none, it must be given" if found.required else _written(found.default)
+    lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
     return "\n".join(lines) + "\n"
 
 
 def _written(default: Any) -> str:
+    if default is None:
+        return "absent"
     return default if isinstance(default, str) else json.dumps(default, default=str)
 
 
@@ -101,7 +109,7 @@ def _term(topic: str) -> str | None:
     term = next((terms[name] for name in names if name in terms), None)
     if term is None:
         return None
-    return f"{term.name} ({term.unit})\n\n{term.formula}\n\nsource: {term.source}\n"
+    return f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\nsource: {term.source}\n"
 
 
 def pass_names() -> list[str]:
@@ -126,5 +134,3 @@ def _pass(topic: str) -> str | None:
             returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
             parts += [signature + returns, ast.get_docstring(node) or ""]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-

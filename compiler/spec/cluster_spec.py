@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
-
 from parc.compiler.spec.base import Strict
+from parc.compiler.spec.numbers import Degree, Degree0, Real
 from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
 
 
@@ -27,9 +26,9 @@ class GpuSpec(Strict):
     """CUDA compute capability, quoted: "9.0"; absent on AMD."""
     memory: Gigabytes | None = None
     """Usable device memory, as the driver reports it, decimal GB."""
-    memory_gb_per_s: PositiveFloat | None = None
+    memory_gb_per_s: Real | None = None
     """Memory bandwidth, decimal GB/s."""
-    peak_tflops: dict[str, PositiveFloat] | None = None
+    peak_tflops: dict[str, Real] | None = None
     """Dense peak by precision: {bf16: 989.4, fp8: 1978.9}."""
     source: str | None = None
     """Where the numbers are from."""
@@ -44,21 +43,21 @@ class NodeSpec(Strict):
     """Name for reports."""
     gpu: str | None = None
     """The GPU it is sold with; cluster.gpu overrides it."""
-    gpus_per_node: PositiveInt | None = None
+    gpus_per_node: Degree | None = None
     """GPUs in one host."""
-    nvlink_domain: PositiveInt | None = None
+    nvlink_domain: Degree | None = None
     """GPUs that reach one another over NVLink or xGMI: 8 on HGX, 72 on NVL72, 1 on PCIe."""
-    link_gb_per_s: PositiveFloat | None = None
+    link_gb_per_s: Real | None = None
     """One direction, per GPU, inside the NVLink domain (PCIe where there is none), decimal GB/s."""
     link_kind: Literal["nvlink", "xgmi", "pcie"] | None = None
     """What the link is."""
-    nics: NonNegativeInt | None = None
+    nics: Degree0 | None = None
     """Compute NICs of the host."""
     nic_speed: Gigabits | None = None
     """Speed of one NIC, gigabits a second."""
     nic_names: tuple[str, ...] | None = None
     """Device names for NCCL_IB_HCA, as ibstat prints them."""
-    cpu_cores: PositiveInt | None = None
+    cpu_cores: Degree | None = None
     """Physical cores of the host."""
     fabric: str | None = None
     """The fabric it is sold with; cluster.fabric overrides it."""
@@ -77,7 +76,7 @@ class FabricSpec(Strict):
     """Decides the NCCL environment."""
     latency: Seconds | None = None
     """One-way latency of a small message inside one leaf."""
-    oversubscription: PositiveFloat | None = None
+    oversubscription: Real | None = None
     """Bandwidth below a leaf over bandwidth above it; 1 = full bisection."""
     source: str | None = None
     """Where the numbers are from."""
@@ -105,9 +104,9 @@ class ClusterSpec(Strict):
     """Catalog name of the node type, or a mapping."""
     fabric: str | FabricSpec | None = None
     """Catalog name, or a mapping; absent: the one the node type is sold with."""
-    nodes: PositiveInt | None = None
+    nodes: Degree | None = None
     """Number of hosts, when their names are not known yet. Exactly one of nodes and racks."""
-    nodes_per_rack: PositiveInt | None = None
+    nodes_per_rack: Degree | None = None
     """With nodes: hosts under one leaf; absent: all under one."""
     racks: tuple[RackSpec, ...] | None = None
     """Hosts by rack, in the order that matters for stability. Exactly one of nodes and racks."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveFloat, PositiveInt
-
 from parc.compiler.spec.base import Strict
+from parc.compiler.spec.numbers import Real, Size
 from parc.compiler.spec.units import Percent, Tokens
 
 
@@ -22,15 +21,15 @@ class JobSpec(Strict):
 
     kind: Literal["pretrain", "finetune", "serve"] = "pretrain"
     """pretrain and finetune are laid out today."""
-    sequence_length: PositiveInt
+    sequence_length: Size
     """Tokens a sequence."""
-    global_batch: PositiveInt | BatchInTokens
+    global_batch: Size | BatchInTokens
     """Sequences a step, or {tokens: 16M}."""
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] = "bf16"
     """Number format of the matrix multiplications."""
-    steps: PositiveInt = 1000
+    steps: Size = 1000
     """Optimizer steps."""
-    learning_rate: PositiveFloat = 1.0e-4
+    learning_rate: Real = 1.0e-4
     """Peak learning rate."""
     data: tuple[str, ...] = ()
     """Paths of the training data, as the framework takes them; empty: mock data."""
@@ -40,7 +39,7 @@ class JobSpec(Strict):
     """File or name of the tokenizer."""
     checkpoint_dir: str | None = None
     """Where to save; a path that every host sees. Absent: nothing is saved."""
-    checkpoint_interval: PositiveInt = 500
+    checkpoint_interval: Size = 500
     """Steps between two checkpoints."""
     load_dir: str | None = None
     """Where to load from; finetune needs it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from parc.compiler.spec.base import Strict
+from parc.compiler.spec.numbers import Port
 from parc.compiler.spec.units import Seconds
 
 
@@ -42,7 +43,7 @@ class LaunchSpec(Strict):
     """Extra framework arguments; one that the plan already sets is an error."""
     env: dict[str, str] = Field(default_factory=dict)
     """Extra environment variables; they win over PARC's own."""
-    master_port: PositiveInt = 29500
+    master_port: Port = 29500
     """Rendezvous port of torchrun without Slurm; under Slurm it comes from the job id."""
     network_interface: str | None = None
     """Interface for NCCL and Gloo bootstrap, the same on every host."""

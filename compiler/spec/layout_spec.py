@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveInt
-
 from parc.compiler.spec.base import Strict
+from parc.compiler.spec.numbers import Degree
 
 Auto = Literal["auto"]
 
@@ -20,28 +19,28 @@ class RecomputeSpec(Strict):
     """For selective: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj, shared_experts."""
     method: Literal["uniform", "block"] | None = None
     """For full: uniform or block."""
-    layers: PositiveInt | None = None
+    layers: Degree | None = None
     """For full: layers a block (uniform), or layers of each chunk (block)."""
 
 
 class LayoutSpec(Strict):
     """Pins. What is absent or auto is decided."""
 
-    tp: PositiveInt | Auto = "auto"
+    tp: Degree | Auto = "auto"
     """Tensor parallelism."""
-    cp: PositiveInt | Auto = "auto"
+    cp: Degree | Auto = "auto"
     """Context parallelism."""
-    pp: PositiveInt | Auto = "auto"
+    pp: Degree | Auto = "auto"
     """Pipeline parallelism."""
-    vpp: PositiveInt | Auto = "auto"
+    vpp: Degree | Auto = "auto"
     """Virtual stages a pipeline rank; 1: no interleaving."""
-    dp: PositiveInt | Auto = "auto"
+    dp: Degree | Auto = "auto"
     """Data parallelism; usually what is left."""
-    ep: PositiveInt | Auto = "auto"
+    ep: Degree | Auto = "auto"
     """Expert parallelism."""
-    etp: PositiveInt | Auto = "auto"
+    etp: Degree | Auto = "auto"
     """Tensor parallelism inside an expert."""
-    micro_batch: PositiveInt | Auto = "auto"
+    micro_batch: Degree | Auto = "auto"
     """Sequences a micro-batch."""
     sequence_parallel: bool | Auto = "auto"
     """Megatron's sequence parallelism; auto: on where tp > 1."""
@@ -49,9 +48,9 @@ class LayoutSpec(Strict):
     """Activation recompute."""
     zero_stage: Literal[0, 1] | Auto = "auto"
     """0: every rank keeps all optimizer state; 1: the distributed optimizer."""
-    first_stage_layers: PositiveInt | Auto = "auto"
+    first_stage_layers: Degree | Auto = "auto"
     """Decoder layers on the first pipeline rank."""
-    last_stage_layers: PositiveInt | Auto = "auto"
+    last_stage_layers: Degree | Auto = "auto"
     """Decoder layers on the last pipeline rank."""
     pipeline_layout: str | None = None
     """Megatron's layout string: Et*3|(tt|)*29,m|L."""

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-
 from parc.compiler.spec.base import Strict
+from parc.compiler.spec.numbers import Degree, Degree0, Real, Real0, Size, Size0
 
 
 class LatentSpec(Strict):
     """Multi-head latent attention."""
 
-    q_lora_rank: PositiveInt | None = None
+    q_lora_rank: Size | None = None
     """Rank of the query projection; absent: full rank."""
-    kv_lora_rank: PositiveInt
-    """Rank of the shared key-value projection."""
-    qk_nope_dim: PositiveInt
-    """Head dim of queries and keys without position."""
-    qk_rope_dim: PositiveInt
-    """Head dim of queries and keys with rotary position."""
-    v_dim: PositiveInt
-    """Head dim of values."""
+    kv_lora_rank: Size | None = None
+    """Rank of the shared key-value projection; needed unless base has it."""
+    qk_nope_dim: Size | None = None
+    """Head dim of queries and keys without position; needed unless base has it."""
+    qk_rope_dim: Size | None = None
+    """Head dim of queries and keys with rotary position; needed unless base has it."""
+    v_dim: Size | None = None
+    """Head dim of values; needed unless base has it."""
 
 
 class ExpertsSpec(Strict):
     """Mixture of experts."""
 
-    count: PositiveInt
-    """Routed experts a layer."""
-    top_k: PositiveInt
-    """Routed experts a token visits."""
-    size: PositiveInt
-    """Hidden width of one routed expert."""
-    shared_size: NonNegativeInt = 0
+    count: Degree | None = None
+    """Routed experts a layer; needed unless base has it."""
+    top_k: Degree | None = None
+    """Routed experts a token visits; needed unless base has it."""
+    size: Size | None = None
+    """Hidden width of one routed expert; needed unless base has it."""
+    shared_size: Size0 = 0
     """Total hidden width of the shared experts; 0: none."""
     shared_gate: bool = False
     """The shared expert has a sigmoid gate (Qwen2-MoE)."""
-    first_dense_layers: NonNegativeInt = 0
+    first_dense_layers: Degree0 = 0
     """Leading layers that are dense."""
-    every: PositiveInt = 1
+    every: Degree = 1
     """Every n-th layer routes, counted so that layer n-1 is the first."""
     bias: bool = False
     """Experts carry biases."""
@@ -47,15 +46,15 @@ class ExpertsSpec(Strict):
     """How router scores are normalised."""
     pre_softmax: bool = False
     """Scores are normalised before the top-k is taken."""
-    groups: PositiveInt = 1
+    groups: Degree = 1
     """Expert groups of group-limited routing."""
-    group_top_k: PositiveInt = 1
+    group_top_k: Degree = 1
     """Groups a token may visit."""
     router_bias: Literal["none", "parameter", "buffer"] = "none"
     """Router bias: trained, or the load-balancing buffer of DeepSeek-V3."""
-    scaling_factor: PositiveFloat = 1.0
+    scaling_factor: Real = 1.0
     """Factor on the combined expert output."""
-    aux_loss_coefficient: NonNegativeFloat = 0.0
+    aux_loss_coefficient: Real0 = 0.0
     """Weight of the load-balancing loss."""
 
 
@@ -64,21 +63,21 @@ class PositionSpec(Strict):
 
     kind: Literal["rope", "yarn", "learned", "none"] = "rope"
     """Rotary, rotary with YaRN, a learned table, or none."""
-    base: PositiveFloat = 10000.0
+    base: Real = 10000.0
     """Rotary base (rope_theta)."""
-    percent: PositiveFloat = 1.0
+    percent: Real = 1.0
     """Share of the head dim that is rotated."""
     scaling: Literal["none", "llama3", "linear", "yarn"] = "none"
     """Rotary scaling for long contexts."""
-    scaling_factor: PositiveFloat = 1.0
+    scaling_factor: Real = 1.0
     """Factor of the scaling."""
-    max_positions: PositiveInt
-    """Longest context, in tokens."""
-    original_max_positions: PositiveInt | None = None
+    max_positions: Size | None = None
+    """Longest context, in tokens; needed unless base has it."""
+    original_max_positions: Size | None = None
     """Context before scaling; absent: max_positions."""
-    mscale: PositiveFloat = 1.0
+    mscale: Real = 1.0
     """YaRN attention scale."""
-    mscale_all_dim: NonNegativeFloat = 0.0
+    mscale_all_dim: Real0 = 0.0
     """YaRN attention scale for all dims."""
 
 
@@ -91,19 +90,19 @@ class ModelSpec(Strict):
     """Name for reports."""
     family: str | None = None
     """Hugging Face model_type that it follows."""
-    layers: PositiveInt | None = None
+    layers: Degree | None = None
     """Decoder layers, multi-token prediction not counted."""
-    hidden: PositiveInt | None = None
+    hidden: Size | None = None
     """Width of the residual stream."""
-    ffn: NonNegativeInt | None = None
+    ffn: Size0 | None = None
     """Hidden width of the dense MLP; 0 where all layers route."""
-    heads: PositiveInt | None = None
+    heads: Degree | None = None
     """Attention heads."""
-    kv_heads: PositiveInt | None = None
+    kv_heads: Degree | None = None
     """Key-value heads; absent: as many as heads."""
-    head_dim: PositiveInt | None = None
+    head_dim: Size | None = None
     """Width of one head; absent: hidden / heads."""
-    vocab: PositiveInt | None = None
+    vocab: Size | None = None
     """Vocabulary before padding."""
     gated: bool | None = None
     """The MLP has a gate (SwiGLU, GeGLU); absent: true."""
@@ -117,9 +116,9 @@ class ModelSpec(Strict):
     """Bias on the attention output; absent: false."""
     qk_norm: Literal["none", "head", "full"] | None = None
     """Norm on queries and keys; absent: none."""
-    window: PositiveInt | None = None
+    window: Size | None = None
     """Sliding-window length, in tokens; absent: full attention."""
-    full_attention_every: PositiveInt | None = None
+    full_attention_every: Size | None = None
     """Every n-th layer ignores the window (Gemma 2: 2); absent: every layer keeps it."""
     sinks: bool | None = None
     """One learned attention sink a head (gpt-oss)."""
@@ -129,7 +128,7 @@ class ModelSpec(Strict):
     """Mixture of experts; absent: dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None
     """Kind of norm; absent: rmsnorm."""
-    norm_epsilon: PositiveFloat | None = None
+    norm_epsilon: Real | None = None
     """Absent: 1e-5."""
     norms_per_layer: Literal[1, 2, 4] | None = None
     """Norms a layer: 2 pre-norm, 1 parallel block, 4 sandwich (Gemma 2); absent: 2."""
@@ -139,7 +138,7 @@ class ModelSpec(Strict):
     """Position encoding."""
     tied_embeddings: bool | None = None
     """Input and output embedding are one matrix; absent: false."""
-    mtp_layers: NonNegativeInt | None = None
+    mtp_layers: Degree0 | None = None
     """Multi-token-prediction layers to train; absent: 0."""
     source: str | None = None
     """Where the numbers are from."""

@@ -64,7 +64,6 @@ def quoted_scalar(text: str) -> str:
     if not _UNPRINTABLE.search(text):
         return text
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    bad = _UNPRINTABLE.search(joined.replace("\ufffd", "\ud800"))
-    if bad:
-        raise ValueError(f"control character U+{ord(bad.group()):04X} in a value")
+    if "\ufffd" in joined or _UNPRINTABLE.search(joined):
+        raise ValueError("a value holds a control character, or half of a surrogate pair")
     return joined

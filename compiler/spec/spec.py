@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,13 +13,16 @@ from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.model_spec import ModelSpec
 
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+"""It names a folder, so it can be neither a path nor a dot."""
+
 
 class Spec(Strict):
     """What to train, on what, how, and what to emit."""
 
     parc: Literal[1]
     """Version of the spec language."""
-    name: str
+    name: RunName
     """Name of the run: letters, digits, dot, dash, underscore; it names the output folder."""
     model: str | ModelSpec
     """Catalog name, path to a Hugging Face config.json, or a mapping with base: and changes."""

@@ -44,7 +44,8 @@ class _Frame:
     path: str
     value_path: str
     """Path of the value that comes next."""
-    anchor: str | None
+    start: Any
+    """The event that opened it."""
     values_before: int
     key: object = None
     height: int = 1
@@ -130,7 +131,7 @@ class TreeBuilder:
     def _alias(self, event: Any) -> None:
         known = self._anchors.get(event.anchor)
         if known is None:
-            inside = any(frame.anchor == event.anchor for frame in self._frames)
+            inside = any(frame.start.anchor == event.anchor for frame in self._frames)
             what = "stands inside itself" if inside else "has no anchor before it"
             raise Refused("X06", Finding(f"*{event.anchor} {what}"), _start(event))
         value, values, height = known
@@ -148,21 +149,20 @@ class TreeBuilder:
         path = self._next_path()
         self.values[path] = self._span(event) if event.flow_style else self._block(event, path)
         self._refuse_depth(len(self._frames) + 1, event)
-        self._frames.append(_Frame(node, path, path, event.anchor, self._values - 1))
+        self._frames.append(_Frame(node, path, path, event, self._values - 1))
 
     def _close(self, event: Any) -> None:
         frame = self._frames.pop()
         if isinstance(frame.node, dict):
             for source in frame.merged:
                 frame.node.update({k: v for k, v in source.items() if k not in frame.node})
-        if frame.anchor:
+        if frame.start.anchor:
             values = self._values - frame.values_before
-            self._anchors[frame.anchor] = (frame.node, values, frame.height)
-        span = self.values[frame.path]
-        ends_here = event.end_mark.line + 1 == span.line and event.end_mark.column >= span.column
-        if ends_here and span.length == 1:
-            length = event.end_mark.column + 1 - span.column
-            self.values[frame.path] = Span(span.file, span.line, span.column, length)
+            self._anchors[frame.start.anchor] = (frame.node, values, frame.height)
+        if frame.start.flow_style and event.end_mark.line == frame.start.start_mark.line:
+            line, column = _start(frame.start)
+            length = event.end_mark.column + 1 - column
+            self.values[frame.path] = Span(self._file, line, column, length)
         self._place(frame.node, self.values[frame.path], frame.height, event)
 
     def _place(self, value: Any, span: Span, height: int, event: Any) -> None:
@@ -220,7 +220,8 @@ class TreeBuilder:
         one_line = event.start_mark.line == end.line
         if self._frames and one_line and end.column + 1 == column:  # an absent value
             return self.keys.get(self._next_path()) or Span(self._file, line, column)
-        return Span(self._file, line, column, end.column + 1 - column if one_line else 1)
+        length = end.column + 1 - column if one_line else 1
+        return Span(self._file, line, column, max(1, length))
 
 
 def _start(event: Any) -> tuple[int, int]:

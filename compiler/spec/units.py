@@ -2,12 +2,153 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import PydanticCustomError, core_schema
 
-Percent = Annotated[float, Field(ge=0, lt=1)]
-Seconds = Annotated[float, Field(gt=0)]
-Tokens = Annotated[int, Field(gt=0)]
-Gigabytes = Annotated[float, Field(gt=0)]
-Gigabits = Annotated[float, Field(gt=0)]
+_WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number, bare in its base unit or as text with a unit.
+
+    As a pydantic annotation it is strict: a bool is no number, a number in quotes has no unit.
+    A value that it refuses raises the pydantic error ``quantity``.
+    """
+
+    what: str
+    """What is measured, for messages: ``a time``."""
+    base: str
+    """Unit of a bare number: ``seconds``; empty: a share of 1."""
+    factors: Mapping[str, str] = field(hash=False)
+    """Unit -> factor to the base unit, exact decimals."""
+    examples: tuple[str, ...]
+    low: float
+    """Smallest legal value; ``above`` says whether it is legal itself."""
+    high: float
+    """Largest legal value."""
+    above: bool = True
+    whole: bool = False
+    """The result is an integer."""
+
+    @property
+    def expected(self) -> str:
+        """The legal forms, for messages."""
+        number = "a whole number" if self.whole else "a number"
+        bare = f"{number} of {self.base}" if self.base else "a share of 1 as a number: 0.08"
+        return f"{self.what}, like {' or '.join(self.examples)}, or {bare}"
+
+    def parse(self, value: Any) -> float:
+        """``value`` in the base unit (an int where ``whole``)."""
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise self._error("is not a quantity")
+        if isinstance(value, str):
+            number = self._with_unit(value)
+        elif abs(value) > self.high:  # before Decimal sees hundreds of digits
+            raise self._error(f"is more than {self.high:g} {self.base}".rstrip())
+        else:
+            number = Decimal(str(value))
+        return self._in_range(number)
+
+    def _with_unit(self, text: str) -> Decimal:
+        match = _WORDS.fullmatch(text.strip())
+        if match is None:
+            raise self._error("is not a number with a unit")
+        number, unit = match.groups()
+        if unit not in self.factors:
+            raise self._error(f"has an unknown unit {unit[:20]!r}")
+        return Decimal(number) * Decimal(self.factors[unit])
+
+    def _in_range(self, number: Decimal) -> float:
+        if number > Decimal(self.high):
+            raise self._error(f"is more than {self.high:g} {self.base}".rstrip())
+        if number < Decimal(self.low) or (self.above and number == Decimal(self.low)):
+            raise self._error(f"is not {'above' if self.above else 'at least'} {self.low:g}")
+        if not self.whole:
+            return float(number)
+        if number != number.to_integral_value():
+            raise self._error(f"is no whole number of {self.base}")
+        return int(number)
+
+    def _error(self, reason: str) -> PydanticCustomError:
+        return PydanticCustomError("quantity", "{reason}", {"reason": reason})
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Parse instead of the plain number's own check."""
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """A number in range, or text with one of the units."""
+        units = "|".join(re.escape(unit) for unit in self.factors)
+        bound = "exclusiveMinimum" if self.above else "minimum"
+        number = {"type": "integer" if self.whole else "number", bound: self.low}
+        return {
+            "anyOf": [
+                {**number, "maximum": self.high},
+                {"type": "string", "pattern": rf"^\s*[0-9]+(\.[0-9]+)? ?({units})\s*$"},
+            ],
+            "examples": list(self.examples),
+        }
+
+
+_PERCENT = Quantity("a percentage", "", {"%": "0.01"}, ("8%",), low=0, high=0.95, above=False)
+_SECONDS = Quantity(
+    "a time",
+    "seconds",
+    {"ns": "1e-9", "us": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "min": "60", "h": "3600"},
+    ("300ms", "2s", "5m", "1h"),
+    low=0,
+    high=1e8,
+)
+_TOKENS = Quantity(
+    "a number of tokens",
+    "tokens",
+    {
+        **{"k": "1e3", "K": "1e3", "M": "1e6", "B": "1e9", "G": "1e9"},
+        **{"Ki": "1024", "Mi": "1048576", "Gi": "1073741824"},
+    },
+    ("16M", "16Mi", "512k"),
+    low=0,
+    high=1e12,
+    whole=True,
+)
+_GIGABYTES = Quantity(
+    "a size",
+    "GB",
+    {
+        **{"MB": "1e-3", "GB": "1", "TB": "1e3"},
+        **{"MiB": "0.001048576", "GiB": "1.073741824", "TiB": "1099.511627776"},
+    },
+    ("80 GB", "80GiB"),
+    low=0,
+    high=1e6,
+)
+_GIGABITS = Quantity(
+    "a speed",
+    "gigabits a second",
+    {"Mb/s": "1e-3", "Mbps": "1e-3", "Gb/s": "1", "Gbps": "1", "Tb/s": "1e3", "Tbps": "1e3"},
+    ("400 Gb/s", "400Gbps"),
+    low=0,
+    high=1e6,
+)
+
+Percent = Annotated[float, _PERCENT]
+"""A share of 1, at most 0.95."""
+Seconds = Annotated[float, _SECONDS]
+"""Seconds, above 0."""
+Tokens = Annotated[int, _TOKENS]
+"""Tokens; M is 10^6 and Mi is 2^20."""
+Gigabytes = Annotated[float, _GIGABYTES]
+"""Decimal gigabytes."""
+Gigabits = Annotated[float, _GIGABITS]
+"""Gigabits a second, one direction."""

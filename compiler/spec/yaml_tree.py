@@ -73,19 +73,22 @@ def _events(text: str) -> Iterator[Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
+    at = (1, 1)
     try:
-        yield from YAML(typ="safe", pure=True).parse(text)
+        for event in YAML(typ="safe", pure=True).parse(text):
+            at = (event.end_mark.line + 1, event.end_mark.column + 1)
+            yield event
     except Refused:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        at = (mark.line + 1, mark.column + 1) if mark else at
         raise Refused("X06", _syntax(error.problem or error.context or "", at, text), at) from error
-    # the scanner lets other exceptions through (chr() of an escape, an index past the end)
-    except (ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
-        raise Refused("X06", Finding("this is not YAML", label=str(error)[:80])) from error
-    except (AssertionError, NotImplementedError, TypeError) as error:
-        raise Refused("X06", Finding("this is not YAML", label=str(error)[:80])) from error
+    # The scanner lets others through: chr() of an escape, int() of a directive, an index past
+    # the end. All of them are about the text.
+    except Exception as error:
+        finding = Finding("this is not YAML: it cannot be read after here", label=str(error)[:80])
+        raise Refused("X06", finding, at) from error
 
 
 def _syntax(problem: str, at: tuple[int, int], text: str) -> Finding:

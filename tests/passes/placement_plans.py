@@ -120,7 +120,20 @@ def _even(layers: int, pp: int, vpp: int) -> Split:
 def model(layers: int = 32, experts: int = 0) -> Model:
     """A small model; only layer and expert counts matter here."""
     routed = Experts(
-        experts, 2, 1024, 0, False, (True,) * layers, False, "softmax", False, 1, 1, "none", 1.0, 0.0
+        experts,
+        2,
+        1024,
+        0,
+        False,
+        (True,) * layers,
+        False,
+        "softmax",
+        False,
+        1,
+        1,
+        "none",
+        1.0,
+        0.0,
     )
     return Model(
         name="tiny",

@@ -43,18 +43,24 @@ class Mark(NamedTuple):
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
     """Every diagnostic, an empty line between two, and the summary; empty if there is none."""
+    texts = [render_text(sink.diagnostics, sink.positions, color=color) for sink in sinks]
+    shown = [text for text in texts if text]
+    found = [item for sink in sinks for item in sink.diagnostics]
+    return "\n".join([*shown, summary(found) + "\n"]) if shown else ""
+
+
+def render_text(
+    diagnostics: Sequence[Diagnostic], positions: Positions, *, color: bool = False
+) -> str:
+    """The diagnostics of one spec, without a summary."""
     paint = _painter(color)
-    blocks = [
-        "\n".join(_block(found, sink.positions, paint))
-        for sink in sinks
-        for found in sink.diagnostics
-    ]
-    return "\n\n".join([*blocks, summary(sinks)]) + "\n" if blocks else ""
+    blocks = ["\n".join(_block(found, positions, paint)) + "\n" for found in diagnostics]
+    return "\n".join(blocks)
 
 
-def summary(sinks: Sequence[Sink]) -> str:
+def summary(diagnostics: Sequence[Diagnostic]) -> str:
     """``2 errors, 1 warning``."""
-    severities = [found.severity for sink in sinks for found in sink.diagnostics]
+    severities = [found.severity for found in diagnostics]
     return ", ".join(
         _counted(severities.count(severity), noun)
         for severity, noun in (("error", "error"), ("warning", "warning"), ("advice", "hint"))

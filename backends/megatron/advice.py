@@ -1,0 +1,98 @@
+"""Warnings and advice on a chosen plan: legal, but it costs something."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.legal_values import around
+from parc.backends.megatron.split import depth
+from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import Layout, Plan, Problem
+
+MOST_PADDING = 0.05
+"""Share of the embedding that may be padding (heuristic)."""
+MOST_BUBBLE = 0.10
+"""Share of a step that a pipeline may idle (heuristic)."""
+MOST_IMBALANCE = 1.10
+"""Load of the longest stage over the mean (heuristic)."""
+
+
+def advise(plan: Plan, sink: Sink) -> None:
+    """Report everything that a reviewer should weigh."""
+    problem, layout = plan.problem, plan.layout
+    _copied_heads(problem, layout, sink)
+    _padding(problem, layout, sink)
+    _bubble(problem, layout, sink)
+    _imbalance(problem, layout, sink)
+
+
+def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
+    attention, tp = problem.model.attention, layout.tp
+    if attention.latent is not None or tp <= attention.kv_heads:
+        return
+    finding = Finding(
+        message=f"{attention.kv_heads} key-value heads over tp={tp}: each is kept "
+        f"{tp // attention.kv_heads} times",
+        label=f"tp {tp} > {attention.kv_heads} key-value heads",
+        help=f"no copies up to tp {attention.kv_heads}",
+        fix=f"layout.tp: {attention.kv_heads}",
+        causes=(Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),),
+    )
+    sink.report("D21", finding, at="layout.tp")
+
+
+def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
+    model = problem.model
+    rows = padded_vocab(model, layout.tp)
+    waste = (rows - model.vocab) / rows
+    if waste <= MOST_PADDING:
+        return
+    finding = Finding(
+        message=f"{waste:.0%} of the embedding is padding at tp={layout.tp}",
+        label=f"ceil({model.vocab} / ({MULTIPLE} * {layout.tp})) * {MULTIPLE * layout.tp} = {rows}",
+        help="less tp pads less",
+        causes=(Cause("model.vocab", f"{model.vocab} tokens"),),
+    )
+    sink.report("D04", finding, at="layout.tp")
+
+
+def bubble(layout: Layout, micro_batches: int) -> float:
+    """Idle share of 1F1B: (pp - 1) / (m x vpp) (Narayanan et al., arXiv:2104.04473, sec. 2.2)."""
+    return (layout.pp - 1) / (micro_batches * layout.vpp)
+
+
+def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
+    count = layout.micro_batches(problem.job.global_batch)
+    share = bubble(layout, count)
+    if layout.pp == 1 or share <= MOST_BUBBLE:
+        return
+    numbers = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
+    step = layout.micro_batch * layout.dp
+    wanted = around(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
+    finding = Finding(
+        message=f"the pipeline idles: pp={layout.pp} with {count} micro-batches",
+        label=f"{numbers}, {MOST_BUBBLE:.2f} is good",
+        help=f"a global batch of {wanted * step} gives {bubble(layout, wanted):.2f}; vpp helps",
+        causes=(Cause("job.global_batch", f"{count} micro-batches a pipeline"),),
+    )
+    sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")
+
+
+def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
+    deep, loads = depth(problem.model), []
+    if layout.pp == 1:
+        return
+    for row in layout.split.chunks:
+        loads.append(
+            sum(c.layers + c.mtp_layers * deep.mtp_load + c.loss * deep.loss_load for c in row)
+        )
+    ratio = max(loads) * len(loads) / sum(loads)
+    stage = loads.index(max(loads))
+    if ratio <= MOST_IMBALANCE:
+        return
+    finding = Finding(
+        message=f"stage {stage} carries {ratio:.2f} times the mean load",
+        label=f"{max(loads)} layers of work, the mean is {sum(loads) / len(loads):.1f}; the loss "
+        f"counts as {deep.loss_load}, an MTP layer as {deep.mtp_load}",
+        help="give the last stage fewer layers",
+    )
+    sink.report("P17", finding, at="layout.pp")

@@ -1,0 +1,58 @@
+"""The face of the Megatron-LM backend."""
+
+from __future__ import annotations
+
+from parc.backends.megatron import environment, meshes, split, vocab
+from parc.backends.megatron.advice import advise
+from parc.backends.megatron.rules import rules
+from parc.backends.megatron.why_no_split import why_no_split
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir.rule import Rule
+
+
+class Megatron:
+    """Megatron-LM, as ``pretrain_gpt.py`` of Megatron-Core reads its arguments."""
+
+    name = "megatron"
+    versions = ("0.17", "0.18", "0.19", "0.20")
+    default_version = "0.19"
+
+    def orders(self, problem: Problem) -> tuple[str, ...]:
+        """The two rank orders that the command line reaches, the default first."""
+        return meshes.ORDERS
+
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:
+        """What a legal layout keeps."""
+        return rules(problem)
+
+    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+        """Dense and expert mesh."""
+        return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
+
+    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+        """The split of the layers; None where this grid cannot be had."""
+        return split.find_split(problem, pp, vpp)
+
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
+        """Why ``splits`` gives None."""
+        return why_no_split(problem, pp, vpp)
+
+    def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Variables that Megatron asks for."""
+        return environment.environment(plan)
+
+    def padded_vocab(self, model: Model, tp: int) -> int:
+        """Rows of the embedding after padding."""
+        return vocab.padded_vocab(model, tp)
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Warnings and advice on the plan, and errors in the extra arguments."""
+        advise(plan, sink)
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """``megatron/args.sh``."""
+        raise NotImplementedError
+
+
+BACKEND = Megatron()

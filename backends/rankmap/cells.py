@@ -1,0 +1,53 @@
+"""Text for the cells of a Markdown table: folded, clipped, escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Row = TypeVar("Row")
+
+
+def cell(text: str, width: int) -> str:
+    """``text`` on one line, at most ``width`` wide, inert in a table."""
+    plain = " ".join(text.split()).replace("\\", "/").replace("|", "/").replace("`", "'")
+    return plain if len(plain) <= width else plain[: width - 3] + "..."
+
+
+def listed(text: str, width: int) -> str:
+    """A list with commas, cut after a whole item: ``a,b, ...``."""
+    if len(text) <= width:
+        return text
+    head = text[: width - 5]
+    if head.count("[") > head.count("]"):
+        head = head[: head.rindex("[")]
+    whole = head.rsplit(",", 1)[0] if "," in head else head
+    return cell(f"{whole.rstrip(',')}, ...", width)
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Sorted numbers with runs folded: ``0-7, 16-23``."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+def shortened(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
+    """All rows, or the first ones, a ``gap`` and the last."""
+    if len(rows) <= most:
+        return list(rows)
+    return [*rows[: most - 2], gap, rows[-1]]
+
+
+def gigabytes(size: float) -> str:
+    """Decimal gigabytes, three digits."""
+    return f"{size / 1e9:.3g} GB" if size < 1e12 else f"{size / 1e12:.3g} TB"
+
+
+def milliseconds(seconds: float) -> str:
+    """Milliseconds, three digits."""
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

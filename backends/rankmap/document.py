@@ -1,0 +1,91 @@
+"""rankmap.json: the same as the table, with hosts, meshes and groups (see README.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from parc.backends.rankmap.table import coordinates
+from parc.compiler.ir import DENSE_GROUPS, EXPERT_GROUPS, Mesh, Plan
+
+FORMAT = 1
+EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
+"""Axis of the expert mesh -> column of the rank map."""
+
+
+def document(plan: Plan) -> str:
+    """The JSON text: sorted keys, a host, a mesh axis, a group family or a column a line."""
+    placement, problem = plan.placement, plan.problem
+    expert = [(EXPERT_NAMES[axis.name], axis) for axis in placement.expert.axes]
+    meshes = {
+        "dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes],
+        "expert": [_axis(name, axis.size, axis.stride) for name, axis in expert],
+    }
+    hosts = [
+        {"name": host.name, "nvlink_domain": host.nvlink_domain, "rack": host.rack}
+        for host in placement.hosts
+    ]
+    parts = {
+        "format": str(FORMAT),
+        "framework": _dumps(problem.framework),
+        "groups": _mapping(families(placement.dense, placement.expert)),
+        "hosts": _sequence(hosts),
+        "meshes": _mapping(meshes),
+        "order": _dumps(placement.order),
+        "ranks": _mapping(coordinates(placement)),
+        "ranks_per_node": str(placement.ranks_per_node),
+        "sizes": _dumps(_sizes(placement.dense, placement.expert)),
+        "version": _dumps(problem.version(problem.framework)),
+        "world": str(placement.dense.world),
+    }
+    body = ",\n".join(f'"{key}": {text}' for key, text in sorted(parts.items()))
+    return f"{{\n{body}\n}}\n"
+
+
+def families(dense: Mesh, expert: Mesh) -> dict[str, dict[str, Any]]:
+    """Name of a process group -> its ranks in span form."""
+    table = {name: _family("dense", dense, axes) for name, axes in DENSE_GROUPS}
+    return table | {name: _family("expert", expert, axes) for name, axes in EXPERT_GROUPS}
+
+
+def _family(kind: str, mesh: Mesh, axes: tuple[str, ...]) -> dict[str, Any]:
+    """``within``: [size, stride] of the axes of a group; ``across``: of those between groups."""
+    within = [axis for axis in mesh.axes if axis.name in axes]
+    across = [axis for axis in mesh.axes if axis.name not in axes]
+    names = [EXPERT_NAMES[axis.name] if kind == "expert" else axis.name for axis in within]
+    size = 1
+    for axis in within:
+        size *= axis.size
+    return {
+        "across": [[axis.size, axis.stride] for axis in across if axis.size > 1],
+        "axes": names,
+        "count": mesh.world // size,
+        "mesh": kind,
+        "size": size,
+        "within": [[axis.size, axis.stride] for axis in within if axis.size > 1],
+    }
+
+
+def _sizes(dense: Mesh, expert: Mesh) -> dict[str, int]:
+    sizes = {axis.name: axis.size for axis in dense.axes}
+    return sizes | {EXPERT_NAMES[axis.name]: axis.size for axis in expert.axes}
+
+
+def _axis(name: str, size: int, stride: int) -> dict[str, Any]:
+    return {"axis": name, "size": size, "stride": stride}
+
+
+def _mapping(items: Mapping[str, Any]) -> str:
+    """A JSON object, an entry a line."""
+    lines = (f'"{key}": {_dumps(value)}' for key, value in sorted(items.items()))
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def _sequence(items: Iterable[Any]) -> str:
+    """A JSON array, an item a line."""
+    return "[\n" + ",\n".join(map(_dumps, items)) + "\n]"
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

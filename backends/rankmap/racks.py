@@ -1,0 +1,39 @@
+"""Rows of the racks table: which hosts, which node ranks, which stages."""
+
+from __future__ import annotations
+
+from parc.backends.rankmap.cells import cell, listed, runs, shortened
+from parc.compiler.ir import Placement
+from parc.compiler.topology.hostlist import compress
+
+MOST_RACKS = 10
+
+
+def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
+    """(rack, hosts, their names, node ranks, stages), by the first node rank of each rack."""
+    nodes: dict[str, list[int]] = {}
+    for node, host in enumerate(placement.hosts):
+        nodes.setdefault(host.rack, []).append(node)
+    left = len(nodes) - MOST_RACKS + 1
+    gap = ("...", "", f"{left} more racks", "", "")
+    shown = shortened(sorted(nodes), len(nodes), "")
+    shown.sort(key=lambda rack: nodes[rack][0])
+    kept = shortened(shown, MOST_RACKS, "")
+    return [_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
+
+
+def _row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
+    names = compress(placement.hosts[node].name for node in nodes)
+    pipeline, each = placement.dense.axis("pp"), placement.ranks_per_node
+    stages = {
+        rank // pipeline.stride % pipeline.size
+        for node in nodes
+        for rank in range(node * each, node * each + each)
+    }
+    return (
+        cell(rack, 24),
+        str(len(nodes)),
+        listed(names, 36),
+        listed(runs(nodes), 24),
+        listed(runs(stages), 16),
+    )

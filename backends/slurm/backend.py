@@ -1,0 +1,72 @@
+"""Slurm: a batch script that proves the order of the hosts before it launches."""
+
+from __future__ import annotations
+
+from parc.backends.launch_rules import check_launch
+from parc.backends.launch_script import host_lines, launch_script
+from parc.backends.render import render, shell_word
+from parc.backends.slurm.directives import directives
+from parc.backends.slurm.rules import check_slurm
+from parc.backends.slurm.shape import runs
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Artifact, Plan, SlurmJob
+
+LIVES = 16
+"""Times that a job may be requeued; a job that dies each time must not live for ever."""
+
+
+class Slurm:
+    """Backend ``slurm``."""
+
+    name = "slurm"
+    versions = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Report what cannot stand in a batch script, and what would break the rank map."""
+        check_launch(plan, sink)
+        check_slurm(plan, sink)
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """``slurm/job.sbatch``; ``slurm/hostfile`` where the hosts have names.
+
+        The job starts ``torchrun/launch.sh``; where torchrun is not emitted, its own copy.
+        """
+        own_launcher = "torchrun" not in plan.problem.emit
+        artifacts = [Artifact("slurm/job.sbatch", _job(plan, own_launcher), True)]
+        if plan.problem.cluster.named:
+            artifacts.append(Artifact("slurm/hostfile", host_lines(plan)))
+        if own_launcher:
+            artifacts.append(launch_script(plan, "slurm", "hostfile"))
+        return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
+
+
+def _job(plan: Plan, own_launcher: bool) -> str:
+    slurm = plan.problem.launch.slurm
+    shape = runs(plan)
+    values = {
+        "directives": directives(plan),
+        "nodes": len(plan.placement.hosts),
+        "lives": LIVES,
+        "launcher": "slurm/launch.sh" if own_launcher else "torchrun/launch.sh",
+        "log_dir": slurm.log_dir,
+        "named": plan.problem.cluster.named,
+        "racks": len({rack for rack, _ in shape}),
+        "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
+        "container": _container(slurm),
+    }
+    return render("slurm", "job.sbatch.j2", values)
+
+
+def _container(slurm: SlurmJob) -> tuple[str, ...]:
+    """Flags of the step for pyxis, as shell text; the output folder is mounted where it is."""
+    if slurm.container_image is None:
+        return ()
+    user = "".join("," + mount for mount in slurm.container_mounts)
+    return (
+        f"--container-image={shell_word(slurm.container_image)}",
+        '--container-mounts="$PARC_DIR:$PARC_DIR"' + (shell_word(user) if user else ""),
+        "--no-container-mount-home --container-writable",
+    )
+
+
+BACKEND = Slurm()

@@ -1,0 +1,142 @@
+"""What Slurm cannot be asked: text that breaks a directive, times, folders, containers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PurePosixPath
+
+from parc.backends.network import spans_hosts
+from parc.backends.slurm.directives import release
+from parc.backends.slurm.quoting import breaks_directive
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import Plan
+
+TARGETS = ("slurm",)
+SIGNAL_SECONDS_LIMIT = 65535
+"""Slurm keeps the warning time in 16 bits (sbatch(1), --signal)."""
+SEGMENT_SINCE = (24, 5)
+_TIME = re.compile(
+    r"(?:(?P<days>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
+    r"|(?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)|(?P<m>\d+)(?::(?P<s>\d+))?)"
+)
+_UNLIMITED = {"unlimited", "infinite"}
+
+
+def time_limit_seconds(text: str) -> int | None:
+    """Seconds that ``text`` means to Slurm; None where Slurm does not read it.
+
+    Forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
+    days-hours:minutes, days-hours:minutes:seconds.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    part = {key: int(value or 0) for key, value in match.groupdict().items()}
+    hours = part["days"] * 24 + part["dh"] + part["h"]
+    minutes = part["dm"] + part["hm"] + part["m"]
+    return hours * 3600 + minutes * 60 + part["ds"] + part["hs"] + part["s"]
+
+
+def check_slurm(plan: Plan, sink: Sink) -> None:
+    """Report every finding on ``launch.slurm``."""
+    _check_text(plan, sink)
+    _check_time(plan, sink)
+    _check_log_dir(plan, sink)
+    _check_container(plan, sink)
+    _check_blocks(plan, sink)
+
+
+def _check_text(plan: Plan, sink: Sink) -> None:
+    """Values of directives: no control characters, not empty, usable in a file name."""
+    slurm = plan.problem.launch.slurm
+    words = {"name": plan.problem.name}
+    for field in ("partition", "account", "qos", "reservation", "time_limit"):
+        value = getattr(slurm, field)
+        if value is not None:
+            words[f"launch.slurm.{field}"] = value
+    for path, word in words.items():
+        if breaks_directive(word):
+            text = f"{path} is {word!r}: a #SBATCH line ends at its first line break"
+            finding = Finding(text, fix=f"put {path} on one line", targets=TARGETS)
+            sink.report("L16", finding, at=path)
+        elif not word.strip():
+            text = f"{path} is empty"
+            finding = Finding(text, fix=f"remove {path}, or give a value", targets=TARGETS)
+            sink.report("L15", finding, at=path)
+    if "/" in plan.problem.name:
+        text = f"the job name {plan.problem.name!r} would put the log into another folder"
+        help_text = "letters, digits, dot, dash, underscore"
+        sink.report("L15", Finding(text, help=help_text, targets=TARGETS), at="name")
+
+
+def _check_time(plan: Plan, sink: Sink) -> None:
+    slurm = plan.problem.launch.slurm
+    seconds = None
+    limit = slurm.time_limit
+    if limit is not None and limit.strip() and limit.lower() not in _UNLIMITED:
+        seconds = time_limit_seconds(limit)
+        if seconds is None:
+            text = f"Slurm cannot read the time limit {limit!r}"
+            help_text = "minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
+            fix = 'launch.slurm.time_limit: "1-00:00:00"'
+            finding = Finding(text, help=help_text, fix=fix, targets=TARGETS)
+            sink.report("L17", finding, at="launch.slurm.time_limit")
+    longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
+    if not 1 <= slurm.signal_seconds <= longest:
+        text = f"a warning {slurm.signal_seconds} s before the time limit cannot be had"
+        label = f"{slurm.signal_seconds} is not in 1..{longest}"
+        finding = Finding(text, label=label, targets=TARGETS)
+        sink.report("L19", finding, at="launch.slurm.signal")
+
+
+def _check_log_dir(plan: Plan, sink: Sink) -> None:
+    log_dir = plan.problem.launch.slurm.log_dir
+    path = PurePosixPath(log_dir)
+    odd = [char for char in "\\%~" if char in log_dir]
+    if log_dir.strip() and not (path.is_absolute() or odd or breaks_directive(log_dir)):
+        return
+    text = f"logs cannot be kept in {log_dir!r}"
+    help_text = "a folder relative to where the job is submitted, without backslash, % and ~"
+    finding = Finding(text, help=help_text, fix="launch.slurm.log_dir: logs", targets=TARGETS)
+    sink.report("L21", finding, at="launch.slurm.log_dir")
+
+
+def _check_container(plan: Plan, sink: Sink) -> None:
+    slurm = plan.problem.launch.slurm
+    at = "launch.slurm.container_mounts"
+    if slurm.container_mounts and slurm.container_image is None:
+        text = f"{len(slurm.container_mounts)} mounts and no container to mount them in"
+        fix = "launch.slurm.container_image: IMAGE"
+        sink.report("L22", Finding(text, fix=fix, targets=TARGETS), at=at)
+    for index, mount in enumerate(slurm.container_mounts):
+        if not re.fullmatch(r"[^:,\x00-\x1f]+(:[^:,\x00-\x1f]+){0,2}", mount):
+            text = f"pyxis cannot read the mount {mount!r}"
+            help_text = "source:target or source:target:flags; commas separate mounts"
+            finding = Finding(text, help=help_text, targets=TARGETS)
+            sink.report("L22", finding, at=f"{at}[{index}]")
+    image = slurm.container_image
+    if image is not None and (not image.strip() or breaks_directive(image)):
+        text = f"{image!r} cannot be a container image"
+        finding = Finding(text, help="a file or IMAGE[:TAG]", targets=TARGETS)
+        sink.report("L22", finding, at="launch.slurm.container_image")
+
+
+def _check_blocks(plan: Plan, sink: Sink) -> None:
+    """NVLink domains of several hosts: can Slurm be held to the plan's share of each?"""
+    slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
+    if not spans_hosts(cluster):
+        return
+    shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
+    if not cluster.named and len(shares) > 1 and release(slurm.version) < SEGMENT_SINCE:
+        text = f"Slurm {slurm.version} has no --segment: the job may get other shares of a rack"
+        help_text = f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts"
+        finding = Finding(text, help=help_text, targets=TARGETS)
+        sink.report("L23", finding, at="versions.slurm")
+    hosts, whole = len(plan.placement.hosts), cluster.node.nvlink_domain // cluster.node.gpus
+    fewest = -(-hosts // whole)
+    if cluster.named and len(shares) > fewest:
+        text = f"{hosts} hosts by name over {len(shares)} NVLink domains, where {fewest} suffice"
+        help_text = "topology/block may refuse the host list; use whole domains, or nodes: N"
+        finding = Finding(text, help=help_text, targets=TARGETS)
+        sink.report("L23", finding, at="cluster.racks")

@@ -1,0 +1,272 @@
+"""A Hugging Face ``config.json`` read into the shape of ``ModelSpec``.
+
+What is not understood is said, never passed over: an unknown family or structure is K02, a missing
+or senseless number K03, a key that plays no part K04, an unknown key K05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.compiler.catalog.hf_attention import grouped_heads, latent, window
+from parc.compiler.catalog.hf_defaults import DEFAULTS
+from parc.compiler.catalog.hf_experts import deepseek_experts, mixtral_experts, qwen_experts
+from parc.compiler.catalog.hf_keys import ConfigNote, Keys
+from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNKNOWN_FAMILIES, UNUSED
+from parc.compiler.catalog.hf_rope import rope_position
+
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReading:
+    """What a config says, and what is to be said about it."""
+
+    mapping: dict[str, Any]
+    """Keys of ``ModelSpec``; of no use where a note is an error (K02, K03)."""
+    notes: tuple[ConfigNote, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the config was not understood."""
+        return any(note.code in ("K02", "K03") for note in self.notes)
+
+
+def model_spec_from_config(config: Mapping[str, Any], name: str) -> ConfigReading:
+    """The facts in ``config``; absent keys have the defaults of the transformers class."""
+    family = config.get("model_type")
+    reader = _READERS.get(family) if isinstance(family, str) else None
+    if reader is None or not isinstance(family, str):
+        return ConfigReading({}, (_unknown_family(config, family),))
+    keys = Keys(config, DEFAULTS[family])
+    keys.read.add("model_type")
+    mapping = reader(keys, family)
+    mapping = {"name": name, "family": family, "layers": _layers(keys)} | mapping
+    _note_unread(keys)
+    return ConfigReading(mapping, tuple(dict.fromkeys(keys.notes)))
+
+
+def _layers(keys: Keys) -> int:
+    return keys.size("n_layer" if "n_layer" in keys.defaults else "num_hidden_layers")
+
+
+def _unknown_family(config: Mapping[str, Any], family: object) -> ConfigNote:
+    """Why this model_type is not read, and what the user can do."""
+    known = f"known: {', '.join(sorted(_READERS))}"
+    if not isinstance(family, str):
+        return ConfigNote("K02", "model_type", "the config has no model_type", known)
+    text = config.get("text_config")
+    if isinstance(text, Mapping):
+        inner = text.get("model_type")
+        told = f"model_type {family[:40]} holds several models"
+        way = "save its text_config as a config.json of its own, and name that file"
+        if inner not in _READERS:
+            way = f"its text_config is {str(inner)[:40]}, which PARC does not know either"
+        return ConfigNote("K02", "model_type", told, way)
+    why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
+    return ConfigNote("K02", "model_type", f"model_type {family[:40]}: {why}", known)
+
+
+def _note_unread(keys: Keys) -> None:
+    """One note for each key that is set and that nobody asked for."""
+    for key in keys.unread():
+        if key in UNUSED:
+            keys.note("K04", key, UNUSED[key])
+        elif key in STRUCTURAL:
+            told = f"{key} changes the structure, and PARC does not know how in this family"
+            keys.note("K02", key, told)
+        elif key not in HARMLESS and not key.endswith(("_token_id", "dropout", "_pdrop")):
+            keys.note("K05", key, f"{key[:60]} is not a key that PARC knows")
+
+
+def _gated(keys: Keys, activation: str = "hidden_act") -> dict[str, Any]:
+    """What most decoders since Llama share: RMSNorm and a gated MLP."""
+    return {
+        "hidden": keys.size("hidden_size"),
+        "ffn": keys.size("intermediate_size"),
+        "vocab": keys.size("vocab_size"),
+        "activation": keys.word(activation, _ACTIVATIONS),
+        "norm_epsilon": keys.number("rms_norm_eps"),
+        "tied_embeddings": keys.flag("tie_word_embeddings"),
+    }
+
+
+def _biased(keys: Keys, *, queries: bool, output: bool | None = None) -> dict[str, Any]:
+    """Attention biases; the output has one where the queries have."""
+    return {"qkv_bias": queries, "attention_output_bias": queries if output is None else output}
+
+
+def _llama(keys: Keys, family: str) -> dict[str, Any]:
+    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    return base | {"mlp_bias": keys.flag("mlp_bias"), "position": rope_position(keys)}
+
+
+def _mistral(keys: Keys, family: str) -> dict[str, Any]:
+    return _gated(keys) | grouped_heads(keys) | window(keys) | {"position": rope_position(keys)}
+
+
+def _mixtral(keys: Keys, family: str) -> dict[str, Any]:
+    return _mistral(keys, family) | {"ffn": 0, "experts": mixtral_experts(keys)}
+
+
+def _qwen2(keys: Keys, family: str) -> dict[str, Any]:
+    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=True, output=False)
+    return base | window(keys, switched=True) | {"position": rope_position(keys)}
+
+
+def _qwen3(keys: Keys, family: str) -> dict[str, Any]:
+    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    base |= window(keys, switched=True)
+    return base | {"qk_norm": "head", "position": rope_position(keys)}
+
+
+def _qwen2_moe(keys: Keys, family: str) -> dict[str, Any]:
+    base = _qwen2(keys, family) | {"qkv_bias": keys.flag("qkv_bias")}
+    return _routed(base, qwen_experts(keys, shared=True))
+
+
+def _qwen3_moe(keys: Keys, family: str) -> dict[str, Any]:
+    return _routed(_qwen3(keys, family), qwen_experts(keys, shared=False))
+
+
+def _deepseek(keys: Keys, family: str) -> dict[str, Any]:
+    base = _gated(keys) | latent(keys)
+    base |= {"mlp_bias": keys.flag("mlp_bias"), "position": rope_position(keys)}
+    if keys.raw("n_routed_experts") is None:
+        return base
+    return _routed(base, deepseek_experts(keys, family))
+
+
+def _routed(base: dict[str, Any], experts: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with experts; the dense width stays only where a layer is dense."""
+    if experts.get("first_dense_layers", 0) == 0 and experts.get("every", 1) == 1:
+        base = base | {"ffn": 0}
+    return base | {"experts": experts}
+
+
+def _gemma(keys: Keys, family: str) -> dict[str, Any]:
+    keys.read |= {"hidden_act", "query_pre_attn_scalar", "rope_local_base_freq"}
+    keys.read |= {"attn_logit_softcapping", "final_logit_softcapping"}  # all told by K06
+    # Gemma's first configs write the activation as null and mean the default.
+    activation = "hidden_act" if keys.config.get("hidden_activation", "") is None else None
+    base = _gated(keys, activation or "hidden_activation") | grouped_heads(keys)
+    base |= _biased(keys, queries=keys.flag("attention_bias")) | {"position": rope_position(keys)}
+    if family == "gemma":
+        return base
+    return (
+        base
+        | window(keys)
+        | {
+            "norms_per_layer": 4,
+            "qk_norm": "head" if family == "gemma3_text" else "none",
+        }
+    )
+
+
+def _gpt_oss(keys: Keys, family: str) -> dict[str, Any]:
+    keys.read |= {"experts_per_token", "initial_context_length", "swiglu_limit"}
+    experts = mixtral_experts(keys, bias=True, router_bias="parameter")
+    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    base |= window(keys) | {"position": rope_position(keys), "experts": experts}
+    return base | {"ffn": 0, "activation": "clamped_silu", "sinks": True}
+
+
+def _layer_norm(keys: Keys, epsilon: str) -> dict[str, Any]:
+    """LayerNorm and a plain MLP with biases everywhere."""
+    return {
+        "norm": "layernorm",
+        "norm_epsilon": keys.number(epsilon),
+        "gated": False,
+        "mlp_bias": True,
+        "vocab": keys.size("vocab_size"),
+        "tied_embeddings": keys.flag("tie_word_embeddings"),
+    }
+
+
+def _gpt2(keys: Keys, family: str) -> dict[str, Any]:
+    hidden = keys.size("n_embd")
+    return (
+        _layer_norm(keys, "layer_norm_epsilon")
+        | _biased(keys, queries=True)
+        | {
+            "hidden": hidden,
+            "ffn": keys.size_or_none("n_inner") or 4 * hidden,
+            "heads": keys.size("n_head"),
+            "activation": keys.word("activation_function", _ACTIVATIONS),
+            "position": {"kind": "learned", "max_positions": keys.size("n_positions")},
+        }
+    )
+
+
+def _gpt_neox(keys: Keys, family: str) -> dict[str, Any]:
+    position = rope_position(keys, percent="rotary_pct", base="rotary_emb_base")
+    serial = {} if keys.flag("use_parallel_residual") else {"family": "gpt_neox-serial"}
+    biases = _biased(keys, queries=keys.flag("attention_bias"))
+    return (
+        _layer_norm(keys, "layer_norm_eps")
+        | biases
+        | serial
+        | {
+            "hidden": keys.size("hidden_size"),
+            "ffn": keys.size("intermediate_size"),
+            "heads": keys.size("num_attention_heads"),
+            "activation": keys.word("hidden_act", _ACTIVATIONS),
+            "position": position,
+        }
+    )
+
+
+def _phi(keys: Keys, family: str) -> dict[str, Any]:
+    position = rope_position(keys, percent="partial_rotary_factor")
+    return (
+        _layer_norm(keys, "layer_norm_eps")
+        | _biased(keys, queries=True)
+        | grouped_heads(keys)
+        | {
+            "hidden": keys.size("hidden_size"),
+            "ffn": keys.size("intermediate_size"),
+            "activation": keys.word("hidden_act", _ACTIVATIONS),
+            "qk_norm": "head" if keys.flag("qk_layernorm") else "none",
+            "norms_per_layer": 1,
+            "position": position,
+        }
+    )
+
+
+def _phi3(keys: Keys, family: str) -> dict[str, Any]:
+    position = rope_position(keys, percent="partial_rotary_factor")
+    keys.read.add("original_max_position_embeddings")
+    return _gated(keys) | grouped_heads(keys) | window(keys) | {"position": position}
+
+
+_READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "gemma": _gemma,
+    "gemma2": _gemma,
+    "gemma3_text": _gemma,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "gpt_oss": _gpt_oss,
+    "kimi_k2": _deepseek,
+    "llama": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "phi": _phi,
+    "phi3": _phi3,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+}

@@ -1,0 +1,70 @@
+"""Keys of Hugging Face configs that need no reading, and what is known of the others."""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words of ``text``; a list of sixty strings would take sixty lines."""
+    return frozenset(text.split())
+
+
+UNUSED = {
+    "quantization_config": "weights are trained in the precision of the job, not in this one",
+    "num_nextn_predict_layers": "multi-token prediction is trained where model.mtp_layers asks",
+}
+"""Keys that a user may expect to count, and why they do not."""
+
+HARMLESS = _words(
+    """
+    _attn_implementation _name_or_path architectures auto_map bos_token dtype eos_token ep_size
+    gradient_checkpointing head_type id2label initializer_range initializer_factor is_decoder
+    is_llama_config label2id max_window_layers n_ctx num_experts_to_offload output_attentions
+    output_hidden_states output_router_logits pad_token pretraining_tp problem_type
+    reorder_and_upcast_attn resid_pdrop attn_pdrop embd_pdrop return_dict rope_interleave
+    rope_interleaved router_jitter_noise scale_attn_weights seq_aux task_specific_params
+    tokenizer_class torch_dtype transformers.js_config transformers_version unsloth_version
+    unsloth_fixed unsloth_tied use_bfloat16 use_cache use_mrope max_length temperature
+    original_max_position_embeddings rope_theta sliding_window cache_implementation
+    use_flash_attention summary_activation summary_first_dropout summary_proj_to_labels
+    summary_type summary_use_proj tie_encoder_decoder attn_softmax_bf16 model_max_length
+    """
+)
+"""Keys that change neither a shape nor what one step computes in training."""
+
+STRUCTURAL = _words(
+    """
+    attention_bias attention_k_eq_v attn_output_gate block_configs enable_moe_block
+    experts_per_token first_k_dense_replace full_attention_interval global_head_dim
+    hidden_size_per_layer_input hybrid_override_pattern index_head_dim index_n_heads index_topk
+    interleave_moe_layer_step is_encoder_decoder kv_lora_rank layer_types linear_num_key_heads
+    linear_num_value_heads mamba_num_heads mlp_bias moe_intermediate_size moe_layer_freq
+    moe_num_experts n_routed_experts n_shared_experts no_rope_layers num_experts
+    num_experts_per_tok num_global_key_value_heads num_kv_shared_layers num_local_experts
+    parallel_attn q_lora_rank qk_layernorm qk_nope_head_dim qk_rope_head_dim rotary_dim
+    shared_expert_intermediate_size ssm_state_size text_config use_double_wide_mlp use_qk_norm
+    use_sliding_window v_head_dim vision_config add_cross_attention
+    """
+)
+"""Keys that add, remove or reshape parameters in some family."""
+
+UNKNOWN_FAMILIES = {
+    "nemotron_h": "Mamba layers alternate with attention and MLP layers",
+    "nemotron-nas": "every layer has its own width and may lack attention (block_configs)",
+    "deci": "every layer has its own width and may lack attention (block_configs)",
+    "glm_moe_dsa": "latent attention has a sparse indexer with parameters of its own",
+    "deepseek_v32": "latent attention has a sparse indexer with parameters of its own",
+    "minimax_m2": "norms on queries and keys span all heads, and three modules predict tokens",
+    "mimo": "the multi-token-prediction layer has a form of its own",
+    "llama4": "layers without positions, chunked attention and input-scaled experts",
+    "llama4_text": "layers without positions, chunked attention and input-scaled experts",
+    "qwen3_next": "gated linear attention alternates with gated full attention",
+    "gemma4_text": "full and sliding layers differ in head dim, and keys serve as values",
+    "gemma3n_text": "per-layer embeddings and shared key-value layers",
+    "mamba": "there is no attention",
+    "mamba2": "there is no attention",
+    "jamba": "Mamba layers alternate with attention layers",
+    "bamba": "Mamba layers alternate with attention layers",
+    "bert": "it is an encoder",
+    "t5": "it is an encoder and a decoder",
+}
+"""model_type -> why it is not read."""

@@ -1,0 +1,111 @@
+"""Judge a finished placement: groups that leave their NVLink domain, GPUs that stay idle."""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import Mesh, Placement, Plan
+from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.node_groups import node_groups
+
+
+def check_placement(plan: Plan, sink: Sink) -> None:
+    """Report T01, T02, T15 and M04 on ``plan.placement``."""
+    _check_tensor_groups(plan, sink)
+    _check_expert_groups(plan, sink)
+    _check_idle(plan, sink)
+
+
+def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
+    """T02 where the groups would have fitted into a domain, T01 where they are too large."""
+    tp = plan.layout.tp
+    cut, total, example = _cut_groups(plan.placement, plan.placement.dense, ("tp",))
+    if not cut:
+        return
+    domain = _domain_gpus(plan)
+    cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
+    legal = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
+    finding = Finding(
+        message=f"{cut} of {total} tensor-parallel groups of {tp} leave their NVLink domain",
+        label=f"tp = {tp}, a domain has {domain} GPUs; hosts {', '.join(example)} share a group",
+        help=f"tp that stays inside: {legal}",
+        fix=f"layout.tp: {_fitting(tp, domain)}",
+        causes=(cause,),
+    )
+    sink.report("T02" if tp <= domain else "T01", finding, at="layout.tp")
+
+
+def _check_expert_groups(plan: Plan, sink: Sink) -> None:
+    """M04: an expert group that would fit into a domain of several hosts, but is cut."""
+    layout, domain = plan.layout, _domain_gpus(plan)
+    block = layout.ep * layout.etp
+    if layout.ep == 1 or block > domain or domain <= plan.problem.cluster.node.gpus:
+        return
+    cut, total, example = _cut_groups(plan.placement, plan.placement.expert, ("ep", "tp"))
+    if not cut:
+        return
+    finding = Finding(
+        message=f"{cut} of {total} expert-parallel groups of {block} span NVLink domains",
+        label=f"ep x etp = {block} <= {domain}, but hosts {', '.join(example)} share a group",
+        help=f"whole groups need {block // plan.placement.ranks_per_node} hosts of one domain",
+        fix=f"layout.ep: {_fitting(layout.ep, domain // layout.etp)}",
+        causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
+    )
+    sink.report("M04", finding, at="layout.ep")
+
+
+def _check_idle(plan: Plan, sink: Sink) -> None:
+    """T15: GPUs of the cluster that get no rank."""
+    placement, cluster = plan.placement, plan.problem.cluster
+    layout = plan.layout
+    idle = cluster.gpus - layout.world
+    if idle <= 0:
+        return
+    used = {host.name for host in placement.hosts}
+    spare = [host.name for host in cluster.hosts if host.name not in used]
+    per_host = cluster.node.gpus - placement.ranks_per_node
+    parts = []
+    if spare:
+        parts.append(f"idle hosts: {_clipped(compress(spare))}")
+    if per_host:
+        parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on every other host")
+    product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
+    finding = Finding(
+        message=f"{idle} of {cluster.gpus} GPUs get no rank",
+        label=f"{product} = {layout.world} ranks, {cluster.gpus} GPUs; {'; '.join(parts)}",
+        help="list hosts that are meant to stay idle under cluster.spare",
+        causes=(Cause("layout.dp", f"dp = {layout.dp}"),),
+    )
+    sink.report("T15", finding, at="cluster")
+
+
+def _cut_groups(
+    placement: Placement, mesh: Mesh, axes: tuple[str, ...]
+) -> tuple[int, int, tuple[str, ...]]:
+    """(groups over several NVLink domains, all groups, the first two hosts of the first cut)."""
+    groups = node_groups(mesh, axes, placement.ranks_per_node)
+    hosts = placement.hosts
+    cut, example = 0, ("", "")
+    for visit in groups.visits:
+        first = hosts[visit[0]]
+        other = next((n for n in visit if hosts[n].nvlink_domain != first.nvlink_domain), None)
+        if other is None:
+            continue
+        if not cut:
+            example = (first.name, hosts[other].name)
+        cut += groups.parallel
+    return cut, groups.count, example
+
+
+def _domain_gpus(plan: Plan) -> int:
+    """GPUs that reach one another without the network; a host's PCIe counts as its domain."""
+    node = plan.problem.cluster.node
+    return max(node.nvlink_domain, node.gpus)
+
+
+def _fitting(degree: int, room: int) -> int:
+    """The largest divisor of ``degree`` that divides ``room``."""
+    return max(n for n in range(1, max(room, 1) + 1) if degree % n == 0 and room % n == 0)
+
+
+def _clipped(names: str, width: int = 80) -> str:
+    return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."

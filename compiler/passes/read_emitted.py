@@ -1,0 +1,127 @@
+"""Emitted files -> what they say, for the second route of the verification.
+
+Nothing here is shared with what wrote the files. Every reader raises ``Malformed`` for any text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+HEADER = (
+    "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
+)
+LARGEST = 10**9
+"""No count in an emitted file is larger; one that is stands for damage."""
+
+
+class Malformed(Exception):
+    """A file that cannot be read as what its name says."""
+
+    def __init__(self, file: str, line: int, message: str) -> None:
+        """``line`` counts from 1."""
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Flags of ``megatron/args.sh`` with their values; the last of equals wins, as in argparse."""
+
+    flags: dict[str, tuple[str, ...]]
+
+    def has(self, flag: str) -> bool:
+        """Whether ``--flag`` is given."""
+        return flag in self.flags
+
+    def text(self, flag: str) -> str | None:
+        """The one value of ``--flag``."""
+        values = self.flags.get(flag, ())
+        return values[0] if values else None
+
+    def number(self, flag: str, default: int) -> int:
+        """The value of ``--flag`` as a positive integer; Malformed where it is none."""
+        if flag not in self.flags:
+            return default
+        value = self.text(flag) or ""
+        number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
+        if not 0 < number <= LARGEST:
+            raise Malformed("megatron/args.sh", 1, f"--{flag} is {value!r}, must be a number > 0")
+        return number
+
+
+def read_arguments(text: str) -> Arguments:
+    """The words of the bash array ``MEGATRON_ARGS``."""
+    file = "megatron/args.sh"
+    found = re.search(r"^MEGATRON_ARGS=\(\n(.*?)^\)$", text, re.MULTILINE | re.DOTALL)
+    if not found:
+        raise Malformed(file, 1, "there is no array MEGATRON_ARGS=( ... )")
+    line = text.count("\n", 0, found.start()) + 1
+    try:
+        words = shlex.split(found[1], comments=True)
+    except ValueError as error:
+        raise Malformed(file, line, f"the array cannot be read: {error}") from None
+    flags: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            flags[name] = (value,) if value else ()
+        elif name:
+            flags[name] = (*flags[name], word)
+        else:
+            raise Malformed(file, line, f"{word!r} stands before the first flag")
+    return Arguments(flags)
+
+
+def read_table(text: str) -> dict[str, list[str]]:
+    """Columns of ``rankmap.csv``, as text; at least one rank."""
+    file = "rankmap.csv"
+    lines = text.split("\n", 1)
+    if lines[0].rstrip("\r") != HEADER:
+        raise Malformed(file, 1, f"the header is not {HEADER}")
+    names = HEADER.split(",")
+    try:
+        rows = list(csv.reader(io.StringIO(lines[1] if len(lines) > 1 else ""), strict=True))
+    except csv.Error as error:
+        raise Malformed(file, 2, f"not a CSV table: {error}") from None
+    if not rows:
+        raise Malformed(file, 2, "the table has no rank")
+    for line, row in enumerate(rows, start=2):
+        if len(row) != len(names):
+            raise Malformed(file, line, f"{len(row)} cells, must be {len(names)}")
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """The top level of ``rankmap.json``, with the keys of format 1."""
+    file = "rankmap.json"
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise Malformed(file, line, f"not JSON: {getattr(error, 'msg', error)}") from None
+    if not isinstance(tree, dict) or tree.get("format") != 1:
+        raise Malformed(file, 1, "not a rank map of format 1")
+    for key, kind in (("groups", dict), ("hosts", list), ("ranks", dict), ("sizes", dict)):
+        if not isinstance(tree.get(key), kind):
+            raise Malformed(file, 1, f"{key} is missing or no {kind.__name__}")
+    return tree
+
+
+def read_lines(text: str) -> list[str]:
+    """Host names, one a line."""
+    return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+
+
+def read_number(text: str, pattern: str) -> int | None:
+    """The number that ``pattern`` captures at its first match; None where there is none."""
+    found = re.search(pattern, text, re.MULTILINE)
+    return int(found[1]) if found and len(found[1]) < 10 else None

@@ -1,0 +1,101 @@
+"""Megatron's process groups once more, from the arguments alone.
+
+This is the algorithm of Megatron's ``RankGenerator`` (megatron/core/parallel_state.py): an index
+is decomposed over the sizes of the masked axes and multiplied with their strides. It shares no
+code with the meshes of the placement, so that a mistake there cannot hide itself here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOKENS: dict[str, tuple[str, str]] = {
+    "tp": ("dense", "tp"),
+    "cp": ("dense", "cp"),
+    "dp": ("dense", "dp"),
+    "pp": ("dense", "pp"),
+    "dp-cp": ("dense", "dp-cp"),
+    "tp-cp": ("dense", "tp-cp"),
+    "tp-pp": ("dense", "tp-pp"),
+    "tp-dp": ("dense", "tp-dp"),
+    "tp-dp-cp": ("dense", "tp-dp-cp"),
+    "etp": ("expert", "tp"),
+    "ep": ("expert", "ep"),
+    "edp": ("expert", "dp"),
+    "etp-ep": ("expert", "tp-ep"),
+    "etp-ep-pp": ("expert", "tp-ep-pp"),
+}
+"""Family in the rank map -> generator and its token."""
+
+COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
+"""Families of a single axis: the columns of the rank map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """Sizes of both generators."""
+
+    order: str
+    dense: dict[str, int]
+    expert: dict[str, int]
+
+    def sizes(self) -> dict[str, int]:
+        """By the names of the rank map."""
+        expert = {"ep": self.expert["ep"], "etp": self.expert["tp"], "edp": self.expert["dp"]}
+        return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """All groups of one token: group ``i`` has the ranks ``bases[i] + member``."""
+
+    members: list[int]
+    bases: list[int]
+
+
+def regenerate(degrees: Degrees, family: str) -> Groups:
+    """The groups of ``family``, a key of TOKENS."""
+    kind, token = TOKENS[family]
+    axes = degrees.order.split("-")
+    sizes = degrees.dense if kind == "dense" else degrees.expert
+    shape = [sizes[axis] for axis in axes]
+    strides = _prefix_products(shape)
+    wanted = [axis in token.split("-") for axis in axes]
+    return Groups(_offsets(shape, strides, wanted), _offsets(shape, strides, [not w for w in wanted]))
+
+
+def coordinates(groups: Groups) -> list[str]:
+    """By rank: its place in its group, as the CSV writes it."""
+    column = [""] * (len(groups.members) * len(groups.bases))
+    for place, member in enumerate(groups.members):
+        text = str(place)
+        for base in groups.bases:
+            column[base + member] = text
+    return column
+
+
+def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int]:
+    """Inner product of every decomposed index with the strides of the masked axes."""
+    sizes = [size for size, kept in zip(shape, mask, strict=True) if kept]
+    steps = [stride for stride, kept in zip(strides, mask, strict=True) if kept]
+    prefixes = _prefix_products(sizes)
+    total = 1
+    for size in sizes:
+        total *= size
+    terms = [
+        (prefix, size, step)
+        for prefix, size, step in zip(prefixes, sizes, steps, strict=True)
+        if size > 1
+    ]
+    return [
+        sum([index // prefix % size * step for prefix, size, step in terms])
+        for index in range(total)
+    ]
+
+
+def _prefix_products(sizes: list[int]) -> list[int]:
+    """1, a, a b, ...: one entry a size."""
+    products = [1]
+    for size in sizes[:-1]:
+        products.append(products[-1] * size)
+    return products[: len(sizes)]

@@ -1,0 +1,230 @@
+"""``racks:`` or ``nodes:`` to hosts by rack: names expanded, each one once, spare ones apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
+from parc.compiler.topology.hostlist import (
+    MOST_HOSTS,
+    HostlistError,
+    TooManyHosts,
+    expand,
+    natural_key,
+)
+
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MOST_COMPARED = 2000
+"""Names that a misspelt one is compared with."""
+SHOWN = 3
+"""Names that one message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRack:
+    """One rack as the spec has it, spare and unavailable hosts still in their places."""
+
+    name: str
+    hosts: list[str]
+    nvlink_domain: str | None
+    path: str
+
+
+@dataclass(slots=True)
+class Hosts:
+    """All hosts that the spec names."""
+
+    racks: list[WrittenRack]
+    named: bool
+    """False where the names are placeholders."""
+    where: dict[str, str] = field(default_factory=dict)
+    """Host -> spec path that mentions it first; empty for placeholders."""
+    spare: dict[str, str] = field(default_factory=dict)
+    """Spare host -> spec path, in the order of the spec."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Drained host -> spec path, in the order of the spec."""
+
+
+def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+    """Hosts of the cluster at path ``at``, in the order written; None after a diagnostic."""
+    if not _one_form(spec, sink, at):
+        return None
+    hosts = _placeholders(spec, sink, at) if spec.nodes else _written(spec, sink, at)
+    if hosts is None:
+        return None
+    hosts.unavailable = _kept_apart(spec.unavailable, hosts, sink, f"{at}.unavailable")
+    hosts.spare = _kept_apart(spec.spare, hosts, sink, f"{at}.spare")
+    both = [name for name in hosts.spare if name in hosts.unavailable]
+    if both:
+        cause = Cause(hosts.unavailable[both[0]], "unavailable here")
+        message = f"{_some(both)} {_is(both)} both spare and unavailable"
+        sink.report("H02", Finding(message, causes=(cause,)), at=hosts.spare[both[0]])
+    return hosts
+
+
+def _one_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
+    """Exactly one of nodes and racks; nodes_per_rack with nodes only."""
+    if (spec.nodes is None) == (spec.racks is None):
+        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks"
+        fix = f"{at}.nodes: 4, or {at}.racks: [{{name: r01, nodes: 'r01n[01-16]'}}]"
+        path = f"{at}.nodes" if spec.nodes else at
+        finding = Finding(f"the cluster has {message}", "exactly one of the two", fix=fix)
+        sink.report("H04", finding, at=path, key=True)
+        return False
+    if spec.racks is not None and spec.nodes_per_rack is not None:
+        finding = Finding("nodes_per_rack goes with nodes", "racks list their hosts themselves")
+        sink.report("H04", finding, at=f"{at}.nodes_per_rack", key=True)
+        return False
+    return True
+
+
+def _placeholders(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+    """``nodes: 40`` -> node0001 ... node0040 in racks of nodes_per_rack."""
+    nodes = spec.nodes or 0
+    if nodes > MOST_HOSTS:
+        _too_many(nodes, sink, f"{at}.nodes")
+        return None
+    width = max(4, len(str(nodes)))
+    names = [f"node{number:0{width}d}" for number in range(1, nodes + 1)]
+    size = min(spec.nodes_per_rack or nodes, nodes)
+    groups = [names[start : start + size] for start in range(0, nodes, size)]
+    width = max(2, len(str(len(groups))))
+    racks = [
+        WrittenRack(f"rack{number:0{width}d}", group, None, f"{at}.nodes")
+        for number, group in enumerate(groups, start=1)
+    ]
+    return Hosts(racks, named=False, where=dict.fromkeys(names, f"{at}.nodes"))
+
+
+def _written(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
+    hosts = Hosts([], named=True)
+    names: dict[str, str] = {}
+    for index, rack in enumerate(spec.racks or ()):
+        path = f"{at}.racks[{index}]"
+        _check_labels(rack, names, sink, path)
+        found = _unique(_read(rack.nodes, sink, f"{path}.nodes"), hosts.where, sink)
+        hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path))
+        if len(hosts.where) > MOST_HOSTS:
+            _too_many(len(hosts.where), sink, f"{path}.nodes")
+            return None
+    return hosts
+
+
+def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
+    """Rack and domain names end up in tables and scripts: plain words, a rack name once."""
+    labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))
+    for key, label in labels:
+        if label is not None and not _LABEL.fullmatch(label):
+            legal = "letters, digits, dot, dash and underscore, at most 64, a letter or digit first"
+            finding = Finding(f"{label[:64]!r} cannot be a {key}", help=legal)
+            sink.report("H08", finding, at=f"{path}.{key}")
+    if rack.name in names:
+        cause = Cause(names[rack.name], "first here")
+        finding = Finding(f"two racks are called {rack.name[:64]!r}", causes=(cause,))
+        sink.report("H08", finding, at=f"{path}.name")
+    names.setdefault(rack.name, f"{path}.name")
+
+
+def _read(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
+    """(path, names) of every host list; one that cannot be read is reported and left out."""
+    texts = (
+        [(at, lists)]
+        if isinstance(lists, str)
+        else [(f"{at}[{index}]", text) for index, text in enumerate(lists)]
+    )
+    found = []
+    for path, text in texts:
+        try:
+            found.append((path, expand(text)))
+        except HostlistError as error:
+            code = "H09" if isinstance(error, TooManyHosts) else "H01"
+            finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)
+            sink.report(code, finding, at=path, span=_inside(sink, path, text, error))
+    return found
+
+
+def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
+    """The culprit's own span, where the host list stands on one line as it is."""
+    span = sink.positions.of(path) if sink.positions.written(path) else None
+    lines = sink.positions.lines.get(span.file, ()) if span else ()
+    if span is None or not 0 < span.line <= len(lines):
+        return None
+    start = lines[span.line - 1].find(text, span.column - 1) if text else -1
+    if start < 0:
+        return None
+    return Span(span.file, span.line, start + error.column, error.length)
+
+
+def _unique(lists: Iterable[tuple[str, list[str]]], where: dict[str, str], sink: Sink) -> list[str]:
+    """Names that are new, in order, which ``where`` learns; H02 for the others of a list."""
+    fresh: list[str] = []
+    for path, names in lists:
+        twice = []
+        for name in names:
+            if name in where:
+                twice.append(name)
+            else:
+                where[name] = path
+                fresh.append(name)
+        if twice:
+            _report_twice(twice, where, sink, path)
+    return fresh
+
+
+def _report_twice(twice: list[str], where: dict[str, str], sink: Sink, at: str) -> None:
+    places = dict.fromkeys(where[name] for name in twice)
+    causes = tuple(Cause(path, "first here") for path in list(places)[:SHOWN] if path != at)
+    finding = Finding(
+        message=f"{_some(twice)} {_is(twice)} listed twice",
+        label="again here" if causes else "twice in this list",
+        causes=causes,
+    )
+    sink.report("H02", finding, at=at)
+
+
+def _kept_apart(lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str) -> dict[str, str]:
+    """Host -> path for the spare or unavailable ones; H03 where the cluster lacks one."""
+    found: dict[str, str] = {}
+    _unique(_read(lists, sink, at) if lists else (), found, sink)
+    unknown: dict[str, list[str]] = {}
+    for name, path in found.items():
+        if name not in hosts.where:
+            unknown.setdefault(path, []).append(name)
+    for path, names in unknown.items():
+        near = near_hosts(names[0], hosts.where)
+        finding = Finding(
+            message=f"{_some(names)} {_is(names)} not among the {len(hosts.where)} hosts",
+            label="the cluster has no such host",
+            help=f"did you mean {' or '.join(near)}?" if near else "",
+            fix=f"{path}: {near[0]}" if near and len(names) == 1 else "",
+        )
+        sink.report("H03", finding, at=path)
+    return {name: path for name, path in found.items() if name in hosts.where}
+
+
+def near_hosts(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of ``known``: the same but for zero padding, else the most alike."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    parts = natural_key(name)[0]
+    padded = [other for other in names if natural_key(other)[0] == parts]
+    alike = [other for other in names if abs(len(other) - len(name)) <= 1][:MOST_COMPARED]
+    return padded[:1] or get_close_matches(name, alike, n=3, cutoff=0.7)
+
+
+def _too_many(hosts: int, sink: Sink, at: str) -> None:
+    finding = Finding(f"{hosts} hosts", f"{hosts} > {MOST_HOSTS}")
+    sink.report("H09", finding, at=at)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"

@@ -1,0 +1,97 @@
+"""Compare host files and launch scripts with the rank map."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.passes.read_emitted import read_lines, read_number
+
+HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
+SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
+JOB = "slurm/job.sbatch"
+
+
+def verify_launch(
+    artifacts: Mapping[str, str], hosts: list[str], ranks_per_node: int, sink: Sink
+) -> None:
+    """A02 for host files, A07 for the numbers in the scripts."""
+    for file in HOST_FILES:
+        if file in artifacts:
+            _verify_host_file(file, artifacts[file], hosts, sink)
+    for file in SCRIPTS:
+        text = artifacts.get(file, "")
+        if text:
+            _verify_number(file, text, r"--nnodes=(\d+)", len(hosts), sink)
+            _verify_number(file, text, r"--nproc-per-node=(\d+)", ranks_per_node, sink)
+            _verify_master(file, text, hosts, sink)
+    job = artifacts.get(JOB, "")
+    if job:
+        _verify_number(JOB, job, r"^#SBATCH --nodes=(\d+)", len(hosts), sink)
+        _verify_number(JOB, job, r"^nodes=(\d+)$", len(hosts), sink)
+        _verify_gpus(job, ranks_per_node, sink)
+
+
+def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(file, who needs it) for every file that another one relies on."""
+    needs = [
+        ("rankmap.json", "rankmap.csv"),
+        ("rankmap.csv", "rankmap.json"),
+        ("rankmap.csv", "rankmap.md"),
+    ]
+    for file in (*SCRIPTS, JOB):
+        text = artifacts.get(file, "")
+        wanted = {
+            "megatron/args.sh": "/megatron/args.sh",
+            "torchrun/hosts": '$here/hosts"',
+            "slurm/hostfile": '/slurm/hostfile"',
+            "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
+            "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
+        }
+        needs += [(name, file) for name, mark in wanted.items() if mark in text]
+    return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
+
+
+def _verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
+    lines = read_lines(text)
+    if len(lines) != len(hosts):
+        message = f"{file} has {len(lines)} hosts, the rank map {len(hosts)}"
+        sink.report("A02", message, span=Span(file, min(len(lines), len(hosts)) + 1, 1))
+        return
+    wrong = [n for n, pair in enumerate(zip(lines, hosts, strict=True)) if pair[0] != pair[1]]
+    if wrong:
+        message = f"{len(wrong)} of {len(hosts)} node ranks are on another host in {file}"
+        first = [f"node rank {n}: {lines[n]!r:.60}, must be {hosts[n]!r:.60}" for n in wrong[:4]]
+        sink.report("A02", Finding(message, "; ".join(first)), span=Span(file, wrong[0] + 1, 1))
+
+
+def _verify_number(file: str, text: str, pattern: str, value: int, sink: Sink) -> None:
+    found = read_number(text, pattern)
+    if found == value:
+        return
+    name = re.sub(r"\W*\(.*|\W*\^", "", pattern.replace("^#SBATCH ", ""))
+    what = "is missing" if found is None else f"is {found}"
+    message = f"{name} {what} in {file}, the rank map has {value}"
+    sink.report("A07", message, span=Span(file, _line_of(text, pattern), 1))
+
+
+def _verify_master(file: str, text: str, hosts: list[str], sink: Sink) -> None:
+    found = re.search(r"^first='?([^'\n]*)'?$", text, re.MULTILINE)
+    if found and found[1] != hosts[0]:
+        message = f"the rendezvous is on {found[1]!r:.60} in {file}, rank 0 on {hosts[0]!r:.60}"
+        sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
+
+
+def _verify_gpus(job: str, ranks_per_node: int, sink: Sink) -> None:
+    """A job may ask for more GPUs a host than it has ranks there, never for fewer."""
+    pattern = r"^#SBATCH --gpus-per-node=(\d+)"
+    found = read_number(job, pattern)
+    if found is not None and found < ranks_per_node:
+        message = f"--gpus-per-node is {found} in {JOB}, the rank map has {ranks_per_node} a host"
+        sink.report("A07", message, span=Span(JOB, _line_of(job, pattern), 1))
+
+
+def _line_of(text: str, pattern: str) -> int:
+    found = re.search(pattern, text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1

@@ -1,0 +1,73 @@
+"""Judge emitted files by a second route, which shares no code with what made them.
+
+The arguments are parsed as bash reads them, Megatron's groups are derived from them with
+Megatron's own arithmetic, and every rank, group, host and number is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.passes.read_emitted import (
+    Arguments,
+    Malformed,
+    read_arguments,
+    read_document,
+    read_table,
+)
+from parc.compiler.passes.verify_launch import missing_files, verify_launch
+from parc.compiler.passes.verify_model import verify_batch, verify_layers
+from parc.compiler.passes.verify_ranks import (
+    degrees_of,
+    verify_coordinates,
+    verify_document,
+    verify_groups,
+    verify_hosts,
+)
+
+ARGUMENTS = "megatron/args.sh"
+TABLE = "rankmap.csv"
+DOCUMENT = "rankmap.json"
+
+
+def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
+    """Report A-codes on every contradiction; any text whatever is an argument.
+
+    Args:
+        artifacts: path (``rankmap.csv``) -> text. Files that a plan did not emit are absent; a
+            file that another one relies on must be there.
+        sink: where findings go, each at its file and line.
+    """
+    for file, user in missing_files(artifacts):
+        sink.report("A03", f"{user} needs {file}, which is missing", span=Span(file, 1, 1))
+    if not {ARGUMENTS, TABLE} & artifacts.keys():
+        sink.report("A03", f"there is neither {TABLE} nor {ARGUMENTS} to verify")
+    try:
+        arguments = read_arguments(artifacts[ARGUMENTS]) if ARGUMENTS in artifacts else None
+        if arguments is not None:
+            verify_layers(arguments, sink)
+        if TABLE in artifacts:
+            _verify_rank_map(artifacts, arguments, sink)
+    except Malformed as error:
+        span = Span(error.file, error.line, 1)
+        sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
+
+
+def _verify_rank_map(
+    artifacts: Mapping[str, str], arguments: Arguments | None, sink: Sink
+) -> None:
+    """The table first, then all that must agree with it."""
+    table = read_table(artifacts[TABLE])
+    world = len(table["rank"])
+    hosts = verify_hosts(table, sink)
+    verify_launch(artifacts, hosts, world // len(hosts), sink)
+    degrees = degrees_of(arguments, world, sink) if arguments is not None else None
+    if arguments is not None and degrees is not None:
+        verify_coordinates(table, degrees, sink)
+        verify_batch(arguments, degrees.dense["dp"], sink)
+    if DOCUMENT in artifacts:
+        tree = read_document(artifacts[DOCUMENT])
+        verify_document(tree, table, hosts, sink)
+        if degrees is not None:
+            verify_groups(tree, degrees, sink)

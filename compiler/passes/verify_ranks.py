@@ -1,0 +1,166 @@
+"""Compare the rank map with the hosts it names and with Megatron's own arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.passes.read_emitted import Arguments
+from parc.compiler.passes.regenerate_groups import (
+    COLUMNS,
+    TOKENS,
+    Degrees,
+    Groups,
+    coordinates,
+    regenerate,
+)
+
+SHOWN = 4
+"""Ranks that a finding names."""
+
+Table = dict[str, list[str]]
+
+
+def degrees_of(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
+    """Sizes that the arguments ask for on ``world`` ranks; None (and A05) where they do not fit."""
+    tp = arguments.number("tensor-model-parallel-size", 1)
+    pp = arguments.number("pipeline-model-parallel-size", 1)
+    cp = arguments.number("context-parallel-size", 1)
+    ep = arguments.number("expert-model-parallel-size", 1)
+    etp = arguments.number("expert-tensor-parallel-size", tp)
+    for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
+        if world % product:
+            message = f"the rank map has {world} ranks, but {name} = {product} of megatron/args.sh"
+            label = f"{world} % {product} = {world % product}, must be 0"
+            sink.report("A05", Finding(f"{message} does not divide it", label), span=_line(1))
+            return None
+    swapped = arguments.has("use-tp-pp-dp-mapping")
+    return Degrees(
+        order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
+        dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
+        expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},
+    )
+
+
+def verify_hosts(table: Table, sink: Sink) -> list[str]:
+    """Every rank has one device and every device one rank; returns the hosts by node rank."""
+    world = len(table["rank"])
+    each = max(1, table["node_rank"].count(table["node_rank"][0]))
+    hosts = table["host"][::each]
+    local = [str(rank % each) for rank in range(world)]
+    expected = {
+        "rank": [str(rank) for rank in range(world)],
+        "node_rank": [str(rank // each) for rank in range(world)],
+        "host": [hosts[rank // each] for rank in range(world)],
+        "local_rank": local,
+        "gpu": local,
+        "rack": [table["rack"][rank - rank % each] for rank in range(world)],
+        "nvlink_domain": [table["nvlink_domain"][rank - rank % each] for rank in range(world)],
+    }
+    for column, values in expected.items():
+        _compare("A05", column, table[column], values, sink)
+    if world % each:
+        sink.report("A05", f"{world} ranks are not {each} on every host", span=_line(1))
+    _report_twins(hosts, each, sink)
+    return hosts
+
+
+def _report_twins(hosts: list[str], each: int, sink: Sink) -> None:
+    """A host that stands under two node ranks: two ranks would share its GPUs."""
+    seen: dict[str, int] = {}
+    for node, host in enumerate(hosts):
+        if host in seen:
+            message = f"node ranks {seen[host]} and {node} are both on host {host}"
+            sink.report("A05", message, span=_line(node * each + 2))
+            return
+        seen[host] = node
+
+
+def verify_coordinates(table: Table, degrees: Degrees, sink: Sink) -> None:
+    """A01 where a coordinate is not the rank's place in its Megatron group."""
+    for column in COLUMNS:
+        expected = coordinates(regenerate(degrees, column))
+        _compare("A01", column, table[column], expected, sink)
+
+
+def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: Sink) -> None:
+    """A06 where rankmap.json says something else than rankmap.csv."""
+    world, each = len(table["rank"]), len(table["rank"]) // max(1, len(hosts))
+    for key, value in (("world", world), ("ranks_per_node", each)):
+        if tree.get(key) != value:
+            _differs(f"{key} is {tree.get(key)!r:.40}, rankmap.csv has {value}", sink)
+    named = [
+        {"name": name, "rack": rack, "nvlink_domain": domain}
+        for name, rack, domain in zip(
+            hosts, table["rack"][::each], table["nvlink_domain"][::each], strict=False
+        )
+    ]
+    if tree["hosts"] != named:
+        _differs("the hosts differ from those of rankmap.csv", sink)
+    for column in COLUMNS:
+        values = tree["ranks"].get(column)
+        if not isinstance(values, list) or [str(value) for value in values] != table[column]:
+            _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
+
+
+def verify_groups(tree: dict[str, Any], degrees: Degrees, sink: Sink) -> None:
+    """A06 where sizes or groups of rankmap.json are not those that Megatron builds."""
+    if tree["sizes"] != degrees.sizes():
+        _differs(f"sizes are not those of megatron/args.sh: {degrees.sizes()}", sink)
+    if tree.get("order") != degrees.order:
+        _differs(f"order is {tree.get('order')!r:.60}, megatron/args.sh asks for {degrees.order}", sink)
+    for family in TOKENS:
+        expected = regenerate(degrees, family)
+        if _stated(tree["groups"].get(family), expected) != expected:
+            ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
+            first = ", ".join(map(str, ranks))
+            _differs(f"groups.{family} is not what Megatron builds (first group: {first} ...)", sink)
+
+
+def _stated(entry: Any, expected: Groups) -> Groups | None:
+    """Groups that an entry of rankmap.json stands for; None where it is damaged."""
+    if not isinstance(entry, dict):
+        return None
+    if (entry.get("size"), entry.get("count")) != (len(expected.members), len(expected.bases)):
+        return None
+    members = _walk(entry.get("within"), len(expected.members))
+    bases = _walk(entry.get("across"), len(expected.bases))
+    return None if members is None or bases is None else Groups(members, bases)
+
+
+def _walk(pairs: Any, size: int) -> list[int] | None:
+    """Offsets reached along [size, stride] pairs; None unless they are ``size`` numbers."""
+    if not isinstance(pairs, list):
+        return None
+    offsets = [0]
+    for pair in pairs:
+        if not _is_pair(pair) or len(offsets) * pair[0] > size:
+            return None
+        offsets = [offset + step * pair[1] for step in range(pair[0]) for offset in offsets]
+    return offsets if len(offsets) == size else None
+
+
+def _is_pair(pair: Any) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(type(number) is int and 0 < number < 2**40 for number in pair)
+    )
+
+
+def _compare(code: str, column: str, actual: list[str], expected: list[str], sink: Sink) -> None:
+    """One finding a column, at its first wrong rank."""
+    if actual == expected:
+        return
+    wrong = [n for n, pair in enumerate(zip(actual, expected, strict=True)) if pair[0] != pair[1]]
+    first = [f"rank {n} has {actual[n]!r:.40}, must be {expected[n]!r:.40}" for n in wrong[:SHOWN]]
+    message = f"{len(wrong)} of {len(actual)} ranks have a wrong {column}"
+    sink.report(code, Finding(message, "; ".join(first)), span=_line(wrong[0] + 2))
+
+
+def _differs(message: str, sink: Sink) -> None:
+    sink.report("A06", message, span=Span("rankmap.json", 1, 1))
+
+
+def _line(number: int) -> Span:
+    return Span("rankmap.csv", number, 1)

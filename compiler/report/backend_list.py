@@ -1,0 +1,36 @@
+"""The backends for people and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from parc.backends.registry import BUILT_IN, FRAMEWORKS, backend
+from parc.compiler.report.table import table
+
+
+def backend_records() -> list[dict[str, Any]]:
+    """Name, what it is, versions, and the rank orders of a framework; sorted by name."""
+    return [_record(name) for name in sorted(BUILT_IN)]
+
+
+def backend_text() -> str:
+    """A table, then a line of explanation each."""
+    records = backend_records()
+    rows = [
+        (one["name"], ", ".join(one["versions"]), one["default_version"], one["about"])
+        for one in records
+    ]
+    return table(("name", "versions", "default", "emits"), rows, left=4)
+
+
+def _record(name: str) -> dict[str, Any]:
+    target = backend(name)
+    about = (sys.modules[BUILT_IN[name]].__doc__ or "").strip().splitlines()
+    return {
+        "name": name,
+        "about": about[0] if about else "",
+        "versions": list(target.versions),
+        "default_version": getattr(target, "default_version", target.versions[-1]),
+        "framework": name in FRAMEWORKS,
+    }

@@ -1,0 +1,78 @@
+"""What changes from one plan to another, and the sides that are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.diff_changes import (
+    Change,
+    changes,
+    input_changes,
+    layout_changes,
+    memory_changes,
+    rate_changes,
+    time_changes,
+)
+from parc.compiler.report.diff_checkpoints import Checkpoint, checkpoint
+from parc.compiler.report.diff_groups import AxisChange, group_changes
+from parc.compiler.report.diff_ranks import Moves, rank_moves
+from parc.compiler.report.diff_side import Side
+from parc.compiler.report.numbers import rounded_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Everything that differs; empty parts are the same on both sides."""
+
+    old: str
+    new: str
+    inputs: tuple[Change, ...]
+    layout: tuple[Change, ...]
+    moves: Moves | None
+    """None where a side has no rank map."""
+    groups: tuple[AxisChange, ...]
+    arguments: tuple[Change, ...]
+    environment: tuple[Change, ...]
+    directives: tuple[Change, ...]
+    memory: tuple[Change, ...]
+    time: tuple[Change, ...]
+    rates: tuple[Change, ...]
+    checkpoint: Checkpoint
+
+    @property
+    def any(self) -> bool:
+        """Whether the two sides differ in anything."""
+        parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
+        costs = (self.directives, self.memory, self.time, self.rates)
+        return any(parts) or any(costs) or (self.moves is not None and self.moves.any)
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping of JSON types; numbers as they stand in plan.json."""
+        document = {"format": 1, "changed": self.any, **as_json(self)}
+        return dict(rounded_tree(document))
+
+
+def diff(old: Side, new: Side) -> Diff:
+    """Compare ``old`` with ``new``."""
+    moves: Moves | None = None
+    groups: tuple[AxisChange, ...] = ()
+    if old.ranks is not None and new.ranks is not None:
+        moves = rank_moves(old.ranks, new.ranks)
+        groups = group_changes(old.ranks, new.ranks, old.experts or new.experts)
+    return Diff(
+        old=old.name,
+        new=new.name,
+        inputs=input_changes(old, new),
+        layout=layout_changes(old, new),
+        moves=moves,
+        groups=groups,
+        arguments=changes(old.arguments, new.arguments),
+        environment=changes(old.environment, new.environment),
+        directives=changes(old.directives, new.directives),
+        memory=memory_changes(old, new),
+        time=time_changes(old, new),
+        rates=rate_changes(old, new),
+        checkpoint=checkpoint(old, new),
+    )

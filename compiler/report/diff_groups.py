@@ -1,0 +1,101 @@
+"""Communication groups that have other members, or that now cross a rack or an NVLink domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.report.diff_side import DENSE, EXPERT, Ranks
+
+EXAMPLES = 3
+MEMBERS = 4
+"""Ranks of a group that an example names before it says ``...``."""
+
+Group = tuple[int, ...]
+
+AXES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    *((axis, DENSE) for axis in ("tp", "cp", "dp", "pp")),
+    *((axis, EXPERT) for axis in ("etp", "ep", "edp")),
+)
+"""Axis -> the axes of its mesh."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisChange:
+    """The groups of one axis on both sides; counts of groups, sizes in ranks."""
+
+    axis: str
+    old_size: int
+    new_size: int
+    old_groups: int
+    new_groups: int
+    same_members: int
+    """Groups that have the same ranks on both sides."""
+    old_crossing_racks: int
+    new_crossing_racks: int
+    old_crossing_domains: int
+    new_crossing_domains: int
+    now_crossing_racks: int
+    """Groups of the new side that cross racks and did not, with these members, before."""
+    examples: tuple[str, ...]
+    """The first of those."""
+
+    @property
+    def any(self) -> bool:
+        """Whether members or crossings differ."""
+        return (
+            self.same_members != max(self.old_groups, self.new_groups)
+            or self.old_crossing_racks != self.new_crossing_racks
+            or self.old_crossing_domains != self.new_crossing_domains
+            or self.now_crossing_racks > 0
+        )
+
+
+def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
+    """Every axis whose groups differ; expert axes only where the model has experts."""
+    axes = AXES if experts else AXES[:4]
+    compared = (_compare(axis, mesh, old, new) for axis, mesh in axes)
+    return tuple(change for change in compared if change.any)
+
+
+def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
+    """Ranks that share every coordinate of ``mesh`` but ``axis``, by their first rank."""
+    others = [ranks.coordinates[name] for name in mesh if name != axis]
+    found: dict[tuple[str, ...], list[int]] = {}
+    for rank, key in enumerate(zip(*others, strict=True)):
+        found.setdefault(key, []).append(rank)
+    return [tuple(group) for group in found.values()]
+
+
+def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
+    before, after = groups(old, axis, mesh), groups(new, axis, mesh)
+    racks_before, racks_after = _crossing(before, old.racks), _crossing(after, new.racks)
+    known = set(racks_before)
+    fresh = [group for group in racks_after if group not in known]
+    return AxisChange(
+        axis=axis,
+        old_size=len(before[0]),
+        new_size=len(after[0]),
+        old_groups=len(before),
+        new_groups=len(after),
+        same_members=len(set(before) & set(after)),
+        old_crossing_racks=len(racks_before),
+        new_crossing_racks=len(racks_after),
+        old_crossing_domains=len(_crossing(before, old.domains)),
+        new_crossing_domains=len(_crossing(after, new.domains)),
+        now_crossing_racks=len(fresh),
+        examples=tuple(_example(group, new.racks) for group in fresh[:EXAMPLES]),
+    )
+
+
+def _crossing(found: list[Group], places: tuple[str, ...]) -> list[Group]:
+    if len(found[0]) == 1:
+        return []
+    return [group for group in found if len({places[rank] for rank in group}) > 1]
+
+
+def _example(group: Group, racks: tuple[str, ...]) -> str:
+    shown = ", ".join(str(rank) for rank in group[:MEMBERS])
+    more = f", ... {group[-1]}" if len(group) > MEMBERS else ""
+    names = list(dict.fromkeys(racks[rank] for rank in group))
+    where = ", ".join(names[:MEMBERS]) + (f" and {len(names) - MEMBERS} more" * (len(names) > 4))
+    return f"ranks {shown}{more}: {where}"

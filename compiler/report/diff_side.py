@@ -1,0 +1,127 @@
+"""One side of a diff: what the files of an output directory say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DENSE = ("pp", "dp", "cp", "tp")
+EXPERT = ("pp", "edp", "ep", "etp")
+EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
+DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
+
+
+class NotAnOutput(ValueError):
+    """The files are not what a compile writes; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The rank map by columns; index = rank."""
+
+    hosts: tuple[str, ...]
+    local: tuple[str, ...]
+    racks: tuple[str, ...]
+    domains: tuple[str, ...]
+    coordinates: Mapping[str, tuple[str, ...]]
+    """Axis -> coordinate of every rank, as written."""
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return len(self.hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What a diff compares."""
+
+    name: str
+    plan: dict[str, Any]
+    ranks: Ranks | None
+    """None where the rank map was not emitted."""
+    arguments: Mapping[str, str]
+    """Flag -> its values, shell words joined by a space."""
+    environment: Mapping[str, str]
+    directives: Mapping[str, str]
+
+    @property
+    def experts(self) -> bool:
+        """Whether the model routes to experts."""
+        return self.plan["problem"]["model"].get("experts") is not None
+
+
+def side(name: str, files: Mapping[str, str]) -> Side:
+    """Read one side; NotAnOutput where plan.json or rankmap.csv cannot be understood."""
+    launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "")
+    return Side(
+        name=name,
+        plan=_plan(name, files.get("plan.json")),
+        ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
+        arguments=_arguments(files.get("megatron/args.sh", "")),
+        environment=_exports(launch),
+        directives=_directives(launch),
+    )
+
+
+def _plan(name: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        raise NotAnOutput(f"{name}: there is no plan.json; is it what parc compile wrote?")
+    try:
+        plan = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotAnOutput(f"{name}/plan.json is not JSON: {error}") from None
+    missing = {"problem", "layout", "estimate"} - set(plan if isinstance(plan, dict) else ())
+    if missing or not all(isinstance(plan[key], dict) for key in ("problem", "layout")):
+        raise NotAnOutput(f"{name}/plan.json has no {', '.join(sorted(missing)) or 'layout'}")
+    return dict(plan)
+
+
+def _ranks(name: str, text: str) -> Ranks:
+    rows = list(csv.reader(text.splitlines()))
+    if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
+        raise NotAnOutput(f"{name}/rankmap.csv is not a table")
+    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
+    missing = {"host", "local_rank", "rack", "nvlink_domain", *DENSE, *EXPERT} - columns.keys()
+    if missing:
+        raise NotAnOutput(f"{name}/rankmap.csv has no column {', '.join(sorted(missing))}")
+    return Ranks(
+        hosts=columns["host"],
+        local=columns["local_rank"],
+        racks=columns["rack"],
+        domains=columns["nvlink_domain"],
+        coordinates={axis: columns[axis] for axis in {*DENSE, *EXPERT}},
+    )
+
+
+def _arguments(script: str) -> dict[str, str]:
+    """Flags of the bash array: a word that starts with ``--`` and what follows it."""
+    _, _, body = script.partition("=(")
+    try:
+        words = shlex.split(body.rpartition(")")[0], comments=True)
+    except ValueError:
+        return {}
+    found: dict[str, list[str]] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag = word
+            found.setdefault(flag, [])
+        elif flag:
+            found[flag].append(shlex.quote(word))
+    return {flag: " ".join(values) for flag, values in found.items()}
+
+
+def _exports(script: str) -> dict[str, str]:
+    matches = map(EXPORT.match, script.splitlines())
+    return {match[1]: match[2] for match in matches if match}
+
+
+def _directives(script: str) -> dict[str, str]:
+    matches = map(DIRECTIVE.match, script.splitlines())
+    return {match[1]: match[2] or "" for match in matches if match}

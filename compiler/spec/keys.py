@@ -1,0 +1,94 @@
+"""Findings about keys: the unknown one and what was meant, the missing one and an example."""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Finding
+from parc.compiler.spec.nearest import did_you_mean
+from parc.compiler.spec.shape import Place, expected, model_of
+
+_FEW = 12
+"""So many legal keys are listed; of a longer list only near ones."""
+
+OTHER_WORDS: dict[str, str] = {
+    "tensor_model_parallel_size": "layout.tp",
+    "tensor_parallel": "layout.tp",
+    "tensor_parallel_size": "layout.tp",
+    "pipeline_model_parallel_size": "layout.pp",
+    "pipeline_parallel": "layout.pp",
+    "pipeline_parallel_size": "layout.pp",
+    "virtual_pipeline_model_parallel_size": "layout.vpp",
+    "context_parallel": "layout.cp",
+    "context_parallel_size": "layout.cp",
+    "data_parallel": "layout.dp",
+    "data_parallel_size": "layout.dp",
+    "expert_model_parallel_size": "layout.ep",
+    "expert_parallel": "layout.ep",
+    "expert_tensor_parallel_size": "layout.etp",
+    "micro_batch_size": "layout.micro_batch",
+    "mbs": "layout.micro_batch",
+    "global_batch_size": "job.global_batch",
+    "gbs": "job.global_batch",
+    "batch_size": "job.global_batch",
+    "train_batch_size": "job.global_batch",
+    "seq_len": "job.sequence_length",
+    "seq_length": "job.sequence_length",
+    "seqlen": "job.sequence_length",
+    "dtype": "job.precision",
+    "lr": "job.learning_rate",
+    "train_iters": "job.steps",
+    "num_layers": "model.layers",
+    "num_hidden_layers": "model.layers",
+    "hidden_size": "model.hidden",
+    "ffn_hidden_size": "model.ffn",
+    "intermediate_size": "model.ffn",
+    "num_attention_heads": "model.heads",
+    "num_key_value_heads": "model.kv_heads",
+    "num_query_groups": "model.kv_heads",
+    "vocab_size": "model.vocab",
+    "num_nodes": "cluster.nodes",
+    "nnodes": "cluster.nodes",
+    "backends": "emit",
+    "targets": "emit",
+}
+"""Names of Megatron-LM, DeepSpeed, vLLM and Hugging Face -> where PARC has the same thing."""
+
+EXAMPLES: dict[str, str] = {
+    "name": "name: my-run",
+    "model": "model: llama-3-70b",
+    "cluster": "cluster: {node: dgx-h100, nodes: 4}",
+    "job": "job: {sequence_length: 8192, global_batch: 1024}",
+    "job.sequence_length": "sequence_length: 8192",
+    "job.global_batch": "global_batch: 1024",
+}
+"""Missing key -> a line that would do."""
+
+
+def unknown_key(place: Place) -> Finding:
+    """X01: ``place.annotation`` is the model that does not have the key."""
+    from parc.compiler.spec.schema import fields
+
+    above, key = place.above, place.key
+    model = model_of(place.annotation)
+    legal = tuple(model.model_fields) if model else ()
+    prefix = f"{above}." if above else ""
+    elsewhere = (path for path in fields() if path.rpartition(".")[2] == key)
+    meant = [OTHER_WORDS[key.lower()]] if key.lower() in OTHER_WORDS else []
+    meant = meant or sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
+    meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, legal)]
+    listed = ", ".join(legal) if len(legal) <= _FEW else f"see `parc explain {above}`"
+    return Finding(
+        f"unknown key {key[:60]}" + (f" in {above}" if above else ""),
+        label=f"did you mean {' or '.join(meant)}?" if meant else "no such key",
+        help=f"legal here: {listed}",
+        fix=f"{meant[0]}: ..." if meant else f"remove {key[:60]}",
+    )
+
+
+def missing_key(place: Place) -> Finding:
+    """X08: ``place.annotation`` is the type that the missing key takes."""
+    above, key = place.above, place.key
+    return Finding(
+        f"{key} is missing" + (f" in {above}" if above else ""),
+        label=f"{key} takes {expected(place.annotation)}",
+        fix=EXAMPLES.get(place.path, f"{key}: ..."),
+    )

@@ -1,0 +1,66 @@
+"""Text of a spec -> ``Spec``, or every mistake in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+from parc.compiler.spec.override import apply_overrides, with_overrides
+from parc.compiler.spec.serving import report_serving
+from parc.compiler.spec.source import Source
+from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.yaml_tree import Tree, read_tree, split_lines
+
+
+def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> Spec | None:
+    """Read, override and check a spec; None after an error.
+
+    Sets ``sink.positions``, so that later passes can report at spec paths. All mistakes are
+    reported in one run; only a text that is no YAML hides the others.
+    """
+    sink.positions = Positions(source.name, lines={source.name: split_lines(source.text)})
+    tree = read_tree(source.text, source.name, sink)
+    if tree is None or _not_a_mapping(tree, source.name, sink):
+        return None
+    tree = apply_overrides(tree, overrides, sink)
+    sink.positions = with_overrides(sink.positions, tree, overrides)
+    if _serves(tree.value, sink):
+        return None
+    spec = _checked(tree.value, sink)
+    return None if sink.failed() else spec
+
+
+def _not_a_mapping(tree: Tree, file: str, sink: Sink) -> bool:
+    if isinstance(tree.value, dict):
+        return False
+    what = "is empty" if tree.value is None else "is not a mapping of keys to values"
+    finding = Finding(
+        f"the spec {what}", help="a spec starts with `parc: 1`; `parc init` writes one"
+    )
+    sink.report("X06", finding, span=tree.values.get("") or Span(file, 1, 1))
+    return True
+
+
+def _serves(tree: dict[str, Any], sink: Sink) -> bool:
+    """A serving job has other keys than the model knows: one honest error instead of many."""
+    job = tree.get("job")
+    if not isinstance(job, dict) or job.get("kind") != "serve":
+        return False
+    report_serving(sink)
+    return True
+
+
+def _checked(tree: dict[str, Any], sink: Sink) -> Spec | None:
+    from pydantic import ValidationError
+
+    try:
+        # from JSON, because strict Python input would refuse a list where a tuple is declared
+        return Spec.model_validate_json(json.dumps(tree))
+    except ValidationError as invalid:
+        from parc.compiler.spec.mistakes import report_mistakes
+
+        errors = invalid.errors(include_url=False, include_input=False)
+        report_mistakes(Spec, tree, errors, sink)
+        return None

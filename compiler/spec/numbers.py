@@ -1,0 +1,25 @@
+"""Plain numbers of the spec, with bounds that no real job passes.
+
+The bounds keep the arithmetic after the spec finite: no list of 10^18 hosts, no overflow.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+Degree = Annotated[int, Field(ge=1, le=2**20)]
+"""A parallel degree, a count of hosts, GPUs, layers or heads."""
+Size = Annotated[int, Field(ge=1, le=10**9)]
+"""A width, a length in tokens, a batch in sequences, a count of steps."""
+Degree0 = Annotated[int, Field(ge=0, le=2**20)]
+"""A count that may be none."""
+Size0 = Annotated[int, Field(ge=0, le=10**9)]
+"""A width that may be none."""
+Port = Annotated[int, Field(ge=1, le=65535)]
+"""A TCP port."""
+Real = Annotated[float, Field(gt=0, le=1e12)]
+"""A factor, a rate, a bandwidth."""
+Real0 = Annotated[float, Field(ge=0, le=1e12)]
+"""A weight that may be none."""

@@ -1,0 +1,112 @@
+"""The JSON Schema of the spec, for editors, and the table of its fields, for ``parc explain``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from parc.compiler.spec.shape import branches, expected, model_of
+from parc.compiler.spec.spec import Spec
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDoc:
+    """What there is to say about one field."""
+
+    path: str
+    """``cluster.racks[].nodes``: brackets stand for any entry of a list."""
+    type: str
+    """What it takes, in words."""
+    required: bool
+    default: Any
+    """JSON value; None where the field is required or has no default of its own."""
+    description: str
+
+
+def spec_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a spec, every property with its description."""
+    schema = Spec.model_json_schema()
+    _tidy(schema)
+    title = {"$schema": DRAFT, "title": "PARC spec, version 1"}
+    return {**title, **{key: value for key, value in schema.items() if key not in title}}
+
+
+def schema_text() -> str:
+    """The schema as it is checked in: sorted keys, LF, a newline at the end."""
+    return json.dumps(spec_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _tidy(node: Any) -> None:
+    """Drop made-up titles (``Tp``) and defaults that repeat a whole sub-mapping."""
+    if isinstance(node, list):
+        for item in node:
+            _tidy(item)
+    if not isinstance(node, dict):
+        return
+    if isinstance(node.get("title"), str):
+        del node["title"]
+    if isinstance(node.get("default"), dict):
+        del node["default"]
+    for key, value in node.items():
+        if key != "properties":
+            _tidy(value)
+            continue
+        for prop in value.values():
+            _tidy(prop)
+
+
+@cache
+def fields() -> Mapping[str, FieldDoc]:
+    """Every field of the spec by path, parents before children."""
+    return MappingProxyType({doc.path: doc for doc in _walk(Spec, "")})
+
+
+def _walk(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
+    for name, info in model.model_fields.items():
+        path = f"{above}.{name}" if above else name
+        annotation = info.rebuild_annotation()
+        yield FieldDoc(
+            path=path,
+            type=expected(annotation),
+            required=info.is_required(),
+            default=_default(info),
+            description=info.description or "",
+        )
+        inner, suffix = _inner(annotation)
+        if inner is not None:
+            yield from _walk(inner, path + suffix)
+
+
+def _default(info: FieldInfo) -> Any:
+    if info.is_required():
+        return None
+    default = info.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel | dict):
+        return None
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
+    """The model below a field, and ``[]`` where it is a list of them."""
+    model = model_of(annotation)
+    if model is not None:
+        return model, ""
+    for branch in branches(annotation):
+        for arg in getattr(branch, "__args__", ()):
+            if isinstance(arg, type) and issubclass(arg, BaseModel):
+                return arg, "[]"
+    return None, ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

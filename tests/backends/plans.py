@@ -1,0 +1,104 @@
+"""Plans for the tests of launch scripts: named, nameless, NVL72, one host, hostile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from parc.compiler.ir import Cluster, Host, Plan, SlurmJob
+from tests.passes.placement_plans import NODE, NVL72, cluster, layout, plan
+
+HOSTILE = "x y\"'`;#$(touch pwned)\\&|*"
+"""A shell would do something with every part of this."""
+SLURM = SlurmJob(
+    version="24.11",
+    partition=None,
+    account=None,
+    qos=None,
+    time_limit="01:00:00",
+    reservation=None,
+    container_image=None,
+    container_mounts=(),
+    requeue=True,
+    signal_seconds=300,
+    log_dir="logs",
+)
+
+
+def launch_plan(on: Cluster, *, emit: tuple[str, ...] = ("megatron", "slurm", "torchrun")) -> Plan:
+    """A plan over all hosts of ``on``: tp over the host, dp over the rest."""
+    hosts, gpus = on.nodes, on.node.gpus
+    made = plan(on, layout(tp=gpus, dp=hosts))
+    launch = replace(made.problem.launch, slurm=SLURM)
+    versions = (("megatron", "0.19"), ("slurm", SLURM.version), ("torchrun", "2.13"))
+    problem = replace(made.problem, launch=launch, emit=emit, versions=versions)
+    # in the order of the racks, whatever the placement pass would choose
+    placement = replace(made.placement, hosts=on.hosts)
+    return replace(made, problem=problem, placement=placement)
+
+
+def named_plan() -> Plan:
+    """Two racks of two DGX hosts, with names."""
+    return launch_plan(cluster(2, 2))
+
+
+def nameless_plan(*sizes: int) -> Plan:
+    """Racks of DGX hosts whose names are placeholders."""
+    return launch_plan(replace(cluster(*sizes), named=False))
+
+
+def nvl72_plan(*sizes: int, named: bool = True) -> Plan:
+    """NVL72 racks, a domain each, with so many hosts in use."""
+    return launch_plan(replace(cluster(*sizes, node=NVL72), named=named))
+
+
+def small_plan(gpus: int = 4) -> Plan:
+    """Fewer GPUs than one host has."""
+    made = launch_plan(cluster(1))
+    few = layout(tp=gpus)
+    placement = replace(made.placement, ranks_per_node=gpus)
+    return replace(made, layout=few, placement=placement)
+
+
+def with_launch(made: Plan, **changes: Any) -> Plan:
+    """The plan with other fields of ``launch``."""
+    launch = replace(made.problem.launch, **changes)
+    return replace(made, problem=replace(made.problem, launch=launch))
+
+
+def with_slurm(made: Plan, **changes: Any) -> Plan:
+    """The plan with other fields of ``launch.slurm``."""
+    return with_launch(made, slurm=replace(made.problem.launch.slurm, **changes))
+
+
+def with_names(made: Plan, *names: str) -> Plan:
+    """The plan with its hosts renamed, in node-rank order."""
+    hosts = tuple(
+        Host(name, host.rack, host.nvlink_domain)
+        for name, host in zip(names, made.placement.hosts, strict=True)
+    )
+    return replace(made, placement=replace(made.placement, hosts=hosts))
+
+
+def with_fabric(made: Plan, kind: str) -> Plan:
+    """The plan on another kind of network."""
+    on = made.problem.cluster
+    changed = replace(on, fabric=replace(on.fabric, kind=kind))
+    return replace(made, problem=replace(made.problem, cluster=changed))
+
+
+PLANS = {
+    "named": named_plan(),
+    "nameless": nameless_plan(2, 2),
+    "nameless, one rack": nameless_plan(4),
+    "NVL72, named": nvl72_plan(4, 4),
+    "NVL72, nameless": nvl72_plan(4, 2, named=False),
+    "part of a host": small_plan(),
+    "without torchrun": launch_plan(cluster(2, 2), emit=("megatron", "slurm")),
+    "without megatron": with_launch(launch_plan(cluster(2), emit=("torchrun",)), args=("--a b",)),
+    "container": with_slurm(
+        named_plan(), container_image="a b.sqsh", container_mounts=("/data:/data", "/x y:/z")
+    ),
+    "old Slurm": with_slurm(nvl72_plan(4, 4, named=False), version="22.05"),
+}
+__all__ = ["HOSTILE", "NODE", "PLANS", "SLURM"]

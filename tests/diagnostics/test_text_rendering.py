@@ -1,0 +1,166 @@
+"""The text form of a diagnostic, to the character."""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
+from parc.compiler.diagnostics.render import render
+from parc.compiler.diagnostics.render.columns import WIDEST, width
+
+HEADS = Finding(
+    "64 attention heads cannot be split over tp=6",
+    label="64 % 6 = 4, must be 0",
+    help="legal tp within one NVLink domain of 8: 1, 2, 4, 8",
+    fix="layout.tp: 8   (keeps 48 GPUs: pp 2, dp 3)",
+    causes=(Cause("model.heads", "heads come from here"),),
+    targets=("megatron", "vllm", "torchtitan"),
+)
+
+
+def sink_of(lines: dict[int, str], **spans: Span) -> Sink:
+    """A sink over ``spec.yaml`` with text in ``lines``; spans by path, ``__`` for a dot."""
+    text = tuple(lines.get(number, "") for number in range(1, max(lines) + 1))
+    values = {path.replace("__", "."): span for path, span in spans.items()}
+    return Sink(Positions("spec.yaml", values, {}, {"spec.yaml": text}))
+
+
+def test_a_diagnostic_has_message_position_source_lines_formula_help_and_fix() -> None:
+    sink = sink_of(
+        {4: "  heads: 64", 12: "  tp: 6"},
+        model__heads=Span("spec.yaml", 4, 10, 2),
+        layout__tp=Span("spec.yaml", 12, 7, 1),
+    )
+    sink.report("D01", HEADS, at="layout.tp")
+    assert render([sink]) == (
+        "error[PARC-D01]: 64 attention heads cannot be split over tp=6\n"
+        "  --> spec.yaml:12:7            layout.tp\n"
+        "   |\n"
+        " 4 |   heads: 64\n"
+        "   |          -- heads come from here\n"
+        "12 |   tp: 6\n"
+        "   |       ^ 64 % 6 = 4, must be 0           (megatron, vllm, torchtitan)\n"
+        "   = help: legal tp within one NVLink domain of 8: 1, 2, 4, 8\n"
+        "   = fix:  layout.tp: 8   (keeps 48 GPUs: pp 2, dp 3)\n"
+        "   = more: parc explain PARC-D01\n"
+        "\n"
+        "1 error\n"
+    )
+
+
+def test_lines_far_apart_have_dots_between_them() -> None:
+    sink = sink_of(
+        {4: "  heads: 64", 212: "  tp: 6"},
+        model__heads=Span("spec.yaml", 4, 10, 2),
+        layout__tp=Span("spec.yaml", 212, 7, 1),
+    )
+    sink.report("D01", HEADS, at="layout.tp")
+    lines = render([sink]).splitlines()
+    assert lines[3:6] == [
+        "  4 |   heads: 64",
+        "    |          -- heads come from here",
+        "...",
+    ]
+    assert lines[6] == "212 |   tp: 6"
+
+
+def test_two_spans_of_one_line_print_the_line_once() -> None:
+    sink = sink_of(
+        {1: "{heads: 64, tp: 6}"},
+        model__heads=Span("spec.yaml", 1, 9, 2),
+        layout__tp=Span("spec.yaml", 1, 17, 1),
+    )
+    sink.report("D01", HEADS, at="layout.tp")
+    text = render([sink])
+    assert text.count("{heads: 64, tp: 6}") == 1
+    assert "  |         -- heads come from here\n  |                 ^ 64 % 6" in text
+
+
+def test_a_cause_in_another_file_has_its_own_listing() -> None:
+    lines = {"spec.yaml": ("tp: 6",), "--set": ("model.heads=64",)}
+    values = {"tp": Span("spec.yaml", 1, 5), "model.heads": Span("--set", 1, 13, 2)}
+    sink = Sink(Positions("spec.yaml", values, {}, lines))
+    sink.report("D01", HEADS, at="tp")
+    text = render([sink])
+    listing = " ::: --set:1:13\n1 | model.heads=64\n  |             -- heads come from here\n"
+    assert listing in text
+
+
+def test_a_cause_that_nobody_wrote_becomes_a_note() -> None:
+    sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
+    sink.report("D01", HEADS, at="layout.tp")
+    assert "  = note: model.heads: heads come from here\n" in render([sink])
+
+
+def test_without_a_span_the_file_alone_is_named() -> None:
+    sink = Sink(Positions("spec.yaml"))
+    sink.report("D01", Finding("nothing fits", label="2 > 1"))
+    assert render([sink]) == (
+        "error[PARC-D01]: nothing fits\n"
+        " --> spec.yaml\n"
+        "  = note: 2 > 1\n"
+        "  = more: parc explain PARC-D01\n"
+        "\n1 error\n"
+    )
+
+
+def caret_under(line: str, column: int, length: int = 1) -> str:
+    """The columns of the rendered line that stand over the carets."""
+    sink = sink_of({1: line}, layout__tp=Span("spec.yaml", 1, column, length))
+    sink.report("D01", "wrong", at="layout.tp")
+    rows = render([sink]).splitlines()
+    source, marker = rows[3], rows[4]
+    start, run = marker.index("^"), marker.count("^")
+    shown, at = "", 0
+    for character in source:
+        if start <= at < start + run:
+            shown += character
+        at += width(character)
+    return shown
+
+
+def test_the_caret_stands_under_the_value_after_tabs_and_wide_and_combining_characters() -> None:
+    assert caret_under("\ttp: 6", 6) == "6"
+    assert caret_under("名前: x, tp: 77", 12, 2) == "77"
+    assert caret_under("e\u0301te\u0301: 5", 8) == "5"
+    assert caret_under("tp: 漢字", 5, 2) == "漢字"
+
+
+def test_a_long_line_is_cut_around_its_span() -> None:
+    line = "hosts: [" + "r01n01, " * 500 + "HERE" + ", r02n02" * 500 + "]"
+    assert caret_under(line, line.index("HERE") + 1, 4) == "HERE"
+    sink = sink_of({1: line}, layout__tp=Span("spec.yaml", 1, 2000, 4))
+    sink.report("D01", "wrong", at="layout.tp")
+    assert max(width(row) for row in render([sink]).splitlines()) <= WIDEST + 4
+
+
+def test_escape_sequences_of_a_spec_do_not_reach_the_terminal() -> None:
+    sink = sink_of({1: "name: \x1b[31mred\u202e"}, name=Span("spec.yaml", 1, 7, 9))
+    sink.report("D01", Finding("bad \x1b]0;title\x07 name\nerror: forged"), at="name")
+    text = render([sink])
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert "\nerror: forged" not in text
+
+
+def test_a_span_outside_of_the_file_prints_no_source_line() -> None:
+    sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 9, 1))
+    sink.report("D01", "wrong", at="layout.tp")
+    assert " --> spec.yaml:9:1" in render([sink])
+
+
+def test_color_only_adds_escape_sequences() -> None:
+    import click
+
+    sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
+    sink.report("D01", HEADS, at="layout.tp")
+    colored = render([sink], color=True)
+    assert colored != render([sink])
+    assert click.unstyle(colored) == render([sink])
+
+
+def test_the_summary_counts_by_severity() -> None:
+    sink = Sink(Positions("spec.yaml"))
+    assert render([sink]) == ""
+    sink.report("D01", "one")
+    sink.report("D01", "two")
+    assert render([sink]).endswith("\n\n2 errors\n")

@@ -1,0 +1,113 @@
+"""Laws that hold for every plan, whatever the spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Plan
+from parc.compiler.pipeline import emit_plan, plan_spec
+from parc.compiler.spec.source import Source
+
+MODELS = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b")
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    """Small specs, most of them legal."""
+    layout = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "tp": st.sampled_from([1, 2, 4]),
+                "pp": st.sampled_from([1, 2, 4]),
+                "micro_batch": st.sampled_from([1, 2]),
+            },
+        )
+    )
+    return {
+        "parc": 1,
+        "name": "law",
+        "model": draw(st.sampled_from(MODELS)),
+        "cluster": {"node": "dgx-h100", "nodes": draw(st.integers(1, 6))},
+        "job": {
+            "sequence_length": draw(st.sampled_from([512, 1024])),
+            "global_batch": draw(st.sampled_from([96, 480])),
+        },
+        "layout": layout,
+    }
+
+
+def plan_of(spec: dict[str, Any]) -> Plan | None:
+    """Compile a mapping; None where it is refused, and then with a diagnostic."""
+    sink = Sink()
+    plan = plan_spec(Source("law.yaml", json.dumps(spec), None), (), sink)
+    assert plan is not None or sink.failed()
+    return plan
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(specs())
+def test_the_degrees_fill_the_world_and_every_rank_has_one_device(spec: dict[str, Any]) -> None:
+    plan = plan_of(spec)
+    if plan is None:
+        return
+    layout, placement = plan.layout, plan.placement
+    world = layout.tp * layout.cp * layout.dp * layout.pp
+    assert world == layout.world == len(placement.hosts) * placement.ranks_per_node
+    assert layout.etp * layout.ep * layout.edp * layout.pp == world
+    assert len({host.name for host in placement.hosts}) == len(placement.hosts)
+    assert sum(layout.split.stage_layers(stage) for stage in range(layout.pp)) == (
+        plan.problem.model.layers
+    )
+    micro = layout.micro_batches(plan.problem.job.global_batch)
+    assert micro * layout.micro_batch * layout.dp == plan.problem.job.global_batch
+    for name, value in spec["layout"].items():
+        assert getattr(layout, name) == value
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(specs())
+def test_more_device_memory_never_loses_a_layout(spec: dict[str, Any]) -> None:
+    plan = plan_of(spec)
+    if plan is None:
+        return
+    larger = {**spec, "cluster": {**spec["cluster"], "gpu": "h200-sxm-141gb"}}
+    roomy = plan_of(larger)
+    assert roomy is not None
+    assert roomy.search.enumerated == plan.search.enumerated
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(specs(), st.randoms(use_true_random=False))
+def test_shuffled_keys_change_no_byte(spec: dict[str, Any], random: Any) -> None:
+    plan = plan_of(spec)
+    if plan is None:
+        return
+    keys = list(spec)
+    random.shuffle(keys)
+    other = plan_of({key: spec[key] for key in keys})
+    assert other is not None
+    first, second = emit_plan(plan, Sink()), emit_plan(other, Sink())
+    assert first == second
+
+
+def test_the_search_counts_every_layout_it_enumerated(tmp_path: Path) -> None:
+    plan = plan_of(
+        {
+            "parc": 1,
+            "name": "count",
+            "model": "llama-3-8b",
+            "cluster": {"node": "dgx-h100", "nodes": 2},
+            "job": {"sequence_length": 4096, "global_batch": 64},
+        }
+    )
+    assert plan is not None
+    dropped = sum(count for _, count in plan.search.dropped)
+    assert plan.search.enumerated > dropped
+    assert len(plan.search.ranked) <= plan.search.enumerated - dropped
