@@ -7,7 +7,8 @@ PIP ?= $(BIN)/python -m pip
 RUN := $(VENV)/.stamp-run
 DEV := $(VENV)/.stamp-dev
 EXAMPLE := llama-3-70b
-SCHEMAS := spec plan rankmap lock
+SCHEMAS := spec plan lock
+NEW := $(VENV)/new
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -29,9 +30,8 @@ check: $(DEV) ## lint, format, types, shell, and that generated files are curren
 	$(BIN)/mypy
 	$(BIN)/shellcheck .ci/run
 	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas
-	@diff -r $(VENV)/docs docs --exclude='*.svg' | grep -v '^Only in docs' | tee $(VENV)/stale
-	@diff -r $(VENV)/schemas schemas | grep -v '^Only in schemas' | tee -a $(VENV)/stale
-	@test ! -s $(VENV)/stale || { echo "generated files are stale: run make docs schemas" >&2; exit 1; }
+	@(diff -r $(VENV)/docs docs; diff -r $(VENV)/schemas schemas) | grep -v '^Only in [ds]' > $(NEW); \
+	  test ! -s $(NEW) || { cat $(NEW); echo "generated files are stale: run make docs schemas" >&2; exit 1; }
 
 conformance: $(DEV) ## the real frameworks judge what PARC emits (installs them, some GB)
 	tests/conformance/run
@@ -42,12 +42,15 @@ golden: $(DEV) ## rewrite the expected output of examples and tests
 DOCS := docs
 docs: $(DEV) ## write the generated pages of docs/
 	@mkdir -p $(DOCS)
-	$(BIN)/python -m parc.compiler.report.diagnostics_page > $(DOCS)/diagnostics.md
+	$(BIN)/python -m parc.compiler.report.diagnostics_page > $(NEW)
+	@mv $(NEW) $(DOCS)/diagnostics.md
 
 SCHEMA_DIR := schemas
-schemas: $(DEV) ## write schemas/*.json from the models
+schemas: $(DEV) ## write the generated schemas: spec, plan, lock
 	@mkdir -p $(SCHEMA_DIR)
-	for name in $(SCHEMAS); do $(BIN)/parc schema $$name > $(SCHEMA_DIR)/$$name.schema.json || exit; done
+	@for name in $(SCHEMAS); do \
+	  $(BIN)/python -m parc.compiler.report.output_schemas $$name > $(NEW) || exit; \
+	  mv $(NEW) $(SCHEMA_DIR)/$$name.schema.json; done
 
 benchmark: $(DEV) ## CPU time of the commands over a bare interpreter
 	$(BIN)/python benchmarks/startup.py

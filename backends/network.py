@@ -19,9 +19,7 @@ _ROCE: tuple[Variable, ...] = (
     ("NCCL_IB_QPS_PER_CONNECTION", "4", "more flows, so that ECMP spreads them over the uplinks"),
     ("NCCL_IB_SPLIT_DATA_ON_QPS", "0", "one message stays on one flow, flows take turns"),
 )
-_EFA: tuple[Variable, ...] = (
-    ("FI_PROVIDER", "efa", "libfabric must not fall back to tcp"),
-)
+_EFA: tuple[Variable, ...] = (("FI_PROVIDER", "efa", "libfabric must not fall back to tcp"),)
 # https://github.com/HewlettPackard/shs-ccl-docs, ccl_env.sh
 _SLINGSHOT: tuple[Variable, ...] = (
     ("NCCL_NET", "AWS Libfabric", "fails without the libfabric plugin, where tcp would crawl"),

@@ -31,7 +31,7 @@ def environment(folder: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         newline_sequence="\n",
-        autoescape=False,  # noqa: S701 - shell text, quoted by `sh`
+        autoescape=False,  # shell text, quoted by `sh`
     )
     jinja.filters["sh"] = shell_word
     return jinja

@@ -29,7 +29,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "parc.backends.base",
         "parc.backends.registry",
     ),
-    "parc.compiler.writer": (IR, DIAGNOSTICS),
+    "parc.compiler.writer": (
+        IR,
+        DIAGNOSTICS,
+        "parc.compiler.swap",
+        "parc.backends.registry",
+    ),
     "parc.backends": (IR, DIAGNOSTICS, "parc.compiler.topology"),
     "parc.templates": (),
     "parc.schemas": (),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from parc.backends.megatron import environment, meshes, split, vocab
 from parc.backends.megatron.advice import advise
+from parc.backends.megatron.args_file import args_file
+from parc.backends.megatron.arguments import arguments
+from parc.backends.megatron.extra_arguments import check_extra
 from parc.backends.megatron.rules import rules
+from parc.backends.megatron.versions import DEFAULT, VERSIONS
 from parc.backends.megatron.why_no_split import why_no_split
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
@@ -15,8 +19,8 @@ class Megatron:
     """Megatron-LM, as ``pretrain_gpt.py`` of Megatron-Core reads its arguments."""
 
     name = "megatron"
-    versions = ("0.17", "0.18", "0.19", "0.20")
-    default_version = "0.19"
+    versions = VERSIONS
+    default_version = DEFAULT
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The two rank orders that the command line reaches, the default first."""
@@ -49,10 +53,14 @@ class Megatron:
     def check(self, plan: Plan, sink: Sink) -> None:
         """Warnings and advice on the plan, and errors in the extra arguments."""
         advise(plan, sink)
+        problem = plan.problem
+        if problem.launch.args:
+            planned = arguments(problem, plan.layout)
+            check_extra(problem.launch.args, planned, problem.version(self.name), sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """``megatron/args.sh``."""
-        raise NotImplementedError
+        return (args_file(plan),)
 
 
 BACKEND = Megatron()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.megatron.rules_express import linear_bias
 from parc.backends.megatron.rules_mesh import EXPERT_MESH_RULE
 from parc.backends.megatron.rules_sequence import EXPERT_SEQUENCE_RULE
 from parc.compiler.diagnostics import Cause, Finding
@@ -68,6 +69,20 @@ def _groups(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _gradient_broken(problem: Problem, layout: Layout) -> bool:
+    experts = _experts_of(problem)
+    return experts.top_k == 1 and experts.score_function == "softmax" and not experts.pre_softmax
+
+
+def _gradient(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message="the softmax over one chosen expert has no gradient",
+        label="top_k 1, score_function softmax, pre_softmax false",
+        help="legal with top_k 1: pre_softmax true, or score_function sigmoid",
+        fix="model.experts.pre_softmax: true",
+    )
+
+
 def _dense_ep_broken(problem: Problem, layout: Layout) -> bool:
     return layout.ep > 1
 
@@ -94,6 +109,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
         EXPERT_SEQUENCE_RULE,
         Rule("D17", ("model.experts.groups", "model.experts.top_k"), _groups_broken, _groups),
     ]
-    if problem.model.ffn.bias or experts.bias:
+    rules.append(Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient))
+    if linear_bias(problem.model):
         rules.append(Rule("M02", ("layout.etp", "model"), _bias_broken, _bias))
     return tuple(rules)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.megatron.versions import as_number
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -28,12 +29,18 @@ def linear_bias(model: Model) -> bool:
     return model.attention.output_bias
 
 
-def inexpressible(model: Model) -> Iterator[tuple[str, str, Finding]]:
+LATENT_ORIGINAL = 4096
+"""original_max_position_embeddings of MLATransformerConfig, which has no flag."""
+YARN_SINCE = (0, 19)
+
+
+def inexpressible(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
     """(code, spec path, finding) of everything that no flag can say."""
     yield from _biases(model)
     yield from _norms(model)
     yield from _activation(model)
-    yield from _position(model)
+    yield from _position(model, version)
+    yield from _router(model)
 
 
 def _finding(message: str, label: str, legal: str, model: Model) -> Finding:
@@ -126,7 +133,7 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
         )
 
 
-def _position(model: Model) -> Iterator[tuple[str, str, Finding]]:
+def _position(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
     position = model.position
     if position.kind in ("rope", "yarn") and position.base != int(position.base):
         yield (
@@ -150,6 +157,17 @@ def _position(model: Model) -> Iterator[tuple[str, str, Finding]]:
                 model,
             ),
         )
+    if (message := _yarn_fault(model, version)) is not None:
+        yield (
+            "E04",
+            "model.position",
+            _finding(
+                message,
+                f"original_max_positions {position.original_max_positions}, Megatron {version}",
+                "YaRN in latent attention from 4096 positions; elsewhere from version 0.19 on",
+                model,
+            ),
+        )
     plain = position.kind in ("rope", "none") or model.attention.latent is not None
     if model.mtp_layers and (not plain or _is_yarn(model)):
         yield (
@@ -166,15 +184,45 @@ def _position(model: Model) -> Iterator[tuple[str, str, Finding]]:
 
 def _is_yarn(model: Model) -> bool:
     """YaRN outside latent attention is a position type of its own, which MTP refuses."""
-    position = model.position
-    return model.attention.latent is None and "yarn" in (position.kind, position.scaling)
+    return model.attention.latent is None and _scales_by_yarn(model)
+
+
+def _scales_by_yarn(model: Model) -> bool:
+    return "yarn" in (model.position.kind, model.position.scaling)
+
+
+def _yarn_fault(model: Model, version: str) -> str | None:
+    """What no flag says about YaRN: its first context length."""
+    if not _scales_by_yarn(model):
+        return None
+    original = model.position.original_max_positions
+    if model.attention.latent is not None:
+        wrong = original != LATENT_ORIGINAL
+        return f"YaRN from {original} positions in latent attention has no flag" if wrong else None
+    old = as_number(version) < YARN_SINCE
+    return f"YaRN without latent attention has no flags in Megatron-LM {version}" if old else None
+
+
+def _router(model: Model) -> Iterator[tuple[str, str, Finding]]:
+    experts = model.experts
+    if experts is None or experts.router_bias != "buffer" or experts.score_function == "sigmoid":
+        return
+    yield (
+        "E06",
+        "model.experts.router_bias",
+        _finding(
+            f"{model.name} balances its experts by a bias, but scores them by softmax",
+            f"router_bias buffer, score_function {experts.score_function}",
+            "a load-balancing bias with sigmoid scores",
+            model,
+        ),
+    )
 
 
 def express_rules(problem: Problem) -> tuple[Rule, ...]:
     """A rule that every layout breaks for each thing that cannot be said; none is the rule."""
-    return tuple(
-        _always(code, path, finding) for code, path, finding in inexpressible(problem.model)
-    )
+    found = inexpressible(problem.model, problem.version("megatron"))
+    return tuple(_always(code, path, finding) for code, path, finding in found)
 
 
 def _always(code: str, path: str, finding: Finding) -> Rule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from parc.backends.megatron.derived_layout import has_grouped_gemm
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -91,7 +92,7 @@ def _needs(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
     for module in layout.recompute.modules:
         if module in ("moe", "moe_act") and dense:
             lacks.append((module, "a model with experts"))
-        elif module == "moe_act" and problem.cluster.gpu.compute_capability < (8, 0):
+        elif module == "moe_act" and not has_grouped_gemm(problem):
             lacks.append((module, "grouped GEMM, compute capability 8.0 or newer"))
         elif module == "shared_experts" and (dense or not model.experts.shared_size):  # type: ignore[union-attr]
             lacks.append((module, "shared experts"))

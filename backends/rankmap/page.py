@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import cell, gigabytes, milliseconds, runs, shortened
+from parc.backends.rankmap.cells import cell, gigabytes, milliseconds
 from parc.backends.rankmap.racks import rack_rows
-from parc.backends.rankmap.spans import spans
+from parc.backends.rankmap.spans import Span, spans
 from parc.backends.rankmap.stages import stage_rows
 from parc.backends.rankmap.table import coordinates
 from parc.backends.render import render
@@ -18,6 +18,7 @@ SAMPLE_RANKS = 16
 def page(plan: Plan) -> str:
     """The Markdown text: at most 100 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
+    routed = problem.model.experts is not None
     values: dict[str, Any] = {
         "name": cell(problem.name, 80),
         "world": layout.world,
@@ -26,7 +27,7 @@ def page(plan: Plan) -> str:
         "target": f"{problem.framework} {problem.version(problem.framework)}",
         "dense": _degrees(plan, ("tp", "cp", "pp", "vpp", "dp")),
         "expert": _degrees(plan, ("etp", "ep", "pp", "edp")),
-        "routed": problem.model.experts is not None,
+        "routed": routed,
         "order": placement.order,
         "dense_formula": formula(placement.dense, {}),
         "expert_formula": formula(placement.expert, {"tp": "etp", "dp": "edp"}),
@@ -34,7 +35,7 @@ def page(plan: Plan) -> str:
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [_span_cells(span) for span in spans(placement)],
+        "spans": [_span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
         "sample": _sample(plan),
     }
@@ -56,7 +57,7 @@ def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
-def _span_cells(span: Any) -> tuple[str, ...]:
+def _span_cells(span: Span) -> tuple[str, ...]:
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
@@ -82,6 +83,3 @@ def _sample(plan: Plan) -> list[tuple[str, ...]]:
         )
         for rank in range(min(each * hosts, SAMPLE_RANKS))
     ]
-
-
-__all__ = ["formula", "page", "runs", "shortened"]

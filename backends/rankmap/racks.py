@@ -14,11 +14,8 @@ def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
     nodes: dict[str, list[int]] = {}
     for node, host in enumerate(placement.hosts):
         nodes.setdefault(host.rack, []).append(node)
-    left = len(nodes) - MOST_RACKS + 1
-    gap = ("...", "", f"{left} more racks", "", "")
-    shown = shortened(sorted(nodes), len(nodes), "")
-    shown.sort(key=lambda rack: nodes[rack][0])
-    kept = shortened(shown, MOST_RACKS, "")
+    gap = ("...", "", f"{len(nodes) - MOST_RACKS + 1} more racks", "", "")
+    kept = shortened(list(nodes), MOST_RACKS, "")
     return [_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
 
 

@@ -40,11 +40,12 @@ class Span:
         return self.host + self.domain + self.rack + self.across
 
 
-def spans(placement: Placement) -> Iterator[Span]:
-    """One row a family that has groups of two ranks or more."""
+def spans(placement: Placement, routed: bool) -> Iterator[Span]:
+    """One row a family that has groups of two ranks or more; expert ones only if ``routed``."""
     meshes = {"dense": placement.dense, "expert": placement.expert}
+    alone = placement.dense.axis("cp").size == 1
     for name, kind, axes in SHOWN:
-        if name == "dp-cp" and placement.dense.axis("cp").size == 1:
+        if (name == "dp-cp" and alone) or (kind == "expert" and not routed):
             continue
         groups = node_groups(meshes[kind], axes, placement.ranks_per_node)
         if groups.size > 1:
@@ -64,4 +65,5 @@ def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:
         inside = len({domains[node] for node in nodes}) == 1
         level = 0 if len(nodes) == 1 else 1 if inside else 2 if touched == 1 else 3
         counts[level] += groups.parallel
-    return Span(name, groups.size, *counts, most)
+    host, domain, rack, across = counts
+    return Span(name, groups.size, host, domain, rack, across, most)

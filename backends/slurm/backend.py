@@ -53,6 +53,7 @@ def _job(plan: Plan, own_launcher: bool) -> str:
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container(slurm),
+        "megatron": "megatron" in plan.problem.emit,
     }
     return render("slurm", "job.sbatch.j2", values)
 

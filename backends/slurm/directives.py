@@ -11,6 +11,10 @@ from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
 from parc.compiler.ir import Plan
 
+NODELIST_WITH_SEGMENT_SINCE = (26, 5)
+"""Before, topology/block answers both with "Requested node configuration is not available"; from
+then on the segment makes it accept hosts that it would not have chosen itself."""
+
 
 @cache
 def flag_table() -> dict[str, Any]:
@@ -38,9 +42,7 @@ def directives(plan: Plan) -> tuple[str, ...]:
     values = _values(plan)
     known = [row for row in flag_table()["directives"] if _known(row, version)]
     lines = [
-        directive(row["flag"], value)
-        for row in known
-        if (value := values[row["flag"]]) is not None
+        directive(row["flag"], value) for row in known if (value := values[row["flag"]]) is not None
     ]
     requeue = "requeue" if plan.problem.launch.slurm.requeue else "no-requeue"
     return (*lines, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
@@ -50,14 +52,16 @@ def _known(row: dict[str, str], version: tuple[int, int]) -> bool:
     return "since" not in row or version >= release(row["since"])
 
 
-def _values(plan: Plan) -> dict[str, str | None]:
-    """Value per directive; None: not written.
+def _segment(plan: Plan, version: tuple[int, int]) -> str | None:
+    named, size = plan.problem.cluster.named, segment(plan)
+    # a segment of one host says nothing, save that any list of names is welcome
+    useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
+    return str(size) if size is not None and useful else None
 
-    Hosts by name exclude a segment: with both, topology/block of Slurm 24.11 answers "Requested
-    node configuration is not available".
-    """
+
+def _values(plan: Plan) -> dict[str, str | None]:
+    """Value per directive; None: not written."""
     slurm = plan.problem.launch.slurm
-    block = None if plan.problem.cluster.named else segment(plan)
     return {
         "job-name": plan.problem.name,
         "nodes": str(len(plan.placement.hosts)),
@@ -65,7 +69,7 @@ def _values(plan: Plan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         "mem": "0",
         "nodelist": nodelist(plan),
-        "segment": None if block is None else str(block),
+        "segment": _segment(plan, release(slurm.version)),
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from parc.backends.network import spans_hosts
-from parc.backends.slurm.directives import release
+from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE, release
 from parc.backends.slurm.quoting import breaks_directive
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Plan
@@ -128,14 +128,15 @@ def _check_blocks(plan: Plan, sink: Sink) -> None:
     if not spans_hosts(cluster):
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
-    if not cluster.named and len(shares) > 1 and release(slurm.version) < SEGMENT_SINCE:
+    version = release(slurm.version)
+    if not cluster.named and len(shares) > 1 and version < SEGMENT_SINCE:
         text = f"Slurm {slurm.version} has no --segment: the job may get other shares of a rack"
         help_text = f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts"
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L23", finding, at="versions.slurm")
     hosts, whole = len(plan.placement.hosts), cluster.node.nvlink_domain // cluster.node.gpus
     fewest = -(-hosts // whole)
-    if cluster.named and len(shares) > fewest:
+    if cluster.named and len(shares) > fewest and version < NODELIST_WITH_SEGMENT_SINCE:
         text = f"{hosts} hosts by name over {len(shares)} NVLink domains, where {fewest} suffice"
         help_text = "topology/block may refuse the host list; use whole domains, or nodes: N"
         finding = Finding(text, help=help_text, targets=TARGETS)

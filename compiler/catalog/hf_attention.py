@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.catalog.hf_keys import Keys
+from parc.compiler.catalog.hf_keys import Keys, shown
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -82,7 +82,7 @@ def _from_layer_types(keys: Keys) -> int | None:
             "K03", "layer_types", f"layer_types has not one entry for each of {layers} layers"
         )
         return 0
-    strange = sorted({str(name)[:40] for name in types if name not in (_FULL, _SLIDING)})
+    strange = sorted({shown(name) for name in types if name not in (_FULL, _SLIDING)})
     if strange:
         keys.note("K02", "layer_types", f"layers of type {', '.join(strange[:3])} are not known")
         return 0

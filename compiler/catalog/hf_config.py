@@ -13,7 +13,7 @@ from typing import Any
 from parc.compiler.catalog.hf_attention import grouped_heads, latent, window
 from parc.compiler.catalog.hf_defaults import DEFAULTS
 from parc.compiler.catalog.hf_experts import deepseek_experts, mixtral_experts, qwen_experts
-from parc.compiler.catalog.hf_keys import ConfigNote, Keys
+from parc.compiler.catalog.hf_keys import ConfigNote, Keys, shown
 from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNKNOWN_FAMILIES, UNUSED
 from parc.compiler.catalog.hf_rope import rope_position
 
@@ -69,17 +69,20 @@ def _unknown_family(config: Mapping[str, Any], family: object) -> ConfigNote:
     text = config.get("text_config")
     if isinstance(text, Mapping):
         inner = text.get("model_type")
-        told = f"model_type {family[:40]} holds several models"
+        told = f"model_type {shown(family)} holds several models"
         way = "save its text_config as a config.json of its own, and name that file"
-        if inner not in _READERS:
-            way = f"its text_config is {str(inner)[:40]}, which PARC does not know either"
+        if not (isinstance(inner, str) and inner in _READERS):
+            way = f"its text_config is {shown(inner)}, which PARC does not know either"
         return ConfigNote("K02", "model_type", told, way)
     why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
-    return ConfigNote("K02", "model_type", f"model_type {family[:40]}: {why}", known)
+    return ConfigNote("K02", "model_type", f"model_type {shown(family)}: {why}", known)
 
 
 def _note_unread(keys: Keys) -> None:
     """One note for each key that is set and that nobody asked for."""
+    types = keys.config.get("layer_types")
+    if isinstance(types, list) and all(name == "full_attention" for name in types):
+        keys.read.add("layer_types")  # says what is so without it
     for key in keys.unread():
         if key in UNUSED:
             keys.note("K04", key, UNUSED[key])
@@ -87,7 +90,7 @@ def _note_unread(keys: Keys) -> None:
             told = f"{key} changes the structure, and PARC does not know how in this family"
             keys.note("K02", key, told)
         elif key not in HARMLESS and not key.endswith(("_token_id", "dropout", "_pdrop")):
-            keys.note("K05", key, f"{key[:60]} is not a key that PARC knows")
+            keys.note("K05", key, f"{shown(key)} is not a key that PARC knows")
 
 
 def _gated(keys: Keys, activation: str = "hidden_act") -> dict[str, Any]:
@@ -132,17 +135,27 @@ def _qwen3(keys: Keys, family: str) -> dict[str, Any]:
 
 
 def _qwen2_moe(keys: Keys, family: str) -> dict[str, Any]:
+    _refuse_window(keys)
     base = _qwen2(keys, family) | {"qkv_bias": keys.flag("qkv_bias")}
     return _routed(base, qwen_experts(keys, shared=True))
 
 
 def _qwen3_moe(keys: Keys, family: str) -> dict[str, Any]:
+    _refuse_window(keys)
     return _routed(_qwen3(keys, family), qwen_experts(keys, shared=False))
+
+
+def _refuse_window(keys: Keys) -> None:
+    """Versions of transformers disagree about which layers slide in Qwen's routed models."""
+    if keys.flag("use_sliding_window"):
+        keys.note("K02", "use_sliding_window", "use_sliding_window: which layers slide is unclear")
 
 
 def _deepseek(keys: Keys, family: str) -> dict[str, Any]:
     base = _gated(keys) | latent(keys)
-    base |= {"mlp_bias": keys.flag("mlp_bias"), "position": rope_position(keys)}
+    if keys.flag("mlp_bias"):
+        keys.note("K02", "mlp_bias", "mlp_bias: which of the experts have biases is not known")
+    base |= {"position": rope_position(keys)}
     if keys.raw("n_routed_experts") is None:
         return base
     return _routed(base, deepseek_experts(keys, family))

@@ -52,7 +52,9 @@ def _leading_dense(keys: Keys) -> int:
 def deepseek_experts(keys: Keys, family: str) -> dict[str, Any]:
     """DeepSeek-V2, DeepSeek-V3 and Kimi-K2."""
     if keys.size("moe_layer_freq") != 1:
-        keys.note("K02", "moe_layer_freq", "only every n-th layer routes, counted from 0", "1")
+        keys.note(
+            "K02", "moe_layer_freq", "moe_layer_freq is not 1: layers 0, n, 2n, ... route", "1"
+        )
     size = keys.size("moe_intermediate_size")
     shared = 0 if keys.raw("n_shared_experts") is None else keys.size("n_shared_experts", least=0)
     found: dict[str, Any] = {

@@ -58,9 +58,9 @@ class Keys:
         if value is None:
             self.note("K03", key, f"{key} is missing")
         elif isinstance(value, bool) or not isinstance(value, int):
-            self.note("K03", key, f"{key} is {_shown(value)}, a whole number is needed")
+            self.note("K03", key, f"{key} is {shown(value)}, a whole number is needed")
         elif not least <= value <= LARGEST:
-            self.note("K03", key, f"{key} is {_shown(value)}, not between {least} and {LARGEST}")
+            self.note("K03", key, f"{key} is {shown(value)}, not between {least} and {LARGEST}")
         else:
             return False
         return True
@@ -74,7 +74,7 @@ class Keys:
         value = self.raw(key)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.note("K03", key, f"{key} is {_shown(value)}, true or false is needed")
+        self.note("K03", key, f"{key} is {shown(value)}, true or false is needed")
         return False
 
     def word(self, key: str, known: Mapping[str, str]) -> str:
@@ -83,7 +83,7 @@ class Keys:
         if isinstance(value, str) and value in known:
             return known[value]
         legal = ", ".join(known)
-        self.note("K02", key, f"{key} is {_shown(value)}, which PARC does not know", legal)
+        self.note("K02", key, f"{key} is {shown(value)}, which PARC does not know", legal)
         return next(iter(known.values()))
 
     def unread(self) -> list[str]:
@@ -101,11 +101,11 @@ def positive(keys: Keys, key: str, value: Any) -> float:
     # Integers are compared before they become floats: a huge one would overflow.
     if number and 0 < value <= 10**18 and math.isfinite(value):
         return float(value)
-    keys.note("K03", key, f"{key} is {_shown(value)}, a positive number is needed")
+    keys.note("K03", key, f"{key} is {shown(value)}, a positive number is needed")
     return 1.0
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as the user would know it again, never longer than a few words."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

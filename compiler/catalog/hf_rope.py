@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.compiler.catalog.hf_keys import Keys, positive
+from parc.compiler.catalog.hf_keys import Keys, positive, shown
 
 _TYPES = {"default": "none", "llama3": "llama3", "linear": "linear", "yarn": "yarn"}
 
@@ -61,7 +61,7 @@ def _scaling(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
     scaling = "none" if kind is None else _TYPES.get(kind) if isinstance(kind, str) else None
     if scaling is None:
         known = ", ".join(_TYPES)
-        keys.note("K02", named, f"rope type {str(kind)[:40]} is not one that PARC knows", known)
+        keys.note("K02", named, f"rope type {shown(kind)} is not one that PARC knows", known)
     if scaling is None or scaling == "none":
         return {}
     found: dict[str, Any] = {
@@ -88,5 +88,5 @@ def _note_fixed(
     """A warning for each rope setting that differs from the only value that can be said."""
     for key, value in fixed.items():
         if rope.get(key, value) != value:
-            told = f"{named}.{key} is {str(rope[key])[:20]}; the spec has no such field"
+            told = f"{named}.{key} is {shown(rope[key])}; the spec has no such field"
             keys.note("K06", named, told, f"{value:g} is what the target assumes")

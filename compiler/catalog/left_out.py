@@ -10,6 +10,7 @@ LEFT_OUT = {
     "gemma3_text": "scaled embeddings, another rotary base in sliding layers, a query scale",
     "gpt_neox": "attention and MLP side by side on one residual",
     "grok": "soft-capped logits and scaled embeddings",
+    "kimi_k2": "beta_fast 1 of YaRN, where the target assumes 32",
     "phi": "attention and MLP side by side on one residual, a bias on the output projection",
 }
 """Family -> what is left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from copy import deepcopy
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +29,7 @@ class Library:
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
         """The mapping of one entry, plain JSON types; KeyError where there is none."""
-        return dict(_entry(kind, name))
+        return deepcopy(_entry(kind, name))
 
     def text(self, path: str) -> str:
         """A user's file as text; OSError where it is absent, no UTF-8 file, or over LIMIT_BYTES."""

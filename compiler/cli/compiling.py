@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.compiler.cli.clock import Clock
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
@@ -71,7 +71,6 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     overrides = request.overrides
     if request.emit is not None:
         overrides += (f"emit=[{request.emit}]",)
-    clock("start")
     source = read_source(request.spec)
     clock("read_source")
     plan = plan_spec(source, overrides, sink, clock)
@@ -95,11 +94,13 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
 
 
 def _compare_files(artifacts: tuple[Artifact, ...], directory: Path, sink: Sink) -> None:
-    for path in sorted(str(path) for path in stale_paths(artifacts, directory)):
+    stale = sorted(stale_paths(artifacts, directory))
+    if stale:
         sink.report(
             "O01",
             Finding(
-                f"{(directory / path).as_posix()} is not what the spec compiles to",
+                f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
+                label=", ".join(stale),
                 fix="run parc compile without --check and commit the result",
             ),
         )
@@ -117,13 +118,12 @@ def _compare_lock(plan: Plan, directory: Path, sink: Sink) -> None:
         return
     changes = list(changed_decisions(old, lock_document(plan)["decisions"]))
     if changes:
-        rest = len(changes) - SHOWN
-        listed = "; ".join(changes[:SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+        more = f", {SHOWN} of which are shown" if len(changes) > SHOWN else ""
         sink.report(
             "O02",
             Finding(
-                f"{len(changes)} decisions differ from {lock.as_posix()}",
-                label=listed,
+                f"{len(changes)} decisions differ from {lock.as_posix()}{more}",
+                causes=tuple(Cause(path, text) for path, text in changes[:SHOWN]),
                 fix="pin them under layout, or compile without --locked to accept the new ones",
             ),
         )

@@ -29,7 +29,10 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     from parc.compiler.report import diff_text
     from parc.compiler.report.diff import diff
 
-    found = diff(_side(old, style), _side(new, style))
+    try:
+        found = diff(_side(old, style), _side(new, style))
+    except NotAnOutput as error:
+        raise click.UsageError(str(error)) from None
     if style == "json":
         session.print_json(found.to_json())
     else:
@@ -50,7 +53,4 @@ def _side(name: str, style: str) -> Side:
         plan, sink = session.planned(name, (), style=style)
         files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
         session.show((sink,), "text", sys.stderr)
-    try:
-        return side(name, files)
-    except NotAnOutput as error:
-        raise click.UsageError(str(error)) from None
+    return side(name, files)

@@ -95,7 +95,10 @@ def _broken_link(gpu: Gpu, node: NodeType, at: str) -> Iterator[Broken]:
         yield "link_kind", Finding(message, fix=f"{at}.link_kind: pcie")
     if (node.link_kind, gpu.vendor) in (("xgmi", "nvidia"), ("nvlink", "amd")):
         message = f"{gpu.name} is made by {gpu.vendor}, which has no {node.link_kind}"
-        yield "link_kind", Finding(message, causes=(Cause(f"{at}.gpu", "the GPU"),))
+        yield (
+            "link_kind",
+            Finding(message, causes=(Cause(f"{at.removesuffix('.node')}.gpu", "the GPU"),)),
+        )
 
 
 def _uneven_domain(inside: int, host: int, at: str) -> Finding:

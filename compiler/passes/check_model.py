@@ -37,7 +37,7 @@ _Found = tuple[str, str, Finding]
 def _missing(facts: ModelSpec) -> list[str]:
     """Spec paths of numbers that nothing else can stand for."""
     paths = [f"model.{key}" for key in _NEEDED if getattr(facts, key) is None]
-    if facts.ffn is None and facts.experts is None:
+    if not facts.ffn and facts.experts is None:
         paths.append("model.ffn")
     if facts.position is None or facts.position.max_positions is None:
         paths.append("model.position.max_positions")

@@ -13,9 +13,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-HEADER = (
-    "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
-)
+HEADER = "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
 LARGEST = 10**9
 """No count in an emitted file is larger; one that is stands for damage."""
 

@@ -53,15 +53,21 @@ class Groups:
     bases: list[int]
 
 
-def regenerate(degrees: Degrees, family: str) -> Groups:
-    """The groups of ``family``, a key of TOKENS."""
+def regenerate(degrees: Degrees) -> dict[str, Groups]:
+    """The groups of every family in TOKENS."""
+    return {family: _groups(degrees, family) for family in TOKENS}
+
+
+def _groups(degrees: Degrees, family: str) -> Groups:
     kind, token = TOKENS[family]
     axes = degrees.order.split("-")
     sizes = degrees.dense if kind == "dense" else degrees.expert
     shape = [sizes[axis] for axis in axes]
     strides = _prefix_products(shape)
     wanted = [axis in token.split("-") for axis in axes]
-    return Groups(_offsets(shape, strides, wanted), _offsets(shape, strides, [not w for w in wanted]))
+    return Groups(
+        _offsets(shape, strides, wanted), _offsets(shape, strides, [not w for w in wanted])
+    )
 
 
 def coordinates(groups: Groups) -> list[str]:
@@ -87,6 +93,8 @@ def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int
         for prefix, size, step in zip(prefixes, sizes, steps, strict=True)
         if size > 1
     ]
+    if len(terms) == 1:  # an index over one axis decomposes into itself
+        return list(range(0, total * terms[0][2], terms[0][2]))
     return [
         sum([index // prefix % size * step for prefix, size, step in terms])
         for index in range(total)

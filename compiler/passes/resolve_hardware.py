@@ -53,7 +53,8 @@ def resolve_hardware(
 
 
 def _place(at: str, key: str, written: object) -> str:
-    return f"{at}.{key}" if written is not None else f"{at}.node"
+    """Where a part is named: by the cluster, else by its node type."""
+    return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
 def _absent(sink: Sink, at: str, key: str, example: str) -> None:
@@ -88,9 +89,21 @@ def _changed(base: Part, changes: Part) -> Part:
             update[key] = {**(getattr(base, key) or {}), **value}
     if update:
         differs = ", ".join(update)
+        if isinstance(base, NodeSpec):
+            update = {**_following(base, update), **update}
         update.setdefault("name", f"{base.name} (changed)")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
+
+
+def _following(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
+    """Facts of the base that a change makes false, unless they are stated too."""
+    follows: dict[str, Any] = {}
+    if "nics" in update:
+        follows["nic_names"] = ()  # which of the names are left, only the user knows
+    if "gpus_per_node" in update and base.nvlink_domain == base.gpus_per_node:
+        follows["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
+    return follows
 
 
 def _lacks(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
@@ -109,7 +122,7 @@ def _lacks(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
 
 def _gpu(value: str | GpuSpec | None, library: Library, sink: Sink, at: str) -> Gpu | None:
     if value is None:
-        _absent(sink, at.removesuffix(".node"), "gpu", "h100-sxm-80gb")
+        _absent(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
         return None
     spec = _complete("gpus", value, GpuSpec, library, (sink, at))
     if spec is None or _lacks(spec, GPU_FACTS, sink, at) or not check_gpu(spec, sink, at):
@@ -149,7 +162,7 @@ def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
 
 def _fabric(value: str | FabricSpec | None, library: Library, sink: Sink, at: str) -> Fabric | None:
     if value is None:
-        _absent(sink, at.removesuffix(".node"), "fabric", "infiniband-ndr")
+        _absent(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
         return None
     spec = _complete("fabrics", value, FabricSpec, library, (sink, at))
     if spec is None or _lacks(spec, FABRIC_FACTS, sink, at):

@@ -75,7 +75,7 @@ def _version(name: str, asked: str | None, sink: Sink) -> str | None:
         return None
     known = backend(name).versions
     if asked is None:
-        return known[-1]
+        return str(getattr(backend(name), "default_version", known[-1]))
     for version in known:
         if asked == version or asked.startswith(f"{version}."):
             return version

@@ -11,6 +11,16 @@ from parc.compiler.passes.read_emitted import read_lines, read_number
 HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
 SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
 JOB = "slurm/job.sbatch"
+NODES, RANKS = "nodes", "ranks"
+SCRIPT_NUMBERS = (
+    ("--nnodes", r"--nnodes=(\d+)", NODES),
+    ("--nproc-per-node", r"--nproc-per-node=(\d+)", RANKS),
+)
+JOB_NUMBERS = (
+    ("--nodes", r"^#SBATCH --nodes=(\d+)", NODES),
+    ("nodes", r"^nodes=(\d+)$", NODES),
+)
+"""Name, pattern that captures it, and which number of the rank map it must be."""
 
 
 def verify_launch(
@@ -20,17 +30,14 @@ def verify_launch(
     for file in HOST_FILES:
         if file in artifacts:
             _verify_host_file(file, artifacts[file], hosts, sink)
+    numbers = {NODES: len(hosts), RANKS: ranks_per_node}
     for file in SCRIPTS:
-        text = artifacts.get(file, "")
-        if text:
-            _verify_number(file, text, r"--nnodes=(\d+)", len(hosts), sink)
-            _verify_number(file, text, r"--nproc-per-node=(\d+)", ranks_per_node, sink)
-            _verify_master(file, text, hosts, sink)
-    job = artifacts.get(JOB, "")
-    if job:
-        _verify_number(JOB, job, r"^#SBATCH --nodes=(\d+)", len(hosts), sink)
-        _verify_number(JOB, job, r"^nodes=(\d+)$", len(hosts), sink)
-        _verify_gpus(job, ranks_per_node, sink)
+        if file in artifacts:
+            _verify_numbers(file, artifacts[file], SCRIPT_NUMBERS, numbers, sink)
+            _verify_master(file, artifacts[file], hosts, sink)
+    if JOB in artifacts:
+        _verify_numbers(JOB, artifacts[JOB], JOB_NUMBERS, numbers, sink)
+        _verify_gpus(artifacts[JOB], ranks_per_node, sink)
 
 
 def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -66,14 +73,19 @@ def _verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> Non
         sink.report("A02", Finding(message, "; ".join(first)), span=Span(file, wrong[0] + 1, 1))
 
 
-def _verify_number(file: str, text: str, pattern: str, value: int, sink: Sink) -> None:
-    found = read_number(text, pattern)
-    if found == value:
-        return
-    name = re.sub(r"\W*\(.*|\W*\^", "", pattern.replace("^#SBATCH ", ""))
-    what = "is missing" if found is None else f"is {found}"
-    message = f"{name} {what} in {file}, the rank map has {value}"
-    sink.report("A07", message, span=Span(file, _line_of(text, pattern), 1))
+def _verify_numbers(
+    file: str,
+    text: str,
+    rows: tuple[tuple[str, str, str], ...],
+    numbers: dict[str, int],
+    sink: Sink,
+) -> None:
+    for name, pattern, kind in rows:
+        found = read_number(text, pattern)
+        if found != numbers[kind]:
+            what = "is missing" if found is None else f"is {found}"
+            message = f"{name} {what} in {file}, the rank map has {numbers[kind]}"
+            sink.report("A07", message, span=Span(file, _line_of(text, pattern), 1))
 
 
 def _verify_master(file: str, text: str, hosts: list[str], sink: Sink) -> None:

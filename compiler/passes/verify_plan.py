@@ -16,6 +16,7 @@ from parc.compiler.passes.read_emitted import (
     read_document,
     read_table,
 )
+from parc.compiler.passes.regenerate_groups import regenerate
 from parc.compiler.passes.verify_launch import missing_files, verify_launch
 from parc.compiler.passes.verify_model import verify_batch, verify_layers
 from parc.compiler.passes.verify_ranks import (
@@ -54,20 +55,19 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
 
 
-def _verify_rank_map(
-    artifacts: Mapping[str, str], arguments: Arguments | None, sink: Sink
-) -> None:
+def _verify_rank_map(artifacts: Mapping[str, str], arguments: Arguments | None, sink: Sink) -> None:
     """The table first, then all that must agree with it."""
     table = read_table(artifacts[TABLE])
     world = len(table["rank"])
     hosts = verify_hosts(table, sink)
     verify_launch(artifacts, hosts, world // len(hosts), sink)
     degrees = degrees_of(arguments, world, sink) if arguments is not None else None
+    families = regenerate(degrees) if degrees is not None else {}
     if arguments is not None and degrees is not None:
-        verify_coordinates(table, degrees, sink)
+        verify_coordinates(table, families, sink)
         verify_batch(arguments, degrees.dense["dp"], sink)
     if DOCUMENT in artifacts:
         tree = read_document(artifacts[DOCUMENT])
         verify_document(tree, table, hosts, sink)
         if degrees is not None:
-            verify_groups(tree, degrees, sink)
+            verify_groups(tree, degrees, families, sink)

@@ -8,11 +8,9 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.passes.read_emitted import Arguments
 from parc.compiler.passes.regenerate_groups import (
     COLUMNS,
-    TOKENS,
     Degrees,
     Groups,
     coordinates,
-    regenerate,
 )
 
 SHOWN = 4
@@ -76,10 +74,10 @@ def _report_twins(hosts: list[str], each: int, sink: Sink) -> None:
         seen[host] = node
 
 
-def verify_coordinates(table: Table, degrees: Degrees, sink: Sink) -> None:
+def verify_coordinates(table: Table, families: dict[str, Groups], sink: Sink) -> None:
     """A01 where a coordinate is not the rank's place in its Megatron group."""
     for column in COLUMNS:
-        expected = coordinates(regenerate(degrees, column))
+        expected = coordinates(families[column])
         _compare("A01", column, table[column], expected, sink)
 
 
@@ -103,18 +101,23 @@ def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: 
             _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
 
 
-def verify_groups(tree: dict[str, Any], degrees: Degrees, sink: Sink) -> None:
+def verify_groups(
+    tree: dict[str, Any], degrees: Degrees, families: dict[str, Groups], sink: Sink
+) -> None:
     """A06 where sizes or groups of rankmap.json are not those that Megatron builds."""
     if tree["sizes"] != degrees.sizes():
         _differs(f"sizes are not those of megatron/args.sh: {degrees.sizes()}", sink)
     if tree.get("order") != degrees.order:
-        _differs(f"order is {tree.get('order')!r:.60}, megatron/args.sh asks for {degrees.order}", sink)
-    for family in TOKENS:
-        expected = regenerate(degrees, family)
+        _differs(
+            f"order is {tree.get('order')!r:.60}, megatron/args.sh asks for {degrees.order}", sink
+        )
+    for family, expected in families.items():
         if _stated(tree["groups"].get(family), expected) != expected:
             ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
             first = ", ".join(map(str, ranks))
-            _differs(f"groups.{family} is not what Megatron builds (first group: {first} ...)", sink)
+            _differs(
+                f"groups.{family} is not what Megatron builds (first group: {first} ...)", sink
+            )
 
 
 def _stated(entry: Any, expected: Groups) -> Groups | None:

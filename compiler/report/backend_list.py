@@ -26,10 +26,11 @@ def backend_text() -> str:
 
 def _record(name: str) -> dict[str, Any]:
     target = backend(name)
-    about = (sys.modules[BUILT_IN[name]].__doc__ or "").strip().splitlines()
+    package = sys.modules[BUILT_IN[name].rpartition(".")[0]]
+    about = (package.__doc__ or "").strip().partition(": ")[2]
     return {
         "name": name,
-        "about": about[0] if about else "",
+        "about": about,
         "versions": list(target.versions),
         "default_version": getattr(target, "default_version", target.versions[-1]),
         "framework": name in FRAMEWORKS,

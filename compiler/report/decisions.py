@@ -23,16 +23,25 @@ def decisions(text: str) -> dict[str, Any]:
     return found
 
 
-def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """``layout.tp: 8 -> 4`` for every leaf that differs, sorted by path."""
+def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """(``layout.tp``, ``8 -> 4``) for every leaf that differs, sorted by path."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             below = f"{path}.{key}" if path else key
             yield from changed_decisions(old.get(key), new.get(key), below)
     elif old != new:
-        yield f"{path}: {_short(old)} -> {_short(new)}"
+        yield path, _difference(old, new)
+
+
+def _difference(old: Any, new: Any) -> str:
+    """Both values; of long lists the number of entries that differ and the first of them."""
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = [(before, after) for before, after in zip(old, new, strict=True) if before != after]
+        first = f"{_short(pairs[0][0])} -> {_short(pairs[0][1])}"
+        return f"{len(pairs)} of {len(old)} differ, the first: {first}"
+    return f"{_short(old)} -> {_short(new)}"
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 40 else f"{text[:37]}..."

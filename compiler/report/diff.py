@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from parc.compiler.ir.serialize import as_json
@@ -18,7 +20,7 @@ from parc.compiler.report.diff_changes import (
 from parc.compiler.report.diff_checkpoints import Checkpoint, checkpoint
 from parc.compiler.report.diff_groups import AxisChange, group_changes
 from parc.compiler.report.diff_ranks import Moves, rank_moves
-from parc.compiler.report.diff_side import Side
+from parc.compiler.report.diff_side import NotAnOutput, Side
 from parc.compiler.report.numbers import rounded_tree
 
 
@@ -55,7 +57,28 @@ class Diff:
 
 
 def diff(old: Side, new: Side) -> Diff:
-    """Compare ``old`` with ``new``."""
+    """Compare ``old`` with ``new``; NotAnOutput where a plan.json is not one of ours."""
+    try:
+        return _compared(old, new)
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
+        # A file that breaks the schema is the user's to mend; anything else is a bug of ours.
+        for each in (old, new):
+            _check_schema(each)
+        raise
+
+
+def _check_schema(each: Side) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    text = (files("parc.schemas") / "plan.schema.json").read_text("utf-8")
+    error = best_match(Draft202012Validator(json.loads(text)).iter_errors(each.plan))
+    if error is not None:
+        reason = error.message if len(error.message) < 120 else f"{error.message[:117]}..."
+        raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
+
+
+def _compared(old: Side, new: Side) -> Diff:
     moves: Moves | None = None
     groups: tuple[AxisChange, ...] = ()
     if old.ranks is not None and new.ranks is not None:

@@ -13,9 +13,10 @@ DERIVED = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
 BY_NAME = ("gpu", "node", "fabric")
 """Parts of the cluster that are one catalog entry each: their name says enough."""
 LAYOUT = (
-    *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "dp_shard", "ep", "etp", "edp", "world"),
+    *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *("micro_batch", "micro_batches", "schedule", "sequence_parallel", "zero_stage", "order"),
 )
+EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,11 @@ def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Degrees and choices, in the order in which people name them."""
     before, after = _layout(old), _layout(new)
+    hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
     return tuple(
         Change(name, before.get(name), after.get(name))
         for name in before
-        if before.get(name) != after.get(name)
+        if before.get(name) != after.get(name) and name not in hidden
     )
 
 

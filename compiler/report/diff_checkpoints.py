@@ -82,7 +82,8 @@ def _mesh(side: Side) -> dict[str, Any]:
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
     # The split matters only where pp and vpp say nothing: same mesh, other layers on a stage.
-    return {**{name: layout.get(name) for name in (*MESH, "dp", "cp")}, "split": str(layers)}
+    names = (*MESH, "dp", "cp") if side.experts else ("tp", "pp", "vpp", "dp", "cp")
+    return {**{name: layout.get(name) for name in names}, "split": str(layers)}
 
 
 def _padded_vocab(side: Side) -> int:

@@ -35,7 +35,7 @@ class AxisChange:
     old_crossing_domains: int
     new_crossing_domains: int
     now_crossing_racks: int
-    """Groups of the new side that cross racks and did not, with these members, before."""
+    """Groups that cross racks and hold a rank whose group did not cross before."""
     examples: tuple[str, ...]
     """The first of those."""
 
@@ -69,8 +69,7 @@ def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
 def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
     before, after = groups(old, axis, mesh), groups(new, axis, mesh)
     racks_before, racks_after = _crossing(before, old.racks), _crossing(after, new.racks)
-    known = set(racks_before)
-    fresh = [group for group in racks_after if group not in known]
+    fresh = _fresh(racks_after, racks_before, old.world)
     return AxisChange(
         axis=axis,
         old_size=len(before[0]),
@@ -91,6 +90,16 @@ def _crossing(found: list[Group], places: tuple[str, ...]) -> list[Group]:
     if len(found[0]) == 1:
         return []
     return [group for group in found if len({places[rank] for rank in group}) > 1]
+
+
+def _fresh(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
+    """Groups with a rank whose own group did not cross before; ranks that are new do not count."""
+    crossed = {rank for group in before for rank in group}
+    return [
+        group
+        for group in now
+        if group[0] >= old_world or any(rank not in crossed for rank in group if rank < old_world)
+    ]
 
 
 def _example(group: Group, racks: tuple[str, ...]) -> str:

@@ -124,7 +124,8 @@ def _moves(moves: Moves | None) -> Section:
         (_ranks(run.first_rank, run.last_rank), _cut(run.old), _cut(run.new))
         for run in moves.runs[:RUNS]
     )
-    return Section("ranks that move", ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
+    title = "ranks that move" if rows else "ranks"
+    return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
 
 
 def _move_notes(moves: Moves) -> Iterator[str]:

@@ -46,6 +46,6 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _escaped(text: str) -> str:
     """Names come from files: they must not become markup."""
-    for sign in "\\|*_<>`[]":
+    for sign in "\\|*<`[]":
         text = text.replace(sign, f"\\{sign}")
     return text

@@ -29,8 +29,8 @@ def estimate_text(plan: Plan) -> str:
         + _memory(estimate),
         "time of one step, as exposed on the critical path\n" + _time(estimate),
         "traffic that one GPU sends in a step\n" + _traffic(estimate),
-        f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second)} tokens/s, "
-        f"{quantity(estimate.model_flops_per_step)}FLOP a step\n"
+        f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
+        f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
         "parc explain TERM gives the formula of a term, e.g. parc explain activations_bytes\n",
     )
     return "\n".join(parts)
@@ -100,7 +100,7 @@ def _traffic(estimate: Estimate) -> str:
         (
             axis.axis,
             LEVELS.get(axis.level, axis.level),
-            quantity(axis.bytes_per_rank) + "B",
+            quantity(axis.bytes_per_rank, "B"),
             f"{axis.gb_per_s:.4g}",
         )
         for axis in estimate.traffic

@@ -42,14 +42,9 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def quantity(count: float) -> str:
-    """``1.99 M``: three digits and a decimal prefix."""
-    for prefix, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= factor:
-            return f"{count / factor:.3g} {prefix}" if count < 999.5 * factor else f"{count:.3g}"
-    return f"{count:.3g}"
-
-
-def signed(text: str, change: float) -> str:
-    """``text`` with a plus where the change is upwards."""
-    return f"+{text}" if change > 0 else text
+def quantity(count: float, unit: str = "") -> str:
+    """``1.99 GB``: three digits, a decimal prefix and the unit; a word as unit starts with a blank."""
+    for prefix, factor in zip("EPTGMk", (1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
+        if abs(count) >= 0.9995 * factor:
+            return f"{count / factor:.3g} {prefix}{unit}"
+    return f"{count:.3g} {unit.lstrip()}".rstrip()

@@ -1,4 +1,4 @@
-"""The schemas of plan.json and parc.lock, made from the nouns that they hold.
+"""The schemas of what PARC reads and writes, made from the models and nouns that they hold.
 
 ``python -m parc.compiler.report.output_schemas plan > schemas/plan.schema.json``
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.resources import files
 from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, NodeType, Problem, StepTime
@@ -58,9 +59,18 @@ def lock_schema() -> Schema:
 
 
 def schema_text(name: str) -> str:
-    """The text of ``schemas/NAME.schema.json``; ``name`` is plan or lock."""
-    schemas = {"plan": plan_schema, "lock": lock_schema}
-    return json.dumps(schemas[name](), indent=2, sort_keys=True) + "\n"
+    """The text of ``schemas/NAME.schema.json``: spec, plan and lock made anew from the models.
+
+    The one of the rank map is written by hand and read from its file.
+    """
+    if name == "spec":
+        from parc.compiler.spec import schema
+
+        return schema.schema_text()
+    if name == "rankmap":
+        return (files("parc.schemas") / "rankmap.schema.json").read_text("utf-8")
+    document = plan_schema() if name == "plan" else lock_schema()
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _stamp() -> dict[str, Any]:

@@ -12,13 +12,15 @@ from parc.compiler.report.layout_words import recompute_words
 from parc.compiler.report.numbers import GIB, percent, rounded, seconds
 from parc.compiler.report.table import table
 
+OTHER = {"recompute": "the same layout fits with less recompute"}
+"""Reasons that are no broken rule."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 
 
 def search_text(plan: Plan, top: int) -> str:
     """The table of the best ``top`` and the dropped ones by rule."""
     search = plan.search
-    head = ("rank", *DEGREES, "recompute", "split", "step", "slower", "memory GiB", "MFU")
+    head = ("rank", *DEGREES, "recompute", "split", "step", "against it", "memory GiB", "MFU")
     best = search.ranked[0].step_seconds if search.ranked else 0.0
     rows = [_row(rank, candidate, best) for rank, candidate in _top(search, top)]
     kept = search.enumerated - sum(count for _, count in search.dropped)
@@ -33,7 +35,7 @@ def search_document(plan: Plan, top: int) -> dict[str, Any]:
         "name": plan.problem.name,
         "enumerated": plan.search.enumerated,
         "dropped": [
-            {"code": f"PARC-{code}", "count": count, "title": _title(code)}
+            {"code": _shown(code), "count": count, "title": _title(code)}
             for code, count in plan.search.dropped
         ],
         "candidates": [_record(rank, one) for rank, one in _top(plan.search, top)],
@@ -64,7 +66,7 @@ def _row(rank: int, candidate: Candidate, best_seconds: float) -> tuple[str, ...
         recompute_words(layout.recompute),
         layout.split.form,
         seconds(candidate.step_seconds),
-        f"+{percent(slower)}" if rank > 1 else "chosen",
+        f"{slower * 100:+.1f} %" if rank > 1 else "chosen",
         f"{candidate.peak_bytes / GIB:.1f}",
         percent(candidate.mfu),
     )
@@ -91,7 +93,7 @@ def _dropped(search: Search) -> str:
     if not search.dropped:
         return ""
     rows = [
-        (f"PARC-{code}", _title(code), f"{count:,}")
+        (_shown(code), _title(code), f"{count:,}")
         for code, count in sorted(search.dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
     return "\ndropped by the first rule that each layout broke\n" + table(
@@ -99,8 +101,13 @@ def _dropped(search: Search) -> str:
     )
 
 
-def _title(code: str) -> str:
+def _shown(reason: str) -> str:
+    """``PARC-D01`` for a code; other reasons, such as a better twin, stand for themselves."""
+    return reason if reason in OTHER else f"PARC-{reason}"
+
+
+def _title(reason: str) -> str:
     try:
-        return code_info(code).title
+        return code_info(reason).title
     except KeyError:
-        return code
+        return OTHER.get(reason, "")

@@ -16,7 +16,7 @@ def summary_text(plan: Plan) -> str:
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        (plan.problem.name, _subject(plan)),
+        ("plan", f"{plan.problem.name}: {_subject(plan)}"),
         ("layout", layout_words(plan.layout)),
         (
             "memory",
@@ -26,7 +26,7 @@ def summary_text(plan: Plan) -> str:
         (
             "step",
             f"{seconds(estimate.time.total_seconds)}, {percent(estimate.mfu)} MFU, "
-            f"{quantity(estimate.tokens_per_second)} tokens/s (estimated)",
+            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
         ),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or by memory"),
     )

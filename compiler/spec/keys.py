@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from parc.compiler.diagnostics import Finding
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.shape import Place, expected, model_of
 
 _FEW = 12
 """So many legal keys are listed; of a longer list only near ones."""
+
+_INDEX = r"\[\d+\]"
 
 OTHER_WORDS: dict[str, str] = {
     "tensor_model_parallel_size": "layout.tp",
@@ -75,11 +79,13 @@ def unknown_key(place: Place) -> Finding:
     meant = [OTHER_WORDS[key.lower()]] if key.lower() in OTHER_WORDS else []
     meant = meant or sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
     meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, legal)]
-    listed = ", ".join(legal) if len(legal) <= _FEW else f"see `parc explain {above}`"
+    listed = f"legal here: {', '.join(legal)}"
+    if len(legal) > _FEW:
+        listed = f"`parc explain {re.sub(_INDEX, '[]', above)}` lists the legal keys"
     return Finding(
         f"unknown key {key[:60]}" + (f" in {above}" if above else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "no such key",
-        help=f"legal here: {listed}",
+        help=listed,
         fix=f"{meant[0]}: ..." if meant else f"remove {key[:60]}",
     )
 

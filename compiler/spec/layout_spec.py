@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree
+from parc.compiler.spec.numbers import Degree, NotBool
 
 Auto = Literal["auto"]
 
@@ -46,7 +46,7 @@ class LayoutSpec(Strict):
     """Megatron's sequence parallelism; auto: on where tp > 1."""
     recompute: Literal["auto", "none", "selective", "full"] | RecomputeSpec = "auto"
     """Activation recompute."""
-    zero_stage: Literal[0, 1] | Auto = "auto"
+    zero_stage: Annotated[Literal[0, 1], NotBool] | Auto = "auto"
     """0: every rank keeps all optimizer state; 1: the distributed optimizer."""
     first_stage_layers: Degree | Auto = "auto"
     """Decoder layers on the first pipeline rank."""

@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.spec.keys import missing_key, unknown_key
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.scalars import plain_scalar
-from parc.compiler.spec.shape import Place, expected, literals, locate, plain_types
+from parc.compiler.spec.shape import Place, expected, is_share, literals, locate, plain_types
 
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _KINDS = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
@@ -167,11 +167,14 @@ _FINDINGS = {"X02": _wrong_type, "X09": _not_listed, "X11": _out_of_range}
 
 
 def _quantity(place: Place, error: ErrorDetails) -> Finding:
-    reason = error["msg"]
+    reason, value = error["msg"], place.value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    percent = number and is_share(place.annotation) and 1 < value < 95
     return Finding(
         f"{place.path}: {_kind(place.value)} {reason}",
         label=reason,
         help=f"expected {expected(place.annotation)}",
+        fix=f"{place.path}: {value}%" if percent else "",
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, Degree0, Real, Real0, Size, Size0
+from parc.compiler.spec.numbers import Degree, Degree0, NotBool, Real, Real0, Size, Size0
 
 
 class LatentSpec(Strict):
@@ -130,7 +130,7 @@ class ModelSpec(Strict):
     """Kind of norm; absent: rmsnorm."""
     norm_epsilon: Real | None = None
     """Absent: 1e-5."""
-    norms_per_layer: Literal[1, 2, 4] | None = None
+    norms_per_layer: Annotated[Literal[1, 2, 4], NotBool] | None = None
     """Norms a layer: 2 pre-norm, 1 parallel block, 4 sandwich (Gemma 2); absent: 2."""
     final_norm: bool | None = None
     """Norm after the last layer; absent: true."""

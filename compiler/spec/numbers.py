@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+
+def _refuse_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("not_a_number", "a true/false value is no number")
+    return value
+
+
+NotBool = BeforeValidator(_refuse_bool)
+"""For a Literal of integers, which pydantic would let ``true`` pass as 1."""
 
 Degree = Annotated[int, Field(ge=1, le=2**20)]
 """A parallel degree, a count of hosts, GPUs, layers or heads."""

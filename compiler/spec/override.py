@@ -113,7 +113,7 @@ def _get(node: Any, part: str | int, above: Sequence[str | int]) -> Any:
         if not isinstance(node, list):
             raise _Refused(f"{where} is not a list")
         if part >= len(node):
-            raise _Refused(f"{where} has {len(node)} entries, the last is [{len(node) - 1}]")
+            raise _Refused(f"{where} has no entry [{part}]; its length is {len(node)}")
         return node[part]
     if not isinstance(node, dict):
         raise _Refused(f"{where} is not a mapping, so {part} cannot be set in it")

@@ -14,6 +14,8 @@ from parc.compiler.spec.tree_builder import join
 from parc.compiler.spec.units import Quantity
 
 _WORDS: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number"}
+_UNNAMED = 2**20
+"""Upper bounds from here on are none that a user has to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
 
 def literals(annotation: Any) -> tuple[Any, ...]:
     """Literal values that ``annotation`` takes, in order."""
-    members = (branch for branch in branches(annotation) if get_origin(branch) is Literal)
-    return tuple(value for member in members for value in get_args(member))
+    members = (_bare(branch) for branch in branches(annotation))
+    listed = (member for member in members if get_origin(member) is Literal)
+    return tuple(value for member in listed for value in get_args(member))
 
 
 def plain_types(annotation: Any) -> tuple[Any, ...]:
@@ -83,13 +86,19 @@ def _expected_one(branch: Any) -> str:
 
 
 def _bounds(branch: Any) -> str:
-    """``of at least 1``; upper bounds are only named when they are passed."""
+    """``of at least 1``; upper bounds that only stop slips of the keyboard are not named."""
+    bounds = {name: bound for name, bound in _each_bound(branch) if bound is not None}
+    if bounds.get("le", _UNNAMED) < _UNNAMED:
+        return f" from {bounds['ge']} to {bounds['le']}"
+    if "ge" in bounds:
+        return f" of at least {bounds['ge']}"
+    return f" above {bounds['gt']}" if "gt" in bounds else ""
+
+
+def _each_bound(branch: Any) -> Iterator[tuple[str, Any]]:
     for mark in _marks(branch):
-        if getattr(mark, "ge", None) is not None:
-            return f" of at least {mark.ge}"
-        if getattr(mark, "gt", None) is not None:
-            return f" above {mark.gt}"
-    return ""
+        for name in ("ge", "gt", "le"):
+            yield name, getattr(mark, name, None)
 
 
 def _marks(branch: Any) -> Iterator[Any]:
@@ -99,6 +108,12 @@ def _marks(branch: Any) -> Iterator[Any]:
 
 def _quantity(branch: Any) -> Quantity | None:
     return next((mark for mark in _marks(branch) if isinstance(mark, Quantity)), None)
+
+
+def is_share(annotation: Any) -> bool:
+    """Whether ``annotation`` takes a percentage."""
+    quantities = (_quantity(branch) for branch in branches(annotation))
+    return any("%" in quantity.factors for quantity in quantities if quantity)
 
 
 def _bare(branch: Any) -> Any:

@@ -12,6 +12,7 @@ from parc.compiler.spec.job_spec import GoalsSpec, JobSpec
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.model_spec import ModelSpec
+from parc.compiler.spec.numbers import NotBool
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 """It names a folder, so it can be neither a path nor a dot."""
@@ -20,7 +21,7 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 class Spec(Strict):
     """What to train, on what, how, and what to emit."""
 
-    parc: Literal[1]
+    parc: Annotated[Literal[1], NotBool]
     """Version of the spec language."""
     name: RunName
     """Name of the run: letters, digits, dot, dash, underscore; it names the output folder."""
@@ -29,13 +30,13 @@ class Spec(Strict):
     cluster: str | ClusterSpec
     """Catalog name of a cluster, or a mapping."""
     job: JobSpec
-    """One run."""
+    """The run: what kind, how long the sequences, how large the batch, in which precision."""
     goals: GoalsSpec = GoalsSpec()
-    """What to maximise and what must hold."""
+    """What decides between layouts, and how much memory stays free."""
     layout: LayoutSpec = LayoutSpec()
     """Pins; what is not pinned is decided."""
     launch: LaunchSpec = LaunchSpec()
-    """How the program starts."""
+    """The program, its extra arguments and environment, and the Slurm directives."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the newest known."""
     emit: tuple[str, ...] = ("megatron", "rankmap", "slurm", "torchrun")

@@ -29,7 +29,7 @@ class Quantity:
     factors: Mapping[str, str] = field(hash=False)
     """Unit -> factor to the base unit, exact decimals."""
     examples: tuple[str, ...]
-    low: float
+    low: int
     """Smallest legal value; ``above`` says whether it is legal itself."""
     high: float
     """Largest legal value."""
@@ -50,8 +50,8 @@ class Quantity:
             raise self._error("is not a quantity")
         if isinstance(value, str):
             number = self._with_unit(value)
-        elif abs(value) > self.high:  # before Decimal sees hundreds of digits
-            raise self._error(f"is more than {self.high:g} {self.base}".rstrip())
+        elif value != value or abs(value) > self.high:  # NaN, or hundreds of digits
+            raise self._error(f"is not between {self.low} and {self.high:g} {self.base}".rstrip())
         else:
             number = Decimal(str(value))
         return self._in_range(number)
@@ -66,9 +66,9 @@ class Quantity:
         return Decimal(number) * Decimal(self.factors[unit])
 
     def _in_range(self, number: Decimal) -> float:
-        if number > Decimal(self.high):
+        if number > Decimal(str(self.high)):
             raise self._error(f"is more than {self.high:g} {self.base}".rstrip())
-        if number < Decimal(self.low) or (self.above and number == Decimal(self.low)):
+        if number < self.low or (self.above and number == self.low):
             raise self._error(f"is not {'above' if self.above else 'at least'} {self.low:g}")
         if not self.whole:
             return float(number)
@@ -119,7 +119,7 @@ _TOKENS = Quantity(
     },
     ("16M", "16Mi", "512k"),
     low=0,
-    high=1e12,
+    high=10**12,
     whole=True,
 )
 _GIGABYTES = Quantity(

@@ -58,9 +58,7 @@ def test_sarif_without_a_span_names_the_file_alone() -> None:
     found = Sink(Positions("spec.yaml"))
     found.report("D01", "nothing fits")
     (result,) = json.loads(render([found], "sarif"))["runs"][0]["results"]
-    assert result["locations"] == [
-        {"physicalLocation": {"artifactLocation": {"uri": "spec.yaml"}}}
-    ]
+    assert result["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": "spec.yaml"}}}]
 
 
 def test_a_github_line_escapes_what_would_end_it() -> None:

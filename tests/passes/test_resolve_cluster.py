@@ -8,6 +8,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Diagnostic, Positions, Sink, Span
+from parc.compiler.diagnostics.codes import CodeInfo, family
 from parc.compiler.ir import Cluster, Host
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
@@ -70,6 +71,13 @@ def test_changes_over_a_base_keep_the_other_facts_and_are_told_in_the_source() -
     assert cluster.gpu.source.endswith("; changed: peak_tflops")
 
 
+def test_a_change_of_counts_takes_along_what_would_no_longer_be_true() -> None:
+    cluster, _ = resolve({"node": {"base": "dgx-h100", "gpus_per_node": 4, "nics": 4}, "nodes": 2})
+    assert cluster is not None
+    assert (cluster.node.nvlink_domain, cluster.node.nic_names) == (4, ())
+    assert [host.nvlink_domain for host in cluster.hosts] == ["node0001", "node0002"]
+
+
 def test_hardware_written_in_full_needs_no_catalog() -> None:
     cluster, sink = resolve(
         {
@@ -99,6 +107,18 @@ def test_hardware_written_in_full_needs_no_catalog() -> None:
     assert cluster.gpu.peak_tflops == (("bf16", 1.0), ("fp8", 2.0))
     assert cluster.node.network_gb_per_s_per_gpu == 25.0
     assert (cluster.node.name, cluster.fabric.source) == ("custom", "the spec")
+
+
+@pytest.mark.parametrize("info", family("H").values(), ids=family("H"))
+def test_the_bad_example_of_a_code_breaks_it_and_the_good_one_nothing(info: CodeInfo) -> None:
+    def codes(example: str) -> set[str]:
+        tree = YAML(typ="safe", pure=True).load(example)
+        given = {"node": "dgx-h100", **tree.get("cluster", tree)}
+        given = given if {"nodes", "racks"} & set(given) else {**given, "nodes": 1}
+        return {found.code for found in resolve(given)[1].diagnostics}
+
+    assert codes(info.bad) == {f"PARC-{info.code}"}
+    assert codes(info.good) == set()
 
 
 def test_a_bad_character_is_underlined_where_it_stands() -> None:

@@ -1,0 +1,148 @@
+"""Values of flags that are computed from layout, job and GPU. Each function: problem, layout."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.meshes import DEFAULT_ORDER
+from parc.compiler.ir import Layout, Problem
+
+GROUPED_GEMM = (8, 0)
+"""Least compute capability of the grouped GEMM kernels (validate_args)."""
+
+
+def grouped_gemm(problem: Problem, layout: Layout) -> bool:
+    """All experts of a rank in one kernel."""
+    return problem.model.experts is not None and has_grouped_gemm(problem)
+
+
+def has_grouped_gemm(problem: Problem) -> bool:
+    """Whether the GPU can."""
+    gpu = problem.cluster.gpu
+    return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM
+
+
+def permute_fusion(problem: Problem, layout: Layout) -> bool:
+    """TransformerEngine's fused token permutation."""
+    return grouped_gemm(problem, layout) and problem.cluster.gpu.vendor == "nvidia"
+
+
+def padded_routing(problem: Problem, layout: Layout) -> bool:
+    """Tokens of an expert are padded to what the low-precision GEMM demands."""
+    low = problem.job.precision in ("fp8", "mxfp8", "nvfp4")
+    return low and problem.model.experts is not None
+
+
+def context_transport(problem: Problem, layout: Layout) -> str | None:
+    """Ring exchange of keys and values."""
+    return "p2p" if layout.cp > 1 else None
+
+
+def pp_before_dp(problem: Problem, layout: Layout) -> bool:
+    """The second rank order."""
+    return layout.order != DEFAULT_ORDER
+
+
+def distributed_optimizer(problem: Problem, layout: Layout) -> bool:
+    """ZeRO-1."""
+    return layout.zero_stage > 0
+
+
+def optimizer_copies(problem: Problem, layout: Layout) -> int | None:
+    """Replicas of the sharded optimizer state."""
+    copies = layout.dp_replicate
+    return copies if distributed_optimizer(problem, layout) and copies > 1 else None
+
+
+def virtual_stages(problem: Problem, layout: Layout) -> int | None:
+    """Chunks a rank; a layout string says it by itself."""
+    return layout.vpp if layout.vpp > 1 and layout.split.form != "string" else None
+
+
+def first_layers(problem: Problem, layout: Layout) -> int | None:
+    """Layers of the first rank, all its chunks together."""
+    return layout.split.stage_layers(0) if layout.split.form == "first-last" else None
+
+
+def last_layers(problem: Problem, layout: Layout) -> int | None:
+    """Layers of the last rank, all its chunks together."""
+    return layout.split.stage_layers(-1) if layout.split.form == "first-last" else None
+
+
+def layout_string(problem: Problem, layout: Layout) -> str | None:
+    """The whole placement."""
+    return layout.split.text or None
+
+
+def least_rate(problem: Problem, layout: Layout) -> float:
+    """A tenth of the peak."""
+    return float(f"{problem.job.learning_rate / 10:.6g}")
+
+
+def bf16(problem: Problem, layout: Layout) -> bool:
+    """Also beneath 8-bit and 4-bit formats."""
+    return problem.job.precision != "fp16"
+
+
+def fp16(problem: Problem, layout: Layout) -> bool:
+    """Half precision with dynamic loss scaling."""
+    return problem.job.precision == "fp16"
+
+
+def fp8_format(problem: Problem, layout: Layout) -> str | None:
+    """E4M3 forward and E5M2 backward; MXFP8 needs E4M3 alone (its blocks have their own scale)."""
+    return {"fp8": "hybrid", "mxfp8": "e4m3"}.get(problem.job.precision)
+
+
+def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
+    """Current scaling, one factor a tensor; or one factor for 32 values."""
+    return {"fp8": "tensorwise", "mxfp8": "mxfp8"}.get(problem.job.precision)
+
+
+def fp4_format(problem: Problem, layout: Layout) -> str | None:
+    """NVFP4 values."""
+    return "e2m1" if problem.job.precision == "nvfp4" else None
+
+
+def fp4_recipe(problem: Problem, layout: Layout) -> str | None:
+    """NVFP4 scaling."""
+    return "nvfp4" if problem.job.precision == "nvfp4" else None
+
+
+def recompute_granularity(problem: Problem, layout: Layout) -> str | None:
+    """Selective or full."""
+    granularity = layout.recompute.granularity
+    return None if granularity == "none" else granularity
+
+
+def recompute_modules(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Modules of selective recompute."""
+    return layout.recompute.modules or None
+
+
+def data_path(problem: Problem, layout: Layout) -> tuple[str, ...] | None:
+    """Blend of data sets."""
+    return problem.job.data or None
+
+
+def data_split(problem: Problem, layout: Layout) -> str | None:
+    """All of the data is for training: nothing is evaluated."""
+    return "100,0,0" if problem.job.data else None
+
+
+def mock_data(problem: Problem, layout: Layout) -> bool:
+    """Random tokens, for a run without data."""
+    return not problem.job.data
+
+
+def save_interval(problem: Problem, layout: Layout) -> int | None:
+    """Steps between checkpoints."""
+    return problem.job.checkpoint_interval if problem.job.checkpoint_dir else None
+
+
+def load_path(problem: Problem, layout: Layout) -> str | None:
+    """Where to load from; a pretraining run resumes from where it saves."""
+    return problem.job.load_dir or problem.job.checkpoint_dir
+
+
+def finetune(problem: Problem, layout: Layout) -> bool:
+    """Load the weights only; steps and optimizer start anew."""
+    return problem.job.kind == "finetune"

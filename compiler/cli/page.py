@@ -1,0 +1,78 @@
+"""docs/cli.md, made from the help of the commands.
+
+``python -m parc.compiler.cli.page > docs/cli.md``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import cleandoc
+
+import click
+
+from parc.compiler.cli import COMMANDS
+
+HEAD = """\
+# Command line
+
+Made from the help of the commands by `make docs`. Diagnostics and progress go to standard error
+where standard output carries a result; `parc check` and `parc verify` print their findings as the
+result. Colours appear on a terminal only, and never with `NO_COLOR`.
+
+| exit code | means |
+| --- | --- |
+| 0 | fine |
+| 1 | diagnostics at or above `--fail-on` (compile and the others: errors) |
+| 2 | usage, or a file that cannot be read or written |
+| 3 | `parc diff --exit-code` found changes |
+| 70 | a bug in PARC; the traceback is shown with `PARC_DEBUG=1` |
+| 130, 141 | interrupted, or nobody reads the output |
+
+| command | does |
+| --- | --- |
+"""
+
+
+def page() -> str:
+    """The table of commands, then a section each."""
+    rows = (f"| [`parc {name}`](#parc-{name}) | {text} |\n" for name, text in COMMANDS.items())
+    return HEAD + "".join(rows) + "".join(f"\n{_section(name)}" for name in COMMANDS)
+
+
+def _section(name: str) -> str:
+    command: click.Command = import_module(f"parc.compiler.cli.{name}").command
+    usage = [f"parc {name}", "[OPTIONS]" if _options(command) else "", *_arguments(command)]
+    parts = [f"## parc {name}\n", f"    {' '.join(word for word in usage if word)}\n"]
+    parts.append(cleandoc(command.help or "") + "\n")
+    rows = [f"| `{_names(option)}` | {_text(option)} |\n" for option in _options(command)]
+    if rows:
+        parts.append("| option | does |\n| --- | --- |\n" + "".join(rows))
+    return "\n".join(parts)
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [option for option in command.params if isinstance(option, click.Option)]
+
+
+def _arguments(command: click.Command) -> Iterator[str]:
+    for argument in command.params:
+        if isinstance(argument, click.Argument):
+            yield argument.metavar or argument.name.upper() if argument.name else ""
+
+
+def _names(option: click.Option) -> str:
+    kind = option.type
+    values = "\\|".join(map(str, kind.choices)) if isinstance(kind, click.Choice) else ""
+    value = "" if option.is_flag else f" {option.metavar or values}"
+    return ", ".join(option.opts) + value
+
+
+def _text(option: click.Option) -> str:
+    text = option.help or ""
+    return f"{text} Default: {option.default}." if option.show_default else text
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

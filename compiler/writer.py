@@ -1,0 +1,230 @@
+"""Artifacts to disk: the directory is replaced all at once or not at all.
+
+The new tree is written beside the directory, ``.NAME.new-PID-N``, then the two change places in
+one system call. A killed run leaves the old output or the new, never a mixture, and at most a
+hidden folder that the next run removes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path, PurePosixPath
+
+from parc.backends.registry import BUILT_IN
+from parc.compiler.ir import Artifact
+from parc.compiler.swap import exchange
+
+MARKER = "parc.lock"
+"""A directory that holds this file is one that PARC wrote."""
+OWN = {"parc", "plan", "rankmap", "report", "preflight"} | set(BUILT_IN)
+"""First part of every name that PARC writes at the top of an output directory."""
+_SHOWN = 3
+
+
+class WriteRefused(Exception):
+    """The directory cannot or must not be replaced; the message says why."""
+
+
+def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
+    """Make ``directory`` hold exactly ``artifacts``; its parents are created.
+
+    A link to a directory is followed, so that the link stays.
+
+    Raises:
+        WriteRefused: a path that leaves the directory or occurs twice; a directory that holds
+            what PARC did not write; a place that cannot be written.
+    """
+    paths = check_paths(artifacts)
+    try:
+        target = _resolved(directory)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clean(target)
+        _check_target(target, directory, paths)
+        with _new_directory(target) as new:
+            for artifact in artifacts:
+                _write(new / artifact.path, artifact)
+            _sync_folders(new)
+            _swap(new, target)
+        _sync(target.parent)
+    except (OSError, UnicodeEncodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise WriteRefused(f"{directory.as_posix()} cannot be written: {reason}") from error
+
+
+def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
+    """Paths under ``directory`` that differ from ``artifacts``, are missing or are too many.
+
+    Sorted; empty when a write would change nothing.
+    """
+    wanted = {artifact.path: artifact for artifact in artifacts}
+    present = {
+        path.relative_to(directory).as_posix()
+        for path in directory.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    }
+    changed = {path for path in present & set(wanted) if _differs(directory, wanted[path])}
+    return sorted(changed | (present ^ set(wanted)))
+
+
+def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
+    """The paths of ``artifacts``.
+
+    Raises:
+        WriteRefused: one is not a relative path of plain parts, occurs twice, or is also the
+            folder of another.
+    """
+    paths: set[str] = set()
+    for artifact in artifacts:
+        text = artifact.path
+        path = PurePosixPath(text)
+        plain = path.as_posix() == text and not re.search(r"[\\:\x00-\x1f]", text)
+        if not plain or path.is_absolute() or text == "." or ".." in path.parts:
+            raise WriteRefused(f"{text!r} is not a path inside the output directory")
+        if text in paths:
+            raise WriteRefused(f"{text!r} would be written twice")
+        paths.add(text)
+    for text in paths:
+        if any(folder.as_posix() in paths for folder in PurePosixPath(text).parents):
+            raise WriteRefused(f"{text!r} lies in a folder that is also a file")
+    return paths
+
+
+def _resolved(directory: Path) -> Path:
+    if directory.is_symlink() and not directory.exists():
+        raise WriteRefused(f"{directory.as_posix()} is a link to nowhere")
+    target = directory.resolve()
+    if not target.name:
+        raise WriteRefused(f"{directory.as_posix()} is the root of a file system")
+    return target
+
+
+def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
+    """Refuse what PARC did not write."""
+    if not target.exists():
+        return
+    shown = directory.as_posix()
+    if not target.is_dir():
+        raise WriteRefused(f"{shown} is a file, not a directory")
+    names = sorted(entry.name for entry in target.iterdir())
+    if names and MARKER not in names:
+        raise WriteRefused(f"{shown} is not empty and was not written by PARC (no {MARKER} in it)")
+    own = OWN | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
+    foreign = [name for name in names if name.partition(".")[0] not in own]
+    if foreign:
+        more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
+        listed = ", ".join(foreign[:_SHOWN]) + more
+        raise WriteRefused(
+            f"{shown} holds {listed}, not written by PARC: move it away, or write elsewhere"
+        )
+
+
+@contextmanager
+def _new_directory(target: Path) -> Iterator[Path]:
+    """An empty directory beside ``target``, locked while in use, gone at the end.
+
+    After the swap its path holds the old tree, which goes the same way.
+    """
+    path, lock = next(filter(None, (_claim(target, number) for number in count())))
+    try:
+        if target.exists():
+            shutil.copymode(target, path)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def _claim(target: Path, number: int) -> tuple[Path, int] | None:
+    """Make and lock one directory; None where the name is taken or another run cleaned it away."""
+    path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
+    try:
+        path.mkdir()
+        lock = _lock(path)
+    except (FileExistsError, FileNotFoundError):
+        return None
+    return None if lock is None else (path, lock)
+
+
+def _lock(path: Path) -> int | None:
+    """A locked descriptor of the directory ``path``; None while another process holds it."""
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _clean(target: Path) -> None:
+    """Remove what killed runs left; first restore an old tree that has no successor."""
+    leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
+    old = target.parent / f".{target.name}.old"
+    if old.exists() and not target.exists():
+        old.rename(target)
+    for path in sorted(target.parent.iterdir()):
+        ours = path == old or leftover.fullmatch(path.name) is not None
+        lock = _lock(path) if ours and path.is_dir() and not path.is_symlink() else None
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _write(path: Path, artifact: Artifact) -> None:
+    """One file, on disk when this returns; modes follow the umask."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = 0o777 if artifact.executable else 0o666
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(artifact.text.encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folders(root: Path) -> None:
+    for folder, _, _ in os.walk(root):
+        _sync(Path(folder))
+
+
+def _sync(folder: Path) -> None:
+    """Flush a folder's entries; some network file systems know no such thing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):
+        os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def _swap(new: Path, target: Path) -> None:
+    """Put ``new`` in the place of ``target``, which ends up under the name of ``new``."""
+    with suppress(OSError):
+        new.rename(target)  # works where there is nothing, or an empty directory
+        return
+    if exchange(new, target):
+        return
+    # Between these two the directory is absent; a run that dies here is healed by the next.
+    old = target.parent / f".{target.name}.old"
+    target.rename(old)
+    new.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _differs(directory: Path, artifact: Artifact) -> bool:
+    path = directory / artifact.path
+    try:
+        mode = path.lstat().st_mode
+        text = path.read_bytes()
+    except OSError:
+        return True
+    executable = bool(mode & stat.S_IXUSR)
+    encoded = artifact.text.encode("utf-8", "surrogatepass")
+    return not stat.S_ISREG(mode) or executable != artifact.executable or text != encoded

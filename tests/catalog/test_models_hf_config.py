@@ -1,0 +1,110 @@
+"""A Hugging Face config gives the same model as the catalog entry, key forms old and new."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.catalog.hf_config import model_spec_from_config
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost import params
+from parc.compiler.diagnostics import Sink
+from parc.compiler.passes.resolve_model import resolve_model
+from tests.catalog.configs import LIKE_THE_CATALOG, LLAMA, QWEN3_MOE, ROPE_LLAMA
+
+
+def resolved(config, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    sink = Sink()
+    return resolve_model("./config.json", Library(tmp_path), sink), sink
+
+
+@pytest.mark.parametrize("name", sorted(LIKE_THE_CATALOG))
+def test_a_config_gives_the_model_of_the_catalog(name, tmp_path):
+    model, sink = resolved(LIKE_THE_CATALOG[name], tmp_path)
+    entry = resolve_model(name, Library(None), Sink())
+    assert entry is not None
+    assert model is not None, sink.diagnostics
+    assert not sink.failed()
+    assert replace(model, name=entry.name, source=entry.source) == entry
+
+
+def test_gemma_has_its_own_head_dim_and_ties_by_default(tmp_path):
+    # google/gemma-7b: 8,537,680,896 parameters on its page; every key is the default of the class.
+    model, _ = resolved({"model_type": "gemma"}, tmp_path)
+    assert params.total(model) == 8_537_680_896
+
+
+def test_phi_has_one_norm_a_layer_and_a_bias_on_the_head_that_is_left_out(tmp_path):
+    # microsoft/phi-1_5: 1,418,270,720 on its page, of which 51,200 are the bias of the head.
+    model, sink = resolved({"model_type": "phi"}, tmp_path)
+    assert params.total(model) == 1_418_270_720 - 51_200
+    assert [found.code for found in sink.diagnostics] == ["PARC-K06"]
+
+
+def test_rope_parameters_of_the_new_form_say_the_same_as_the_old_keys():
+    old = model_spec_from_config(LLAMA, "x")
+    config = {k: v for k, v in LLAMA.items() if not k.startswith("rope_")}
+    new = model_spec_from_config(
+        config | {"rope_parameters": {"rope_theta": 500000.0} | ROPE_LLAMA}, "x"
+    )
+    assert new == old
+    assert old.mapping["position"]["scaling"] == "llama3"
+
+
+def test_rope_parameters_by_layer_type_are_those_of_full_attention():
+    table = {
+        "full_attention": {"rope_theta": 2e6, "rope_type": "linear", "factor": 8.0},
+        "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+    }
+    reading = model_spec_from_config({"model_type": "gemma3_text", "rope_parameters": table}, "x")
+    position = reading.mapping["position"]
+    assert (position["base"], position["scaling"], position["scaling_factor"]) == (2e6, "linear", 8)
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (["full_attention"] * 4, {}),
+        (["sliding_attention"] * 4, {"window": 128}),
+        (["sliding_attention", "full_attention"] * 2, {"window": 128, "full_attention_every": 2}),
+    ],
+)
+def test_layer_types_become_a_window_and_a_distance(types, expected):
+    config = {
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 4,
+        "layer_types": types,
+        "sliding_window": 128,
+    }
+    mapping = model_spec_from_config(config, "x").mapping
+    keys = ("window", "full_attention_every")
+    assert {key: mapping[key] for key in keys if key in mapping} == expected
+
+
+def test_router_scores_that_are_not_normalised_again_are_taken_before_the_top_k():
+    loose = model_spec_from_config(QWEN3_MOE | {"norm_topk_prob": False}, "x")
+    assert loose.mapping["experts"]["pre_softmax"]
+    assert not model_spec_from_config(QWEN3_MOE, "x").mapping["experts"]["pre_softmax"]
+
+
+def test_leading_dense_layers_and_the_sparse_step_become_the_pattern(tmp_path):
+    model, _ = resolved(QWEN3_MOE | {"num_hidden_layers": 6, "mlp_only_layers": [0, 1]}, tmp_path)
+    assert model.experts.pattern == (False, False, True, True, True, True)
+    model, _ = resolved(QWEN3_MOE | {"num_hidden_layers": 6, "decoder_sparse_step": 2}, tmp_path)
+    assert model.experts.pattern == (False, True) * 3
+    assert model.ffn.size == 6144
+
+
+def test_prediction_layers_and_quantisation_are_noted_and_not_used(tmp_path):
+    model, sink = resolved(LIKE_THE_CATALOG["deepseek-v3"], tmp_path)
+    assert model.mtp_layers == 0
+    assert [found.code for found in sink.diagnostics] == ["PARC-K04", "PARC-K04"]
+    assert {found.severity for found in sink.diagnostics} == {"advice"}
+
+
+def test_layer_types_that_say_nothing_new_are_no_finding(tmp_path):
+    config = LLAMA | {"layer_types": ["full_attention"] * 80}
+    model, sink = resolved(config, tmp_path)
+    assert model is not None
+    assert not sink.diagnostics

@@ -1,0 +1,126 @@
+"""What a config gets wrong, or what PARC does not know, is said; nothing ends in a traceback."""
+
+import json
+
+import pytest
+
+from parc.compiler.catalog.hf_config import model_spec_from_config
+from parc.compiler.catalog.hf_defaults import DEFAULTS
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.passes.resolve_model import resolve_model
+from tests.catalog.configs import DEEPSEEK_V3, LLAMA, QWEN3_MOE
+
+
+def findings(text, tmp_path):
+    (tmp_path / "c.json").write_text(text, encoding="utf-8")
+    sink = Sink()
+    model = resolve_model("c.json", Library(tmp_path), sink)
+    assert (model is None) == sink.failed()
+    return sink.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "no model_type"),
+        ({"model_type": 7}, "no model_type"),
+        ({"model_type": "nemotron_h"}, "Mamba"),
+        ({"model_type": "nemotron-nas", "block_configs": [{}]}, "own width"),
+        ({"model_type": "glm_moe_dsa"}, "indexer"),
+        ({"model_type": "minimax_m2"}, "span all heads"),
+        ({"model_type": "brand_new"}, "does not know"),
+        ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "several models"),
+        (LLAMA | {"num_local_experts": 8}, "num_local_experts"),
+        (LLAMA | {"attention_k_eq_v": True}, "attention_k_eq_v"),
+        (LLAMA | {"layer_types": ["linear_attention"]}, "layer_types"),
+        (LLAMA | {"hidden_act": "xielu"}, "hidden_act"),
+        (LLAMA | {"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
+        (QWEN3_MOE | {"mlp_only_layers": [3]}, "mlp_only_layers"),
+        (QWEN3_MOE | {"use_sliding_window": True, "sliding_window": 4096}, "use_sliding_window"),
+        (DEEPSEEK_V3 | {"mlp_bias": True}, "mlp_bias"),
+        (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
+        (DEEPSEEK_V3 | {"norm_topk_prob": False}, "not normalised"),
+        (DEEPSEEK_V3 | {"attention_bias": True}, "biases"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "slide"),
+        (
+            {"model_type": "gpt_oss", "num_hidden_layers": 3}
+            | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+            "even distances",
+        ),
+    ],
+)
+def test_a_structure_that_is_not_known_is_an_honest_error(config, words, tmp_path):
+    found = findings(json.dumps(config), tmp_path)
+    assert {item.code for item in found if item.severity == "error"} == {"PARC-K02"}
+    assert any(words in item.finding.message for item in found)
+
+
+def test_a_text_part_that_is_known_is_pointed_at():
+    config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}
+    (note,) = model_spec_from_config(config, "x").notes
+    assert "save its text_config" in note.help
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("hidden_size", True, "true"),
+        ("hidden_size", "8192", "'8192'"),
+        ("hidden_size", 8192.0, "8192.0"),
+        ("hidden_size", -1, "not between"),
+        ("hidden_size", 10**12, "not between"),
+        ("hidden_size", 10**400, "enormous"),
+        ("hidden_size", None, "missing"),
+        ("rms_norm_eps", float("nan"), "nan"),
+        ("rope_theta", float("inf"), "inf"),
+        ("rope_theta", 10**400, "enormous"),
+        ("tie_word_embeddings", 1, "true or false"),
+        ("rope_scaling", [8.0], "not a mapping"),
+    ],
+)
+def test_a_senseless_value_is_reported_at_its_line(key, value, words, tmp_path):
+    text = json.dumps(LLAMA | {key: value}, indent=1)
+    (found,) = findings(text, tmp_path)
+    assert (found.code, found.span.file) == ("PARC-K03", "c.json")
+    assert f'"{key}"' in text.splitlines()[found.span.line - 1]
+    assert words in found.finding.message
+
+
+def test_an_unknown_key_is_a_warning_and_an_empty_one_is_not(tmp_path):
+    config = LLAMA | {
+        "gated_residual": True,
+        "some_list": [],
+        "some_switch": False,
+        "nothing": None,
+    }
+    (found,) = findings(json.dumps(config), tmp_path)
+    assert (found.code, found.severity) == ("PARC-K05", "warning")
+    assert "gated_residual" in found.finding.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[1]", "null", '{"a": 1, "a": 2}', '{"a": ' + "9" * 5000 + "}", "[" * 100_000],
+)
+def test_text_that_is_no_config_is_one_finding(text, tmp_path):
+    (found,) = findings(text, tmp_path)
+    assert found.code == "PARC-K07"
+
+
+def test_a_syntax_error_is_shown_at_its_line(tmp_path):
+    (found,) = findings('{\n  "model_type": "llama",\n  "hidden_size" 4096\n}', tmp_path)
+    assert (found.span.file, found.span.line) == ("c.json", 3)
+
+
+JUNK = [None, True, 0, -1, 1.5, "x", [], {}, [None], {"rope_type": 10**400}, float("nan"), 10**400]
+
+
+@pytest.mark.parametrize("family", sorted(DEFAULTS))
+def test_no_value_of_any_key_ends_in_a_traceback(family):
+    keys = {*DEFAULTS[family], "rope_scaling", "rope_parameters", "layer_types", "sliding_window"}
+    for key in sorted(keys):
+        for junk in JUNK:
+            config = {"model_type": family, key: junk}
+            reading = model_spec_from_config(config, "x")
+            assert reading.failed or reading.mapping["layers"] > 0

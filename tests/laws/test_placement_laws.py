@@ -1,0 +1,86 @@
+"""Laws of placement, for any degrees and any racks."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from parc.compiler.ir import DENSE_GROUPS, EXPERT_GROUPS, Layout, Mesh
+from parc.compiler.passes.regenerate_groups import TOKENS, Degrees, regenerate
+from parc.compiler.topology.node_groups import node_groups, ranks_per_node
+from tests.passes.placement_plans import NODE, NVL72, MegatronOrder, cluster, estimate, layout, plan
+
+SMALL = st.sampled_from([1, 2, 3, 4, 8])
+ORDERS = st.sampled_from(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    """Any degrees whose expert grid tiles a stage, up to 2,048 ranks."""
+    tp, cp, pp, dp = draw(SMALL), draw(SMALL), draw(SMALL), draw(SMALL)
+    stage = tp * cp * dp
+    etp = draw(st.sampled_from([n for n in (1, 2, 4, tp) if stage % n == 0]))
+    ep = draw(st.sampled_from([n for n in (1, 2, 3, 4, 8, 16) if stage % (n * etp) == 0]))
+    assume(stage * pp <= 2048)
+    return layout(pp, draw(ORDERS), tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp)
+
+
+RACKS = st.lists(st.integers(1, 20), min_size=1, max_size=5)
+QUICK = settings(max_examples=60, deadline=None)
+
+
+@QUICK
+@given(layouts(), RACKS, st.sampled_from([NODE, NVL72]), st.floats(1e6, 1e12), st.floats(1e6, 1e12))
+def test_every_rank_has_one_device_and_every_device_one_rank(  # noqa: PLR0913
+    of: Layout, sizes: list[int], node, dp_bytes: float, pp_bytes: float
+) -> None:
+    on = cluster(*sizes, node=node)
+    assume(of.world // ranks_per_node(node.gpus, of.world) <= on.nodes)
+    placement = plan(on, of, estimate(dp_bytes, pp_bytes, ep=1e9), experts=8).placement
+    each = placement.ranks_per_node
+    devices = {(placement.host_of(rank).name, rank % each) for rank in range(of.world)}
+    assert len(devices) == of.world
+    assert len(placement.hosts) * each == of.world
+    assert each <= node.gpus
+    assert {host.name for host in placement.hosts} <= {host.name for host in on.hosts}
+    assert sum(one.chosen for one in placement.alternatives) == 1
+
+
+@QUICK
+@given(layouts(), RACKS)
+def test_the_same_question_gets_the_same_answer(of: Layout, sizes: list[int]) -> None:
+    on = cluster(*sizes)
+    assume(of.world // ranks_per_node(8, of.world) <= on.nodes)
+    assert plan(on, of).placement == plan(on, of).placement
+
+
+@QUICK
+@given(layouts())
+def test_meshes_give_the_groups_of_the_rank_generator(of: Layout) -> None:
+    dense, expert = MegatronOrder().meshes(of)
+    degrees = Degrees(
+        of.order,
+        {"tp": of.tp, "cp": of.cp, "ep": 1, "dp": of.dp, "pp": of.pp},
+        {"tp": of.etp, "cp": 1, "ep": of.ep, "dp": of.edp, "pp": of.pp},
+    )
+    families = regenerate(degrees)
+    ours = {name: dense.groups(*axes) for name, axes in DENSE_GROUPS}
+    ours |= {name: expert.groups(*axes) for name, axes in EXPERT_GROUPS}
+    assert set(ours) == set(TOKENS)
+    for name, groups in families.items():
+        assert ours[name] == [[b + m for m in groups.members] for b in groups.bases]
+
+
+@QUICK
+@given(layouts(), st.sampled_from([1, 2, 4, 8]), st.sampled_from([name for name, _ in DENSE_GROUPS]))
+def test_groups_by_host_visit_what_their_ranks_visit(of: Layout, gpus: int, name: str) -> None:
+    axes = dict(DENSE_GROUPS)[name]
+    mesh: Mesh = MegatronOrder().meshes(of)[0]
+    each = ranks_per_node(gpus, of.world)
+    coarse = node_groups(mesh, axes, each)
+    exact = sorted(tuple(rank // each for rank in group) for group in mesh.groups(*axes))
+    if not coarse.visits:
+        assert all(len(set(visit)) == 1 for visit in exact)
+    else:
+        assert sorted(list(coarse.visits) * coarse.parallel) == exact
+    assert coarse.size * coarse.count == of.world

@@ -1,0 +1,25 @@
+"""Sides of a diff, made from plans that need no search."""
+
+from __future__ import annotations
+
+from parc.backends.registry import backend
+from parc.compiler.ir import Plan
+from parc.compiler.report.diff_side import Side, side
+from parc.compiler.report.plan_json import lock_artifact, plan_artifact
+
+
+def files_of(plan: Plan, **extra: str) -> dict[str, str]:
+    """plan.json, parc.lock and the rank map; ``args``, ``launch`` and ``sbatch`` as given."""
+    artifacts = [plan_artifact(plan), lock_artifact(plan), *backend("rankmap").emit(plan)]
+    files = {artifact.path: artifact.text for artifact in artifacts}
+    paths = {
+        "args": "megatron/args.sh",
+        "launch": "torchrun/launch.sh",
+        "sbatch": "slurm/job.sbatch",
+    }
+    return files | {paths[name]: text for name, text in extra.items()}
+
+
+def side_of(plan: Plan, name: str = "plan", **extra: str) -> Side:
+    """One side of a diff."""
+    return side(name, files_of(plan, **extra))

@@ -1,0 +1,73 @@
+"""Whether a checkpoint still loads: Megatron-Core's rules for torch_dist and torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.ir import Plan
+from parc.compiler.report.diff_checkpoints import Checkpoint, checkpoint
+from tests.passes.placement_plans import cluster, layout, plan
+from tests.report.sides import side_of
+
+ON = cluster(8)
+OLD = plan(ON, layout(tp=8, pp=2, dp=4))
+
+
+def judge(new: Plan, old: Plan = OLD, args: str = "A=(\n)\n") -> Checkpoint:
+    return checkpoint(side_of(old, args=args), side_of(new))
+
+
+def test_nothing_changed_loads_without_a_word() -> None:
+    assert judge(OLD) == Checkpoint("loads", ())
+
+
+def test_another_dp_loads_everything() -> None:
+    found = judge(plan(ON, layout(tp=8, pp=2, dp=2)))
+    assert found.verdict == "loads"
+    assert found.reasons == ("torch_dist reshards: dp 4 -> 2",)
+
+
+@pytest.mark.parametrize("degrees", [{"tp": 4, "pp": 2, "dp": 8}, {"tp": 8, "pp": 4, "dp": 2}])
+def test_another_tp_or_pp_loads_weights_but_not_the_sharded_optimizer(
+    degrees: dict[str, int],
+) -> None:
+    found = judge(plan(ON, layout(**degrees)))
+    assert found.verdict == "weights only"
+    assert "--dist-ckpt-optim-fully-reshardable" in found.reasons[0]
+
+
+def test_a_fully_reshardable_optimizer_loads_under_any_mesh() -> None:
+    args = "A=(\n  --dist-ckpt-optim-fully-reshardable\n)\n"
+    assert judge(plan(ON, layout(tp=4, pp=4, dp=4)), args=args).verdict == "loads"
+
+
+def test_an_optimizer_that_is_not_sharded_loads_under_any_mesh() -> None:
+    old = replace(OLD, layout=replace(OLD.layout, zero_stage=0))
+    assert judge(plan(ON, layout(tp=4, pp=4, dp=4)), old).verdict == "loads"
+
+
+def test_the_format_torch_needs_the_same_mesh() -> None:
+    args = "A=(\n  --ckpt-format torch\n)\n"
+    assert judge(plan(ON, layout(tp=4, pp=2, dp=8)), args=args).verdict == "does not load"
+    assert judge(plan(ON, layout(tp=8, pp=2, dp=2)), args=args).verdict == "loads"
+
+
+def test_another_model_does_not_load() -> None:
+    model = replace(OLD.problem.model, hidden=2048)
+    found = judge(replace(OLD, problem=replace(OLD.problem, model=model)))
+    assert found == Checkpoint("does not load", ("hidden 1024 -> 2048",))
+
+
+def test_another_top_k_or_name_changes_no_weight() -> None:
+    old = plan(ON, layout(tp=1, dp=64, ep=8), experts=8)
+    model = old.problem.model
+    assert model.experts is not None
+    other = replace(model, name="other", experts=replace(model.experts, top_k=1))
+    assert judge(replace(old, problem=replace(old.problem, model=other)), old).verdict == "loads"
+
+
+def test_the_padded_vocabulary_is_named_where_tp_changes_it() -> None:
+    found = judge(plan(ON, layout(tp=4, pp=2, dp=8)))
+    assert any("from 32768 to 32256 rows" in reason for reason in found.reasons)

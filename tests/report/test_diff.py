@@ -1,0 +1,212 @@
+"""What a diff says about five realistic changes, and about files that are not ours."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from time import perf_counter
+
+import pytest
+
+from parc.compiler.ir import Host, Plan
+from parc.compiler.report.diff import Diff, diff
+from parc.compiler.report.diff_ranks import Run
+from parc.compiler.report.diff_sections import headline
+from parc.compiler.report.diff_side import NotAnOutput, side
+from parc.compiler.report.diff_text import diff_markdown, diff_text
+from tests.passes.placement_plans import cluster, layout, plan, with_hosts
+from tests.report.sides import files_of, side_of
+
+PLAN = plan(cluster(4, 4), layout(tp=8, pp=2, dp=4))
+
+
+def change(new: Plan, old: Plan = PLAN) -> Diff:
+    return diff(side_of(old, "old"), side_of(new, "new"))
+
+
+def in_rack_order(of: Plan, *names: str) -> Plan:
+    """The plan on hosts called ``names``, the rack before the ``n``."""
+    return with_hosts(of, tuple(Host(name, name.partition("n")[0], name) for name in names))
+
+
+NAMES = tuple(f"r0{rack}n0{host}" for rack in (1, 2) for host in (1, 2, 3, 4))
+ORDERED = in_rack_order(PLAN, *NAMES)
+
+
+def test_equal_sides_have_no_difference() -> None:
+    found = change(PLAN)
+    assert not found.any
+    assert diff_text(found) == "old -> new: no change\n"
+    assert found.to_json()["changed"] is False
+
+
+def test_another_tp_moves_no_rank_and_regroups_all() -> None:
+    found = change(plan(cluster(4, 4), layout(tp=4, pp=2, dp=8)))
+    assert [(one.name, one.old, one.new) for one in found.layout[:2]] == [
+        ("tp", 8, 4),
+        ("dp", 4, 8),
+    ]
+    assert found.moves is not None
+    assert (found.moves.moved, found.moves.recast) == (0, 56)
+    tp, dp = found.groups
+    assert (tp.axis, tp.old_groups, tp.old_size, tp.new_groups, tp.new_size) == ("tp", 8, 8, 16, 4)
+    assert (dp.axis, dp.same_members) == ("dp", 0)
+
+
+def test_a_drained_host_moves_only_its_own_ranks() -> None:
+    new = in_rack_order(PLAN, *NAMES[:2], "r02n05", *NAMES[3:])
+    found = change(new, ORDERED)
+    assert found.moves is not None
+    assert found.moves.runs == (Run(16, 23, "r01n03:0-7", "r02n05:0-7"),)
+    assert (found.moves.left, found.moves.joined) == (("r01n03",), ("r02n05",))
+    dp, pp = found.groups
+    assert (pp.axis, pp.old_crossing_racks, pp.new_crossing_racks) == ("pp", 32, 24)
+    assert (dp.old_crossing_racks, dp.new_crossing_racks, dp.now_crossing_racks) == (0, 8, 8)
+    assert dp.examples[0] == "ranks 0, 8, 16, 24: r01, r02"
+    assert "8 of 64 ranks move, 8 groups newly cross a rack" in headline(found)
+
+
+def test_hosts_that_shift_by_one_fold_into_one_run() -> None:
+    found = change(in_rack_order(PLAN, *NAMES[1:], "r02n05"), ORDERED)
+    assert found.moves is not None
+    assert found.moves.runs == (Run(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),)
+
+
+def test_two_hosts_that_swap_are_moves_though_nobody_joins_or_leaves() -> None:
+    swapped = in_rack_order(PLAN, NAMES[1], NAMES[0], *NAMES[2:])
+    found = change(swapped, ORDERED)
+    assert found.moves is not None
+    assert (found.moves.moved, found.moves.left, found.moves.joined) == (16, (), ())
+
+
+def test_a_rack_with_another_name_is_no_move_and_no_group_change() -> None:
+    renamed = [
+        replace(host, rack="row-b") if host.rack == "r02" else host
+        for host in ORDERED.placement.hosts
+    ]
+    found = change(with_hosts(ORDERED, tuple(renamed)), ORDERED)
+    assert found.moves is not None
+    assert found.moves.moved == 0
+    assert found.moves.renamed_racks == (("r02", "row-b"),)
+    assert found.groups == ()
+    assert "rack r02 is now called row-b; its hosts are the same" in diff_text(found)
+
+
+def test_a_host_that_changes_racks_is_named() -> None:
+    hosts = list(ORDERED.placement.hosts)
+    hosts[0] = replace(hosts[0], rack="r02")
+    found = change(with_hosts(ORDERED, tuple(hosts)), ORDERED)
+    assert found.moves is not None
+    assert found.moves.moved_hosts == (("r01n01", "r01", "r02"),)
+
+
+def test_another_gpu_and_a_longer_sequence_are_named_once() -> None:
+    problem = PLAN.problem
+    gpu = replace(problem.cluster.gpu, name="h200", memory_bytes=141 * 10**9)
+    job = replace(problem.job, sequence_length=8192)
+    new = replace(
+        PLAN, problem=replace(problem, job=job, cluster=replace(problem.cluster, gpu=gpu))
+    )
+    assert [(one.name, one.old, one.new) for one in change(new).inputs] == [
+        ("cluster.gpu", "h100", "h200"),
+        ("job.sequence_length", 4096, 8192),
+    ]
+
+
+def test_more_ranks_are_counted_and_not_called_moved() -> None:
+    found = change(plan(cluster(4, 4), layout(tp=8, dp=4)), plan(cluster(4), layout(tp=8, dp=2)))
+    assert found.moves is not None
+    assert (found.moves.old_world, found.moves.new_world, found.moves.moved) == (16, 32, 0)
+
+
+def test_expert_axes_show_only_for_a_model_with_experts() -> None:
+    old = plan(cluster(4), layout(tp=1, dp=32, ep=8), experts=8)
+    new = plan(cluster(4), layout(tp=1, dp=32, ep=4), experts=8)
+    assert [axis.axis for axis in change(new, old).groups] == ["ep", "edp"]
+
+
+def test_flags_environment_and_directives_are_compared_word_by_word() -> None:
+    old = side_of(
+        PLAN,
+        args="MEGATRON_ARGS=(\n  # model (all)\n  --num-layers 32\n  --bf16\n  --x 'a b' -1\n)\n",
+        launch="export NCCL_IB_TIMEOUT=22\nexport A=1\n",
+        sbatch="#SBATCH --nodes=8\n#SBATCH --requeue\n",
+    )
+    new = side_of(
+        PLAN,
+        args="MEGATRON_ARGS=(\n  --num-layers 36\n  --x 'a b' -1\n  --fp16\n)\n",
+        launch="export NCCL_IB_TIMEOUT=23\n",
+        sbatch="#SBATCH --nodes=9\n#SBATCH --requeue\n",
+    )
+    found = diff(old, new)
+    assert [(one.kind, one.name) for one in found.arguments] == [
+        ("removed", "--bf16"),
+        ("added", "--fp16"),
+        ("changed", "--num-layers"),
+    ]
+    assert [(one.kind, one.name) for one in found.environment] == [
+        ("removed", "A"),
+        ("changed", "NCCL_IB_TIMEOUT"),
+    ]
+    assert [(one.name, one.old, one.new) for one in found.directives] == [("--nodes", "8", "9")]
+
+
+def test_markdown_holds_what_the_text_holds_and_keeps_markup_inert() -> None:
+    renamed = [replace(host, name="<b>|x`") for host in ORDERED.placement.hosts[:1]]
+    found = change(with_hosts(ORDERED, (*renamed, *ORDERED.placement.hosts[1:])), ORDERED)
+    text = diff_markdown(found)
+    assert "#### ranks that move" in text
+    assert "| 0-7 | r01n01:0-7 | \\<b>\\|x\\`:0-7 |" in text
+
+
+def test_json_is_json_and_names_its_format() -> None:
+    document = json.loads(json.dumps(change(plan(cluster(4, 4), layout(tp=4, dp=16))).to_json()))
+    assert document["format"] == 1
+    assert document["changed"] is True
+    assert {"layout", "moves", "groups", "memory", "checkpoint"} <= document.keys()
+
+
+def test_a_side_without_a_rank_map_still_compares_the_rest() -> None:
+    files = files_of(PLAN)
+    del files["rankmap.csv"]
+    found = diff(side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
+    assert found.moves is None
+    assert found.layout
+    assert "emit rankmap to compare ranks" in diff_text(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("plan.json", "{"),
+        ("plan.json", "[]"),
+        ("plan.json", "{}"),
+        ("plan.json", '{"problem": 1, "layout": {}, "estimate": {}}'),
+        ("rankmap.csv", ""),
+        ("rankmap.csv", "rank,host\n0\n"),
+        ("rankmap.csv", "rank,host\n0,a\n"),
+    ],
+)
+def test_files_that_are_not_ours_are_refused_with_their_name(path: str, text: str) -> None:
+    files = files_of(PLAN) | {path: text}
+    with pytest.raises(NotAnOutput, match=f"old/{path}"):
+        side("old", files)
+
+
+@pytest.mark.parametrize("part", ["problem", "layout", "estimate"])
+@pytest.mark.parametrize("wrong", [{}, [], 3, None, {"memory": []}])
+def test_a_plan_that_breaks_its_schema_is_refused(part: str, wrong: object) -> None:
+    plan_json = json.loads(files_of(PLAN)["plan.json"]) | {part: wrong}
+    files = files_of(PLAN) | {"plan.json": json.dumps(plan_json)}
+    with pytest.raises(NotAnOutput, match=r"^old/plan\.json"):
+        diff(side("old", files), side_of(PLAN, "new"))
+
+
+def test_a_diff_of_16384_ranks_takes_under_a_second() -> None:
+    racks = cluster(*[16] * 128)
+    old, new = (files_of(plan(racks, layout(tp=tp, pp=16, dp=1024 // tp))) for tp in (8, 4))
+    start = perf_counter()
+    found = diff(side("old", old), side("new", new))
+    text = diff_text(found)
+    assert perf_counter() - start < 1
+    assert len(text.splitlines()) < 60

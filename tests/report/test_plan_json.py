@@ -1,0 +1,70 @@
+"""plan.json and parc.lock: schemas, rounding, and what --locked compares."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.numbers import rounded
+from parc.compiler.report.output_schemas import schema_text
+from parc.compiler.report.plan_json import lock_artifact, lock_document, plan_artifact
+from tests.passes.placement_plans import cluster, layout, plan
+
+SCHEMAS = Path(__file__).parent.parent.parent / "schemas"
+PLAN = plan(cluster(2, 2), layout(tp=8, pp=2, dp=2), experts=8)
+
+
+@pytest.mark.parametrize("name", ["plan", "lock", "spec"])
+def test_a_checked_in_schema_is_current(name: str) -> None:
+    assert (SCHEMAS / f"{name}.schema.json").read_text("utf-8") == schema_text(name), "make schemas"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("plan", plan_artifact(PLAN).text), ("lock", lock_artifact(PLAN).text)]
+)
+def test_what_is_written_keeps_its_schema_and_the_schema_is_closed(name: str, text: str) -> None:
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text("utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    document = json.loads(text)
+    validator.validate(document)
+    assert not validator.is_valid({**document, "surprise": 1})
+
+
+def test_files_end_in_one_newline_and_have_sorted_keys() -> None:
+    for artifact in (plan_artifact(PLAN), lock_artifact(PLAN)):
+        assert artifact.text.endswith("}\n")
+        document = json.loads(artifact.text)
+        again = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        assert artifact.text == again
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1 / 3, 0.333333), (2e9, 2000000000), (1234567.8, 1234570), (1e-5, 1e-5), (0.0, 0)],
+)
+def test_a_float_keeps_six_digits(value: float, expected: float) -> None:
+    assert rounded(value) == expected
+    assert isinstance(rounded(value), type(expected))
+
+
+def test_the_same_decisions_do_not_differ() -> None:
+    old = decisions(lock_artifact(PLAN).text)
+    assert list(changed_decisions(old, lock_document(PLAN)["decisions"])) == []
+
+
+def test_a_changed_decision_is_named_with_both_values() -> None:
+    old = decisions(lock_artifact(PLAN).text)
+    new = lock_document(replace(PLAN, layout=replace(PLAN.layout, micro_batch=2)))["decisions"]
+    assert list(changed_decisions(old, new)) == [("layout.micro_batch", "1 -> 2")]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"decisions": 3}', "\ufffd", "[" * 100_000])
+def test_a_lock_that_is_not_ours_is_refused(text: str) -> None:
+    with pytest.raises(LockUnreadable):
+        decisions(text)

@@ -1,0 +1,43 @@
+"""Text pairs: a spec that is wrong, and exactly what is said about it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.spec.load import load_spec
+from parc.compiler.spec.source import Source
+
+CASES: list[dict[str, Any]] = [
+    case
+    for file in sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+    for case in YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+]
+
+
+def told(found: Diagnostic) -> str:
+    span, finding = found.span, found.finding
+    assert span is not None, f"{found.code} has no position"
+    place = f"{span.file}:{span.line}:{span.column}+{span.length}"
+    lines = [f"{found.code.removeprefix('PARC-')} {place} {found.path or '-'}: {finding.message}"]
+    parts = {"label": finding.label, "help": finding.help, "fix": finding.fix}
+    lines += [f"   {name}: {text}" for name, text in parts.items() if text]
+    for cause in finding.causes:
+        assert cause.span is not None
+        lines.append(f"   cause: {cause.path} {cause.span.line}:{cause.span.column} {cause.text}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["title"])
+def test_a_bad_spec_gets_exactly_these_findings(case):
+    sink = Sink()
+    spec = load_spec(Source("spec.yaml", case["given"], None), case.get("set", ()), sink)
+    assert "".join(told(found) for found in sink.diagnostics) == case["expect"]
+    assert spec is None
+
+
+def test_titles_of_cases_are_unique():
+    titles = [case["title"] for case in CASES]
+    assert len(titles) == len(set(titles))

@@ -1,0 +1,46 @@
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.spec.load import load_spec
+from parc.compiler.spec.source import MAX_TEXT_BYTES, Unreadable, read_source
+
+
+def test_a_file_is_read_with_its_folder(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(b"\xef\xbb\xbfname: \xc3\xa9\r\n")
+    source = read_source(str(path))
+    assert (source.name, source.text, source.folder) == (str(path), "name: é\r\n", tmp_path)
+
+
+def test_a_dash_reads_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"parc: 1")))
+    source = read_source("-")
+    assert (source.name, source.text) == ("<stdin>", "parc: 1")
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "", "folder", "nul\0.yaml"])
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Unreadable) as caught:
+        read_source(name)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_no_more_is_read_than_is_legal(monkeypatch):
+    endless = SimpleNamespace(read=lambda size: b"a" * size)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=endless))
+    assert len(read_source("-").text) == MAX_TEXT_BYTES + 1
+
+
+def test_bytes_that_are_not_utf8_are_found_by_line_and_column(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(b"parc: 1\nname: \xff\n")
+    sink = Sink()
+    assert load_spec(read_source(str(path)), (), sink) is None
+    (found,) = sink.diagnostics
+    assert (found.code, found.finding.message) == ("PARC-X06", "the bytes here are not UTF-8")
+    assert (found.span.line, found.span.column) == (2, 7)

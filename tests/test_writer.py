@@ -1,0 +1,231 @@
+"""The writer: all or nothing, and only over what PARC wrote."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from parc.compiler import swap, writer
+from parc.compiler.ir import Artifact
+from parc.compiler.writer import WriteRefused, stale_paths, write_artifacts
+
+
+def tree(turn: int) -> tuple[Artifact, ...]:
+    """Files that all say ``turn``, and one whose name does."""
+    names = ("parc.lock", "plan.json", "slurm/job.sbatch", "megatron/args.sh", f"vllm/{turn}")
+    return tuple(Artifact(name, f"{turn}\n" * 50, name.endswith("sh")) for name in names)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def expected(turn: int) -> dict[str, str]:
+    return {artifact.path: artifact.text for artifact in tree(turn)}
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_a_write_replaces_everything_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    write_artifacts(tree(1), out)
+    write_artifacts(tree(2), out)
+    assert contents(out) == expected(2)
+    assert hidden(out.parent) == []
+
+
+def test_modes_follow_the_artifact(tmp_path: Path) -> None:
+    write_artifacts(tree(1), tmp_path / "out")
+    assert (tmp_path / "out/megatron/args.sh").stat().st_mode & 0o111
+    assert not (tmp_path / "out/plan.json").stat().st_mode & 0o111
+
+
+def test_without_an_exchange_call_two_renames_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "exchange", lambda first, second: False)
+    write_artifacts(tree(1), tmp_path / "out")
+    write_artifacts(tree(2), tmp_path / "out")
+    assert contents(tmp_path / "out") == expected(2)
+    assert hidden(tmp_path) == []
+
+
+def test_an_exchange_swaps_two_directories(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for path in (first, second):
+        path.mkdir()
+        (path / path.name).touch()
+    if not swap.exchange(first, second):
+        pytest.skip("this file system has no atomic exchange")
+    assert (first / "b").exists()
+    assert (second / "a").exists()
+
+
+def test_an_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="No such file"):
+        swap.exchange(tmp_path / "a", tmp_path / "b")
+
+
+def test_an_old_tree_without_a_successor_is_restored(tmp_path: Path) -> None:
+    write_artifacts(tree(1), tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / ".out.old")
+    with pytest.raises(WriteRefused):
+        write_artifacts((*tree(2), Artifact("nul\udc00", "x\n")), tmp_path / "out")
+    assert contents(tmp_path / "out") == expected(1)
+
+
+def test_leftovers_of_killed_runs_are_removed_and_neighbours_are_not(tmp_path: Path) -> None:
+    (tmp_path / ".out.new-1-0" / "x").mkdir(parents=True)
+    (tmp_path / ".out.other").mkdir()
+    (tmp_path / ".outer.new-1-0").mkdir()
+    write_artifacts(tree(1), tmp_path / "out")
+    assert sorted(hidden(tmp_path)) == [".out.other", ".outer.new-1-0"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../x", "/x", "a/../x", "", ".", "a//b", "./a", "a\\b", "C:x", "a\nb", "a/", "parc.lock/x"],
+)
+def test_a_path_that_is_not_plainly_inside_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(WriteRefused):
+        write_artifacts((*tree(1), Artifact(path, "x\n")), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WriteRefused, match="twice"):
+        write_artifacts(tree(1) + tree(1), tmp_path / "out")
+
+
+def test_a_directory_that_parc_did_not_write_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(WriteRefused, match=r"no parc\.lock"):
+        write_artifacts(tree(1), tmp_path)
+    assert contents(tmp_path) == {"thesis.tex": "years of work"}
+
+
+def test_logs_in_an_output_directory_are_not_deleted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_artifacts(tree(1), out)
+    (out / "logs").mkdir()
+    with pytest.raises(WriteRefused, match="holds logs, not written by PARC"):
+        write_artifacts(tree(2), out)
+    assert (out / "logs").is_dir()
+
+
+def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    write_artifacts(tree(1), tmp_path / "out")
+    assert contents(tmp_path / "out") == expected(1)
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(WriteRefused, match="is a file"):
+        write_artifacts(tree(1), tmp_path / "out")
+
+
+def test_a_file_as_parent_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(WriteRefused, match="cannot be written"):
+        write_artifacts(tree(1), tmp_path / "file" / "out")
+
+
+def test_the_root_is_refused() -> None:
+    with pytest.raises(WriteRefused, match="root"):
+        write_artifacts(tree(1), Path("/"))
+
+
+def test_a_link_to_a_directory_stays_a_link(tmp_path: Path) -> None:
+    write_artifacts(tree(1), tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    write_artifacts(tree(2), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert contents(tmp_path / "real") == expected(2)
+
+
+@pytest.mark.parametrize("goal", ["nowhere", "link"])
+def test_a_link_to_nowhere_is_refused(tmp_path: Path, goal: str) -> None:
+    (tmp_path / "link").symlink_to(goal)
+    with pytest.raises(WriteRefused, match="link to nowhere"):
+        write_artifacts(tree(1), tmp_path / "link")
+
+
+def test_a_failed_write_leaves_the_old_output(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_artifacts(tree(1), out)
+    with pytest.raises(WriteRefused):
+        write_artifacts((*tree(2), Artifact("plan.long" + "x" * 300, "x\n")), out)
+    assert contents(out) == expected(1)
+    assert hidden(tmp_path) == []
+
+
+def test_stale_paths_are_those_that_a_write_would_change(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert stale_paths(tree(1), out) == sorted(expected(1))
+    write_artifacts(tree(1), out)
+    assert stale_paths(tree(1), out) == []
+    (out / "plan.json").write_text("changed")
+    (out / "extra").write_text("too much")
+    (out / "megatron/args.sh").chmod(0o644)
+    (out / "slurm/job.sbatch").unlink()
+    assert stale_paths(tree(1), out) == [
+        "extra",
+        "megatron/args.sh",
+        "plan.json",
+        "slurm/job.sbatch",
+    ]
+
+
+def write_for_ever(out: Path) -> NoReturn:
+    for turn in count():
+        write_artifacts(tree(turn), out)
+    raise AssertionError("not reached")
+
+
+def kill_a_writer(out: Path, after_seconds: float) -> None:
+    """A process that does nothing but write, killed while it does."""
+    child = os.fork()
+    if child == 0:
+        try:
+            write_for_ever(out)
+        finally:
+            os._exit(1)
+    time.sleep(after_seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "the writer failed before it was killed"
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_writer_killed_at_any_moment_leaves_the_old_output_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
+) -> None:
+    if not atomic:
+        monkeypatch.setattr(writer, "exchange", lambda first, second: False)
+    out = tmp_path / "out"
+    moments = random.Random(7)
+    write_artifacts(tree(-1), out)
+    for _ in range(40):
+        kill_a_writer(out, moments.uniform(0, 0.03))
+        if not atomic and not out.exists():
+            with pytest.raises(WriteRefused):  # the next run heals before anything else
+                write_artifacts((Artifact("plan.long" + "x" * 300, "x\n"),), out)
+        found = contents(out)
+        assert found == expected(int(found["plan.json"].split()[0]))
+    write_artifacts(tree(0), out)
+    assert hidden(tmp_path) == []
