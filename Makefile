@@ -34,7 +34,8 @@ check: $(DEV) ## lint, format, types, shell, and that generated files are curren
 	  test ! -s $(NEW) || { cat $(NEW); echo "generated files are stale: run make docs schemas" >&2; exit 1; }
 
 conformance: $(DEV) ## the real frameworks judge what PARC emits (installs them, some GB)
-	tests/conformance/run
+	@if test -x tests/conformance/run; then PYTHON='$(PYTHON)' tests/conformance/run; \
+	  else $(BIN)/python -m pytest -q -m conformance tests/conformance; fi
 
 golden: $(DEV) ## rewrite the expected output of examples and tests
 	$(BIN)/python -m pytest -q --update-golden

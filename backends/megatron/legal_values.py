@@ -23,8 +23,8 @@ def listed(values: Iterable[int]) -> str:
 
 
 def nearest(values: Iterable[int], to: int) -> int | None:
-    """The value closest to ``to``, the smaller of two; None of none."""
-    return min(values, key=lambda value: (abs(value - to), value), default=None)
+    """The value closest to ``to``, the larger of two; None of none."""
+    return min(values, key=lambda value: (abs(value - to), -value), default=None)
 
 
 def pin(path: str, value: int | None) -> str:

@@ -9,6 +9,7 @@ from parc.backends.megatron.rules_pipeline import PIPELINE_RULES
 from parc.backends.megatron.rules_precision import precision_rules
 from parc.backends.megatron.rules_recompute import RECOMPUTE_RULES
 from parc.backends.megatron.rules_sequence import SEQUENCE_RULES
+from parc.backends.megatron.rules_split import split_rules
 from parc.compiler.ir import Problem
 from parc.compiler.ir.rule import Rule
 
@@ -20,6 +21,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         *MESH_RULES,
         *expert_rules(problem),
         *SEQUENCE_RULES,
+        *split_rules(problem),
         *PIPELINE_RULES,
         *RECOMPUTE_RULES,
         *precision_rules(problem),

@@ -13,13 +13,30 @@ def _domain(problem: Problem) -> list[int]:
     return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
 
 
+def legal_tp(problem: Problem) -> list[int]:
+    """Tensor degrees inside one NVLink domain that cut heads and widths whole."""
+    model = problem.model
+    heads, kv = model.attention.heads, model.attention.kv_heads
+    widths = [heads]
+    if model.moe_layers < model.layers:
+        widths.append(model.ffn.size)
+    if model.experts is not None:
+        widths.append(model.experts.shared_size)
+    free = model.attention.latent is not None
+    return [
+        tp
+        for tp in _domain(problem)
+        if not any(width % tp for width in widths) and (free or kv % tp == 0 or tp % kv == 0)
+    ]
+
+
 def _heads_broken(problem: Problem, layout: Layout) -> bool:
     return problem.model.attention.heads % layout.tp != 0
 
 
 def _heads(problem: Problem, layout: Layout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
-    good = legal(_domain(problem), lambda value: heads % value == 0)
+    good = legal_tp(problem)
     return Finding(
         message=f"{heads} attention heads cannot be split over tp={tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
@@ -39,10 +56,7 @@ def _kv_broken(problem: Problem, layout: Layout) -> bool:
 def _kv(problem: Problem, layout: Layout) -> Finding:
     attention, tp = problem.model.attention, layout.tp
     kv = attention.kv_heads
-    good = legal(
-        _domain(problem),
-        lambda value: attention.heads % value == 0 and (kv % value == 0 or value % kv == 0),
-    )
+    good = legal_tp(problem)
     return Finding(
         message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
         label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
@@ -72,7 +86,7 @@ def _width_broken(problem: Problem, layout: Layout) -> bool:
 def _width(problem: Problem, layout: Layout) -> Finding:
     rows = sharded_widths(problem, layout)
     what, width, axis, degree = next(row for row in rows if row[1] % row[3])
-    good = legal(_domain(problem), lambda value: width % value == 0)
+    good = [n for n in _domain(problem) if width % n == 0] if axis == "etp" else legal_tp(problem)
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over {axis}={degree}",
         label=f"{width} % {degree} = {width % degree}, must be 0",
@@ -92,7 +106,6 @@ def _tiling_broken(problem: Problem, layout: Layout) -> bool:
 
 def _tiling(problem: Problem, layout: Layout) -> Finding:
     gpus, block = problem.cluster.gpus, layout.tp * layout.cp * layout.pp
-    fits = gpus // block
     degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp}"
     if gpus % block:
         label = f"{gpus} % {block} = {gpus % block}, must be 0"
@@ -100,14 +113,27 @@ def _tiling(problem: Problem, layout: Layout) -> Finding:
     else:
         label = f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}"
         message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
-    good = legal(divisors(gpus), lambda value: value % (layout.tp * layout.cp) == 0)
-    pp = listed(value // (layout.tp * layout.cp) for value in good)
+    good, edit = _tiling_help(problem, layout)
+    if gpus % block == 0:
+        edit = pin("layout.dp", gpus // block)
     return Finding(
         message=message,
         label=label,
-        help=f"legal pp with tp {layout.tp} and cp {layout.cp}: {pp}",
-        fix=pin("layout.dp", fits) if fits else "more hosts, or smaller degrees",
+        help=good,
+        fix=edit,
         causes=(Cause("cluster", f"{gpus} usable GPUs"),),
+    )
+
+
+def _tiling_help(problem: Problem, layout: Layout) -> tuple[str, str]:
+    """Legal values, and the edit, for the axis that is easiest to change."""
+    gpus, tp, cp = problem.cluster.gpus, layout.tp, layout.cp
+    if gpus % (tp * cp):
+        good = legal(legal_tp(problem), lambda value: gpus % (value * cp) == 0)
+        return f"legal tp with cp {cp}: {listed(good)}", pin("layout.tp", nearest(good, tp))
+    good = divisors(gpus // (tp * cp))
+    return f"legal pp with tp {tp} and cp {cp}: {listed(good)}", pin(
+        "layout.pp", nearest(good, layout.pp)
     )
 
 

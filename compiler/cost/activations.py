@@ -9,7 +9,6 @@ softmax statistics 4Ta/t; MLP (2(G-1) + 2) T f/t with G = 3 gated, 2 plain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from parc.compiler.ir import Layout, Model
@@ -38,20 +37,17 @@ class LayerActivations:
     @property
     def total(self) -> float:
         """Without recompute."""
-        return sum(_part(self) for _part in _PARTS.values())
+        return self.saved_by(MODULES)
 
     def saved_by(self, modules: tuple[str, ...]) -> float:
-        """Bytes that recomputing ``modules`` frees; ``moe`` covers moe_act and shared_experts."""
+        """Bytes of ``modules`` together; ``moe`` covers moe_act and shared_experts."""
         names = set(modules)
         if "moe" in names:
             names |= {"moe_act", "shared_experts"}
-        return sum(_PARTS[name](self) for name in sorted(names) if name in _PARTS)
+        return sum(float(getattr(self, name)) for name in sorted(names.intersection(MODULES)))
 
 
-_PARTS: dict[str, Callable[[LayerActivations], float]] = {
-    name: (lambda row, name=name: getattr(row, name))  # type: ignore[misc]
-    for name in LayerActivations.__dataclass_fields__
-}
+MODULES = tuple(LayerActivations.__dataclass_fields__)
 
 
 def layer_activations(
@@ -69,7 +65,8 @@ def layer_activations(
         visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
         width = experts.size / layout.etp
         moe_act = 2 * visits * width
-        moe = 2 * visits * (2 * model.hidden + (gate - 1) * width) + 4 * tokens * experts.count / t
+        # Router weights are applied inside the experts, so their outputs are not kept.
+        moe = 2 * visits * (model.hidden + (gate - 1) * width) + 4 * tokens * experts.count / t
         shared = (2 * (gate - 1) + 2) * tokens * experts.shared_size / t
     else:
         mlp = (2 * (gate - 1) + 2) * tokens * model.ffn.size / t

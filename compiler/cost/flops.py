@@ -21,7 +21,7 @@ class LayerFlops:
     attention_projections: float
     attention_core: float
     mlp: float
-    """Dense MLP, or the shared expert and the router of a routed layer."""
+    """Dense MLP, or the shared experts of a routed layer; the router is left out by convention."""
     experts: float
     """Routed experts, at top-k."""
 
@@ -57,19 +57,28 @@ def core_width(model: Model) -> int:
     return attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
 
 
+def mean_span(model: Model, sequence: int) -> float:
+    """Keys that a query sees, averaged over the sequence and over windowed and full layers."""
+    attention = model.attention
+    full = CAUSAL * sequence
+    if attention.window is None or attention.window >= sequence:
+        return full
+    windowed = attention.window * (1 - attention.window / (2 * sequence))
+    share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
+    return share * full + (1 - share) * windowed
+
+
 def layer_flops(model: Model, routed: bool, tokens: float, sequence: int) -> LayerFlops:
     """Forward FLOPs of one layer over ``tokens`` tokens of sequences ``sequence`` long."""
     matrices = 3 if model.ffn.gated else 2
-    span = min(sequence, model.attention.window or sequence)
-    keep = CAUSAL if span == sequence else 1 - span / (2 * sequence)
-    core = 2 * tokens * span * core_width(model) * keep
+    core = 2 * tokens * core_width(model) * mean_span(model, sequence)
     projections = 2 * tokens * projection_weights(model)
     experts = model.experts
     if not routed or experts is None:
         return LayerFlops(
             projections, core, 2 * tokens * model.hidden * matrices * model.ffn.size, 0
         )
-    shared = 2 * tokens * model.hidden * (matrices * experts.shared_size + experts.count)
+    shared = 2 * tokens * model.hidden * matrices * experts.shared_size
     routed_flops = 2 * tokens * model.hidden * matrices * experts.size * experts.top_k
     return LayerFlops(projections, core, shared, routed_flops)
 

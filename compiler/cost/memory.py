@@ -39,6 +39,19 @@ def static_bytes(pricing: Pricing, layout: Layout, load: StageLoad) -> tuple[flo
     )
 
 
+def layer_bytes(pricing: Pricing, layout: Layout, routed: bool) -> tuple[float, float]:
+    """(kept until backward, all) activation bytes of one layer and micro-batch."""
+
+    def price() -> tuple[float, float]:
+        job = pricing.problem.job
+        tokens = job.sequence_length * layout.micro_batch / layout.cp
+        layer = layer_activations(pricing.problem.model, layout, routed, tokens)
+        return stored_bytes(layer, layout), layer.total
+
+    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel)
+    return pricing.memo(("layer", routed, mesh, layout.micro_batch, layout.recompute), price)
+
+
 def activation_bytes(pricing: Pricing, layout: Layout, load: StageLoad, stage: int) -> float:
     """Activations of all micro-batches in flight, plus the working set of one layer."""
     problem = pricing.problem
@@ -51,10 +64,9 @@ def activation_bytes(pricing: Pricing, layout: Layout, load: StageLoad, stage: i
     dense = load.layers + load.mtp_layers - routed
     for kind, count in ((False, dense), (True, routed)):
         if count:
-            layer = layer_activations(problem.model, layout, kind, tokens)
-            stored = stored_bytes(layer, layout)
+            stored, whole = layer_bytes(pricing, layout, kind)
             kept += count * stored * flight
-            working = max(working, layer.total - stored)
+            working = max(working, whole - stored)
     if load.embedding:
         stream = 2 * tokens * problem.model.hidden
         kept += flight * stream / (layout.tp if layout.sequence_parallel else 1)

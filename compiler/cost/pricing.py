@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from parc.backends.base import Framework
 from parc.compiler.cost import efficiency, params
 from parc.compiler.cost.links import Links, Reach, reach
 from parc.compiler.cost.stages import StageClass, StageLoad, stage_classes
 from parc.compiler.ir import Layout, Problem, Split
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +41,34 @@ class Pricing:
         self.attention_rate = efficiency.attention_flops_per_second(gpu)
         self.efficiency = efficiency.efficiency(gpu)
         self.memory_rate = gpu.memory_gb_per_s * 1e9 * self.efficiency.memory
-        self._groups: dict[tuple[object, ...], Groups] = {}
-        self._layers: dict[tuple[object, ...], tuple[float, float]] = {}
+        self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[Split, tuple[StageClass, ...]]] = {}
+
+    def memo(self, key: Hashable, price: Callable[[], T]) -> T:
+        """``price()``, computed once a key; the key must name all that the price depends on."""
+        try:
+            return cast(T, self._memo[key])
+        except KeyError:
+            value = self._memo[key] = price()
+            return value
 
     def groups(self, layout: Layout) -> Groups:
         """Where the groups of ``layout`` sit."""
         key = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
-        if key not in self._groups:
-            dense, expert = self.framework.meshes(layout)
-            domain = self.links.domain
-            self._groups[key] = Groups(
-                tp=reach((dense.axis("tp"),), domain),
-                cp=reach((dense.axis("cp"),), domain),
-                dp_cp=reach((dense.axis("dp"), dense.axis("cp")), domain),
-                ep=reach((expert.axis("ep"),), domain),
-                etp=reach((expert.axis("tp"),), domain),
-                edp=reach((expert.axis("dp"),), domain),
-                pp_stride=dense.axis("pp").stride,
-            )
-        return self._groups[key]
+        return self.memo(("groups", key), lambda: self._reach_groups(layout))
+
+    def _reach_groups(self, layout: Layout) -> Groups:
+        dense, expert = self.framework.meshes(layout)
+        domain = self.links.domain
+        return Groups(
+            tp=reach((dense.axis("tp"),), domain),
+            cp=reach((dense.axis("cp"),), domain),
+            dp_cp=reach((dense.axis("dp"), dense.axis("cp")), domain),
+            ep=reach((expert.axis("ep"),), domain),
+            etp=reach((expert.axis("tp"),), domain),
+            edp=reach((expert.axis("dp"),), domain),
+            pp_stride=dense.axis("pp").stride,
+        )
 
     def classes(self, split: Split) -> tuple[StageClass, ...]:
         """Distinct stages of ``split``; keyed by identity, splits are shared between layouts."""
@@ -68,17 +80,17 @@ class Pricing:
 
     def layer_parameters(self, routed: bool, layout: Layout) -> tuple[float, float]:
         """(dense, expert) parameters of one layer on one rank."""
-        key = (routed, layout.tp, layout.etp, layout.ep)
-        if key not in self._layers:
-            model = self.problem.model
-            index = next((i for i in range(model.layers) if model.is_moe(i) == routed), 0)
-            self._layers[key] = params.layer_params_on_rank(
-                model, index, tp=layout.tp, etp=layout.etp, ep=layout.ep
-            )
-        return self._layers[key]
+        model = self.problem.model
+        index = next((i for i in range(model.layers) if model.is_moe(i) == routed), 0)
+        return params.layer_params_on_rank(model, index, tp=layout.tp, etp=layout.etp, ep=layout.ep)
 
     def stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
-        """(dense, expert) parameters that a rank of a stage holds.
+        """(dense, expert) parameters that a rank of a stage holds."""
+        key = (layout.tp, layout.etp, layout.ep, layout.pp > 1, load)
+        return self.memo(("stage", key), lambda: self._count_stage(layout, load))
+
+    def _count_stage(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
+        """Sum the parts.
 
         The first stage adds the embedding, the last the final norm and the head (a copy of the
         embedding where they are tied and pp > 1); a stage with multi-token prediction that is

@@ -70,7 +70,7 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
     kinds = {kind for item in classes for kind in _kinds(pricing, item.load)}
-    layers = {routed: layer_time(pricing, layout, routed) for routed in sorted(kinds)}
+    layers = {routed: _layer_time(pricing, layout, routed) for routed in sorted(kinds)}
     times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
@@ -86,6 +86,13 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
         dp_seconds=_dp_seconds(pricing, layout, slowest),
         optimizer_seconds=_optimizer_seconds(pricing, layout),
     )
+
+
+def _layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
+    """``layer_time``, once for all layouts that share what it depends on."""
+    dense = (layout.tp, layout.cp, layout.dp, layout.pp, layout.sequence_parallel, layout.order)
+    key = (routed, dense, layout.ep, layout.etp, layout.micro_batch)
+    return pricing.memo(("time", key), lambda: layer_time(pricing, layout, routed))
 
 
 def _kinds(pricing: Pricing, load: StageLoad) -> set[bool]:

@@ -10,12 +10,22 @@ import io
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 HEADER = "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
+ARGUMENTS = "megatron/args.sh"
 LARGEST = 10**9
 """No count in an emitted file is larger; one that is stands for damage."""
+
+
+_BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
+"""White space, a comment, or a word of bash with its quotes."""
+_COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
+_INERT = re.compile(r"'[^']*'|\\.")
+"""What bash takes literally."""
+_LIVE = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
 
 
 class Malformed(Exception):
@@ -51,32 +61,42 @@ class Arguments:
         value = self.text(flag) or ""
         number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
         if not 0 < number <= LARGEST:
-            raise Malformed("megatron/args.sh", 1, f"--{flag} is {value!r}, must be a number > 0")
+            raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
         return number
 
 
 def read_arguments(text: str) -> Arguments:
-    """The words of the bash array ``MEGATRON_ARGS``."""
-    file = "megatron/args.sh"
-    found = re.search(r"^MEGATRON_ARGS=\(\n(.*?)^\)$", text, re.MULTILINE | re.DOTALL)
-    if not found:
-        raise Malformed(file, 1, "there is no array MEGATRON_ARGS=( ... )")
-    line = text.count("\n", 0, found.start()) + 1
-    try:
-        words = shlex.split(found[1], comments=True)
-    except ValueError as error:
-        raise Malformed(file, line, f"the array cannot be read: {error}") from None
+    """The words of the bash array ``MEGATRON_ARGS``, which must be all that the file does."""
+    start = re.search(r"\A(?:#[^\n]*\n|\s*\n)*MEGATRON_ARGS=\(", text)
+    if not start:
+        raise Malformed(ARGUMENTS, 1, "it does not start with the array MEGATRON_ARGS=( ... )")
     flags: dict[str, tuple[str, ...]] = {}
     name = ""
-    for word in words:
+    for line, word in _words(text, start.end()):
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             flags[name] = (value,) if value else ()
         elif name:
             flags[name] = (*flags[name], word)
         else:
-            raise Malformed(file, line, f"{word!r} stands before the first flag")
+            raise Malformed(ARGUMENTS, line, f"{word!r:.60} stands before the first flag")
     return Arguments(flags)
+
+
+def _words(text: str, at: int) -> Iterator[tuple[int, str]]:
+    """(line, word) to the closing parenthesis, unquoted as bash does it."""
+    while found := _BLANK_OR_WORD.match(text, at):
+        at, raw = found.end(), found[1]
+        line = text.count("\n", 0, found.start()) + 1
+        if raw == ")":
+            if rest := _COMMENTS.sub("", text[at:]).strip():
+                raise Malformed(ARGUMENTS, line, f"{rest!r:.60} stands after the array")
+            return
+        if raw:
+            if _LIVE.search(_INERT.sub("", raw)):
+                raise Malformed(ARGUMENTS, line, f"{raw!r:.60} would be expanded by bash")
+            yield line, shlex.split(raw)[0]
+    raise Malformed(ARGUMENTS, text.count("\n", 0, at) + 1, "the array is not closed")
 
 
 def read_table(text: str) -> dict[str, list[str]]:

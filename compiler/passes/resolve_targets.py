@@ -68,14 +68,15 @@ def _check_name(name: str, path: str, sink: Sink) -> bool:
 
 
 def _version(name: str, asked: str | None, sink: Sink) -> str | None:
-    """The known version that ``asked`` (0.19, 0.19.2) belongs to; the newest without one."""
+    """The known version that ``asked`` (0.19, 0.19.2) belongs to; the default without one."""
     from parc.backends.registry import BUILT_IN, backend
 
     if name not in BUILT_IN:
         return None
     known = backend(name).versions
+    default = str(getattr(backend(name), "default_version", known[-1]))
     if asked is None:
-        return str(getattr(backend(name), "default_version", known[-1]))
+        return default
     for version in known:
         if asked == version or asked.startswith(f"{version}."):
             return version
@@ -83,7 +84,7 @@ def _version(name: str, asked: str | None, sink: Sink) -> str | None:
         f"{name} {asked[:60]} is not known",
         label="no such version in the flag table",
         help=f"known: {', '.join(known)}",
-        fix=f'versions.{name}: "{known[-1]}"',
+        fix=f'versions.{name}: "{default}"',
     )
     sink.report("X18", finding, at=f"versions.{name}")
     return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff_side import Side
 
 DERIVED = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
@@ -44,6 +45,17 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
     )
 
 
+def _ordered(
+    old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
+) -> tuple[Change, ...]:
+    """What differs among ``names``, in their order."""
+    return tuple(
+        Change(name, old.get(name), new.get(name))
+        for name in names
+        if old.get(name) != new.get(name)
+    )
+
+
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Model, job, goals and cluster: what the spec and the catalog say."""
     return changes(dict(_inputs(old)), dict(_inputs(new)))
@@ -53,21 +65,20 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Degrees and choices, in the order in which people name them."""
     before, after = _layout(old), _layout(new)
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
-    return tuple(
-        Change(name, before.get(name), after.get(name))
-        for name in before
-        if before.get(name) != after.get(name) and name not in hidden
-    )
+    return _ordered(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Bytes of every term on the fullest stage of each side, and the limit."""
-    return changes(_memory(old), _memory(new))
+    names = [field.name for field in fields(StageMemory) if field.name != "stage"]
+    return _ordered(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Seconds of every term of a step."""
-    return changes(old.plan["estimate"]["time"], new.plan["estimate"]["time"])
+    """Seconds of every term of a step, and their sum."""
+    names = [field.name for field in fields(StepTime)]
+    before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
+    return _ordered(before, after, [*names, "total_seconds"])
 
 
 def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:

@@ -34,7 +34,7 @@ def checkpoint(old: Side, new: Side) -> Checkpoint:
     shapes = _shapes(old, new)
     if shapes:
         return Checkpoint("does not load", tuple(_reason(change) for change in shapes))
-    mesh = changes(_mesh(old), _mesh(new))
+    mesh = _mesh_changes(old, new)
     if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
         fixed = [change for change in mesh if change.name != "dp"]
         if fixed or _padded_vocab(old) != _padded_vocab(new):
@@ -77,11 +77,17 @@ def _weights(side: Side) -> dict[str, Any]:
     return fields
 
 
+def _mesh_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Degrees that differ; the split is named where pp and vpp do not already say so."""
+    found = changes(_mesh(old), _mesh(new))
+    staged = any(change.name in ("pp", "vpp") for change in found)
+    return tuple(change for change in found if change.name != "split" or not staged)
+
+
 def _mesh(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
-    # The split matters only where pp and vpp say nothing: same mesh, other layers on a stage.
     names = (*MESH, "dp", "cp") if side.experts else ("tp", "pp", "vpp", "dp", "cp")
     return {**{name: layout.get(name) for name in names}, "split": str(layers)}
 

@@ -16,6 +16,8 @@ RUNS = 12
 """Runs of moved ranks that are listed."""
 HOSTS = 8
 LONGEST = 60
+UNSEEN = ("+0.0 %", "-0.0 %")
+"""Changes too small to print; JSON has them."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
@@ -69,7 +71,9 @@ def headline(found: Diff) -> str:
 
 def _changes(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
-        (_name(row), _value(row, row.old), _value(row, row.new), _delta(row)) for row in rows
+        (_name(row), _value(row, row.old), _value(row, row.new), _delta(row))
+        for row in rows
+        if _delta(row) not in UNSEEN
     )
     return Section(title, ("", "old", "new", "change"), shown)
 

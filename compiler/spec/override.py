@@ -48,7 +48,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:
         for table in (values, keys):
             _forget(table, where)
         values |= new.values
-        keys |= {**new.keys, where: span}
+        keys |= {**_created(parts, span, values), **keys, **new.keys, where: span}
     return Tree(value, values, keys)
 
 
@@ -118,6 +118,12 @@ def _get(node: Any, part: str | int, above: Sequence[str | int]) -> Any:
     if not isinstance(node, dict):
         raise _Refused(f"{where} is not a mapping, so {part} cannot be set in it")
     return node.get(part, _MISSING)
+
+
+def _created(parts: Sequence[str | int], span: Span, values: dict[str, Span]) -> dict[str, Span]:
+    """Positions of the mappings above the value that only the override wrote."""
+    above = (_joined(parts[:depth]) for depth in range(1, len(parts)))
+    return {path: span for path in above if path not in values}
 
 
 def _forget(table: dict[str, Span], where: str) -> None:

@@ -38,6 +38,7 @@ class Spec(Strict):
     launch: LaunchSpec = LaunchSpec()
     """The program, its extra arguments and environment, and the Slurm directives."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the newest known."""
+    """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the default that
+    `parc backends` shows."""
     emit: tuple[str, ...] = ("megatron", "rankmap", "slurm", "torchrun")
     """Backends whose files are written."""

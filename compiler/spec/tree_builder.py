@@ -14,6 +14,8 @@ MAX_VALUES = 100_000
 """Values after aliases are expanded; 100 characters of text count as one more."""
 MAX_DEPTH = 64
 """A spec nests 6 levels deep."""
+MAX_KEY = 200
+"""The longest key of the language has 24 characters; names of environment variables are longer."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _TEXT_TAG = "tag:yaml.org,2002:str"
@@ -92,7 +94,7 @@ class TreeBuilder:
         self._count(1 + len(event.value) // 100, event)
         plain = event.style is None and event.tag is None
         if event.tag not in {None, "!", _TEXT_TAG}:
-            raise Refused("X06", Finding(f"tag {event.tag!r} is not allowed"), _start(event))
+            raise Refused("X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event))
         if self._wants_key():
             self._key(event, plain)
             return
@@ -106,6 +108,8 @@ class TreeBuilder:
 
     def _key(self, event: Any, plain: bool) -> None:
         frame = self._frames[-1]
+        if len(event.value) > MAX_KEY:
+            raise Refused("X14", Finding(f"a key longer than {MAX_KEY} characters"), _start(event))
         if plain and event.value == "<<":
             frame.key, frame.value_path = _MERGE, join(frame.path, "<<")
             return
@@ -133,7 +137,7 @@ class TreeBuilder:
         if known is None:
             inside = any(frame.start.anchor == event.anchor for frame in self._frames)
             what = "stands inside itself" if inside else "has no anchor before it"
-            raise Refused("X06", Finding(f"*{event.anchor} {what}"), _start(event))
+            raise Refused("X06", Finding(f"*{event.anchor[:60]} {what}"), _start(event))
         value, values, height = known
         self._count(values, event)
         if self._wants_key():
@@ -145,7 +149,7 @@ class TreeBuilder:
         if self._wants_key():
             raise Refused("X06", Finding("a key must be one line of text"), _start(event))
         if event.tag not in {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}:
-            raise Refused("X06", Finding(f"tag {event.tag!r} is not allowed"), _start(event))
+            raise Refused("X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event))
         path = self._next_path()
         self.values[path] = self._span(event) if event.flow_style else self._block(event, path)
         self._refuse_depth(len(self._frames) + 1, event)

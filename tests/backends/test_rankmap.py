@@ -142,7 +142,9 @@ def test_names_cannot_break_the_table_or_the_page() -> None:
 
 
 def test_131072_ranks_are_written_within_two_seconds() -> None:
-    of = plan(cluster(*[32] * 512), layout(128, tp=8, cp=2, pp=16, dp=512, ep=64, etp=1), experts=64)
+    of = plan(
+        cluster(*[32] * 512), layout(128, tp=8, cp=2, pp=16, dp=512, ep=64, etp=1), experts=64
+    )
     start = time.process_time()
     assert emitted(of)["rankmap.csv"].count("\n") == 131_073
     assert time.process_time() - start < 2.0

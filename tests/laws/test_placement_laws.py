@@ -31,7 +31,7 @@ QUICK = settings(max_examples=60, deadline=None)
 
 @QUICK
 @given(layouts(), RACKS, st.sampled_from([NODE, NVL72]), st.floats(1e6, 1e12), st.floats(1e6, 1e12))
-def test_every_rank_has_one_device_and_every_device_one_rank(  # noqa: PLR0913
+def test_every_rank_has_one_device_and_every_device_one_rank(
     of: Layout, sizes: list[int], node, dp_bytes: float, pp_bytes: float
 ) -> None:
     on = cluster(*sizes, node=node)
@@ -72,7 +72,9 @@ def test_meshes_give_the_groups_of_the_rank_generator(of: Layout) -> None:
 
 
 @QUICK
-@given(layouts(), st.sampled_from([1, 2, 4, 8]), st.sampled_from([name for name, _ in DENSE_GROUPS]))
+@given(
+    layouts(), st.sampled_from([1, 2, 4, 8]), st.sampled_from([name for name, _ in DENSE_GROUPS])
+)
 def test_groups_by_host_visit_what_their_ranks_visit(of: Layout, gpus: int, name: str) -> None:
     axes = dict(DENSE_GROUPS)[name]
     mesh: Mesh = MegatronOrder().meshes(of)[0]

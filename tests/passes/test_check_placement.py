@@ -63,8 +63,16 @@ def test_expert_groups_cut_by_domains_are_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("tp", "nvl72", "straddles"),
-    [(1, False, False), (3, False, True), (8, False, False), (16, False, False), (12, False, True)]
-    + [(8, True, False), (6, True, False), (16, True, True)],
+    [
+        (1, False, False),
+        (3, False, True),
+        (8, False, False),
+        (16, False, False),
+        (12, False, True),
+        (8, True, False),
+        (6, True, False),
+        (16, True, True),
+    ],
 )
 def test_tp_divides_the_domain_or_is_a_multiple_of_it(
     tp: int, nvl72: bool, straddles: bool

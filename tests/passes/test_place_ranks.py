@@ -36,7 +36,12 @@ def racks_of_stage(of: Plan, stage: int) -> set[str]:
 def test_data_parallel_rings_stay_in_the_rack_where_they_are_the_heavier_ones() -> None:
     made = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8), estimate(dp_bytes=1e10, pp_bytes=1e9))
     assert chosen(made).name == "stages across racks"
-    assert [racks_of_stage(made, stage) for stage in range(4)] == [{"r01"}, {"r01"}, {"r02"}, {"r02"}]
+    assert [racks_of_stage(made, stage) for stage in range(4)] == [
+        {"r01"},
+        {"r01"},
+        {"r02"},
+        {"r02"},
+    ]
 
 
 def test_the_pipeline_stays_in_the_rack_where_it_is_the_heavier_one() -> None:

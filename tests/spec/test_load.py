@@ -8,7 +8,7 @@ from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.model_spec import ModelSpec
 from parc.compiler.spec.source import MAX_TEXT_BYTES, Source
 from parc.compiler.spec.spec import Spec
-from parc.compiler.spec.tree_builder import MAX_DEPTH, MAX_VALUES
+from parc.compiler.spec.tree_builder import MAX_DEPTH, MAX_KEY, MAX_VALUES
 
 HEAD = """\
 parc: 1
@@ -103,6 +103,12 @@ def test_an_overridden_value_is_shown_as_the_override():
     assert sink.positions.lines["--set"] == ("name=other", "layout.tp=4")
 
 
+def test_mappings_that_only_an_override_wrote_are_shown_as_the_override():
+    _, sink = load(HEAD, "launch.slurm.requeu=true")
+    assert sink.positions.of("launch.slurm", key=True) == Span("--set", 1, 1, 19)
+    assert [found.path for found in sink.diagnostics] == ["launch.slurm.requeu"]
+
+
 def test_an_override_repairs_the_value_that_it_replaces():
     assert loaded(HEAD + "layout: {tp: oops}\n", "layout.tp=4").layout.tp == 4
 
@@ -139,8 +145,9 @@ def test_aliases_of_a_long_text_are_refused_before_they_are_expanded():
         "a0: &a0 [x]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500)),
         "[" + "1," * (MAX_VALUES + 1) + "]",
         "x" * (MAX_TEXT_BYTES + 1),
+        f"? {'x' * (MAX_KEY + 1)}\n: 1",
     ],
-    ids=["brackets", "braces", "dashes", "block", "aliases", "values", "bytes"],
+    ids=["brackets", "braces", "dashes", "block", "aliases", "values", "bytes", "key"],
 )
 def test_what_is_larger_than_any_spec_is_refused(text):
     assert codes(text) == ["PARC-X14"]

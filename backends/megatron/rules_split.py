@@ -1,0 +1,44 @@
+"""The pins leave no split of the layers: one rule for each reason.
+
+The search puts a stand-in where a pinned grid has no split; these rules refuse it.
+"""
+
+from __future__ import annotations
+
+from parc.backends.megatron.split import SplitPins, find_split
+from parc.backends.megatron.why_no_split import why_no_split
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
+
+REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("P05", ("layout.pipeline_layout", "layout.first_stage_layers", "layout.last_stage_layers")),
+    ("P03", ("layout.first_stage_layers", "layout.last_stage_layers", "layout.pipeline_layout")),
+    ("P19", ("layout.pipeline_layout",)),
+    ("P04", ("layout.first_stage_layers", "layout.last_stage_layers")),
+    ("P01", ("layout.count_embedding", "layout.count_loss")),
+    ("P02", ("layout.vpp", "layout.pp")),
+)
+"""Codes that ``why_no_split`` gives, with the pins to point at; P06 is a rule of its own."""
+
+
+def split_rules(problem: Problem) -> tuple[Rule, ...]:
+    """None where nothing about stages is pinned: then only real splits are enumerated."""
+    pins = problem.pins
+    if pins.pp is None and pins.vpp is None and SplitPins.of(pins).free:
+        return ()
+    return tuple(_rule(code, fields) for code, fields in REASONS)
+
+
+def _rule(code: str, fields: tuple[str, ...]) -> Rule:
+    """Broken where there is no split, and for this reason."""
+
+    def broken(problem: Problem, layout: Layout) -> bool:
+        if find_split(problem, layout.pp, layout.vpp) is not None:
+            return False
+        return why_no_split(problem, layout.pp, layout.vpp)[0] == code
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        return why_no_split(problem, layout.pp, layout.vpp)[2]
+
+    return Rule(code, fields, broken, explain)

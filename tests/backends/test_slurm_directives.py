@@ -1,0 +1,186 @@
+"""The head of job.sbatch: directives by version, host lists, segments, quoting."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from parc.backends.slurm.backend import BACKEND
+from parc.backends.slurm.directives import directives, flag_table
+from parc.backends.slurm.nodelist import fold_hosts
+from parc.backends.slurm.quoting import directive
+from parc.backends.slurm.shape import runs
+from parc.compiler.ir import Launch, Plan, SlurmJob
+from tests.backends.plans import (
+    HOSTILE,
+    launch_plan,
+    named_plan,
+    nameless_plan,
+    nvl72_plan,
+    with_names,
+    with_slurm,
+)
+
+
+def values(plan: Plan) -> dict[str, str]:
+    """Flag -> value of the emitted directives."""
+    lines = [line.removeprefix("#SBATCH --") for line in directives(plan)]
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def test_a_plain_job_asks_for_whole_hosts_one_task_each() -> None:
+    assert values(named_plan()) == {
+        "job-name": "tiny",
+        "nodes": "4",
+        "ntasks-per-node": "1",
+        "gpus-per-node": "8",
+        "mem": "0",
+        "nodelist": '"r01n[01-02],r02n[01-02]"',
+        "time": "01:00:00",
+        "signal": "B:USR1@300",
+        "open-mode": "append",
+        "output": "%x.%j.out",
+        "exclusive": "",
+        "requeue": "",
+    }
+
+
+def test_what_the_spec_names_is_asked_for_and_nothing_else() -> None:
+    asked = {"partition": "gpu", "account": "a", "qos": "high", "reservation": "r"}
+    assert values(with_slurm(named_plan(), **asked)).items() >= asked.items()
+    assert not set(asked) & set(values(named_plan()))
+    assert "no-requeue" in values(with_slurm(named_plan(), requeue=False))
+
+
+def test_hosts_without_names_are_left_to_slurm() -> None:
+    assert "nodelist" not in values(nameless_plan(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named", "version", "segment"),
+    [
+        ((16, 16), False, "24.11", "16"),
+        ((16, 16), False, "24.05", "16"),
+        ((16, 16), False, "23.11", None),
+        ((16,), False, "24.11", "16"),
+        ((16, 8), False, "24.11", "8"),
+        ((5, 3), False, "24.11", None),
+        ((16, 16), True, "24.11", None),
+        ((16, 16), True, "26.05", "16"),
+        ((5, 3), True, "26.05", "1"),
+    ],
+)
+def test_a_segment_holds_each_nvlink_domain_to_its_share(
+    sizes: tuple[int, ...], named: bool, version: str, segment: str | None
+) -> None:
+    plan = with_slurm(nvl72_plan(*sizes, named=named), version=version)
+    assert values(plan).get("segment") == segment
+
+
+def test_hosts_that_are_nvlink_domains_of_their_own_need_no_segment() -> None:
+    assert "segment" not in values(nameless_plan(2, 2))
+
+
+def test_runs_number_racks_by_first_use() -> None:
+    plan = nameless_plan(2, 2)
+    a, b, c, d = plan.placement.hosts
+    mixed = replace(plan, placement=replace(plan.placement, hosts=(c, a, d, b)))
+    assert runs(plan) == ((0, 2), (1, 2))
+    assert runs(mixed) == ((0, 1), (1, 1), (0, 1), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "folded"),
+    [
+        ("n1", "n1"),
+        ("n1 n2 n3", "n[1-3]"),
+        ("n3 n1 n2 n7", "n[1-3,7]"),
+        ("n01 n02 n10", "n[01-02,10]"),
+        ("n9 n10 n11", "n9,n[10-11]"),
+        ("n1 n01 n001", "n001,n01,n1"),
+        ("login n1", "login,n1"),
+        ("r1n1-ib r1n2-ib r2n1-ib", "r1n[1-2]-ib,r2n1-ib"),
+        ("a.b.c", "a.b.c"),
+        ("7 8", "[7-8]"),
+    ],
+)
+def test_host_lists_fold_the_last_number(hosts: str, folded: str) -> None:
+    found = fold_hosts(hosts.split())
+    assert sorted(found.split(",")) == sorted(folded.split(",")) or found == folded
+
+
+def test_a_folded_list_holds_every_host_once() -> None:
+    names = [f"r{rack:02d}n{host}" for rack in (3, 1, 2) for host in range(8, 12)]
+    assert sorted(unfold(fold_hosts(names))) == sorted(names)
+
+
+def unfold(text: str) -> list[str]:
+    """What Slurm reads, for one bracket a name."""
+    import re
+
+    names = []
+    for prefix, ranges, suffix in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", text):
+        for part in ranges.split(",") if ranges else [""]:
+            first, _, last = part.partition("-")
+            if not first:
+                names.append(prefix + suffix)
+                continue
+            for number in range(int(first), int(last or first) + 1):
+                names.append(f"{prefix}{number:0{len(first)}d}{suffix}")
+    return names
+
+
+def read_directive(line: str) -> str:
+    """The argument, by the rules of sbatch's own reader (slurm/src/sbatch/opt.c)."""
+    found, quote, escaped = "", "", False
+    for char in line.removeprefix("#SBATCH "):
+        if escaped:
+            found, escaped = found + char, False
+        elif char == "\\":
+            escaped = True
+        elif quote:
+            found, quote = (found, "") if char == quote else (found + char, quote)
+        elif char in "\"'":
+            quote = char
+        elif char == "#" or char.isspace():
+            break
+        else:
+            found += char
+    return found
+
+
+@pytest.mark.parametrize("value", ["plain", HOSTILE, "a#b", '\\"', "'", "  x ", "a\\", "é", "~/x"])
+def test_sbatch_reads_back_what_was_said(value: str) -> None:
+    assert read_directive(directive("job-name", value)) == f"--job-name={value}"
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\r", "\0", "a\x0b", "a\u2028b"])
+def test_no_directive_is_made_of_a_line_break(value: str) -> None:
+    with pytest.raises(ValueError, match="control character"):
+        directive("account", value)
+
+
+@pytest.mark.parametrize("version", BACKEND.versions)
+def test_every_version_has_a_script(version: str) -> None:
+    plan = with_slurm(nvl72_plan(4, 4, named=False), version=version)
+    assert ("segment" in values(plan)) == (version >= "24.05")
+
+
+def test_every_launch_field_is_said_elsewhere_or_knowingly_ignored() -> None:
+    table = flag_table()
+    told = {row["field"] for row in table["directives"]}
+    told |= set(table["elsewhere"]) | set(table["ignored"])
+    every = {f"launch.{field.name}" for field in fields(Launch)}
+    every |= {f"launch.slurm.{field.name}" for field in fields(SlurmJob)}
+    assert every <= told
+    assert {field for field in told if field.startswith("launch")} <= every
+
+
+def test_sixteen_thousand_hosts_fold_into_one_short_line() -> None:
+    plan = launch_plan(named_plan().problem.cluster)
+    names = [f"r{rack:03d}n{host:02d}" for rack in range(4) for host in range(1)]
+    line = values(with_names(plan, *names))["nodelist"]
+    assert line == '"r000n00,r001n00,r002n00,r003n00"' or line == ",".join(names)
+    many = [f"n{number:05d}" for number in range(16384)]
+    assert fold_hosts(many) == "n[00000-16383]"

@@ -1,0 +1,89 @@
+"""What Megatron-Core asks of a GPU machine, answered on one without: nothing that judges.
+
+Runs under the Python that has torch and Megatron-Core, not under PARC's own; it may import
+neither PARC nor pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+TRANSFORMER_ENGINE = "2.19.0"
+"""The version that is assumed to be installed: its functions are asked for and never called."""
+
+
+def install_stand_ins(megatron: str) -> None:
+    """Make Megatron-Core importable from the folder ``megatron``; once, before its first import."""
+    sys.path.insert(0, megatron)
+    import typing
+
+    if not hasattr(typing, "override"):  # Python 3.11; Megatron-Core asks for 3.12
+        import typing_extensions
+
+        typing.override = typing_extensions.override  # type: ignore[attr-defined]
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        _stand_in_for_triton()
+
+
+def _stand_in_for_triton() -> None:
+    """A triton whose decorators do nothing; some modules on the import path hold kernels."""
+    import torch.utils._triton
+
+    torch.utils._triton.has_triton_package()  # torch settles that it is absent, before we enter
+    kernel, language = types.ModuleType("triton"), types.ModuleType("triton.language")
+
+    def decorator(*args: Any, **options: Any) -> Any:
+        bare = len(args) == 1 and callable(args[0]) and not options
+        return args[0] if bare else lambda function: function
+
+    def name_of_language(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+    values = {"jit": decorator, "autotune": decorator, "heuristics": decorator}
+    values |= {"Config": lambda *_, **__: None, "cdiv": lambda a, b: -(-a // b)}
+    values |= {"next_power_of_2": lambda n: 1 << (n - 1).bit_length()}
+    values |= {"__version__": "0.0.0", "__path__": [], "language": language}
+    vars(kernel).update(values)
+    vars(language)["__getattr__"] = name_of_language
+    sys.modules["triton"], sys.modules["triton.language"] = kernel, language
+
+
+@contextlib.contextmanager
+def hardware(major: int) -> Iterator[None]:
+    """A GPU of compute capability ``major``.0 with TransformerEngine, as far as anyone asks."""
+    import megatron.core.models.common.embeddings.rope_utils as rope
+    import megatron.core.transformer.moe.moe_utils as moe
+    import megatron.core.utils as core
+    import megatron.training.arguments as parser
+    import torch
+    from packaging.version import Version
+
+    def never(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a TransformerEngine kernel was called")
+
+    device = types.SimpleNamespace(major=major, minor=0)
+    swaps: list[tuple[Any, str, Any]] = [
+        (torch.cuda, "get_device_capability", lambda *_, **__: (major, 0)),
+        (torch.cuda, "get_device_properties", lambda *_, **__: device),
+        (parser, "get_device_arch_version", lambda: major),
+        (core, "_te_version", Version(TRANSFORMER_ENGINE)),
+    ]
+    for module in (rope, moe):
+        fused = [name for name in vars(module) if name.startswith("fused_")]
+        swaps += [(module, name, never) for name in fused if getattr(module, name) is None]
+    before = [getattr(owner, name) for owner, name, _ in swaps]
+    for owner, name, value in swaps:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name, _), value in zip(swaps, before, strict=True):
+            setattr(owner, name, value)

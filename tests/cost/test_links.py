@@ -1,0 +1,61 @@
+"""Where a group sits decides what its collectives cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.cost.links import Links, Reach, reach
+from parc.compiler.cost.schedules import bubble_fraction, chunks_in_flight
+from parc.compiler.ir import Mesh
+
+LINKS = Links(
+    domain=8,
+    link_gb_per_s=300.0,
+    network_gb_per_s=40.0,
+    link_latency_seconds=0.0,
+    network_latency_seconds=0.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "names", "expected"),
+    [
+        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("tp",), Reach(8, 8)),
+        ((("tp", 2), ("cp", 1), ("dp", 16), ("pp", 2)), ("dp",), Reach(16, 4)),
+        ((("tp", 2), ("cp", 2), ("dp", 8), ("pp", 2)), ("dp", "cp"), Reach(16, 4)),
+        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("pp",), Reach(2, 1)),
+        ((("tp", 2), ("cp", 1), ("dp", 1), ("pp", 4)), ("pp",), Reach(4, 4)),
+    ],
+)
+def test_members_that_share_an_nvlink_domain_are_counted(
+    sizes: tuple[tuple[str, int], ...], names: tuple[str, ...], expected: Reach
+) -> None:
+    mesh = Mesh.of(sizes)
+    assert reach(tuple(mesh.axis(name) for name in names), 8) == expected
+
+
+def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None:
+    alone = LINKS.ring_seconds(1e9, Reach(4, 1))
+    assert alone == pytest.approx(3 / 4 / 40)
+    four = LINKS.ring_seconds(1e9, Reach(16, 4))
+    assert four == pytest.approx(3 / 4 / 300 + 3 / 4 / 160)
+
+
+def test_an_all_to_all_is_as_slow_as_what_leaves_the_domain() -> None:
+    assert LINKS.all_to_all_seconds(1e9, Reach(8, 8)) == pytest.approx(7 / 8 / 300)
+    assert LINKS.all_to_all_seconds(1e9, Reach(64, 8)) == pytest.approx(56 / 64 / 40)
+
+
+@pytest.mark.parametrize(
+    ("stage", "pp", "vpp", "micro_batches", "chunks"),
+    [(0, 4, 1, 16, 4), (3, 4, 1, 16, 1), (0, 4, 1, 2, 2), (0, 4, 2, 16, 11), (3, 4, 2, 16, 5)],
+)
+def test_chunks_in_flight_follow_the_schedule(
+    stage: int, pp: int, vpp: int, micro_batches: int, chunks: int
+) -> None:
+    assert chunks_in_flight(stage, pp, vpp, micro_batches) == chunks
+
+
+def test_interleaving_divides_the_bubble() -> None:
+    assert bubble_fraction(8, 1, 32) == pytest.approx(7 / 32)
+    assert bubble_fraction(8, 4, 32) == pytest.approx(7 / 128)
