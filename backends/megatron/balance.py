@@ -80,15 +80,16 @@ def _peak(layers: int, tail: list[int]) -> int:
 
 
 def _counts(layers: int, pp: int, peak: int, tail: list[int]) -> list[int]:
-    """Layers of each stage, ``layers`` in all."""
+    """Layers of each stage, ``layers`` in all; only a stage with other work may get none."""
     counts = [_room(peak, extra) for extra in tail]
     loads = [
         sum(HALF * counts[k] + tail[k] % BLOCKED for k in range(rank, len(tail), pp))
         for rank in range(pp)
     ]
     for _ in range(sum(counts) - layers):
+        spare = [k for k, count in enumerate(counts) if count > (tail[k] <= EMBEDDING_LOAD)]
         k = max(
-            (k for k in range(len(tail)) if counts[k]),
+            spare or [k for k, count in enumerate(counts) if count],
             key=lambda k: (loads[k % pp], HALF * counts[k] + tail[k], -k),
         )
         counts[k] -= 1

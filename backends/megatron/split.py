@@ -109,17 +109,12 @@ def _chosen(deep: Depth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
             return _even(deep, pp, vpp)
         if (counted := _counted(deep, pp, vpp, pins)) is not None:
             return counted
-        if (ends := _free_ends(deep, pp, vpp)) is not None:
-            return ends
-    stages = balance(
-        deep.layers, pp, vpp, Ends(deep.mtp_layers, deep.mtp_load, min(deep.loss_load, _most(deep)))
-    )
+        if (uneven := _free_ends(deep, pp, vpp)) is not None:
+            return uneven
+    most = deep.layers // 4  # of a small model with a large vocabulary
+    ends = Ends(deep.mtp_layers, min(deep.mtp_load, most + 1), min(deep.loss_load, most))
+    stages = balance(deep.layers, pp, vpp, ends)
     return None if stages is None else _from_stages(stages, pp, vpp, spell(stages))
-
-
-def _most(deep: Depth) -> int:
-    """A loss is never counted as more than a quarter of the model."""
-    return deep.layers // 4
 
 
 def _single(deep: Depth) -> Split:

@@ -9,44 +9,48 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 
 def fold_hosts(names: Iterable[str]) -> str:
-    """A host list of the same hosts, sorted by prefix, width and number.
+    """A host list of the same hosts, each once, sorted by what stands around the number.
 
     The last number of each name is folded; its zero padding is kept.
     """
-    groups: dict[tuple[str, str, int], list[int]] = {}
-    plain: list[str] = []
+    plain: set[str] = set()
+    groups: dict[tuple[str, str], set[str]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
         if match is None:
-            plain.append(name)
+            plain.add(name)
         else:
             prefix, digits, suffix = match.groups()
-            groups.setdefault((prefix, suffix, _width(digits)), []).append(int(digits))
-    folded = [_fold(key, sorted(numbers)) for key, numbers in sorted(groups.items())]
-    return ",".join(sorted(plain) + folded)
-
-
-def _width(digits: str) -> int:
-    """Digits that a number is padded to; 0 where it is not padded."""
-    return len(digits) if digits.startswith("0") or len(digits) == 1 else -len(digits)
-
-
-def _fold(key: tuple[str, str, int], numbers: list[int]) -> str:
-    prefix, suffix, width = key
-    ranges = [
-        f"{first:0{abs(width)}d}" + (f"-{last:0{abs(width)}d}" if last > first else "")
-        for first, last in _ranges(numbers)
+            groups.setdefault((prefix, suffix), set()).add(digits)
+    folded = [
+        _fold(prefix, numbers, suffix)
+        for (prefix, suffix), digits in sorted(groups.items())
+        for numbers in _by_width(digits)
     ]
+    return ",".join([*sorted(plain), *folded])
+
+
+def _by_width(digits: set[str]) -> Iterator[list[str]]:
+    """Numbers that one bracket can hold: all where none is padded, else those of one width."""
+    if not any(text.startswith("0") and len(text) > 1 for text in digits):
+        yield sorted(digits, key=int)
+        return
+    for width in sorted({len(text) for text in digits}):
+        yield sorted(text for text in digits if len(text) == width)
+
+
+def _fold(prefix: str, numbers: list[str], suffix: str) -> str:
     if len(numbers) == 1:
-        return f"{prefix}{ranges[0]}{suffix}"
+        return f"{prefix}{numbers[0]}{suffix}"
+    ranges = (first if first == last else f"{first}-{last}" for first, last in _runs(numbers))
     return f"{prefix}[{','.join(ranges)}]{suffix}"
 
 
-def _ranges(numbers: list[int]) -> Iterator[tuple[int, int]]:
+def _runs(numbers: list[str]) -> Iterator[tuple[str, str]]:
     """Runs of consecutive numbers, as (first, last)."""
     first = last = numbers[0]
     for number in numbers[1:]:
-        if number != last + 1:
+        if int(number) != int(last) + 1:
             yield first, last
             first = number
         last = number

@@ -129,14 +129,16 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:
     """Forward work done again in the backward pass of one layer.
 
-    Full: the forward with its collectives; selective: the share of the modules' FLOPs.
+    Full: the forward with its collectives; selective: the share of the modules' FLOPs, and
+    dispatch and combine where the experts run again.
     """
     recompute = layout.recompute
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
         return layer.forward + 0.4 * layer.tp + (layer.cp / 3 + layer.ep / 2)
-    return layer.forward * sum(_share(pricing, name, routed) for name in recompute.modules)
+    again = layer.forward * sum(_share(pricing, name, routed) for name in recompute.modules)
+    return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
 def _share(pricing: Pricing, module: str, routed: bool) -> float:
@@ -144,11 +146,13 @@ def _share(pricing: Pricing, module: str, routed: bool) -> float:
     job, model = pricing.problem.job, pricing.problem.model
     flops = layer_flops(model, routed, 1.0, job.sequence_length)
     total = flops.total or 1.0
+    if (module in ("moe", "shared_experts") and not routed) or (module == "mlp" and routed):
+        return 0.0
     table = {
         "core_attn": flops.attention_core / total,
-        "mlp": 0.0 if routed else flops.mlp / total,
-        "moe": (flops.experts + flops.mlp) / total if routed else 0.0,
-        "shared_experts": flops.mlp / total if routed else 0.0,
+        "mlp": flops.mlp / total,
+        "moe": (flops.experts + flops.mlp) / total,
+        "shared_experts": flops.mlp / total,
         "mla_up_proj": 0.5 * flops.attention_projections / total,
     }
     return table.get(module, 0.03)

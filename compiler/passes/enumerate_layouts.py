@@ -183,19 +183,23 @@ def _micro_batches(problem: Problem, dp: int) -> tuple[int, ...]:
 
 
 def recompute_levels(problem: Problem) -> tuple[Recompute, ...]:
-    """None, the cheap modules, everything: in the order of their cost."""
+    """From nothing to everything, in the order of their cost.
+
+    Light modules stream and cost little; heavy ones run the MLP or the experts again.
+    """
     if problem.pins.recompute:
         return (problem.pins.recompute,)
-    experts, latent = problem.model.experts, problem.model.attention.latent
-    modules = ["layernorm"]
-    if experts is not None:
-        modules.append("moe_act")
-    if latent is not None:
-        modules.append("mla_up_proj")
-    if experts is None:
-        modules.append("mlp")
-    full = Recompute("full", (), "uniform", 1)
-    return (NO_RECOMPUTE, Recompute("selective", tuple(sorted(modules))), full)
+    model = problem.model
+    light = {"layernorm"}
+    if model.attention.latent is not None:
+        light.add("mla_up_proj")
+    heavy = light | ({"moe"} if model.moe_layers else set())
+    if model.moe_layers < model.layers:
+        heavy = heavy | {"mlp"}
+    if model.moe_layers:
+        light = light | {"moe_act"}
+    selective = (Recompute("selective", tuple(sorted(names))) for names in (light, heavy))
+    return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))
 
 
 def _layout(  # noqa: PLR0913 - one argument a loop of the enumeration

@@ -120,15 +120,24 @@ def read_table(text: str) -> dict[str, list[str]]:
 
 def read_document(text: str) -> dict[str, Any]:
     """The top level of ``rankmap.json``, with the keys of format 1."""
-    file = "rankmap.json"
+    keys = (("groups", dict), ("hosts", list), ("ranks", dict), ("sizes", dict))
+    return _read_json("rankmap.json", text, keys)
+
+
+def read_lock(text: str) -> dict[str, Any]:
+    """The top level of ``parc.lock``, format 1."""
+    return _read_json("parc.lock", text, (("decisions", dict),))
+
+
+def _read_json(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> dict[str, Any]:
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise Malformed(file, line, f"not JSON: {getattr(error, 'msg', error)}") from None
     if not isinstance(tree, dict) or tree.get("format") != 1:
-        raise Malformed(file, 1, "not a rank map of format 1")
-    for key, kind in (("groups", dict), ("hosts", list), ("ranks", dict), ("sizes", dict)):
+        raise Malformed(file, 1, "not a JSON object of format 1")
+    for key, kind in keys:
         if not isinstance(tree.get(key), kind):
             raise Malformed(file, 1, f"{key} is missing or no {kind.__name__}")
     return tree

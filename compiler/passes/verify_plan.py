@@ -7,6 +7,7 @@ Megatron's own arithmetic, and every rank, group, host and number is compared.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.passes.read_emitted import (
@@ -14,10 +15,12 @@ from parc.compiler.passes.read_emitted import (
     Malformed,
     read_arguments,
     read_document,
+    read_lock,
     read_table,
 )
 from parc.compiler.passes.regenerate_groups import regenerate
 from parc.compiler.passes.verify_launch import missing_files, verify_launch
+from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
 from parc.compiler.passes.verify_model import verify_batch, verify_layers
 from parc.compiler.passes.verify_ranks import (
     degrees_of,
@@ -40,28 +43,39 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
             file that another one relies on must be there.
         sink: where findings go, each at its file and line.
     """
-    for file, user in missing_files(artifacts):
-        sink.report("A03", f"{user} needs {file}, which is missing", span=Span(file, 1, 1))
     if not {ARGUMENTS, TABLE} & artifacts.keys():
         sink.report("A03", f"there is neither {TABLE} nor {ARGUMENTS} to verify")
+    missing = dict(missing_files(artifacts))
     try:
+        lock = read_lock(artifacts[LOCK]) if LOCK in artifacts else None
+        promised = promised_files(lock) if lock is not None else []
+        missing |= {file: LOCK for file in promised if file not in artifacts}
         arguments = read_arguments(artifacts[ARGUMENTS]) if ARGUMENTS in artifacts else None
         if arguments is not None:
             verify_layers(arguments, sink)
         if TABLE in artifacts:
-            _verify_rank_map(artifacts, arguments, sink)
+            _verify_rank_map(artifacts, arguments, lock, sink)
     except Malformed as error:
         span = Span(error.file, error.line, 1)
         sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
+    for file, user in sorted(missing.items()):
+        sink.report("A03", f"{user} needs {file}, which is missing", span=Span(file, 1, 1))
 
 
-def _verify_rank_map(artifacts: Mapping[str, str], arguments: Arguments | None, sink: Sink) -> None:
+def _verify_rank_map(
+    artifacts: Mapping[str, str],
+    arguments: Arguments | None,
+    lock: dict[str, Any] | None,
+    sink: Sink,
+) -> None:
     """The table first, then all that must agree with it."""
     table = read_table(artifacts[TABLE])
     world = len(table["rank"])
     hosts = verify_hosts(table, sink)
     verify_launch(artifacts, hosts, world // len(hosts), sink)
     degrees = degrees_of(arguments, world, sink) if arguments is not None else None
+    if lock is not None:
+        verify_lock(lock, hosts, degrees.order if degrees is not None else None, sink)
     families = regenerate(degrees) if degrees is not None else {}
     if arguments is not None and degrees is not None:
         verify_coordinates(table, families, sink)

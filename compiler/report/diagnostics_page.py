@@ -12,10 +12,14 @@ from itertools import groupby
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes
 
 FAMILIES = {
+    "A": "Artifacts: what was emitted does not agree",
     "B": "Batch",
-    "C": "Checkpoints",
     "D": "Divisibility and mesh arithmetic",
+    "E": "What a framework cannot express",
+    "F": "Extra flags for the framework",
     "G": "Search",
+    "H": "Hosts and hardware",
+    "K": "Catalog and model configs",
     "L": "Launch: torchrun and Slurm",
     "M": "Mixture of experts",
     "N": "Network and environment",
@@ -24,7 +28,6 @@ FAMILIES = {
     "R": "Recompute, precision and other switches",
     "S": "Sequence and context parallelism",
     "T": "Topology and placement",
-    "V": "Verification of what was emitted",
     "X": "The spec itself",
 }
 HEAD = """\

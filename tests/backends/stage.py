@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from parc.compiler.ir import Plan
 
 TORCHRUN = """#!/bin/bash
 printf '%s\\0' "torchrun" "$@" >> "$STAGE/calls"
-env -0 > "$STAGE/environment.${NODE_RANK:-x}"
+env -0 > "$STAGE/environment.${3#--node-rank=}"
 exit "${TORCHRUN_STATUS:-0}"
 """
 SCONTROL = """#!/bin/bash
@@ -114,6 +113,6 @@ class Stage:
         text = (self.root / f"environment.{node_rank}").read_text()
         return dict(line.split("=", 1) for line in text.split("\0") if line)
 
-    def traces(self) -> list[str]:
-        """Files called ``pwned``, anywhere."""
-        return [json.dumps(str(path)) for path in self.root.rglob("*pwned*")]
+    def pwned(self) -> list[Path]:
+        """Files that only a command hidden in the spec would have made."""
+        return list(self.root.rglob("pwned*"))

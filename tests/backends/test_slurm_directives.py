@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -14,11 +15,9 @@ from parc.backends.slurm.shape import runs
 from parc.compiler.ir import Launch, Plan, SlurmJob
 from tests.backends.plans import (
     HOSTILE,
-    launch_plan,
     named_plan,
     nameless_plan,
     nvl72_plan,
-    with_names,
     with_slurm,
 )
 
@@ -97,8 +96,9 @@ def test_runs_number_racks_by_first_use() -> None:
         ("n1 n2 n3", "n[1-3]"),
         ("n3 n1 n2 n7", "n[1-3,7]"),
         ("n01 n02 n10", "n[01-02,10]"),
-        ("n9 n10 n11", "n9,n[10-11]"),
-        ("n1 n01 n001", "n001,n01,n1"),
+        ("n9 n10 n11", "n[9-11]"),
+        ("n09 n10 n100 n099", "n[09-10],n[099-100]"),
+        ("n1 n01 n001", "n1,n01,n001"),
         ("login n1", "login,n1"),
         ("r1n1-ib r1n2-ib r2n1-ib", "r1n[1-2]-ib,r2n1-ib"),
         ("a.b.c", "a.b.c"),
@@ -106,8 +106,7 @@ def test_runs_number_racks_by_first_use() -> None:
     ],
 )
 def test_host_lists_fold_the_last_number(hosts: str, folded: str) -> None:
-    found = fold_hosts(hosts.split())
-    assert sorted(found.split(",")) == sorted(folded.split(",")) or found == folded
+    assert fold_hosts(hosts.split()) == folded
 
 
 def test_a_folded_list_holds_every_host_once() -> None:
@@ -117,8 +116,6 @@ def test_a_folded_list_holds_every_host_once() -> None:
 
 def unfold(text: str) -> list[str]:
     """What Slurm reads, for one bracket a name."""
-    import re
-
     names = []
     for prefix, ranges, suffix in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", text):
         for part in ranges.split(",") if ranges else [""]:
@@ -178,9 +175,5 @@ def test_every_launch_field_is_said_elsewhere_or_knowingly_ignored() -> None:
 
 
 def test_sixteen_thousand_hosts_fold_into_one_short_line() -> None:
-    plan = launch_plan(named_plan().problem.cluster)
-    names = [f"r{rack:03d}n{host:02d}" for rack in range(4) for host in range(1)]
-    line = values(with_names(plan, *names))["nodelist"]
-    assert line == '"r000n00,r001n00,r002n00,r003n00"' or line == ",".join(names)
-    many = [f"n{number:05d}" for number in range(16384)]
-    assert fold_hosts(many) == "n[00000-16383]"
+    assert fold_hosts(f"n{number:05d}" for number in range(16384)) == "n[00000-16383]"
+    assert fold_hosts(f"n{number}" for number in range(16384)) == "n[0-16383]"

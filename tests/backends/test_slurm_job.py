@@ -79,7 +79,7 @@ def test_nameless_hosts_are_ordered_by_rack_as_the_plan_was_priced(
     stage: Stage, sizes: tuple[int, ...]
 ) -> None:
     stage.emit(nameless_plan(*sizes))
-    names = iter("n1 n3 n2 n4".split())
+    names = iter(["n1", "n3", "n2", "n4"])
     racks = {f"rack{index}": [next(names) for _ in range(size)] for index, size in enumerate(sizes)}
     leaves(stage, **{rack: " ".join(hosts) for rack, hosts in racks.items()})
     done = stage.submit("n1", "n2", "n3", "n4")

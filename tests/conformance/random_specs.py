@@ -63,10 +63,7 @@ def _grid(dice: Random, routed: bool) -> Grid:
     dp = step * dice.choice([1, 2, 3, 4])
     ranks = tp * cp * dp
     pairs = [
-        (ep, etp)
-        for etp in {1, 1, tp}
-        for ep in (1, 2, 3, 4, 6, 8, 16, 32)
-        if ranks % (ep * etp) == 0
+        (ep, etp) for etp in {1, tp} for ep in (1, 2, 3, 4, 6, 8, 16, 32) if ranks % (ep * etp) == 0
     ]
     ep, etp = dice.choice(sorted(pairs)) if routed else (1, tp)
     vpp = dice.choice([1, 1, 2, 3, 4]) if pp > 1 else 1
@@ -104,6 +101,7 @@ def _model(dice: Random, grid: Grid, routed: bool) -> Spec:
         model["experts"] = _experts(dice, grid, model["layers"])
     if dice.random() < 0.2:
         model |= _latent(dice)
+        del model["head_dim"], model["kv_heads"]
     if dice.random() < 0.2 and model["position"]["kind"] in ("rope", "none"):
         model["mtp_layers"] = 1
     return model
@@ -131,7 +129,6 @@ def _latent(dice: Random) -> Spec:
         latent["q_lora_rank"] = 96
     return {
         "latent": latent,
-        "kv_heads": None,
         "qk_norm": "none",
         "qkv_bias": False,
         "attention_output_bias": False,
@@ -211,7 +208,9 @@ def _change(dice: Random, spec: Spec) -> None:
         model["kv_heads"] = dice.randint(1, 12)
     elif kind == 6:
         model["layers"] += dice.choice([-1, 1])
-        layout |= dice.choice([{"count_embedding": True}, {"first_stage_layers": dice.randint(1, 9)}])
+        layout |= dice.choice(
+            [{"count_embedding": True}, {"first_stage_layers": dice.randint(1, 9)}]
+        )
     elif kind == 7:
         job["global_batch"] += dice.randint(1, 7)
     elif kind == 8:

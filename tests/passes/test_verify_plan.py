@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.rankmap.backend import BACKEND
+from parc.backends.registry import backend
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.passes.read_emitted import Malformed, read_arguments
@@ -47,7 +49,16 @@ def files_of(of: Plan, *extra: str) -> Files:
     )
     job = f"#SBATCH --nodes={nodes}\n#SBATCH --gpus-per-node=8\nnodes={nodes}\n"
     job += 'cp -- "$PARC_DIR/slurm/hostfile" "$run.hostfile"\n'
+    lock = {
+        "format": 1,
+        "decisions": {
+            "hosts": [host.name for host in of.placement.hosts],
+            "order": of.layout.order,
+            "versions": {"megatron": "0.19", "rankmap": "1", "slurm": "24.11", "torchrun": "2.13"},
+        },
+    }
     return {
+        "parc.lock": json.dumps(lock),
         **{artifact.path: artifact.text for artifact in BACKEND.emit(of)},
         "megatron/args.sh": args_file(of.layout, *extra),
         "slurm/hostfile": hosts,
@@ -105,7 +116,7 @@ ROW_9 = "9,1,r01n02,1,1,r01,r01n02,0,2,0,1,0,1,2"
 DAMAGE = [
     ("a coordinate", swap(CSV, ROW_9, ROW_9[:-1] + "3"), {"A01", "A06"}),
     ("a coordinate that is no number", swap(CSV, ROW_9, ROW_9[:-1] + "x"), {"A01", "A06"}),
-    ("the other order", swap(ARGS, "\n)", "\n  --use-tp-pp-dp-mapping\n)"), {"A01", "A06"}),
+    ("the other order", swap(ARGS, "\n)", "\n  --use-tp-pp-dp-mapping\n)"), {"A01", "A05", "A06"}),
     (
         "another tp",
         swap(ARGS, "tensor-model-parallel-size 4", "tensor-model-parallel-size 2"),
@@ -116,10 +127,21 @@ DAMAGE = [
         swap(ARGS, "model-parallel-size 4", "model-parallel-size 3"),
         {"A05"},
     ),
+    (
+        "ep on a dense map",
+        swap(ARGS, "expert-model-parallel-size 1", "expert-model-parallel-size 2"),
+        None,
+    ),
     ("two hosts swapped", swap(HOSTS, "r01n01\nr01n02", "r01n02\nr01n01"), {"A02"}),
     ("a host less", swap(HOSTS, "r01n02\n", ""), {"A02"}),
     ("a host in other letters", swap("torchrun/hosts", "r01n02", "R01n02"), {"A02"}),
     ("a file less", drop(ARGS), {"A03"}),
+    ("a script less", drop(LAUNCH), {"A03"}),
+    ("a job less", drop(JOB), {"A03"}),
+    ("a page less", drop("rankmap.md"), {"A03"}),
+    ("another lock", swap("parc.lock", "r01n02", "r01n09"), {"A02"}),
+    ("a lock of another order", swap("parc.lock", "ep-dp-pp", "ep-pp-dp"), {"A05"}),
+    ("a lock without decisions", swap("parc.lock", "decisions", "x"), {"A04"}),
     ("a table less", drop(CSV), {"A03"}),
     ("a document less", drop(JSON), {"A03"}),
     ("a host file less", drop(HOSTS), {"A03"}),
@@ -204,6 +226,17 @@ def test_the_array_is_read_as_bash_reads_it() -> None:
 def test_what_is_no_array_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         read_arguments(text)
+
+
+def test_what_the_launch_backends_emit_passes() -> None:
+    hosts = {name: text for name, text in SOUND.items() if name not in (JOB, LAUNCH)}
+    problem = replace(DENSE.problem, emit=("megatron", "rankmap", "slurm", "torchrun"))
+    versions = (*DENSE.problem.versions, ("slurm", "24.11"), ("torchrun", "2.13"))
+    of = replace(DENSE, problem=replace(problem, versions=versions))
+    made = {a.path: a.text for name in ("slurm", "torchrun") for a in backend(name).emit(of)}
+    assert messages({**hosts, **made}) == ()
+    for file in ("megatron/args.sh", "torchrun/hosts", HOSTS):
+        assert codes(drop(file)({**hosts, **made})) == ["A03"]
 
 
 def test_nothing_to_verify_is_said() -> None:

@@ -1,0 +1,91 @@
+"""Every code has a bad spec and its exact rendering, a section in the docs, and a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.codes import all_codes
+from parc.compiler.diagnostics.render import render
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.report.diagnostics_page import FAMILIES, page
+from parc.compiler.spec.source import Source
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CODES = {info.code: info for info in all_codes()}
+FOLDERS = sorted(path.name for path in HERE.iterdir() if (path / "spec.yaml").is_file())
+
+ELSEWHERE: dict[str, str] = {
+    **{f"A{number:02d}": "tests/passes/test_verify_plan.py" for number in range(1, 10)},
+    **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
+    "D15": "tests/backends/megatron/test_rules.py",
+    "L11": "tests/backends/test_launch_rules.py",
+}
+"""Codes that no spec alone brings about -> the test that does: the first nine need files that
+somebody changed, then an output directory; the last two are a second net behind the spec's own."""
+
+
+def rendered(code: str) -> tuple[list[str], str]:
+    """Codes that the bad spec of ``code`` is told, and the text; set.txt holds ``--set`` words."""
+    folder = HERE / code
+    extra = folder / "set.txt"
+    overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
+    sink = Sink()
+    text = (folder / "spec.yaml").read_bytes().decode("utf-8", "replace")
+    plan_spec(Source("spec.yaml", text, folder), overrides, sink)
+    return [found.code for found in sink.diagnostics], render([sink])
+
+
+@pytest.mark.parametrize("code", FOLDERS)
+def test_a_bad_spec_is_told_exactly_this(code: str, request: pytest.FixtureRequest) -> None:
+    codes, text = rendered(code)
+    assert f"PARC-{code}" in codes
+    golden = HERE / code / "expected.txt"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(text, encoding="utf-8", newline="\n")
+    assert text == golden.read_text("utf-8")
+
+
+def test_codes_and_folders_are_the_same_set() -> None:
+    assert sorted(CODES) == sorted({*FOLDERS, *ELSEWHERE})
+    assert not set(FOLDERS) & set(ELSEWHERE)
+
+
+@pytest.mark.parametrize("code", ELSEWHERE)
+def test_a_code_without_a_spec_is_tested_where_the_table_says(code: str) -> None:
+    assert f'"{code}"' in (ROOT / ELSEWHERE[code]).read_text("utf-8").replace("PARC-", "")
+
+
+def test_the_page_of_the_diagnostics_is_current() -> None:
+    assert (ROOT / "docs" / "diagnostics.md").read_text("utf-8") == page(), "run make docs"
+
+
+def test_every_code_has_a_section_and_every_family_a_name() -> None:
+    text = page()
+    for code in CODES:
+        assert f"\n### PARC-{code}\n" in text
+    assert {code[0] for code in CODES} <= FAMILIES.keys()
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_row_says_why_what_to_do_and_where_it_is_written(code: str) -> None:
+    info = CODES[code]
+    assert info.severity in ("error", "warning", "advice")
+    for text in (info.title, info.rule, info.why, info.fix, info.bad):
+        assert text.strip()
+    assert info.sources
+
+
+def test_the_code_of_every_report_has_a_row() -> None:
+    import re
+
+    used = {
+        code
+        for room in ("compiler", "backends")
+        for path in (ROOT / room).rglob("*.py")
+        for code in re.findall(r'"([A-Z]\d\d)"', path.read_text("utf-8"))
+    }
+    assert sorted(used - CODES.keys()) == []
