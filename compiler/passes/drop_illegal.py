@@ -8,9 +8,15 @@ from parc.backends.base import Framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
+from parc.compiler.passes.placement_rules import PLACEMENT_RULES
 
 CONSERVATION = ("P01", "P02")
 """Rules that a stand-in split breaks by construction."""
+
+
+def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
+    """What the framework refuses, then what no host order can place."""
+    return (*framework.rules(problem), *PLACEMENT_RULES)
 
 
 def explain_illegal(
@@ -21,7 +27,7 @@ def explain_illegal(
     A rule that every layout breaks is a finding of its own, at the pin that it reads. Where no
     single rule is to blame, the layout that breaks the fewest is explained.
     """
-    rules = framework.rules(problem)
+    rules = all_rules(problem, framework)
     broken = {
         layout: [rule for rule in rules if rule.broken(problem, layout)] for layout in layouts
     }

@@ -13,7 +13,7 @@ from parc.compiler.cost.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Candidate, Layout, Search
 from parc.compiler.ir.rule import Rule
-from parc.compiler.passes.drop_illegal import explain_illegal
+from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
 from parc.compiler.passes.drop_oversized import OVERSIZED, explain_oversized
 from parc.compiler.passes.enumerate_layouts import enumerate_layouts
 from parc.compiler.passes.estimate_layout import memory_limit
@@ -75,7 +75,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     or lost to a sibling with less recompute (counted as ``recompute``).
     """
     problem = pricing.problem
-    sieve = Sieve(pricing, pricing.framework.rules(problem), memory_limit(pricing))
+    sieve = Sieve(pricing, all_rules(problem, pricing.framework), memory_limit(pricing))
     for family in enumerate_layouts(problem, pricing.framework):
         sieve.sift(family)
     if not sieve.priced:

@@ -196,40 +196,51 @@ def variation(seed: int) -> Spec:
 
 def _change(dice: Random, spec: Spec) -> None:
     """Break something, perhaps."""
-    layout, model, job = spec["layout"], spec["model"], spec["job"]
-    experts = model.get("experts")
-    kind = dice.randrange(14)
-    if kind < 4:
-        axis = dice.choice(["tp", "cp", "pp", "vpp", "dp"])
-        layout[axis] = max(1, layout[axis] + dice.choice([-2, -1, 1, 2, 3]))
-    elif kind == 4:
-        model["heads"] += dice.choice([-1, 1, 3])
-    elif kind == 5:
-        model["kv_heads"] = dice.randint(1, 12)
-    elif kind == 6:
-        model["layers"] += dice.choice([-1, 1])
-        layout |= dice.choice(
-            [{"count_embedding": True}, {"first_stage_layers": dice.randint(1, 9)}]
-        )
-    elif kind == 7:
-        job["global_batch"] += dice.randint(1, 7)
-    elif kind == 8:
-        job["sequence_length"] += dice.randint(1, 70)
-    elif kind == 9:
-        layout["pipeline_layout"] = _string(dice, model["layers"], layout["pp"] * layout["vpp"])
-    elif kind == 10:
-        layout["order"] = "tp-cp-ep-pp-dp"
-    elif kind == 11:
-        layout["ep"] = dice.choice([2, 3, 4, 5, 8])
-        layout["etp"] = dice.choice([1, 2, 3])
-    elif kind == 12 and experts:
+    changes = (_degree, _degree, _degree, _width, _depth, _numbers, _stages, _order, _routing)
+    dice.choice(changes)(dice, spec)
+
+
+def _degree(dice: Random, spec: Spec) -> None:
+    layout, axis = spec["layout"], dice.choice(["tp", "cp", "pp", "vpp", "dp"])
+    layout[axis] = max(1, layout[axis] + dice.choice([-2, -1, 1, 2, 3]))
+
+
+def _width(dice: Random, spec: Spec) -> None:
+    model, layout = spec["model"], spec["layout"]
+    field = dice.choice(["heads", "kv_heads", "ffn"])
+    model[field] = max(1, model.get(field, 0) + dice.choice([-1, 1, 2, 3, 32]))
+    if dice.random() < 0.3:
+        layout["recompute"] = {"granularity": "selective", "modules": ["mla_up_proj", "moe_act"]}
+
+
+def _depth(dice: Random, spec: Spec) -> None:
+    spec["model"]["layers"] += dice.choice([-1, 1])
+    choices = [{"count_embedding": True}, {"first_stage_layers": dice.randint(1, 9)}]
+    spec["layout"] |= dice.choice(choices)
+
+
+def _numbers(dice: Random, spec: Spec) -> None:
+    job = spec["job"]
+    field = dice.choice(["global_batch", "sequence_length"])
+    job[field] += dice.randint(1, 70)
+
+
+def _stages(dice: Random, spec: Spec) -> None:
+    layout = spec["layout"]
+    stages = layout["pp"] * layout["vpp"]
+    layout["pipeline_layout"] = _string(dice, spec["model"]["layers"], stages)
+
+
+def _order(dice: Random, spec: Spec) -> None:
+    spec["layout"]["order"] = "tp-cp-ep-pp-dp"
+
+
+def _routing(dice: Random, spec: Spec) -> None:
+    experts, layout = spec["model"].get("experts"), spec["layout"]
+    layout["ep"], layout["etp"] = dice.choice([2, 3, 4, 5, 8]), dice.choice([1, 2, 3])
+    if experts and dice.random() < 0.5:
         experts["count"] = max(1, experts["count"] + dice.choice([-1, 1, 2]))
         experts["groups"] = dice.choice([1, 3])
-    else:
-        model["ffn"] += dice.choice([1, 2, 32])
-        layout["recompute"] = dice.choice(
-            [{"granularity": "selective", "modules": ["mla_up_proj", "moe_act"]}, "full"]
-        )
 
 
 def _string(dice: Random, layers: int, stages: int) -> str:

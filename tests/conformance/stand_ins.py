@@ -10,6 +10,7 @@ import contextlib
 import sys
 import types
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 TRANSFORMER_ENGINE = "2.19.0"
@@ -35,6 +36,8 @@ def _stand_in_for_triton() -> None:
     """A triton whose decorators do nothing; some modules on the import path hold kernels."""
     import torch.utils._triton
 
+    for module in ("torch._dynamo", "torch._inductor.codecache"):
+        import_module(module)  # they look for triton, and must find none
     torch.utils._triton.has_triton_package()  # torch settles that it is absent, before we enter
     kernel, language = types.ModuleType("triton"), types.ModuleType("triton.language")
 

@@ -18,10 +18,12 @@ ROOT = HERE.parent.parent
 CODES = {info.code: info for info in all_codes()}
 FOLDERS = sorted(path.name for path in HERE.iterdir() if (path / "spec.yaml").is_file())
 
+OURS = "AGHKOX"
+"""Families whose rules are PARC's own: there is no page of somebody else to name."""
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/passes/test_verify_plan.py" for number in range(1, 10)},
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
-    "D15": "tests/backends/megatron/test_rules.py",
+    "D15": "tests/diagnostics/test_second_nets.py",
     "L11": "tests/backends/test_launch_rules.py",
 }
 """Codes that no spec alone brings about -> the test that does: the first nine need files that
@@ -76,7 +78,7 @@ def test_a_row_says_why_what_to_do_and_where_it_is_written(code: str) -> None:
     assert info.severity in ("error", "warning", "advice")
     for text in (info.title, info.rule, info.why, info.fix, info.bad):
         assert text.strip()
-    assert info.sources
+    assert info.sources or code[0] in OURS
 
 
 def test_the_code_of_every_report_has_a_row() -> None:

@@ -1,0 +1,100 @@
+"""What would break the rank map whoever launches: hosts, environment, interface, port."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.backends.plans import (
+    named_plan,
+    small_plan,
+    with_fabric,
+    with_launch,
+    with_names,
+)
+from tests.backends.told import codes
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (("a", "b", "a", "d"), "L11"),
+        (("a b", "b", "c", "d"), "L11"),
+        (("$(x)", "b", "c", "d"), "L11"),
+        (("n[1-2]", "b", "c", "d"), "L11"),
+        (("a\nb", "b", "c", "d"), "L11"),
+        (("-a", "b", "c", "d"), "L11"),
+        (("localhost", "b", "c", "d"), "L09"),
+        (("127.0.0.1", "b", "c", "d"), "L09"),
+    ],
+)
+def test_host_names_must_stand_in_a_host_file(names: tuple[str, ...], code: str) -> None:
+    assert codes(with_names(named_plan(), *names)) == [code]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("WORLD_SIZE", "8", ["L14"]),
+        ("NODE_RANK", "0", ["L14"]),
+        ("SLURM_NTASKS", "8", ["L14"]),
+        ("CUDA_VISIBLE_DEVICES", "0", ["L14"]),
+        ("A-B", "x", ["L18"]),
+        ("A B", "x", ["L18"]),
+        ("", "x", ["L18"]),
+        ("A\n", "x", ["L18"]),
+        ("UID", "0", ["L18"]),
+        ("A", "x\0y", ["L16"]),
+        ("A", "x\ny $(z)", []),
+        ("NCCL_ALGO", "Ring", ["N14"]),
+        ("NCCL_IB_DISABLE", "1", ["N04"]),
+        ("NCCL_IB_DISABLE", "0", []),
+        ("NCCL_NET", "Socket", ["N04"]),
+        ("NCCL_SOCKET_IFNAME", "eth0", ["N02"]),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "8", ["N08"]),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "1", []),
+        ("NCCL_DEBUG", "INFO", []),
+    ],
+)
+def test_the_users_environment_must_not_break_the_rank_map(
+    name: str, value: str, expected: list[str]
+) -> None:
+    assert codes(with_launch(named_plan(), env=((name, value),))) == expected
+
+
+def test_sockets_are_right_where_there_is_no_rdma() -> None:
+    plan = with_launch(with_fabric(named_plan(), "ethernet"), env=(("NCCL_IB_DISABLE", "1"),))
+    assert codes(plan) == []
+
+
+def test_one_address_index_for_all_hosts_of_a_roce_fabric_is_a_risk() -> None:
+    plan = with_launch(with_fabric(named_plan(), "roce"), env=(("NCCL_IB_GID_INDEX", "3"),))
+    assert codes(plan) == ["N06"]
+
+
+def test_one_hardware_queue_costs_speed_on_blackwell() -> None:
+    plan = with_launch(named_plan(), env=(("CUDA_DEVICE_MAX_CONNECTIONS", "1"),))
+    on = plan.problem.cluster
+    gpu = replace(on.gpu, generation="blackwell", compute_capability=(10, 0))
+    newer = replace(plan.problem, cluster=replace(on, gpu=gpu))
+    assert codes(replace(plan, problem=newer)) == ["N09"]
+
+
+@pytest.mark.parametrize(
+    ("interface", "expected"),
+    [("eth0", []), ("lo", ["N01"]), ("docker0", ["N01"]), ("^lo", ["N01"]), ("a b", ["N01"])],
+)
+def test_the_interface_must_reach_the_other_hosts(interface: str, expected: list[str]) -> None:
+    assert codes(with_launch(named_plan(), network_interface=interface)) == expected
+    assert codes(with_launch(small_plan(), network_interface=interface)) == []
+
+
+@pytest.mark.parametrize("port", [1, 1023, 65536])
+def test_the_port_must_be_one(port: int) -> None:
+    assert codes(with_launch(named_plan(), master_port=port)) == ["L20"]
+
+
+def test_program_and_arguments_hold_no_nul_byte() -> None:
+    assert codes(with_launch(named_plan(), program="a\0", args=("b\0",))) == ["L16", "L16"]
+    assert codes(with_launch(named_plan(), program=" ")) == ["L15"]

@@ -1,0 +1,212 @@
+"""The other commands: check, estimate, search, explain, verify, catalog, backends, schema, init."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from parc.compiler.cost.terms import TERMS
+from parc.compiler.diagnostics.codes import all_codes
+from tests.cli.specs import SPEC, parc, write_spec
+
+BAD = (("tp: 8", "tp: 3"),)
+
+
+def test_check_is_content_and_writes_nothing(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path)
+    result = parc("check", spec)
+    assert result.exit_code == 0
+    assert result.stdout == f"{spec} is fine\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["spec.yaml"]
+
+
+def test_check_shows_the_findings_of_every_spec(tmp_path: Path) -> None:
+    first = write_spec(tmp_path, *BAD, name="a.yaml")
+    second = write_spec(tmp_path, ("tp: 8", "tp: 5"), name="b.yaml")
+    result = parc("check", first, second, "--format", "json")
+    assert result.exit_code == 1
+    files = {one["file"] for one in json.loads(result.stdout)["diagnostics"]}
+    assert files == {first, second}
+
+
+@pytest.mark.parametrize(
+    ("style", "start"), [("text", "error[PARC-"), ("github", "::error "), ("sarif", "{")]
+)
+def test_check_has_forms_for_people_and_machines(style: str, start: str, tmp_path: Path) -> None:
+    result = parc("check", write_spec(tmp_path, *BAD), "--format", style)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(start)
+    assert result.stderr == ""
+
+
+def test_fail_on_says_which_severity_fails(tmp_path: Path) -> None:
+    idle = (("global_batch: 64", "global_batch: 4"), ("pp: 1,", "pp: 4, vpp: 1,"))
+    spec = write_spec(tmp_path, *idle)
+    assert parc("check", spec).exit_code == 0
+    assert parc("check", spec, "--fail-on", "warning").exit_code in (0, 1)
+    assert parc("check", spec, "--fail-on", "advice").exit_code == 1
+
+
+def test_check_reads_standard_input() -> None:
+    result = parc("check", "-", given=SPEC.replace("tp: 8", "tp: 3"))
+    assert result.exit_code == 1
+    assert "--> <stdin>:10:14" in result.stdout
+
+
+def test_estimate_shows_every_term(tmp_path: Path) -> None:
+    result = parc("estimate", write_spec(tmp_path))
+    assert result.exit_code == 0
+    for name in TERMS:
+        assert name.removesuffix("_bytes").removesuffix("_seconds") in result.stdout
+
+
+def test_estimate_in_json_adds_up(tmp_path: Path) -> None:
+    document = json.loads(parc("estimate", write_spec(tmp_path), "--format", "json").stdout)
+    assert document["fits"] is True
+    for row in (document["time"], *document["memory"]):
+        total = next(row[name] for name in row if name.startswith("total_"))
+        terms = [row[name] for name in row if name in TERMS]
+        assert sum(terms) == pytest.approx(total, rel=1e-4)
+
+
+def test_search_ranks_the_candidates(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, ("tp: 8, cp: 1, pp: 1, ", ""))
+    result = parc("search", spec, "--top", "3")
+    assert result.exit_code == 0
+    assert "chosen" in result.stdout
+    rows = list(
+        csv.DictReader(io.StringIO(parc("search", spec, "--top", "3", "--format", "csv").stdout))
+    )
+    assert [row["rank"] for row in rows] == ["1", "2", "3"]
+    document = json.loads(parc("search", spec, "--top", "3", "--format", "json").stdout)
+    assert [one["tp"] for one in document["candidates"]] == [int(row["tp"]) for row in rows]
+    assert document["enumerated"] > sum(one["count"] for one in document["dropped"])
+
+
+@pytest.mark.parametrize("command", ["estimate", "search"])
+def test_errors_of_the_spec_end_a_command_with_1(command: str, tmp_path: Path) -> None:
+    result = parc(command, write_spec(tmp_path, *BAD))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "error[PARC-D01]" in result.stderr
+    machine = parc(command, write_spec(tmp_path, *BAD), "--format", "json")
+    assert json.loads(machine.stdout)["summary"]["errors"] >= 1
+
+
+def test_explain_knows_every_code() -> None:
+    for info in all_codes():
+        result = parc("explain", f"PARC-{info.code}")
+        assert result.exit_code == 0
+        assert info.title in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("topic", "part"),
+    [
+        ("d01", "heads % tp == 0"),
+        ("layout.tp", "Tensor parallelism"),
+        ("cluster.racks[0].nodes", "Slurm host list"),
+        ("job", "job.global_batch"),
+        ("activations_bytes", "source:"),
+        ("bubble", "Narayanan"),
+        ("place_ranks", "place_ranks("),
+        ("resolve_model", "->"),
+    ],
+)
+def test_explain_knows_codes_fields_terms_and_passes(topic: str, part: str) -> None:
+    result = parc("explain", topic)
+    assert result.exit_code == 0, result.stderr
+    assert part in result.stdout
+
+
+def test_explain_names_what_is_near() -> None:
+    result = parc("explain", "layout.tpp")
+    assert result.exit_code == 2
+    assert "did you mean layout.tp" in result.stderr
+
+
+def test_verify_is_content_with_what_compile_wrote_and_not_with_an_edit(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
+    result = parc("verify", str(out))
+    assert result.exit_code == 0
+    assert result.stdout.endswith("files agree\n")
+    lines = (out / "slurm" / "hostfile").read_text("utf-8").splitlines()
+    swapped = [lines[1], lines[0], *lines[2:]]
+    (out / "slurm" / "hostfile").write_text("\n".join(swapped) + "\n", encoding="utf-8")
+    result = parc("verify", str(out))
+    assert result.exit_code == 1
+    assert "error[PARC-A02]" in result.stdout
+
+
+def test_verify_of_no_directory_exits_with_2(tmp_path: Path) -> None:
+    assert parc("verify", str(tmp_path / "missing")).exit_code == 2
+
+
+@pytest.mark.parametrize("kind", ["gpus", "nodes", "fabrics", "models", "clusters"])
+def test_the_catalog_lists_and_shows(kind: str) -> None:
+    listed = parc("catalog", kind)
+    assert listed.exit_code == 0
+    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
+    assert len(names) >= 5
+    shown = parc("catalog", kind, names[0])
+    assert shown.exit_code == 0
+    assert "source: " in shown.stdout
+    document = json.loads(parc("catalog", kind, "--format", "json").stdout)
+    assert sorted(document[kind]) == names
+
+
+def test_the_catalog_names_what_is_near() -> None:
+    result = parc("catalog", "gpus", "h100-sxm")
+    assert result.exit_code == 2
+    assert "did you mean h100-sxm-80gb" in result.stderr
+
+
+def test_backends_lists_versions() -> None:
+    document = json.loads(parc("backends", "--format", "json").stdout)
+    names = [one["name"] for one in document["backends"]]
+    assert names == sorted(names)
+    assert {"megatron", "rankmap", "slurm", "torchrun"} <= set(names)
+    text = parc("backends").stdout
+    for one in document["backends"]:
+        assert one["versions"]
+        assert one["about"] in text
+
+
+@pytest.mark.parametrize("name", ["spec", "plan", "rankmap", "lock"])
+def test_schema_prints_a_schema(name: str) -> None:
+    schema = json.loads(parc("schema", name).stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_the_starter_spec_compiles(tmp_path: Path) -> None:
+    starter = parc("init").stdout
+    assert starter.startswith("# yaml-language-server: $schema=")
+    result = parc("check", "-", given=starter)
+    assert result.exit_code == 0, result.stdout
+
+
+def test_diff_compiles_specs_and_reads_directories(tmp_path: Path) -> None:
+    old = write_spec(tmp_path, name="old.yaml")
+    new = write_spec(tmp_path, ("tp: 8", "tp: 4"), name="new.yaml")
+    out = str(tmp_path / "out")
+    assert parc("compile", old, "-o", out).exit_code == 0
+    same = parc("diff", out, old, "--exit-code")
+    assert (same.exit_code, same.stdout) == (0, f"{out} -> {old}: no change\n")
+    changed = parc("diff", out, new, "--exit-code")
+    assert changed.exit_code == 3
+    assert "--tensor-model-parallel-size" in changed.stdout
+    assert parc("diff", out, new).exit_code == 0
+    assert json.loads(parc("diff", out, new, "--format", "json").stdout)["changed"] is True
+    assert parc("diff", out, new, "--format", "markdown").stdout.startswith("### parc diff")
+
+
+def test_diff_of_a_directory_of_somebody_else_exits_with_2(tmp_path: Path) -> None:
+    result = parc("diff", str(tmp_path), str(tmp_path))
+    assert result.exit_code == 2
+    assert "there is no plan.json" in result.stderr

@@ -1,0 +1,151 @@
+"""parc compile: what it writes, --check, --locked, and when it writes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.specs import SPEC, parc, write_spec
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    write_spec(tmp_path)
+    return "spec.yaml"
+
+
+def test_it_writes_the_plan_the_lock_and_the_files_of_every_backend(spec: str) -> None:
+    result = parc("compile", spec)
+    assert result.exit_code == 0, result.stderr
+    written = {
+        path.relative_to("build/small").as_posix()
+        for path in Path("build/small").rglob("*")
+        if path.is_file()
+    }
+    assert {"plan.json", "parc.lock", "rankmap.csv", "megatron/args.sh"} <= written
+    assert {"slurm/job.sbatch", "torchrun/launch.sh"} <= written
+    assert result.stdout.splitlines()[-1] == f"wrote     build/small: {len(written)} files"
+    assert "tp 8, pp 1, dp 4" in result.stdout
+
+
+def test_json_names_layout_files_and_diagnostics(spec: str) -> None:
+    result = parc("compile", spec, "-o", "out", "--format", "json")
+    document = json.loads(result.stdout)
+    assert document["format"] == 1
+    assert document["written"] is True
+    assert document["directory"] == "out"
+    assert document["plan"]["layout"]["tp"] == 8
+    assert "rankmap.csv" in document["files"]
+    assert document["summary"]["errors"] == 0
+
+
+def test_standard_input_is_a_spec(spec: str) -> None:
+    result = parc("compile", "-", "-o", "out", given=SPEC)
+    assert result.exit_code == 0, result.stderr
+    assert Path("out/plan.json").is_file()
+
+
+def test_emit_replaces_the_backends_of_the_spec(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out", "--emit", "rankmap,megatron").exit_code == 0
+    assert Path("out/rankmap.csv").is_file()
+    assert Path("out/megatron/args.sh").is_file()
+    assert not Path("out/slurm").exists()
+
+
+def test_an_unknown_backend_is_an_error_at_the_option(spec: str) -> None:
+    result = parc("compile", spec, "--emit", "megatrom")
+    assert result.exit_code == 1
+    assert "--set:1:" in result.stderr
+    assert "megatron" in result.stderr
+    assert not Path("build").exists()
+
+
+def test_set_changes_one_field(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out", "--set", "layout.tp=4").exit_code == 0
+    assert json.loads(Path("out/plan.json").read_text("utf-8"))["layout"]["tp"] == 4
+
+
+def test_an_error_writes_nothing_and_keeps_what_was_there(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    before = Path("out/plan.json").read_bytes()
+    result = parc("compile", spec, "-o", "out", "--set", "layout.tp=3")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "error[PARC-D01]" in result.stderr
+    assert Path("out/plan.json").read_bytes() == before
+
+
+def test_check_writes_nothing_and_is_content_with_current_files(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    result = parc("compile", spec, "-o", "out", "--check")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith("checked   out:")
+
+
+def test_check_names_stale_files(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    Path("out/rankmap.csv").write_text("edited\n", encoding="utf-8")
+    result = parc("compile", spec, "-o", "out", "--check", "--format", "json")
+    assert result.exit_code == 1
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert (found["code"], found["label"]) == ("PARC-O01", "rankmap.csv")
+    assert Path("out/rankmap.csv").read_text("utf-8") == "edited\n"
+
+
+def test_check_of_a_directory_that_is_not_there_fails_and_makes_none(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out", "--check").exit_code == 1
+    assert not Path("out").exists()
+
+
+def test_locked_accepts_the_same_decisions_from_another_text(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    commented = SPEC.replace("name: small", "name: small  # again")
+    assert parc("compile", "-", "-o", "out", "--locked", given=commented).exit_code == 0
+
+
+def test_locked_names_the_decisions_that_differ(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    before = Path("out/plan.json").read_bytes()
+    words = ("compile", spec, "-o", "out", "--locked", "--set", "layout.tp=4")
+    result = parc(*words, "--format", "json")
+    assert result.exit_code == 1
+    (found,) = (
+        one for one in json.loads(result.stdout)["diagnostics"] if one["severity"] == "error"
+    )
+    assert found["code"] == "PARC-O02"
+    assert ("layout.tp", "8 -> 4") in {(cause["path"], cause["text"]) for cause in found["causes"]}
+    assert Path("out/plan.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", [None, "not a lock", "{}"])
+def test_locked_needs_a_lock(spec: str, text: str | None) -> None:
+    if text is not None:
+        assert parc("compile", spec, "-o", "out").exit_code == 0
+        Path("out/parc.lock").write_text(text, encoding="utf-8")
+    result = parc("compile", spec, "-o", "out", "--locked", "--format", "json")
+    assert result.exit_code == 1
+    assert [one["code"] for one in json.loads(result.stdout)["diagnostics"]] == ["PARC-O03"]
+
+
+def test_timings_go_to_standard_error(spec: str) -> None:
+    result = parc("compile", spec, "--timings")
+    assert "search_layouts" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("total ")
+
+
+def test_a_directory_of_somebody_else_is_not_touched(spec: str) -> None:
+    Path("out").mkdir()
+    Path("out/thesis.tex").write_text("years of work", encoding="utf-8")
+    result = parc("compile", spec, "-o", "out")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("parc: ")
+    assert [path.name for path in Path("out").iterdir()] == ["thesis.tex"]
+
+
+def test_a_spec_that_cannot_be_read_exits_with_2(spec: str) -> None:
+    result = parc("compile", "missing.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("parc: cannot read 'missing.yaml'")

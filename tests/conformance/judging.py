@@ -1,0 +1,121 @@
+"""Cases for the judge, and the judge itself, run as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from parc.backends.megatron.arguments import arguments
+from parc.backends.megatron.environment import variables
+from parc.backends.megatron.split import SplitPins, find_split
+from parc.backends.registry import framework
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
+from parc.compiler.passes.enumerate_layouts import enumerate_layouts
+from parc.compiler.pipeline import plan_problem, resolve_spec
+from parc.compiler.spec.source import Source
+
+JUDGE = Path(__file__).with_name("judge_megatron.py")
+PROCESSES = 2
+Case = dict[str, Any]
+Verdict = dict[str, Any]
+
+
+def judge_command() -> list[str]:
+    """The judge under its own Python, as tests/conformance/run set it up."""
+    python, megatron = (
+        os.environ["PARC_CONFORMANCE_PYTHON"],
+        os.environ["PARC_CONFORMANCE_MEGATRON"],
+    )
+    return [python, str(JUDGE), megatron]
+
+
+def judge(cases: list[Case]) -> dict[str, Verdict]:
+    """Verdict by name of case; the cases are shared out over a few processes."""
+    shares = [cases[k::PROCESSES] for k in range(PROCESSES)]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        texts = list(pool.map(_judge_share, [share for share in shares if share]))
+    verdicts = [json.loads(line) for text in texts for line in text.splitlines()]
+    return {verdict["name"]: verdict for verdict in verdicts}
+
+
+def _judge_share(cases: list[Case]) -> str:
+    lines = "".join(json.dumps(case) + "\n" for case in cases)
+    done = subprocess.run(
+        judge_command(), input=lines, capture_output=True, text=True, check=False, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def resolve(spec: dict[str, Any]) -> tuple[Problem | None, Sink]:
+    """A spec mapping to a problem."""
+    sink = Sink()
+    return resolve_spec(Source("spec.yaml", json.dumps(spec), None), (), sink), sink
+
+
+def plan_of(spec: dict[str, Any]) -> tuple[Plan | None, Sink]:
+    """A spec mapping to a plan, as `parc check` would."""
+    problem, sink = resolve(spec)
+    return (None if problem is None or sink.failed() else plan_problem(problem, sink)), sink
+
+
+def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
+    """What the launch script would run."""
+    argv = [word for a in arguments(problem, layout) for word in (a.flag, *a.values)]
+    gpu = problem.cluster.gpu
+    return {
+        "name": name,
+        "argv": argv,
+        "world_size": world,
+        "env": dict(variables(gpu, layout)),
+        "arch": gpu.compute_capability[0],
+        "ranks": sorted({0, world // 2, world - 1}),
+    }
+
+
+def layout_as_pinned(problem: Problem) -> Layout | None:
+    """The layout that the pins ask for, legal or not."""
+    first = next(enumerate_layouts(problem, framework("megatron")), None)
+    if first is None:
+        return None
+    layout = first[0]
+    if find_split(problem, layout.pp, layout.vpp) is None:
+        layout = replace(layout, split=split_as_pinned(problem, layout.pp, layout.vpp))
+    return layout
+
+
+def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
+    """A split that says to Megatron what the pins say, though it cannot be had."""
+    pins = SplitPins.of(problem.pins)
+    if pins.text is not None:
+        return Split("string", False, False, pins.text, ())
+    if pins.first or pins.last:
+        each = problem.model.layers // pp
+        counts = [pins.first or each, *[each] * (pp - 2), pins.last or each][:pp]
+        chunks = tuple((Chunk(0, count, False, 0, False),) for count in counts)
+        return Split("first-last", False, False, "", chunks)
+    if pins.embedding or pins.loss:
+        return Split("counted", bool(pins.embedding), bool(pins.loss), "", ())
+    return Split("even", False, False, "", ())
+
+
+def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
+    """Groups of one rank by PARC's meshes, under the names that the judge uses."""
+    dense, expert = plan.placement.dense, plan.placement.expert
+    found = {}
+    for name, mesh, axes in (
+        *((n, dense, n.split("-")) for n in ("tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-pp")),
+        ("etp", expert, ["tp"]),
+        ("ep", expert, ["ep"]),
+        ("edp", expert, ["dp"]),
+        ("etp-ep", expert, ["tp", "ep"]),
+        ("etp-ep-pp", expert, ["tp", "ep", "pp"]),
+    ):
+        found[name] = next(group for group in mesh.groups(*axes) if rank in group)
+    return found

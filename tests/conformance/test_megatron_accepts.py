@@ -1,0 +1,69 @@
+"""Megatron-Core accepts what PARC emits, and means the same by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Plan
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import read_source
+from tests.conformance.judging import case_of, judge, own_groups, plan_of
+from tests.conformance.random_specs import legal_spec
+
+pytestmark = pytest.mark.conformance
+SPECS = 320
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
+
+
+def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
+    """Everything in which Megatron and the plan do not agree."""
+    layout, found = plan.layout, []
+    if not verdict["accepted"]:
+        return [f"refused at {verdict['stage']}: {verdict['error']}"]
+    for name, value in verdict["sizes"].items():
+        if getattr(layout, name) != value:
+            found.append(f"{name}: Megatron {value}, PARC {getattr(layout, name)}")
+    count = layout.micro_batches(plan.problem.job.global_batch)
+    if verdict["micro_batches"] != count:
+        found.append(f"micro-batches: Megatron {verdict['micro_batches']}, PARC {count}")
+    layers = [[[chunk.first_layer, chunk.layers] for chunk in row] for row in layout.split.chunks]
+    if verdict["layers"] != layers:
+        found.append(f"layers: Megatron {verdict['layers']}, PARC {layers}")
+    for rank, groups in verdict["groups"].items():
+        if groups != own_groups(plan, int(rank)):
+            found.append(f"groups of rank {rank} differ")
+    return found
+
+
+def agree(plans: dict[str, Plan]) -> dict[str, list[str]]:
+    """Differences by name, of those that have any."""
+    cases = [case_of(name, p.problem, p.layout, p.layout.world) for name, p in plans.items()]
+    verdicts = judge(cases)
+    found = {name: differences(plan, verdicts[name]) for name, plan in plans.items()}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def test_random_legal_specs_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
+    plans = {}
+    for seed in range(SPECS):
+        plan, sink = plan_of(legal_spec(seed))
+        if plan is not None:
+            plans[f"legal {seed}"] = plan
+        else:
+            assert sink.failed()
+    assert len(plans) >= 300
+    assert agree(plans) == {}
+
+
+def test_every_example_is_accepted_with_the_same_sizes_layers_and_groups() -> None:
+    plans = {}
+    for path in EXAMPLES:
+        sink = Sink()
+        plan = plan_spec(read_source(str(path)), (), sink)
+        assert plan is not None, sink.diagnostics
+        plans[path.parent.name] = plan
+    assert agree(plans) == {}

@@ -1,0 +1,35 @@
+"""Whatever Megatron-Core refuses, PARC has refused first."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.conformance.judging import case_of, judge, layout_as_pinned, plan_of, resolve
+from tests.conformance.random_specs import variation
+
+pytestmark = pytest.mark.conformance
+VARIATIONS = 420
+REFUSALS = 200
+
+
+def test_every_random_variation_that_megatron_refuses_is_refused_by_check() -> None:
+    cases, refused_by_parc = [], {}
+    for seed in range(VARIATIONS):
+        spec = variation(seed)
+        problem, _ = resolve(spec)
+        layout = layout_as_pinned(problem) if problem is not None else None
+        if problem is None or layout is None:
+            continue
+        name = f"variation {seed}"
+        cases.append(case_of(name, problem, layout, problem.cluster.gpus))
+        plan, sink = plan_of(spec)
+        refused_by_parc[name] = plan is None and sink.failed()
+    verdicts = judge(cases)
+    refused = {name: verdict for name, verdict in verdicts.items() if not verdict["accepted"]}
+    missed = {name: v["error"] for name, v in refused.items() if not refused_by_parc[name]}
+    assert missed == {}
+    stages = Counter(verdict["stage"] for verdict in refused.values())
+    assert len(refused) >= REFUSALS, stages
+    assert len(stages) >= 5, stages
