@@ -45,6 +45,8 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mkdir -p $(DOCS)
 	$(BIN)/python -m parc.compiler.report.diagnostics_page > $(NEW)
 	@mv $(NEW) $(DOCS)/diagnostics.md
+	$(BIN)/python -m parc.compiler.cli.page > $(NEW)
+	@mv $(NEW) $(DOCS)/cli.md
 
 SCHEMA_DIR := schemas
 schemas: $(DEV) ## write the generated schemas: spec, plan, lock

@@ -9,8 +9,8 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, Problem
-from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.check_placement import check_placement
+from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model

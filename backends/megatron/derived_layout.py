@@ -63,8 +63,9 @@ def first_layers(problem: Problem, layout: Layout) -> int | None:
 
 
 def last_layers(problem: Problem, layout: Layout) -> int | None:
-    """Layers of the last rank, all its chunks together."""
-    return layout.split.stage_layers(-1) if layout.split.form == "first-last" else None
+    """Layers of the last rank; of two ranks the first says it (both with vpp divide by zero)."""
+    said = layout.split.form == "first-last" and layout.pp > 2
+    return layout.split.stage_layers(-1) if said else None
 
 
 def layout_string(problem: Problem, layout: Layout) -> str | None:

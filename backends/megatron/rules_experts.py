@@ -48,27 +48,6 @@ def _bias(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _groups_broken(problem: Problem, layout: Layout) -> bool:
-    experts = _experts_of(problem)
-    return (
-        experts.top_k > experts.count
-        or experts.count % experts.groups != 0
-        or experts.group_top_k > experts.groups
-    )
-
-
-def _groups(problem: Problem, layout: Layout) -> Finding:
-    experts = _experts_of(problem)
-    return Finding(
-        message=f"the router cannot take the top {experts.top_k} of {experts.count} experts in "
-        f"{experts.groups} groups",
-        label=f"top_k {experts.top_k} <= {experts.count}; {experts.count} % {experts.groups} = "
-        f"{experts.count % experts.groups}; group_top_k {experts.group_top_k} <= {experts.groups}",
-        help=f"legal groups: {listed(divisors(experts.count))}",
-        fix=pin("model.experts.groups", nearest(divisors(experts.count), experts.groups)),
-    )
-
-
 def _gradient_broken(problem: Problem, layout: Layout) -> bool:
     experts = _experts_of(problem)
     return experts.top_k == 1 and experts.score_function == "softmax" and not experts.pre_softmax
@@ -107,7 +86,6 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
         Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, _divide),
         EXPERT_MESH_RULE,
         EXPERT_SEQUENCE_RULE,
-        Rule("D17", ("model.experts.groups", "model.experts.top_k"), _groups_broken, _groups),
     ]
     rules.append(Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient))
     if linear_bias(problem.model):

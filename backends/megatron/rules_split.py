@@ -11,9 +11,16 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
+PINS = (
+    "layout.pipeline_layout",
+    "layout.first_stage_layers",
+    "layout.last_stage_layers",
+    "layout.count_embedding",
+    "layout.count_loss",
+)
 REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("P05", ("layout.pipeline_layout", "layout.first_stage_layers", "layout.last_stage_layers")),
-    ("P03", ("layout.first_stage_layers", "layout.last_stage_layers", "layout.pipeline_layout")),
+    ("P05", PINS),
+    ("P03", PINS),
     ("P19", ("layout.pipeline_layout",)),
     ("P04", ("layout.first_stage_layers", "layout.last_stage_layers")),
     ("P01", ("layout.count_embedding", "layout.count_loss")),

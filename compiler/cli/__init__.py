@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -27,6 +30,13 @@ COMMANDS: dict[str, str] = {
 class LazyGroup(click.Group):
     """Finds commands in COMMANDS and turns what they raise into exit codes."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run, with streams that print any character: one they cannot encode as its escape."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        return super().main(*args, **extra)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, in the order of COMMANDS."""
         return list(COMMANDS)
@@ -37,6 +47,20 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"parc.compiler.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; the error for a name that is not one names the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without loading one."""

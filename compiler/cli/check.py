@@ -8,6 +8,7 @@ from typing import cast
 import click
 
 from parc.compiler.cli import options, session
+from parc.compiler.cli.failure import UNREADABLE
 from parc.compiler.diagnostics.finding import Severity
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
@@ -26,18 +27,26 @@ def command(
 
     SPEC is a file, or - for standard input. All findings of all specs come in one run.
     """
-    sinks = [_checked(spec, overrides) for spec in specs]
+    checked = [_checked(spec, overrides) for spec in specs]
+    sinks = [sink for sink in checked if sink is not None]
     session.show(sinks, cast(Format, style), sys.stdout)
+    if len(sinks) < len(specs):
+        ctx.exit(UNREADABLE)
     if style == "text" and not any(sink.diagnostics for sink in sinks):
         click.echo(f"{len(specs)} specs are fine" if len(specs) > 1 else f"{specs[0]} is fine")
     if session.failed(sinks, cast(Severity, fail_on)):
         ctx.exit(session.FOUND)
 
 
-def _checked(spec: str, overrides: tuple[str, ...]) -> Sink:
+def _checked(spec: str, overrides: tuple[str, ...]) -> Sink | None:
+    """What is wrong with one spec; None, and a line, where it cannot be read."""
     from parc.compiler.pipeline import plan_spec
-    from parc.compiler.spec.source import read_source
+    from parc.compiler.spec.source import Unreadable, read_source
 
     sink = Sink()
-    plan_spec(read_source(spec), overrides, sink)
+    try:
+        plan_spec(read_source(spec), overrides, sink)
+    except Unreadable as error:
+        click.echo(f"parc: {error}", err=True)
+        return None
     return sink

@@ -46,9 +46,16 @@ def _uneven_finding(problem: Problem, layout: Layout) -> Finding:
         message=f"{world} ranks cannot be spread evenly over {cluster.nodes} hosts of {gpus} GPUs",
         label=label,
         help=f"{product} = {world} must be a multiple of {gpus}, or divide over fewer GPUs a host",
-        fix=f"layout.dp: {max(1, cluster.gpus // model)}",
+        fix=_fill(cluster.gpus, model),
         causes=(Cause("cluster", f"{cluster.gpus} usable GPUs"),),
     )
+
+
+def _fill(gpus: int, model_ranks: int) -> str:
+    """The dp that uses every GPU, where there is one."""
+    if gpus % model_ranks == 0:
+        return f"layout.dp: {gpus // model_ranks}"
+    return "change tp, cp or pp so that tp x cp x pp divides the number of GPUs"
 
 
 def _domain_gpus(problem: Problem) -> int:

@@ -18,6 +18,8 @@ WEIGHTLESS_EXPERTS = frozenset(
     | {"scaling_factor", "aux_loss_coefficient"}
 )
 MESH = ("tp", "pp", "vpp", "ep", "etp")
+VOCAB_UNIT = 128
+"""Megatron's default for --make-vocab-size-divisible-by."""
 RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
 
 
@@ -94,9 +96,10 @@ def _mesh(side: Side) -> dict[str, Any]:
 
 def _padded_vocab(side: Side) -> int:
     """Rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
-    vocab, tp = int(side.plan["problem"]["model"]["vocab"]), int(side.plan["layout"]["tp"])
-    step = int(side.arguments.get("--make-vocab-size-divisible-by") or 128) * tp
-    return -(-vocab // step) * step
+    vocab, tp = side.plan["problem"]["model"]["vocab"], max(side.plan["layout"]["tp"], 1)
+    unit = side.arguments.get("--make-vocab-size-divisible-by", "")
+    step = (int(unit) if unit.isdecimal() and 0 < len(unit.lstrip("0")) < 9 else VOCAB_UNIT) * tp
+    return int(-(-vocab // step) * step)
 
 
 def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:

@@ -73,13 +73,18 @@ def _plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
         raise NotAnOutput(f"{name}: there is no plan.json; is it what parc compile wrote?")
     try:
-        plan = json.loads(text)
+        plan = json.loads(text, parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise NotAnOutput(f"{name}/plan.json is not JSON: {error}") from None
     missing = {"problem", "layout", "estimate"} - set(plan if isinstance(plan, dict) else ())
     if missing or not all(isinstance(plan[key], dict) for key in ("problem", "layout")):
         raise NotAnOutput(f"{name}/plan.json has no {', '.join(sorted(missing)) or 'layout'}")
     return dict(plan)
+
+
+def _number(digits: str) -> int | float:
+    """A whole number; one with more digits than any of ours is kept as a float."""
+    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def _ranks(name: str, text: str) -> Ranks:

@@ -21,12 +21,15 @@ PLAIN: dict[Any, Schema] = {
 }
 
 
-def noun_schema(noun: type) -> Schema:
-    """The schema of what ``as_json`` makes of an instance of the dataclass ``noun``."""
+def noun_schema(noun: type, definitions: Schema) -> Schema:
+    """The schema of what ``as_json`` makes of an instance of the dataclass ``noun``.
+
+    Nouns inside are references; ``definitions`` gets the schema of each, by class name.
+    """
     hints, described = get_type_hints(noun), _descriptions(noun)
     properties = {}
     for field in fields(noun):
-        properties[field.name] = {**type_schema(hints[field.name])}
+        properties[field.name] = type_schema(hints[field.name], definitions)
         if field.name in described:
             properties[field.name]["description"] = described[field.name]
     title = (inspect.getdoc(noun) or "").split("\n\n")[0].replace("\n", " ")
@@ -44,28 +47,30 @@ def closed(properties: Schema, description: str = "") -> Schema:
     return {**schema, "description": description} if description else schema
 
 
-def type_schema(hint: Any) -> Schema:
+def type_schema(hint: Any, definitions: Schema) -> Schema:
     """The schema of one annotation."""
     if hint in PLAIN:
         return dict(PLAIN[hint])
     if is_dataclass(hint) and isinstance(hint, type):
-        return noun_schema(hint)
+        if hint.__name__ not in definitions:
+            definitions[hint.__name__] = noun_schema(hint, definitions)
+        return {"$ref": f"#/$defs/{hint.__name__}"}
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin in (Union, UnionType):
-        return {"anyOf": [type_schema(choice) for choice in arguments]}
+        return {"anyOf": [type_schema(choice, definitions) for choice in arguments]}
     if origin is tuple:
-        return _tuple(arguments)
+        return _tuple(arguments, definitions)
     raise TypeError(f"no schema for {hint!r}")
 
 
-def _tuple(arguments: tuple[Any, ...]) -> Schema:
+def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return {"type": "array", "items": type_schema(arguments[0])}
+        return {"type": "array", "items": type_schema(arguments[0], definitions)}
     return {
         "type": "array",
-        "prefixItems": [type_schema(one) for one in arguments],
+        "prefixItems": [type_schema(one, definitions) for one in arguments],
         "items": False,
         "minItems": len(arguments),
     }

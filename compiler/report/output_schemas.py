@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from importlib.resources import files
 from typing import Any
@@ -14,7 +15,7 @@ from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, NodeType, Problem, S
 from parc.compiler.ir.estimate import StageMemory
 from parc.compiler.ir.placement import Axis, Crossing
 from parc.compiler.ir.plan import Candidate
-from parc.compiler.report.noun_schema import Schema, closed, noun_schema
+from parc.compiler.report.noun_schema import Schema, closed, noun_schema, type_schema
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -24,24 +25,27 @@ NUMBER: Schema = {"type": "number"}
 
 def plan_schema() -> Schema:
     """The schema of plan.json."""
+    nouns: Schema = {}
+    counts = dict.fromkeys(("dp", "edp", "world", "micro_batches"), COUNT)
     properties = {
         **_stamp(),
-        "problem": _replaced(noun_schema(Problem), cluster=_cluster()),
-        "layout": _with(noun_schema(Layout), dp=COUNT, edp=COUNT, world=COUNT, micro_batches=COUNT),
-        "estimate": _estimate(),
-        "placement": _placement(),
-        "search": _search(),
+        "problem": _replaced(noun_schema(Problem, nouns), cluster=_cluster(nouns)),
+        "layout": _with(noun_schema(Layout, nouns), **counts),
+        "estimate": _estimate(nouns),
+        "placement": _placement(nouns),
+        "search": _search(nouns),
     }
     schema = closed(properties, "Everything that one compile decided.")
-    return {"$schema": DRAFT, "title": "PARC plan", **schema}
+    return _document("PARC plan", schema, nouns)
 
 
 def lock_schema() -> Schema:
     """The schema of parc.lock."""
+    nouns: Schema = {}
     decisions = closed(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
-            "layout": noun_schema(Layout),
+            "layout": noun_schema(Layout, nouns),
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
             "hosts": NAMES,
@@ -55,7 +59,18 @@ def lock_schema() -> Schema:
         "decisions": decisions,
     }
     schema = closed(properties, "The decisions of one compile and what they were made from.")
-    return {"$schema": DRAFT, "title": "PARC lock", **schema}
+    return _document("PARC lock", schema, nouns)
+
+
+def _document(title: str, schema: Schema, nouns: Schema) -> Schema:
+    """A whole schema; of ``nouns`` those that something refers to."""
+    used: Schema = {}
+    fresh = [schema]
+    while fresh:
+        names = set(re.findall(r"#/\$defs/(\w+)", json.dumps(fresh))) - used.keys()
+        fresh = [nouns[name] for name in sorted(names)]
+        used |= {name: nouns[name] for name in names}
+    return {"$schema": DRAFT, "title": title, **schema, "$defs": used}
 
 
 def schema_text(name: str) -> str:
@@ -89,13 +104,13 @@ def _replaced(schema: Schema, **other: Schema) -> Schema:
     return {**schema, "properties": {**schema["properties"], **other}}
 
 
-def _cluster() -> Schema:
+def _cluster(nouns: Schema) -> Schema:
     rack = closed({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
     return closed(
         {
-            "gpu": noun_schema(Gpu),
-            "node": noun_schema(NodeType),
-            "fabric": noun_schema(Fabric),
+            "gpu": noun_schema(Gpu, nouns),
+            "node": noun_schema(NodeType, nouns),
+            "fabric": noun_schema(Fabric, nouns),
             "racks": {"type": "array", "items": rack},
             "spare": NAMES,
             "unavailable": NAMES,
@@ -105,17 +120,17 @@ def _cluster() -> Schema:
     )
 
 
-def _estimate() -> Schema:
-    stage = _with(noun_schema(StageMemory), total_bytes=NUMBER, static_bytes=NUMBER)
+def _estimate(nouns: Schema) -> Schema:
+    stage = _with(noun_schema(StageMemory, nouns), total_bytes=NUMBER, static_bytes=NUMBER)
     schema = _with(
-        noun_schema(Estimate), peak_stage=COUNT, peak_bytes=NUMBER, fits={"type": "boolean"}
+        noun_schema(Estimate, nouns), peak_stage=COUNT, peak_bytes=NUMBER, fits={"type": "boolean"}
     )
-    time = _with(noun_schema(StepTime), total_seconds=NUMBER)
+    time = _with(noun_schema(StepTime, nouns), total_seconds=NUMBER)
     return _replaced(schema, memory={"type": "array", "items": stage}, time=time)
 
 
-def _placement() -> Schema:
-    axes = {"type": "array", "items": noun_schema(Axis)}
+def _placement(nouns: Schema) -> Schema:
+    axes = {"type": "array", "items": type_schema(Axis, nouns)}
     return closed(
         {
             "order": {"type": "string"},
@@ -123,14 +138,14 @@ def _placement() -> Schema:
             "dense": axes,
             "expert": axes,
             "hosts": {**NAMES, "description": "Host of each node rank."},
-            "alternatives": {"type": "array", "items": noun_schema(Crossing)},
+            "alternatives": {"type": "array", "items": type_schema(Crossing, nouns)},
         }
     )
 
 
-def _search() -> Schema:
-    candidate = noun_schema(Candidate)
-    layout = _replaced(candidate["properties"]["layout"], split={"type": "string"})
+def _search(nouns: Schema) -> Schema:
+    candidate = noun_schema(Candidate, nouns)
+    layout = _replaced(noun_schema(Layout, nouns), split={"type": "string"})
     return closed(
         {
             "enumerated": COUNT,

@@ -34,6 +34,13 @@ def test_check_shows_the_findings_of_every_spec(tmp_path: Path) -> None:
     assert files == {first, second}
 
 
+def test_check_shows_the_other_findings_where_one_spec_cannot_be_read(tmp_path: Path) -> None:
+    result = parc("check", "missing.yaml", write_spec(tmp_path, *BAD))
+    assert result.exit_code == 2
+    assert "cannot read 'missing.yaml'" in result.stderr
+    assert "error[PARC-D01]" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("style", "start"), [("text", "error[PARC-"), ("github", "::error "), ("sarif", "{")]
 )

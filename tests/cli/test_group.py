@@ -68,7 +68,7 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_an_unknown_command_is_a_usage_error() -> None:
     result = CliRunner().invoke(main, ["chek"])
     assert result.exit_code == 2
-    assert "No such command 'chek'" in result.output
+    assert "No such command 'chek'. Did you mean 'check'?" in result.output
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

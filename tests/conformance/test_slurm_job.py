@@ -20,8 +20,12 @@ pytestmark = [
 ]
 TORCHRUN = """#!/usr/bin/env python3
 import os, subprocess, sys
-rank = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))"
-worker = subprocess.Popen([sys.executable, "-c", rank + "; time.sleep(float(sys.argv[1]))", os.environ.get("NAP", "0")])
+rank = '''
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("saved")))
+time.sleep(float(sys.argv[1]))
+'''
+worker = subprocess.Popen([sys.executable, "-c", rank, os.environ.get("NAP", "0")])
 print("node", os.environ["SLURMD_NODENAME"], *sys.argv[1:6], flush=True)
 sys.exit(worker.wait() or int(os.environ.get("FAIL") == os.environ["SLURM_PROCID"]) * 7)
 """

@@ -202,6 +202,17 @@ def test_a_plan_that_breaks_its_schema_is_refused(part: str, wrong: object) -> N
         diff(side("old", files), side_of(PLAN, "new"))
 
 
+@pytest.mark.parametrize("number", [0, -1, 10**400, float("nan"), float("inf")])
+def test_numbers_beyond_reason_are_printed_and_not_a_crash(number: float) -> None:
+    document = json.loads(files_of(PLAN)["plan.json"])
+    document["layout"]["tp"] = document["problem"]["model"]["vocab"] = number
+    document["estimate"]["memory"][0] |= {"weights_bytes": number, "total_bytes": number}
+    strange = side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
+    found = diff(strange, side_of(PLAN, "new"))
+    assert "weights" in diff_text(found)
+    assert found.to_json()["changed"] is True
+
+
 def test_a_diff_of_16384_ranks_takes_under_a_second() -> None:
     racks = cluster(*[16] * 128)
     old, new = (files_of(plan(racks, layout(tp=tp, pp=16, dp=1024 // tp))) for tp in (8, 4))

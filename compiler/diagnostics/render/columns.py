@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
 
 TAB = "    "
+JOINERS = "\u200c\u200d"
+"""Format characters of ordinary text: they join letters and emoji, and take no column."""
 WIDEST = 120
 """Columns of source text that are shown; a longer line is cut around its span."""
 MARGIN = 30
@@ -55,17 +56,15 @@ def _shown(character: str) -> str:
     if character == "\t":
         return TAB
     category = unicodedata.category(character)
-    # Cc: escape sequences; Cf: bidirectional overrides; Cs: lone surrogates cannot be encoded.
-    if category in ("Cc", "Cs") or (category == "Cf" and character not in "\u200d\u200c"):
-        return "".join(_escaped(character))
-    return character
-
-
-def _escaped(character: str) -> Iterator[str]:
-    yield f"\\x{ord(character):02x}" if ord(character) < 0x100 else f"\\u{ord(character):04x}"
+    # Cc: escape sequences; Cf: bidirectional overrides; Cs: lone surrogates cannot be encoded;
+    # Zl and Zp: other ways to end a line.
+    if category not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character in JOINERS:
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _columns(character: str) -> int:
-    if unicodedata.combining(character) or character in "\u200d\u200c":
+    if unicodedata.combining(character) or character in JOINERS:
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,72 @@
+"""For each rule a spec on either side of its boundary: one number decides."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+Spec = dict[str, Any]
+TABLE = Path(__file__).with_suffix(".yaml")
+
+DENSE: Spec = {
+    "parc": 1,
+    "name": "boundary",
+    "model": {
+        "name": "dense",
+        "layers": 16,
+        "hidden": 1024,
+        "ffn": 3072,
+        "heads": 24,
+        "kv_heads": 12,
+        "head_dim": 64,
+        "vocab": 32000,
+        "position": {"kind": "rope", "max_positions": 65536},
+    },
+    "cluster": {"node": "dgx-h100", "nodes": 3},
+    "job": {"sequence_length": 1536, "global_batch": 48},
+    "layout": {"tp": 4, "pp": 2, "cp": 1, "micro_batch": 1},
+    "emit": ["megatron"],
+}
+EXPERTS = {"count": 12, "top_k": 2, "size": 768, "pre_softmax": True}
+ROUTED: Spec = {
+    **DENSE,
+    "model": {**DENSE["model"], "experts": EXPERTS},
+    "layout": {"tp": 2, "pp": 2, "cp": 1, "ep": 2, "etp": 1, "micro_batch": 1},
+}
+BASES = {"dense": DENSE, "routed": ROUTED}
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A spec that breaks the rule ``code`` and one that keeps it."""
+
+    code: str
+    bad: Spec
+    good: Spec
+    megatron: str
+    """The stage at which Megatron-Core refuses the bad one; empty: it does not."""
+
+
+def changed(base: Spec, changes: dict[str, Any]) -> Spec:
+    """``base`` with the value of each dotted path put in."""
+    spec = copy.deepcopy(base)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place = spec
+        for name in parents:
+            place = place[name]
+        place[last] = value
+    return spec
+
+
+def _boundary(row: dict[str, Any]) -> Boundary:
+    base = BASES[row["base"]]
+    bad, good = changed(base, row["bad"]), changed(base, row["good"])
+    return Boundary(row["code"], bad, good, row.get("megatron", ""))
+
+
+BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))

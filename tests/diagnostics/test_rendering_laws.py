@@ -1,0 +1,51 @@
+"""The text form under any line, any span and any message."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
+from parc.compiler.diagnostics.render import render
+from parc.compiler.diagnostics.render.columns import WIDEST, excerpt, printable, width
+
+TEXT = st.text(max_size=300)
+
+
+@settings(max_examples=150, deadline=None)
+@given(line=TEXT, column=st.integers(0, 320), length=st.integers(0, 320))
+def test_the_marker_lies_within_the_printed_line(line: str, column: int, length: int) -> None:
+    shown, offset, run = excerpt(line, column, length)
+    assert width(shown) <= WIDEST
+    assert 0 <= offset <= width(shown)
+    assert run >= 1
+    assert offset + run <= max(width(shown), offset + 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(line=TEXT, message=TEXT, label=TEXT, column=st.integers(1, 320))
+def test_nothing_that_a_terminal_acts_on_is_printed(
+    line: str, message: str, label: str, column: int
+) -> None:
+    spans = {"layout.tp": Span("a.yaml", 1, column, 3), "model": Span("a.yaml", 1, 1)}
+    sink = Sink(Positions("a.yaml", spans, {}, {"a.yaml": (line,)}))
+    finding = Finding(message, label=label, help=label, fix=label, causes=(Cause("model", label),))
+    sink.report("D01", finding, at="layout.tp")
+    text = render([sink])
+    text.encode()
+    assert text.splitlines()[0].startswith("error[PARC-D01]: ")
+    assert not [
+        sign for sign in text if unicodedata.category(sign) in ("Cc", "Cs") and sign != "\n"
+    ]
+    for style in ("json", "sarif", "github"):
+        render([sink], style).encode()
+
+
+@given(text=TEXT)
+def test_printable_is_one_line_and_changes_no_plain_text(text: str) -> None:
+    shown = printable(text)
+    assert len(shown.splitlines()) <= 1
+    if text.isascii() and text.isprintable():
+        assert shown == text
