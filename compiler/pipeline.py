@@ -16,7 +16,7 @@ from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
 from parc.compiler.passes.search_layouts import search_layouts
-from parc.compiler.spec.load import load_spec
+from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.source import Source
 
 Watch = Callable[[str], None]
@@ -33,9 +33,14 @@ def resolve_spec(
     """Text to problem: names looked up, units parsed, defaults filled. None: see the sink."""
     spec = load_spec(source, overrides, sink)
     after("load_spec")
-    if spec is None:
-        return None
     library = Library(source.folder)
+    if spec is None:
+        sections = salvage_sections(source, overrides)
+        if "model" in sections:
+            resolve_model(sections["model"], library, sink)
+        if "cluster" in sections:
+            resolve_cluster(sections["cluster"], library, sink)
+        return None
     model = resolve_model(spec.model, library, sink)
     after("resolve_model")
     cluster = resolve_cluster(spec.cluster, library, sink)
@@ -73,9 +78,7 @@ def plan_spec(
 ) -> Plan | None:
     """Text to plan."""
     problem = resolve_spec(source, overrides, sink, after)
-    if problem is None or sink.failed():
-        return None
-    return plan_problem(problem, sink, after)
+    return None if problem is None else plan_problem(problem, sink, after)
 
 
 def emit_plan(plan: Plan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:

@@ -40,6 +40,8 @@ class Hosts:
     racks: list[WrittenRack]
     named: bool
     """False where the names are placeholders."""
+    whole: bool = True
+    """False where a host list could not be read, so that a host may be missing."""
     where: dict[str, str] = field(default_factory=dict)
     """Host -> spec path that mentions it first; empty for placeholders."""
     spare: dict[str, str] = field(default_factory=dict)
@@ -105,7 +107,9 @@ def _written(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     for index, rack in enumerate(spec.racks or ()):
         path = f"{at}.racks[{index}]"
         _check_labels(rack, names, sink, path)
-        found = _unique(_read(rack.nodes, sink, f"{path}.nodes"), hosts.where, sink)
+        read = _read(rack.nodes, sink, f"{path}.nodes")
+        hosts.whole &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
+        found = _unique(read, hosts.where, sink)
         hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path))
         if len(hosts.where) > MOST_HOSTS:
             _too_many(len(hosts.where), sink, f"{path}.nodes")
@@ -191,7 +195,7 @@ def _kept_apart(lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str)
     _unique(_read(lists, sink, at) if lists else (), found, sink)
     unknown: dict[str, list[str]] = {}
     for name, path in found.items():
-        if name not in hosts.where:
+        if name not in hosts.where and hosts.whole:
             unknown.setdefault(path, []).append(name)
     for path, names in unknown.items():
         near = near_hosts(names[0], hosts.where)

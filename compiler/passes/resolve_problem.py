@@ -36,7 +36,7 @@ RECOMPUTE: dict[str, Recompute] = {
 
 
 def resolve_problem(spec: Spec, model: Model, cluster: Cluster, sink: Sink) -> Problem | None:
-    """The question that the search answers; None after an error.
+    """The question that the search answers; None where an error leaves it incomplete.
 
     Only what the spec says alone, or together with the model's context and the GPU's formats, is
     judged here; whether pins are legal together is for the rules of the framework.
@@ -45,7 +45,7 @@ def resolve_problem(spec: Spec, model: Model, cluster: Cluster, sink: Sink) -> P
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
     targets = resolve_targets(spec, sink)
-    if job is None or targets is None or sink.failed():
+    if job is None or targets is None:
         return None
     return Problem(
         name=spec.name,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.spec.override import apply_overrides, with_overrides
@@ -64,3 +65,22 @@ def _checked(tree: dict[str, Any], sink: Sink) -> Spec | None:
         errors = invalid.errors(include_url=False, include_input=False)
         report_mistakes(Spec, tree, errors, sink)
         return None
+
+
+def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
+    """``model`` and ``cluster`` of a spec that did not load, where these alone are sound.
+
+    So that one run also reports what only a look into the catalog finds. Reports nothing.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    tree = read_tree(source.text, source.name, Sink())
+    if tree is None or not isinstance(tree.value, dict):
+        return {}
+    value = apply_overrides(tree, overrides, Sink()).value
+    sections = {}
+    for name in ("model", "cluster"):
+        kind: TypeAdapter[Any] = TypeAdapter(cast(Any, Spec.model_fields[name].annotation))
+        with suppress(ValidationError):
+            sections[name] = kind.validate_json(json.dumps(value.get(name)))
+    return sections

@@ -27,6 +27,12 @@ flags=()
 while [[ ${1:-} == --* ]]; do flags+=("$1"); shift; done
 printf '%s\\0' srun "${flags[@]}" >> "$STAGE/srun"
 hosts=$STAGE/allocation
+if [[ -n ${SRUN_LASTS:-} && " ${flags[*]} " == *" --output="* ]]; then
+  trap 'touch "$STAGE/forwarded"; exit 0' USR1
+  touch "$STAGE/started"
+  until [[ -e $STAGE/end ]]; do sleep 0.02; done
+  exit 0
+fi
 [[ " ${flags[*]} " == *" --distribution=arbitrary "* ]] && hosts=${CHEAT:-$SLURM_HOSTFILE}
 n=0 status=0
 while IFS= read -r host; do
@@ -67,6 +73,12 @@ class Stage:
 
     def run(self, script: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run ``out/<script>`` in the folder ``work``."""
+        with self.start(script, *args, **env) as process:
+            out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, script: str, *args: str, **env: str) -> subprocess.Popen[str]:
+        """Start ``out/<script>`` in the folder ``work``."""
         fixed = {
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "STAGE": str(self.root),
@@ -74,28 +86,30 @@ class Stage:
             **env,
             **self.env,
         }
-        return subprocess.run(
+        return subprocess.Popen(
             ["bash", str(self.root / "out" / script), *args],
             cwd=self.root / "work",
             env=fixed,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
-            check=False,
         )
 
     def submit(self, *allocation: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run the batch script as Slurm would on the hosts ``allocation``."""
-        self.put("allocation", "".join(f"{host}\n" for host in allocation))
-        slurm = {
+        return self.run("slurm/job.sbatch", **self.allocate(*allocation), **env)
+
+    def allocate(self, *hosts: str) -> dict[str, str]:
+        """What Slurm sets in the environment of a job on ``hosts``."""
+        self.put("allocation", "".join(f"{host}\n" for host in hosts))
+        return {
             "SLURM_JOB_ID": "123456",
             "SLURM_JOB_NAME": "tiny",
-            "SLURM_JOB_NUM_NODES": str(len(allocation)),
+            "SLURM_JOB_NUM_NODES": str(len(hosts)),
             "SLURM_CPUS_ON_NODE": "64",
             "SLURM_SUBMIT_DIR": str(self.root / "work"),
             "SUBMITTED": str(self.root / "out/slurm/job.sbatch"),
         }
-        return self.run("slurm/job.sbatch", **slurm, **env)
 
     def calls(self, name: str = "calls") -> list[list[str]]:
         """The argument lists that a stand-in was called with, in order."""

@@ -105,6 +105,18 @@ def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
     return Split("even", False, False, "", ())
 
 
+def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> Case:
+    """As ``case_of``, but an end of the pipeline that is not pinned is not mentioned."""
+    case = case_of(name, problem, layout, world)
+    if find_split(problem, layout.pp, layout.vpp) is None:
+        pins, argv = problem.pins, case["argv"]
+        for flag, value in (("first", pins.first_stage_layers), ("last", pins.last_stage_layers)):
+            word = f"--decoder-{flag}-pipeline-num-layers"
+            if value is None and word in argv:
+                del argv[argv.index(word) : argv.index(word) + 2]
+    return case
+
+
 def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
     """Groups of one rank by PARC's meshes, under the names that the judge uses."""
     dense, expert = plan.placement.dense, plan.placement.expert

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.megatron.boundaries import BOUNDARIES
-from tests.conformance.judging import case_of, judge, layout_as_pinned, resolve
+from tests.conformance.judging import case_as_pinned, judge, layout_as_pinned, resolve
 
 pytestmark = pytest.mark.conformance
 
@@ -22,7 +22,7 @@ def test_megatron_refuses_the_bad_spec_where_the_table_says_and_accepts_the_good
             assert layout is not None, (boundary.code, kind)
             name = f"{k} {boundary.code} {kind}"
             world = min(layout.world, problem.cluster.gpus) if kind == "good" else 24
-            cases.append(case_of(name, problem, layout, world))
+            cases.append(case_as_pinned(name, problem, layout, world))
             expected[name] = boundary.megatron if kind == "bad" else ""
     verdicts = judge(cases)
     assert {name: verdict["stage"] for name, verdict in verdicts.items()} == expected

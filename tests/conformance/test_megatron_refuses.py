@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.conformance.judging import case_of, judge, layout_as_pinned, plan_of, resolve
+from tests.conformance.judging import case_as_pinned, judge, layout_as_pinned, plan_of, resolve
 from tests.conformance.random_specs import variation
 
 pytestmark = pytest.mark.conformance
@@ -24,7 +24,7 @@ def test_every_random_variation_that_megatron_refuses_is_refused_by_check() -> N
             continue
         name = f"variation {seed}"
         # a pinned dp may leave GPUs idle; ranks that do not exist are not started
-        cases.append(case_of(name, problem, layout, min(layout.world, problem.cluster.gpus)))
+        cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
         plan, sink = plan_of(spec)
         refused_by_parc[name] = plan is None and sink.failed()
     verdicts = judge(cases)
