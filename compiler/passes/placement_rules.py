@@ -52,10 +52,10 @@ def _uneven_finding(problem: Problem, layout: Layout) -> Finding:
 
 
 def _fill(gpus: int, model_ranks: int) -> str:
-    """The dp that uses every GPU, where there is one."""
+    """The dp that uses every GPU; where there is none, another pp must be found."""
     if gpus % model_ranks == 0:
         return f"layout.dp: {gpus // model_ranks}"
-    return "change tp, cp or pp so that tp x cp x pp divides the number of GPUs"
+    return "layout.pp: auto"
 
 
 def _domain_gpus(problem: Problem) -> int:
