@@ -22,7 +22,7 @@ def launch_script(plan: Plan, folder: str, hosts_file: str) -> Artifact:
         "port": launch.master_port,
         "hosts_file": hosts_file,
         "named": named,
-        "environment": tuple((f"{name}={value}", why) for name, value, why in _exports(plan)),
+        "environment": launch_environment(plan),
         "program": launch.program,
         "args": launch.args,
         "megatron": "megatron" in plan.problem.emit,
@@ -33,8 +33,3 @@ def launch_script(plan: Plan, folder: str, hosts_file: str) -> Artifact:
 def host_lines(plan: Plan) -> str:
     """One host a line, line n+1 is node rank n."""
     return "".join(f"{host.name}\n" for host in plan.placement.hosts)
-
-
-def _exports(plan: Plan) -> tuple[tuple[str, str, str], ...]:
-    """The environment, in the order of first mention."""
-    return launch_environment(plan)

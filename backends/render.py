@@ -12,8 +12,14 @@ if TYPE_CHECKING:
 
 
 def shell_word(value: object) -> str:
-    """``value`` as one word of a POSIX shell that expands to exactly that text."""
-    return shlex.quote(str(value))
+    """``value`` as one word of a POSIX shell that expands to exactly that text.
+
+    A leading ``=`` is quoted too: right for the shell as it is, but ``NAME==value`` reads like a
+    comparison gone astray, to shellcheck and to people.
+    """
+    text = str(value)
+    quoted = shlex.quote(text)
+    return f"'{text}'" if quoted == text and text.startswith("=") else quoted
 
 
 @cache

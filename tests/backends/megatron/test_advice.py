@@ -1,0 +1,38 @@
+"""What is legal and still worth a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.backends.megatron.boundaries import DENSE
+from tests.backends.megatron.test_args_file import plan
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("D21", {"model.kv_heads": 2}, {"model.kv_heads": 4}),
+    ("D04", {"model.vocab": 600}, {"model.vocab": 1000}),
+    ("P08", {"layout.pp": 6, "layout.tp": 1, "job.global_batch": 16}, {"job.global_batch": 48}),
+    (
+        "P16",
+        {"layout.vpp": 1, "job.global_batch": 24},
+        {"layout.vpp": 1, "job.global_batch": 48},
+    ),
+    (
+        "P17",
+        {"model.vocab": 2000, "layout.first_stage_layers": 4},
+        {"model.vocab": 2000, "layout.first_stage_layers": 8},
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "bad", "good"), CASES, ids=[code for code, _, _ in CASES])
+def test_a_warning_appears_on_one_side_of_its_threshold(
+    code: str, bad: dict[str, Any], good: dict[str, Any]
+) -> None:
+    found, sink = plan(DENSE, bad)
+    assert found is not None, sink.diagnostics
+    assert f"PARC-{code}" in {d.code for d in sink.diagnostics}
+    found, sink = plan(DENSE, good)
+    assert found is not None, sink.diagnostics
+    assert f"PARC-{code}" not in {d.code for d in sink.diagnostics}

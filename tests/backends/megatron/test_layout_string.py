@@ -1,0 +1,67 @@
+"""Megatron's pipeline layout string: read, refused with a position, and spelt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.backends.megatron.layout_string import LayoutStringError, Stage, parse, spell
+
+READ = {
+    "Et|tL": [(1, 1, 0, 0), (0, 1, 0, 1)],
+    "Et*3|(tt|)*2,m|L": [(1, 3, 0, 0), (0, 2, 0, 0), (0, 2, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)],
+    "E|(t|)*2t*3mL": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 1, 0, 0), (0, 3, 1, 1)],
+    "E(t*2|t)*2L": [(1, 2, 0, 0), (0, 3, 0, 0), (0, 1, 0, 1)],
+}
+REFUSED = {
+    "": 0,
+    "t|tL": 0,
+    "Et|t": 3,
+    "EtE|tL": 2,
+    "EtL|tL": 5,
+    "Et|xL": 3,
+    "Et|(t(t))*2L": 3,
+    "Et|(t)L": 3,
+    "Et**2L": 2,
+    "Et|*L": 3,
+    "Em|tL": 3,
+    "Et*0L": 1,
+    "Et*99999L": 1,
+    "(E": 0,
+}
+STAGES = st.lists(st.integers(0, 9), min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_layout_is_read_as_megatron_unrolls_it(text: str) -> None:
+    rows = [(int(s.embedding), s.layers, s.mtp_layers, int(s.loss)) for s in parse(text)]
+    assert rows == READ[text]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_wrong_layout_is_refused_at_its_first_wrong_character(text: str) -> None:
+    with pytest.raises(LayoutStringError) as refused:
+        parse(text)
+    assert refused.value.at == REFUSED[text]
+
+
+@given(STAGES, st.integers(0, 3))
+def test_what_is_spelt_is_read_back(layers: list[int], mtp: int) -> None:
+    last = len(layers) - 1
+    stages = tuple(
+        Stage(k == 0, count, mtp if k == last else 0, k == last) for k, count in enumerate(layers)
+    )
+    assert parse(spell(stages)) == stages
+
+
+@given(st.text("EtmL|()*,0123456789 x", max_size=30))
+def test_no_text_is_more_than_refused(text: str) -> None:
+    try:
+        stages = parse(text)
+    except LayoutStringError as refused:
+        stages, at = (), refused.at
+    else:
+        at = 0
+    assert 0 <= at <= len(text)
+    assert not stages or (stages[0].embedding and stages[-1].loss)

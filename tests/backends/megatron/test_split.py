@@ -1,0 +1,93 @@
+"""Which chunk holds which layers: conserved, balanced, in the simplest form."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.backends.megatron.layout_string import parse
+from parc.backends.megatron.split import Depth, SplitPins, _find, layout_fault
+from parc.compiler.ir import Split
+
+FREE = SplitPins(None, None, None, None, None)
+FORMS = [
+    # layers, mtp, pp, vpp, form, layers of the first and of the last rank
+    (80, 0, 4, 5, "even", 20, 20),
+    (126, 0, 16, 1, "counted", 7, 7),
+    (94, 0, 16, 1, "counted", 5, 5),
+    (33, 0, 2, 1, "counted", 17, 16),
+    (61, 0, 16, 1, "first-last", 3, 2),
+    (61, 1, 16, 2, "string", 4, 1),
+    (105, 0, 35, 1, "even", 3, 3),
+    (12, 0, 1, 1, "even", 12, 12),
+]
+
+
+def split(layers: int, mtp: int, pp: int, vpp: int, pins: SplitPins = FREE) -> Split | None:
+    return _find(Depth(layers, mtp, 2, 1), pp, vpp, pins)
+
+
+@pytest.mark.parametrize("row", FORMS)
+def test_the_simplest_balanced_form_is_taken(row: tuple[int, int, int, int, str, int, int]) -> None:
+    layers, mtp, pp, vpp, *wanted = row
+    found = split(layers, mtp, pp, vpp)
+    assert found is not None
+    assert [found.form, found.stage_layers(0), found.stage_layers(-1)] == wanted
+
+
+@given(st.integers(1, 200), st.integers(0, 2), st.integers(1, 24), st.integers(1, 8))
+def test_every_layer_stands_on_exactly_one_chunk_in_order(
+    layers: int, mtp: int, pp: int, vpp: int
+) -> None:
+    found = split(layers, mtp, pp, vpp)
+    if found is None:
+        assert pp * vpp > layers or (pp == 1 and vpp > 1) or layers < 2 * pp * vpp
+        return
+    chunks = [found.chunks[k % pp][k // pp] for k in range(pp * vpp)]
+    assert sum(chunk.layers for chunk in chunks) == layers
+    assert sum(chunk.mtp_layers for chunk in chunks) == mtp
+    first = 0
+    for chunk in chunks:
+        assert chunk.first_layer == first
+        first += chunk.layers
+    assert [chunk.embedding for chunk in chunks] == [True] + [False] * (pp * vpp - 1)
+    assert [chunk.loss for chunk in chunks] == [False] * (pp * vpp - 1) + [True]
+    if found.text:
+        assert layout_fault(Depth(layers, mtp, 2, 1), parse(found.text), pp, vpp) is None
+
+
+@given(st.integers(8, 200), st.integers(2, 16))
+def test_no_stage_is_longer_than_it_must_be_without_mtp(layers: int, pp: int) -> None:
+    found = split(layers, 0, pp, 1)
+    if found is not None:
+        longest = max(found.stage_layers(stage) for stage in range(pp))
+        assert longest <= -(-(layers + 1) // pp)
+
+
+def test_the_published_layout_of_deepseek_v3_is_taken_as_it_is() -> None:
+    text = "Et*3|(tt|)*29,m|L"
+    found = split(61, 1, 16, 2, SplitPins(text, None, None, None, None))
+    assert found is not None
+    assert found.text == text
+    assert found.chunks[14][1].mtp_layers == 1
+    assert found.chunks[15][1].loss
+    assert [found.stage_layers(stage) for stage in (0, 1, 14, 15)] == [5, 4, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("pins", "pp", "vpp"),
+    [
+        (SplitPins(None, 18, 19, None, None), 4, 1),
+        (SplitPins(None, 19, 19, None, None), 4, 2),
+        (SplitPins("Et*80L", None, None, None, None), 4, 1),
+        (SplitPins("Et*40|t*40L", 40, None, None, None), 2, 1),
+        (SplitPins(None, None, None, True, False), 4, 1),
+        (SplitPins(None, 20, None, None, True), 4, 1),
+        (SplitPins(None, 20, None, None, None), 1, 1),
+        (FREE, 1, 2),
+        (FREE, 90, 1),
+    ],
+)
+def test_pins_that_cannot_be_had_give_no_split(pins: SplitPins, pp: int, vpp: int) -> None:
+    assert split(80, 0, pp, vpp, pins) is None
