@@ -8,6 +8,7 @@ from parc.backends.megatron.args_file import args_file
 from parc.backends.megatron.arguments import arguments
 from parc.backends.megatron.extra_arguments import check_extra
 from parc.backends.megatron.rules import rules
+from parc.backends.megatron.rules_express import another_model
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
 from parc.backends.megatron.why_no_split import why_no_split
 from parc.compiler.diagnostics import Finding, Sink
@@ -54,6 +55,8 @@ class Megatron:
         """Warnings and advice on the plan, and errors in the extra arguments."""
         advise(plan, sink)
         problem = plan.problem
+        if problem.model.left_out and self.name in problem.emit:
+            sink.report("E07", another_model(problem.model), at="model")
         if problem.launch.args:
             planned = arguments(problem, plan.layout)
             check_extra(problem.launch.args, planned, problem.version(self.name), sink)

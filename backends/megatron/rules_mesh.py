@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.legal_degrees import domain_degrees, legal_tp
 from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
-
-
-def _domain(problem: Problem) -> list[int]:
-    """Tensor degrees inside one NVLink domain."""
-    return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
-
-
-def legal_tp(problem: Problem) -> list[int]:
-    """Tensor degrees inside one NVLink domain that cut heads and widths whole."""
-    model = problem.model
-    heads, kv = model.attention.heads, model.attention.kv_heads
-    widths = [heads]
-    if model.moe_layers < model.layers:
-        widths.append(model.ffn.size)
-    if model.experts is not None:
-        widths.append(model.experts.shared_size)
-    free = model.attention.latent is not None
-    return [
-        tp
-        for tp in _domain(problem)
-        if not any(width % tp for width in widths) and (free or kv % tp == 0 or tp % kv == 0)
-    ]
 
 
 def _heads_broken(problem: Problem, layout: Layout) -> bool:
@@ -86,7 +65,11 @@ def _width_broken(problem: Problem, layout: Layout) -> bool:
 def _width(problem: Problem, layout: Layout) -> Finding:
     rows = sharded_widths(problem, layout)
     what, width, axis, degree = next(row for row in rows if row[1] % row[3])
-    good = [n for n in _domain(problem) if width % n == 0] if axis == "etp" else legal_tp(problem)
+    good = (
+        [n for n in domain_degrees(problem) if width % n == 0]
+        if axis == "etp"
+        else legal_tp(problem)
+    )
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over {axis}={degree}",
         label=f"{width} % {degree} = {width % degree}, must be 0",

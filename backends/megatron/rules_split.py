@@ -5,6 +5,9 @@ The search puts a stand-in where a pinned grid has no split; these rules refuse 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.megatron.why_no_split import why_no_split
 from parc.compiler.diagnostics import Finding
@@ -34,16 +37,21 @@ def split_rules(problem: Problem) -> tuple[Rule, ...]:
     pins = problem.pins
     if pins.pp is None and pins.vpp is None and SplitPins.of(pins).free:
         return ()
-    return tuple(_rule(code, fields) for code, fields in REASONS)
+
+    @cache
+    def reason(pp: int, vpp: int) -> str:
+        """Code that says why there is no split; empty where there is one."""
+        split = find_split(problem, pp, vpp)
+        return why_no_split(problem, pp, vpp)[0] if split is None else ""
+
+    return tuple(_rule(code, fields, reason) for code, fields in REASONS)
 
 
-def _rule(code: str, fields: tuple[str, ...]) -> Rule:
+def _rule(code: str, fields: tuple[str, ...], reason: Callable[[int, int], str]) -> Rule:
     """Broken where there is no split, and for this reason."""
 
     def broken(problem: Problem, layout: Layout) -> bool:
-        if find_split(problem, layout.pp, layout.vpp) is not None:
-            return False
-        return why_no_split(problem, layout.pp, layout.vpp)[0] == code
+        return reason(layout.pp, layout.vpp) == code
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]

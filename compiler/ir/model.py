@@ -122,6 +122,8 @@ class Model:
     """Multi-token-prediction depth that is trained (DeepSeek-V3: 1); 0 for none."""
     source: str
     """Where the numbers are from: a page, or the file that the user named."""
+    left_out: str = ""
+    """Computations of the family that have no field here, in words; shapes are exact."""
 
     @property
     def moe_layers(self) -> int:

@@ -36,8 +36,8 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
     if not check_model(facts, sink):
         return None
     model = _model(facts)
-    if model.family in LEFT_OUT:
-        told = f"{model.name} has parts that PARC leaves out: {LEFT_OUT[model.family]}"
+    if model.left_out:
+        told = f"{model.name} has parts that PARC leaves out: {model.left_out}"
         sink.report("K06", Finding(told, label=f"family {model.family}"), at="model")
     return model
 
@@ -106,6 +106,7 @@ def _model(facts: ModelSpec) -> Model:
         tied_embeddings=bool(facts.tied_embeddings),
         mtp_layers=facts.mtp_layers or 0,
         source=facts.source or "the spec",
+        left_out=LEFT_OUT.get(facts.family or "", ""),
     )
 
 

@@ -3,8 +3,10 @@
     python judge_megatron.py MEGATRON_FOLDER < cases.jsonl > verdicts.jsonl
     python judge_megatron.py MEGATRON_FOLDER --flags > flags.json
 
-A case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0], "digests": false}. A
-verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "digests"}. Stages:
+A case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0],
+"build": false, "digests": false}. A
+verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "digests",
+"parameters"}. Stages:
 
     parse      parse_args
     validate   validate_args
@@ -14,6 +16,7 @@ verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "di
     schedule   the two checks of the interleaved schedule (restated: it allocates on a GPU first)
     groups     initialize_model_parallel on torch's fake process group, for the sampled ranks
     layers     decoder layers of each chunk, from the functions that build them
+    build      the model on the meta device, where the case asks for it
     divide     widths that column-parallel layers cut (restated: building them takes seconds)
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
@@ -35,6 +38,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from build_model import count_parameters
 from stand_ins import hardware, install_stand_ins
 
 Verdict = dict[str, Any]
@@ -81,14 +85,17 @@ def validate(args: Namespace) -> None:
 
 def configure(args: Namespace) -> Any:
     from megatron.training.argument_utils import gpt_config_from_args
+
+    args = copy.copy(args)
+    args.padded_vocab_size = padded_vocab(args)
+    return gpt_config_from_args(args).transformer
+
+
+def padded_vocab(args: Namespace) -> int:
     from megatron.training.vocab_utils import calculate_padded_vocab_size
 
     step, tp = args.make_vocab_size_divisible_by, args.tensor_model_parallel_size
-    args = copy.copy(args)
-    args.padded_vocab_size = calculate_padded_vocab_size(
-        args.vocab_size, step, tp, logging_enabled=False
-    )
-    return gpt_config_from_args(args).transformer
+    return int(calculate_padded_vocab_size(args.vocab_size, step, tp, logging_enabled=False))
 
 
 def count_batches(args: Namespace) -> int:
@@ -296,6 +303,9 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
         verdict["groups"][str(rank)] = groups_of_rank()
     verdict["layers"] = stage("layers", layer_table, args, config)
     stage("divide", divide, args, config)
+    if case.get("build"):
+        stage("groups", join, args, 0)
+        verdict["parameters"] = stage("build", count_parameters, args, padded_vocab(args))
     if case.get("digests"):
         verdict["digests"] = digests(args)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from parc.compiler.catalog.library import Library
 from parc.compiler.ir import Plan
-
 from tests.conformance.judging import plan_of
 from tests.conformance.test_megatron_accepts import agree
 
@@ -21,7 +21,7 @@ def spec(model: str) -> dict[str, Any]:
         "parc": 1,
         "name": "catalog",
         "model": model,
-        "cluster": {"node": "dgx-b200", "nodes": 256},
+        "cluster": {"node": "dgx-b200", "nodes": 64},
         "job": {"sequence_length": 1024, "global_batch": 4096},
         "emit": ["megatron"],
     }

@@ -1,0 +1,27 @@
+"""Tensor degrees that a model and a cluster allow, for the help of a diagnostic."""
+
+from __future__ import annotations
+
+from parc.compiler.ir import Problem
+
+
+def domain_degrees(problem: Problem) -> list[int]:
+    """Tensor degrees inside one NVLink domain."""
+    return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
+
+
+def legal_tp(problem: Problem) -> list[int]:
+    """Tensor degrees inside one NVLink domain that cut heads and widths whole."""
+    model = problem.model
+    heads, kv = model.attention.heads, model.attention.kv_heads
+    widths = [heads]
+    if model.moe_layers < model.layers:
+        widths.append(model.ffn.size)
+    if model.experts is not None:
+        widths.append(model.experts.shared_size)
+    free = model.attention.latent is not None
+    return [
+        tp
+        for tp in domain_degrees(problem)
+        if not any(width % tp for width in widths) and (free or kv % tp == 0 or tp % kv == 0)
+    ]

@@ -1,0 +1,61 @@
+"""The model that Megatron-Core builds from the arguments has as many parameters as PARC counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.compiler.cost import params
+from parc.compiler.ir import Plan
+from tests.conformance.judging import case_of, judge, plan_of
+from tests.conformance.random_specs import legal_spec
+
+pytestmark = pytest.mark.conformance
+MODELS = 40
+PUBLISHED = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b")
+
+
+def alone(model: Any) -> dict[str, Any]:
+    """The whole model on one GPU: nothing is cut, nothing needs to be summed over ranks."""
+    return {
+        "parc": 1,
+        "name": "alone",
+        "model": model,
+        "cluster": {
+            "node": {"base": "dgx-b200", "gpus_per_node": 1},
+            "gpu": {"base": "b200-180gb", "memory": 100_000.0},
+            "nodes": 1,
+        },
+        "job": {"sequence_length": 1024, "global_batch": 1},
+        "layout": {"tp": 1, "pp": 1, "cp": 1, "dp": 1},
+        "emit": ["megatron"],
+    }
+
+
+def models() -> dict[str, Any]:
+    """Random ones, with a vocabulary that needs no padding, and published ones."""
+    found: dict[str, Any] = {name: name for name in PUBLISHED}
+    for seed in range(MODELS):
+        model = legal_spec(seed)["model"]
+        if "q_lora_rank" not in model.get("latent", {"q_lora_rank": 0}):
+            continue  # a layer that Megatron builds with TransformerEngine only
+        found[f"random {seed}"] = {**model, "vocab": model["vocab"] // 128 * 128}
+    return found
+
+
+def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
+    plans: dict[str, Plan] = {}
+    for name, model in models().items():
+        plan, sink = plan_of(alone(model))
+        assert plan is not None, (name, sink.diagnostics)
+        plans[name] = plan
+    cases = [{**case_of(name, p.problem, p.layout, 1), "build": True} for name, p in plans.items()]
+    verdicts = judge(cases)
+    different = {}
+    for name, plan in plans.items():
+        own, model = params.total(plan.problem.model, mtp=True), plan.problem.model
+        padding = (-model.vocab % 128) * model.hidden * (1 if model.tied_embeddings else 2)
+        if verdicts[name].get("parameters") != own + padding:
+            different[name] = (own + padding, verdicts[name].get("parameters"), verdicts[name])
+    assert different == {}
