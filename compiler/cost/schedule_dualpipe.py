@@ -1,5 +1,4 @@
-"""Action tables of DualPipe and DualPipeV, which overlap the forward of one micro-batch with the
-backward of another.
+"""Action tables of DualPipe and DualPipeV: forwards and backwards that overlap each other.
 
 Sources: DeepSeek-V3 report (arXiv:2412.19437) section 3.2.1 and the program in
 github.com/deepseek-ai/DualPipe; DualPipeV equals torch.distributed.pipelining's table. A rank of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import chain
 
 from parc.compiler.cost.schedule_table import Action, Row, Shape, Table, loop_owners
+from parc.compiler.cost.schedules import interleaved_warmup
 
 
 def gpipe(shape: Shape) -> Table:
@@ -43,12 +44,6 @@ def interleaved(shape: Shape) -> Table:
         backwards = [Action(chunk * p + rank, "B", i) for chunk, i in back]
         rows.append(alternate(forwards, backwards, interleaved_warmup(shape, rank)))
     return Table(tuple(rows), loop_owners(p, shape.chunks), p * shape.chunks)
-
-
-def interleaved_warmup(shape: Shape, rank: int) -> int:
-    """Forwards before the first backward's partner: min(m v, 2 (p - 1 - r) + (v - 1) g)."""
-    warmup = 2 * (shape.ranks - 1 - rank) + (shape.chunks - 1) * shape.run
-    return min(warmup, shape.micro_batches * shape.chunks)
 
 
 def forward_visits(shape: Shape) -> list[tuple[int, int]]:

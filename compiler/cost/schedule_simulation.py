@@ -1,4 +1,4 @@
-"""Event simulation of a pipeline schedule: when each action of a table starts, who waits, what is held.
+"""Event simulation of a pipeline schedule: when actions start, who waits, what is held.
 
 A rank works through its row in order; an action starts when the rank is free and its input is
 there. A hop between ranks delays the input and leaves both ranks free (asynchronous sends).
@@ -226,4 +226,3 @@ def peak_in_flight(table: Table, until: Kind = "W") -> tuple[int, ...]:
                 held -= 1
         peaks.append(peak)
     return tuple(peaks)
-

@@ -21,6 +21,7 @@ class Action(NamedTuple):
     micro_batch: int
 
     def __str__(self) -> str:
+        """Stage, kind, micro-batch."""
         return f"{self.stage}{self.kind}{self.micro_batch}"
 
 
@@ -31,6 +32,7 @@ class Pair(NamedTuple):
     backward: Action
 
     def __str__(self) -> str:
+        """Both halves, the forward first."""
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
@@ -76,6 +78,7 @@ class Table:
                 yield item
 
     def __str__(self) -> str:
+        """A line a rank."""
         return "\n".join(" ".join(map(str, row)) for row in self.rows)
 
 

@@ -41,7 +41,7 @@ def zb_h1(shape: Shape) -> Table:
 def _with_weights(
     forwards: list[Action], inputs: list[Action], weights: list[Action], held: int
 ) -> Row:
-    """F I a step while forwards last, then I; each step from number ``held`` on adds the oldest W."""
+    """F I a step while forwards last, then I; from step ``held`` on each adds the oldest W."""
     steps = []
     for k, gradient in enumerate(inputs):
         forward = forwards[k : k + 1]
