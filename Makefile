@@ -12,7 +12,7 @@ NEW := $(VENV)/new
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check conformance golden schemas docs benchmark clean
+.PHONY: help demo test check conformance golden schemas docs accuracy benchmark clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,9 @@ schemas: $(DEV) ## write the generated schemas: spec, plan, lock
 	@for name in $(SCHEMAS); do \
 	  $(BIN)/python -m parc.compiler.report.output_schemas $$name > $(NEW) || exit; \
 	  mv $(NEW) $(SCHEMA_DIR)/$$name.schema.json; done
+
+accuracy: $(DEV) ## predicted against published step times, refits and all (DATA=folder: other rows)
+	$(BIN)/python -m benchmarks.accuracy $(if $(DATA),--data '$(DATA)',--output docs/accuracy.md)
 
 benchmark: $(DEV) ## CPU time of the commands over a bare interpreter
 	$(BIN)/python benchmarks/startup.py

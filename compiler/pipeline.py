@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 
 from parc.backends.registry import backend, framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, Problem
+from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.passes.resolve_calibration import resolve_calibration
 from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
 from parc.compiler.passes.search_layouts import search_layouts
@@ -47,7 +49,8 @@ def resolve_spec(
     after("resolve_cluster")
     if model is None or cluster is None:
         return None
-    problem = resolve_problem(spec, model, cluster, sink)
+    calibration = resolve_calibration(spec.cluster, cluster, library, sink)
+    problem = resolve_problem(spec, model, cluster, sink, calibration)
     after("resolve_problem")
     return problem
 
@@ -55,7 +58,7 @@ def resolve_spec(
 def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | None:
     """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
     target = framework(problem.framework)
-    pricing = Pricing(problem, target)
+    pricing = pricing_for(problem, target)
     search = search_layouts(pricing, sink)
     after("search_layouts")
     if search is None:
@@ -66,6 +69,7 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     placement = place_ranks(problem, target, layout, estimate)
     after("place_ranks")
     plan = Plan(problem, layout, estimate, placement, search)
+    check_memory(pricing, plan, sink)
     check_placement(plan, sink)
     for name in sorted({problem.framework, *problem.emit}):
         backend(name).check(plan, sink)

@@ -98,6 +98,11 @@ def fp8_recipe(problem: Problem, layout: Layout) -> str | None:
     return {"fp8": "tensorwise", "mxfp8": "mxfp8"}.get(problem.job.precision)
 
 
+def fp8_parameters(problem: Problem, layout: Layout) -> bool:
+    """Keep the weights in fp8 and gather them so, which the distributed optimizer can."""
+    return problem.job.precision == "fp8" and distributed_optimizer(problem, layout)
+
+
 def fp4_format(problem: Problem, layout: Layout) -> str | None:
     """NVFP4 values."""
     return "e2m1" if problem.job.precision == "nvfp4" else None

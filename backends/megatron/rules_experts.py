@@ -80,14 +80,16 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
     """The rules that matter for this model."""
     experts = problem.model.experts
     if experts is None:
-        dense = Rule("M01", ("layout.ep", "model"), _dense_ep_broken, _dense_ep)
+        dense = Rule("M01", ("layout.ep", "model"), _dense_ep_broken, _dense_ep, ("ep",))
         return (dense, EXPERT_MESH_RULE)
     rules = [
-        Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, _divide),
+        Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, _divide, ("ep",)),
         EXPERT_MESH_RULE,
         EXPERT_SEQUENCE_RULE,
     ]
-    rules.append(Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient))
+    rules.append(
+        Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient, ())
+    )
     if linear_bias(problem.model):
-        rules.append(Rule("M02", ("layout.etp", "model"), _bias_broken, _bias))
+        rules.append(Rule("M02", ("layout.etp", "model"), _bias_broken, _bias, ("etp",)))
     return tuple(rules)

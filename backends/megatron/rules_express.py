@@ -145,4 +145,4 @@ def _always(code: str, path: str, finding: Finding) -> Rule:
     def explain(problem: Problem, layout: Layout) -> Finding:
         return finding
 
-    return Rule(code, (path, "model"), broken, explain)
+    return Rule(code, (path, "model"), broken, explain, ())

@@ -6,7 +6,7 @@ from parc.backends.megatron.legal_degrees import domain_degrees, legal_tp
 from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.rule import WORLD, Rule
 
 
 def _heads_broken(problem: Problem, layout: Layout) -> bool:
@@ -171,14 +171,30 @@ def _instances(problem: Problem, layout: Layout) -> Finding:
 
 
 MESH_RULES: tuple[Rule, ...] = (
-    Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads),
-    Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv),
-    Rule("D06", ("layout.tp", "layout.etp", "model.ffn"), _width_broken, _width),
-    Rule("D09", ("layout.dp", "layout.pp", "layout.tp", "cluster"), _tiling_broken, _tiling),
-    Rule("D14", ("layout.order", "layout.ep", "layout.etp"), _order_broken, _order),
-    Rule("D15", ("layout.dp", "layout.ep"), _instances_broken, _instances),
+    Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",)),
+    Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
+    Rule("D06", ("layout.tp", "layout.etp", "model.ffn"), _width_broken, _width, ("tp", "etp")),
+    Rule("D09", ("layout.dp", "layout.pp", "layout.tp", "cluster"), _tiling_broken, _tiling, WORLD),
+    Rule(
+        "D14",
+        ("layout.order", "layout.ep", "layout.etp"),
+        _order_broken,
+        _order,
+        ("order", "ep", "etp", *WORLD),
+    ),
+    Rule(
+        "D15",
+        ("layout.dp", "layout.ep"),
+        _instances_broken,
+        _instances,
+        ("zero_stage", "ep", "etp", *WORLD),
+    ),
 )
 
 EXPERT_MESH_RULE = Rule(
-    "D10", ("layout.ep", "layout.etp", "layout.pp"), _expert_tiling_broken, _expert_tiling
+    "D10",
+    ("layout.ep", "layout.etp", "layout.pp"),
+    _expert_tiling_broken,
+    _expert_tiling,
+    ("ep", "etp", *WORLD),
 )

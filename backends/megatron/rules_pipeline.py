@@ -118,10 +118,25 @@ def _batch(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+DP = ("dp_replicate", "dp_shard")
+"""What ``Layout.dp`` is made of."""
+
 PIPELINE_RULES: tuple[Rule, ...] = (
-    Rule("P06", ("layout.vpp", "layout.pp"), _interleave_broken, _interleave),
-    Rule("P02", ("layout.vpp", "layout.pp"), _grid_broken, _grid),
-    Rule("P01", ("layout.pipeline_layout", "layout.pp"), _conserve_broken, _conserve),
-    Rule("B01", ("job.global_batch", "layout.micro_batch", "layout.dp"), _batch_broken, _batch),
-    Rule("P07", ("layout.vpp", "job.global_batch", "layout.pp"), _group_broken, _group),
+    Rule("P06", ("layout.vpp", "layout.pp"), _interleave_broken, _interleave, ("vpp", "pp")),
+    Rule("P02", ("layout.vpp", "layout.pp"), _grid_broken, _grid, ("split", "pp", "vpp")),
+    Rule("P01", ("layout.pipeline_layout", "layout.pp"), _conserve_broken, _conserve, ("split",)),
+    Rule(
+        "B01",
+        ("job.global_batch", "layout.micro_batch", "layout.dp"),
+        _batch_broken,
+        _batch,
+        ("micro_batch", *DP),
+    ),
+    Rule(
+        "P07",
+        ("layout.vpp", "job.global_batch", "layout.pp"),
+        _group_broken,
+        _group,
+        ("vpp", "micro_batch", "pp", *DP),
+    ),
 )

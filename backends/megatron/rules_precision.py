@@ -8,6 +8,8 @@ from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
+READS = ("tp", "cp", "etp", "sequence_parallel", "micro_batch")
+"""What the dims of a GEMM depend on."""
 ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 16}
 """Both dims of a GEMM are a multiple; MXFP8 scales blocks of 32 (TransformerEngine)."""
 
@@ -54,4 +56,6 @@ def precision_rules(problem: Problem) -> tuple[Rule, ...]:
     if problem.job.precision not in ALIGNMENT:
         return ()
     code = "R02" if problem.job.precision == "mxfp8" else "R01"
-    return (Rule(code, ("job.precision", "job.sequence_length", "layout.tp"), _broken, _explain),)
+    return (
+        Rule(code, ("job.precision", "job.sequence_length", "layout.tp"), _broken, _explain, READS),
+    )

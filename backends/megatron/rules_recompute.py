@@ -117,8 +117,8 @@ def _need(problem: Problem, layout: Layout) -> Finding:
 
 
 RECOMPUTE_RULES: tuple[Rule, ...] = (
-    Rule("R08", (AT,), _couple_broken, _couple),
-    Rule("R12", (f"{AT}.modules", AT), _modules_broken, _modules),
-    Rule("M11", (f"{AT}.modules", AT, "model"), _needs_broken, _need),
-    Rule("R08", (f"{AT}.layers", AT), _reach_broken, _reach),
+    Rule("R08", (AT,), _couple_broken, _couple, ("recompute",)),
+    Rule("R12", (f"{AT}.modules", AT), _modules_broken, _modules, ("recompute",)),
+    Rule("M11", (f"{AT}.modules", AT, "model"), _needs_broken, _need, ("recompute",)),
+    Rule("R08", (f"{AT}.layers", AT), _reach_broken, _reach, ("recompute", "split")),
 )

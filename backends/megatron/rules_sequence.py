@@ -70,11 +70,27 @@ def _experts(problem: Problem, layout: Layout) -> Finding:
 
 
 SEQUENCE_RULES: tuple[Rule, ...] = (
-    Rule("S01", ("layout.sequence_parallel", "layout.tp"), _alone_broken, _alone),
-    Rule("S04", ("layout.cp", "job.sequence_length"), _zigzag_broken, _zigzag),
-    Rule("S02", ("layout.tp", "layout.cp", "job.sequence_length"), _shard_broken, _shard),
+    Rule(
+        "S01",
+        ("layout.sequence_parallel", "layout.tp"),
+        _alone_broken,
+        _alone,
+        ("sequence_parallel", "tp"),
+    ),
+    Rule("S04", ("layout.cp", "job.sequence_length"), _zigzag_broken, _zigzag, ("cp",)),
+    Rule(
+        "S02",
+        ("layout.tp", "layout.cp", "job.sequence_length"),
+        _shard_broken,
+        _shard,
+        ("sequence_parallel", "cp", "tp"),
+    ),
 )
 
 EXPERT_SEQUENCE_RULE = Rule(
-    "S03", ("layout.sequence_parallel", "layout.tp"), _experts_broken, _experts
+    "S03",
+    ("layout.sequence_parallel", "layout.tp"),
+    _experts_broken,
+    _experts,
+    ("tp", "sequence_parallel"),
 )

@@ -56,4 +56,4 @@ def _rule(code: str, fields: tuple[str, ...], reason: Callable[[int, int], str])
     def explain(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]
 
-    return Rule(code, fields, broken, explain)
+    return Rule(code, fields, broken, explain, ("pp", "vpp"))

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-KINDS = ("clusters", "fabrics", "gpus", "models", "nodes")
+KINDS = ("clusters", "fabrics", "gpus", "kernels", "models", "nodes")
 LIMIT_BYTES = 4 * 1024 * 1024
 """Longest file of a user that is read: far over any config.json."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")

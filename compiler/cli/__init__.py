@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "check": "Report everything that is wrong with each SPEC; write nothing.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "List the layouts that fit SPEC, ranked, and what the others lost by.",
+    "calibrate": "Fit the cost model to RUNS, a CSV of steps that you measured.",
     "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
     "diff": "Show what changes between two specs or two output directories.",
     "verify": "Check an output directory again, by a second route.",

@@ -2,15 +2,17 @@
 
 Korthikanti et al. 2022 (arXiv:2205.05198) with flash attention, no dropout, grouped-query and
 latent attention, gated MLPs and experts. Terms, for T tokens on the rank (sequence x micro-batch /
-cp), width h, tensor parallelism t; ``/t`` on T h terms only with sequence parallelism:
-norm inputs and outputs 2 (2Th)/t each half; Q, K, V, O 2T(2aD + 2g'D)/t with g' = max(g, t);
-softmax statistics 4Ta/t; MLP (2(G-1) + 2) T f/t with G = 3 gated, 2 plain.
+cp), width h, tensor parallelism t; ``/t`` on T h terms only with sequence parallelism; B bytes an
+element that a linear layer saves (2; fp8: 1):
+norm inputs 2Th/t and outputs BTh/t each half; Q, K, V, O 2T(2aD + 2g'D)/t with g' = max(g, t);
+softmax statistics 4Ta/t; MLP (2(G-1) + B) T f/t with G = 3 gated, 2 plain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.cost.runtime import Runtime
 from parc.compiler.ir import Layout, Model
 
 
@@ -21,23 +23,38 @@ class LayerActivations:
     layernorm: float
     """Outputs of the norms."""
     residual: float
-    """Inputs of the norms: the residual stream."""
+    """Inputs of the norms: the residual stream, and dropout masks."""
     core_attn: float
-    """Softmax statistics of the fused core."""
+    """Softmax statistics of the fused core, or the attention matrix of an unfused one."""
     attention: float
     """Inputs and outputs of the projections; latent attention: its latents and the output."""
     mla_up_proj: float
     mlp: float
     """Dense MLP without its input."""
     moe_act: float
+    """Outputs of the experts' activation function."""
     moe: float
-    """Routed experts without the activation function's input."""
+    """Routed experts without the activation function's output."""
     shared_experts: float
+    checkpoint: float
+    """Input of the layer: all that full recompute keeps; not a part of ``total``."""
+    transient: float
+    """Gradients that are alive while the layer runs backward; not a part of ``total``."""
 
     @property
     def total(self) -> float:
         """Without recompute."""
-        return self.saved_by(MODULES)
+        return (
+            self.layernorm
+            + self.residual
+            + self.core_attn
+            + self.attention
+            + self.mla_up_proj
+            + self.mlp
+            + self.moe_act
+            + self.moe
+            + self.shared_experts
+        )
 
     def saved_by(self, modules: tuple[str, ...]) -> float:
         """Bytes of ``modules`` together; ``moe`` covers moe_act and shared_experts."""
@@ -47,61 +64,126 @@ class LayerActivations:
         return sum(float(getattr(self, name)) for name in sorted(names.intersection(MODULES)))
 
 
-MODULES = tuple(LayerActivations.__dataclass_fields__)
+MODULES = tuple(LayerActivations.__dataclass_fields__)[:9]
+OPERATORS = ("op",)
+"""Selective recompute that chooses operators instead of modules."""
 
 
 def layer_activations(
-    model: Model, layout: Layout, routed: bool, tokens: float
+    model: Model, layout: Layout, routed: bool, batch: tuple[float, int], runtime: Runtime
 ) -> LayerActivations:
-    """Bytes on one rank for ``tokens`` tokens (already divided by cp) of one layer."""
-    t = layout.tp
-    stream = 2 * tokens * model.hidden / (t if layout.sequence_parallel else 1)
-    attention, up_projection = _attention(model, t, tokens)
-    gate = 3 if model.ffn.gated else 2
-    experts = model.experts
-    mlp = moe_act = moe = shared = 0.0
-    if routed and experts is not None:
-        # Each rank of an expert group brings its own tokens, so ep does not shrink these.
-        visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
-        width = experts.size / layout.etp
-        moe_act = 2 * visits * width
-        # Router weights are applied inside the experts, so their outputs are not kept.
-        moe = 2 * visits * (model.hidden + (gate - 1) * width) + 4 * tokens * experts.count / t
-        shared = (2 * (gate - 1) + 2) * tokens * experts.shared_size / t
-    else:
-        mlp = (2 * (gate - 1) + 2) * tokens * model.ffn.size / t
+    """Bytes on one rank of one layer; ``batch`` is (tokens after cp, sequence length after cp)."""
+    t, tokens = layout.tp, batch[0]
+    elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
+    attention, up_projection = _attention(model, t, tokens, runtime)
+    feed_forward = _routed if routed and model.experts is not None else _dense
+    parts = feed_forward(model, layout, tokens, runtime)
     return LayerActivations(
-        layernorm=2 * stream,
-        residual=2 * stream,
-        core_attn=4 * tokens * model.attention.heads / t,
+        layernorm=2 * runtime.saved_bytes * elements,
+        residual=2 * (2 * runtime.norm_copies + runtime.hidden_dropout) * elements,
+        core_attn=_core(model, layout, batch, runtime),
         attention=attention,
         mla_up_proj=up_projection,
-        mlp=mlp,
-        moe_act=moe_act,
-        moe=moe,
-        shared_experts=shared,
+        mlp=parts[0],
+        moe_act=parts[1],
+        moe=parts[2],
+        shared_experts=parts[3],
+        checkpoint=2 * elements,
+        transient=4 * elements + parts[4],
     )
 
 
-def _attention(model: Model, t: int, tokens: float) -> tuple[float, float]:
+def _core(model: Model, layout: Layout, batch: tuple[float, int], runtime: Runtime) -> float:
+    """Softmax statistics in fp32, or the attention matrix: 2 a s^2 b / t, dropped out: 5."""
+    tokens, length = batch
+    heads = model.attention.heads / layout.tp
+    if runtime.fused_attention:
+        return 4 * tokens * heads
+    return (5 if runtime.attention_dropout else 2) * heads * tokens * length * layout.cp
+
+
+def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[float, float]:
     """(projections and output, what recomputing the latent up-projection frees)."""
     attention = model.attention
     latent = attention.latent
+    copy = runtime.saved_bytes if runtime.saved_bytes < 2 else 0.0
     if latent is None:
         keys = max(attention.kv_heads, t)
-        width = 2 * attention.heads + 2 * keys
-        return 2 * tokens * width * attention.head_dim / t, 0.0
-    latents = 2 * tokens * ((latent.q_lora_rank or 0) + latent.kv_lora_rank + latent.qk_rope_dim)
+        rotated = runtime.rotary_copies * (attention.heads + keys)
+        width = 2 * attention.heads + 2 * keys + rotated
+        outputs = copy * attention.heads
+        return tokens * (2 * width + outputs) * attention.head_dim / t, 0.0
+    latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
+    kept = 2 * tokens * (latents + latent.qk_rope_dim)
     query = latent.qk_nope_dim + latent.qk_rope_dim
     expanded = 2 * tokens * attention.heads * (2 * query + latent.v_dim) / t
-    return latents + 2 * tokens * attention.heads * latent.v_dim / t, expanded
+    return kept + (2 + copy) * tokens * attention.heads * latent.v_dim / t, expanded
 
 
-def stored_bytes(layers: LayerActivations, layout: Layout) -> float:
-    """Bytes that one layer keeps until its backward pass, under the layout's recompute."""
+Parts = tuple[float, float, float, float, float]
+"""(mlp, moe_act, moe, shared experts, gradients alive in the backward pass)."""
+
+
+def _dense(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Parts:
+    """A dense MLP: the inputs of the activation function, its output for the second matmul."""
+    inputs = 2 if model.ffn.gated else 1
+    width = tokens * model.ffn.size / layout.tp
+    kept = (2 * inputs + runtime.saved_bytes + 2 * runtime.activation_copies) * width
+    return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width
+
+
+def _routed(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Parts:
+    """Routed and shared experts under balanced routing.
+
+    Each rank of an expert group brings its own tokens, so ep does not shrink these. Router
+    weights are applied inside the experts, so that their outputs are not kept.
+    """
+    experts = model.experts
+    assert experts is not None
+    inputs = 2 if model.ffn.gated else 1
+    saved, t = runtime.saved_bytes, layout.tp
+    visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
+    width = visits * experts.size / layout.etp
+    router = 4 * tokens * experts.count / t
+    own = tokens * experts.shared_size / t
+    return (
+        0.0,
+        saved * width,
+        saved * visits * model.hidden + 2 * inputs * width + router,
+        (2 * inputs + saved) * own,
+        2 * (1 + inputs) * width + 4 * visits * model.hidden,
+    )
+
+
+def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
+    """Bytes that ``layers`` layers of a rank keep until backward, for one micro-batch each.
+
+    Full recompute keeps the input of every block (uniform), or recomputes the first layers of
+    every chunk and keeps the rest whole (block). Selective recompute by operator (torchtitan)
+    keeps the attention core and every other matrix product.
+    """
     recompute = layout.recompute
-    if recompute.granularity == "full":
-        return layers.residual / 2
+    if recompute.modules == OPERATORS:
+        return layers * (layer.checkpoint + layer.core_attn + (layer.attention + layer.mlp) / 2)
     if recompute.granularity == "selective":
-        return layers.total - layers.saved_by(recompute.modules)
-    return layers.total
+        return layers * (layer.total - layer.saved_by(recompute.modules))
+    if recompute.granularity == "none":
+        return layers * layer.total
+    if recompute.method == "block":
+        again = min((recompute.layers or 1) * layout.vpp, layers)
+        return again * layer.checkpoint + (layers - again) * layer.total
+    return layers / (recompute.layers or 1) * layer.checkpoint
+
+
+def working_bytes(layer: LayerActivations, layout: Layout) -> float:
+    """Bytes that come and go while one layer runs backward: what it recomputes, its gradients."""
+    recompute = layout.recompute
+    again = 0.0
+    if recompute.modules == OPERATORS:
+        again = layer.total / 2
+    elif recompute.granularity == "selective":
+        again = layer.saved_by(recompute.modules)
+    elif recompute.granularity == "full":
+        depth = (recompute.layers or 1) if recompute.method == "uniform" else 1
+        again = depth * layer.total
+    return again + layer.transient

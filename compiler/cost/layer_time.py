@@ -1,33 +1,47 @@
-"""Seconds of one layer and one micro-batch on one rank: compute and the exposed collectives."""
+"""Seconds of one layer and one micro-batch on one rank: compute and what it waits for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.flops import LayerFlops, head_flops, layer_flops
+from parc.compiler.cost.flops import layer_flops
+from parc.compiler.cost.layer_kernels import (
+    ATTENTION_BACKWARD,
+    Seconds,
+    Shape,
+    attention_gemms,
+    core_seconds,
+    expert_gemms,
+    gemm_pass,
+    mlp_gemms,
+    stream_bytes,
+    unfused_core,
+)
 from parc.compiler.cost.pricing import Groups, Pricing
+from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
-KERNELS = 20
-"""Kernels of one layer forward; their host launch is a floor under its time."""
-STREAM_BYTES = 24
-"""Bytes a token and hidden unit of norms, residuals and activation functions, forward."""
-BACKWARD = 2.0
-"""Backward over forward, matrix multiplications."""
-ATTENTION_BACKWARD = 2.5
-"""Backward over forward, fused attention core (FlashAttention-2, arXiv:2307.08691)."""
+LAUNCH_NORM = 4.0
+"""How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
+TP_BACKWARD = 0.5
+"""Share of backward tensor-parallel collectives that Megatron's overlap with GEMMs leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Forward and backward seconds of one layer and micro-batch, by what they are spent on."""
+    """Seconds of one layer and micro-batch, by what they are spent on."""
 
     forward: float
-    compute: float
-    """Forward and backward."""
+    """Compute of the forward pass."""
+    backward: float
     tp: float
     cp: float
     ep: float
+
+    @property
+    def compute(self) -> float:
+        """Forward and backward, no communication."""
+        return self.forward + self.backward
 
     @property
     def total(self) -> float:
@@ -37,52 +51,72 @@ class LayerTime:
 
 def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """One layer; ``routed`` says whether its MLP is a mixture of experts."""
-    job, model = pricing.problem.job, pricing.problem.model
+    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = job.sequence_length * layout.micro_batch / layout.cp
-    flops = layer_flops(model, routed, tokens, job.sequence_length)
+    shapes = attention_gemms(model, layout, tokens)
+    if routed:
+        shapes += expert_gemms(model, layout, tokens)
+    experts = model.experts
+    width = experts.shared_size if routed and experts is not None else model.ffn.size
+    if width:
+        shapes += mlp_gemms(model, layout, tokens, width)
+    passes = [_pass(pricing, shape) for shape in shapes]
+    gemms = Seconds(sum(one.forward for one in passes), sum(one.backward for one in passes))
+    key = ("core", layout.tp, layout.cp, layout.micro_batch)
+    core = pricing.memo(key, lambda: _core(pricing, layout))
+    moved = stream_bytes(model, layout, routed, tokens)
+    stream = row.stream * moved / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    forward = pricing.gemm_factor * gemms.forward + core.forward + stream
+    backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
     groups = pricing.groups(layout)
-    matmul = _matmul_seconds(pricing, layout, flops)
-    core = flops.attention_core / layout.tp / pricing.attention_rate
-    width = layout.tp if layout.sequence_parallel else 1
-    stream = STREAM_BYTES * tokens * model.hidden / width / pricing.memory_rate
-    floor = KERNELS * pricing.efficiency.kernel_seconds
-    forward = max(matmul + core + stream, floor)
-    backward = max(BACKWARD * (matmul + stream) + ATTENTION_BACKWARD * core, BACKWARD * floor)
     return LayerTime(
-        forward=forward,
-        compute=forward + backward,
-        tp=_tp_seconds(pricing, layout, groups, routed),
-        cp=_cp_seconds(pricing, layout, groups, core),
-        ep=_ep_seconds(pricing, layout, groups) if routed else 0.0,
+        forward=overlap(forward, row.layer_seconds, LAUNCH_NORM),
+        backward=overlap(backward, 2 * row.layer_seconds, LAUNCH_NORM),
+        tp=row.tp * _tp_seconds(pricing, layout, groups, routed),
+        cp=_cp_seconds(pricing, layout, groups, core.forward),
+        ep=row.ep * _ep_seconds(pricing, layout, groups) if routed else 0.0,
     )
 
 
-def _matmul_seconds(pricing: Pricing, layout: Layout, flops: LayerFlops) -> float:
-    """Forward matrix multiplications of one rank.
+def _pass(pricing: Pricing, shape: Shape) -> Seconds:
+    """Forward and backward of one matrix multiplication; layers share their shapes."""
+    return pricing.memo(("gemm", shape), lambda: gemm_pass(pricing.gemm, [shape]))
 
-    Every expert rank works on the tokens of its whole group, so top-k work is neither divided
-    by ep nor multiplied; it is divided by tp through the tokens that a rank brings.
-    """
-    return (
-        (flops.attention_projections + flops.mlp + flops.experts) / layout.tp / pricing.matmul_rate
-    )
+
+def _core(pricing: Pricing, layout: Layout) -> Seconds:
+    """Attention core, fused or as the software class has it."""
+    model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
+    row = pricing.efficiency
+    if row.unfused:
+        core = unfused_core(pricing.kernels, model, layout, sequence)
+        return Seconds(row.attention * core.forward, row.attention * core.backward)
+    forward = row.attention * core_seconds(pricing.kernels, model, layout, sequence)
+    return Seconds(forward, ATTENTION_BACKWARD * forward)
 
 
 def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) -> float:
-    """Ten ring collectives of 2Th a layer (Korthikanti et al. 2022).
+    """Collectives of 2Th around attention and MLP (Korthikanti et al. 2022).
 
-    4 all-gathers, 4 reduce-scatters, and the 2 gathers that the backward pass repeats; a routed
-    MLP at etp = 1 needs none.
+    With sequence parallelism a gather and a scatter each, forward; backward the same and one
+    gather more, of which half hides behind GEMMs. Without it an all-reduce each. A routed MLP at
+    etp = 1 needs none.
     """
     if layout.tp == 1:
         return 0.0
-    job, model = pricing.problem.job, pricing.problem.model
+    job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
     nbytes = 2 * job.sequence_length * layout.micro_batch / layout.cp * model.hidden
-    blocks = 1.0 if routed else 2.0
-    seconds = 5 * blocks * pricing.links.ring_seconds(nbytes, groups.tp)
+    blocks = 1 if routed else 2
+    if layout.sequence_parallel:
+        gather = links.seconds("all_gather", nbytes, groups.tp)
+        scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
+        block = gather + scatter + TP_BACKWARD * (2 * gather + scatter)
+    else:
+        block = (1 + TP_BACKWARD) * links.seconds("all_reduce", nbytes, groups.tp)
+    seconds = blocks * block
     if routed and layout.etp > 1 and model.experts is not None:
         visits = nbytes / layout.tp * model.experts.top_k * layout.etp
-        seconds += 4 * pricing.links.ring_seconds(visits, groups.etp)
+        seconds += 2 * links.seconds("all_gather", visits, groups.etp)
+        seconds += 2 * links.seconds("reduce_scatter", visits, groups.etp)
     return seconds
 
 
@@ -98,13 +132,10 @@ def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -
         latent = attention.latent
         query = latent.qk_nope_dim + latent.qk_rope_dim
         width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
-    nbytes = (layout.cp - 1) * 4 * tokens * width
-    group = groups.cp
-    rate = pricing.links.gb_per_s(group) * 1e9
-    forward = nbytes / rate + (layout.cp - 1) * pricing.links.link_latency_seconds
-    exposed_forward = max(0.0, forward - core)
-    exposed_backward = max(0.0, 2 * forward - ATTENTION_BACKWARD * core)
-    return exposed_forward + exposed_backward
+    steps = layout.cp - 1
+    hop = pricing.links.hop_seconds(4 * tokens * width, groups.cp_stride)
+    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - ATTENTION_BACKWARD * core)
+    return exposed
 
 
 def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
@@ -114,16 +145,17 @@ def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
         return 0.0
     tokens = job.sequence_length * layout.micro_batch / layout.cp / layout.tp
     nbytes = 2 * tokens * model.hidden * model.experts.top_k
-    return 4 * pricing.links.all_to_all_seconds(nbytes, groups.ep)
+    return 4 * pricing.links.seconds("all_to_all", nbytes, groups.ep)
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:
     """Output projection and loss of one micro-batch, forward and backward."""
-    job, model = pricing.problem.job, pricing.problem.model
+    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = job.sequence_length * layout.micro_batch / layout.cp
-    matmul = 3 * head_flops(model, tokens) / layout.tp / pricing.matmul_rate
-    softmax = 12 * tokens * model.vocab / layout.tp / pricing.memory_rate
-    return matmul + softmax
+    vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
+    gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
+    moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    return row.gemm * (gemm.forward + gemm.backward) + moved
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:
@@ -136,13 +168,20 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        return layer.forward + 0.4 * layer.tp + (layer.cp / 3 + layer.ep / 2)
-    again = layer.forward * sum(_share(pricing, name, routed) for name in recompute.modules)
+        return layer.forward + layer.tp * 2 / (2 + 3 * TP_BACKWARD) + layer.cp / 3 + layer.ep / 2
+    key = ("shares", recompute.modules, routed)
+    share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, routed))
+    again = layer.forward * share
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
+def _shares(pricing: Pricing, modules: tuple[str, ...], routed: bool) -> float:
+    """Share of a layer's forward that ``modules`` have together."""
+    return sum(_share(pricing, name, routed) for name in modules)
+
+
 def _share(pricing: Pricing, module: str, routed: bool) -> float:
-    """Share of a layer's forward FLOPs that a module has; streaming modules count 3 %."""
+    """Share of a layer's forward that a module has, by FLOPs; streaming modules count 3 %."""
     job, model = pricing.problem.job, pricing.problem.model
     flops = layer_flops(model, routed, 1.0, job.sequence_length)
     total = flops.total or 1.0

@@ -2,95 +2,222 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.activations import layer_activations, stored_bytes
+from parc.compiler.cost.activations import (
+    LayerActivations,
+    kept_bytes,
+    layer_activations,
+    working_bytes,
+)
 from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.runtime import Runtime, megatron, megatron_fp8_parameters
 from parc.compiler.cost.schedules import chunks_in_flight
 from parc.compiler.cost.stages import StageLoad, stage_load
-from parc.compiler.ir import Layout, StageMemory
+from parc.compiler.ir import Gpu, Layout, StageMemory
 
-GRADIENT_BYTES = {"fp16": 2.0}
-"""fp16 keeps 16-bit gradients; every other precision reduces in fp32 (4 bytes)."""
-MASTER_BYTES = {"fp16": 16.0}
-"""Optimizer bytes a parameter; fp32 master, momentum and variance: 12 (fp16: + fp32 gradient)."""
-
-CONTEXT_BYTES = 0.6e9
-"""CUDA context and cuBLAS workspaces, 0.4 to 0.8 GB in published breakdowns."""
-COMMUNICATOR_BYTES = 0.15e9
+CONTEXT_BYTES = {"volta": 0.45e9, "ampere": 0.55e9, "hopper": 0.7e9, "blackwell": 0.8e9}
+"""Context and modules of the driver by GPU generation; 0.4 to 0.8 GB in published breakdowns."""
+OTHER_CONTEXT_BYTES = 0.8e9
+COMMUNICATOR_BYTES = 0.2e9
 """NCCL buffers of one communicator that is in use; 0.3 to 0.5 GB for the usual two or three."""
-FRAGMENTATION = 0.05
-"""Share of dynamic memory lost in the caching allocator; 5 to 10 % without expandable segments."""
 
 
-def static_bytes(pricing: Pricing, layout: Layout, load: StageLoad) -> tuple[float, float, float]:
+def runtime_of(pricing: Pricing) -> Runtime:
+    """The training program that PARC starts for this problem."""
+    problem = pricing.problem
+    gpu, precision = problem.cluster.gpu, problem.job.precision
+    build = megatron_fp8_parameters if precision == "fp8" else megatron
+    return pricing.memo(("runtime",), lambda: build(precision, gpu))
+
+
+def context_bytes(gpu: Gpu) -> float:
+    """Memory of the driver's context, outside any allocator."""
+    return CONTEXT_BYTES.get(gpu.generation, OTHER_CONTEXT_BYTES)
+
+
+def static_bytes(
+    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
+) -> tuple[float, float, float]:
     """(weights, gradients, optimizer) bytes of a stage.
 
-    6 + 12/(dp cp) a dense parameter with the distributed optimizer, 6 + 12/edp an expert
-    parameter, 18 without it (Megatron-LM docs, dist_optimizer.md; fp16: 4 + 16/d and 20).
+    Megatron, bf16: 6 + 12/(dp cp) a dense parameter with the distributed optimizer, 6 + 12/edp an
+    expert parameter, 18 without it (Megatron-LM docs, dist_optimizer.md). Only ranks that share
+    one copy of the optimizer count: dp_shard of dp (hybrid sharding, optimizer instances).
     """
-    precision = pricing.problem.job.precision
     dense, expert = pricing.stage_parameters(layout, load)
-    shards = layout.dp_shard * layout.cp if layout.zero_stage else 1
-    expert_shards = max(layout.edp, 1) if layout.zero_stage else 1
-    master = MASTER_BYTES.get(precision, 12.0)
-    return (
-        2.0 * (dense + expert),
-        GRADIENT_BYTES.get(precision, 4.0) * (dense + expert),
-        master * (dense / shards + expert / expert_shards),
+    shards = layout.dp_shard * layout.cp
+    expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    first = runtime.state.on_rank(layout.zero_stage, shards)
+    second = runtime.state.on_rank(layout.zero_stage, expert_shards) if expert else first
+    weights, gradients, optimizer = (
+        dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
+    return weights, gradients, optimizer
 
 
-def layer_bytes(pricing: Pricing, layout: Layout, routed: bool) -> tuple[float, float]:
-    """(kept until backward, all) activation bytes of one layer and micro-batch."""
+def layer_terms(
+    pricing: Pricing, layout: Layout, routed: bool, runtime: Runtime
+) -> LayerActivations:
+    """Activations of one layer and micro-batch, computed once a mesh and micro-batch."""
+
+    def price() -> LayerActivations:
+        length = pricing.problem.job.sequence_length
+        batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
+        return layer_activations(pricing.problem.model, layout, routed, batch, runtime)
+
+    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel, layout.micro_batch)
+    return pricing.memo(("layer", routed, mesh, runtime.name), price)
+
+
+def _priced_layers(
+    pricing: Pricing, layout: Layout, kind: tuple[bool, int], runtime: Runtime
+) -> tuple[float, float]:
+    """(kept a micro-batch, working set) of ``kind``: (routed, number of layers)."""
 
     def price() -> tuple[float, float]:
-        job = pricing.problem.job
-        tokens = job.sequence_length * layout.micro_batch / layout.cp
-        layer = layer_activations(pricing.problem.model, layout, routed, tokens)
-        return stored_bytes(layer, layout), layer.total
+        layer = layer_terms(pricing, layout, kind[0], runtime)
+        return kept_bytes(layer, layout, kind[1]), working_bytes(layer, layout)
 
-    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel)
-    return pricing.memo(("layer", routed, mesh, layout.micro_batch, layout.recompute), price)
+    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel, layout.micro_batch)
+    key = ("layers", kind, mesh, layout.vpp, layout.recompute, runtime.name)
+    return pricing.memo(key, price)
 
 
-def activation_bytes(pricing: Pricing, layout: Layout, load: StageLoad, stage: int) -> float:
-    """Activations of all micro-batches in flight, plus the working set of one layer."""
+def activation_bytes(
+    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime
+) -> tuple[float, float]:
+    """(kept by all micro-batches in flight, working set of one layer)."""
     problem = pricing.problem
-    tokens = problem.job.sequence_length * layout.micro_batch / layout.cp
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
     flight = chunks_in_flight(stage, layout.pp, layout.vpp, micro_batches) / layout.vpp
+    kept, working = micro_batch_bytes(pricing, layout, load, runtime)
+    return flight * kept, working
+
+
+def micro_batch_bytes(
+    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
+) -> tuple[float, float]:
+    """(kept by one micro-batch on all layers of a stage, working set of one layer)."""
     kept = working = 0.0
-    mtp_routed = load.mtp_layers and problem.model.is_moe(problem.model.layers - 1)
+    for routed, count in _layer_kinds(pricing, load):
+        layers, one = _priced_layers(pricing, layout, (routed, count), runtime)
+        kept += layers
+        working = max(working, one)
+    if load.embedding and runtime.hidden_dropout:
+        # The embedding's output is the input of the first layer; its mask alone is extra.
+        kept += stream_bytes(pricing, layout) / 2
+    return kept, working
+
+
+def stream_bytes(pricing: Pricing, layout: Layout) -> float:
+    """The residual stream of one micro-batch in 16 bit: 2Th, over tp with sequence parallelism."""
+    problem = pricing.problem
+    tokens = problem.job.sequence_length * layout.micro_batch / layout.cp
+    return 2 * tokens * problem.model.hidden / (layout.tp if layout.sequence_parallel else 1)
+
+
+def _layer_kinds(pricing: Pricing, load: StageLoad) -> tuple[tuple[bool, int], ...]:
+    """(routed, layers) of the kinds of layers on a stage; a prediction layer is one of the last."""
+    model = pricing.problem.model
+    mtp_routed = load.mtp_layers and model.is_moe(model.layers - 1)
     routed = load.routed_layers + (load.mtp_layers if mtp_routed else 0)
     dense = load.layers + load.mtp_layers - routed
-    for kind, count in ((False, dense), (True, routed)):
-        if count:
-            stored, whole = layer_bytes(pricing, layout, kind)
-            kept += count * stored * flight
-            working = max(working, whole - stored)
-    if load.embedding:
-        stream = 2 * tokens * problem.model.hidden
-        kept += flight * stream / (layout.tp if layout.sequence_parallel else 1)
-    return kept + working
+    return tuple((kind, count) for kind, count in ((False, dense), (True, routed)) if count)
 
 
-def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad) -> float:
-    """Logits in 16 and 32 bit and the inputs of the head, one micro-batch: 6TV/t + 4Th/t."""
+def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
+    """Logits, loss and the inputs of the head, one micro-batch: 6TV/t + 4Th/t.
+
+    Every prediction head adds its softmax and inputs: 4TV/t + 4Th/t.
+    """
     if not load.loss:
         return 0.0
     problem = pricing.problem
     tokens = problem.job.sequence_length * layout.micro_batch / layout.cp
     vocab = pricing.framework.padded_vocab(problem.model, layout.tp)
-    heads = 1 + load.mtp_layers
-    return heads * tokens * (6 * vocab + 4 * problem.model.hidden) / layout.tp
+    logit = runtime.loss_bytes + load.mtp_layers * runtime.loss_kept_bytes
+    inputs = 4 * (1 + load.mtp_layers) * problem.model.hidden
+    return tokens * (logit * vocab + inputs) / layout.tp
 
 
-def stage_memory(pricing: Pricing, layout: Layout, load: StageLoad, stage: int) -> StageMemory:
-    """All terms of one stage."""
-    weights, gradients, optimizer = static_bytes(pricing, layout, load)
-    activations = activation_bytes(pricing, layout, load, stage)
-    logits = logits_bytes(pricing, layout, load)
+def handover_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Stage inputs and output gradients that the schedule holds between sends: 2v + 1 of 2Th.
+
+    Counted in Megatron's functional-test records: 3 without interleaving, 16 to 20 at v = 8.
+    """
+    return handovers(layout.pp, layout.vpp) * stream_bytes(pricing, layout)
+
+
+def handovers(pp: int, vpp: int) -> int:
+    """Residual streams of one micro-batch that wait between stages."""
+    return 2 * vpp + 1 if pp > 1 else 0
+
+
+def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
+    """Layers that ZeRO-3 holds whole: the one that runs and the one that is prefetched."""
+    if layout.zero_stage < 3 or layout.dp_shard * layout.cp == 1:
+        return 0.0
+    kinds = _layer_kinds(pricing, load)
+    largest = max((sum(pricing.layer_parameters(kind, layout)) for kind, _ in kinds), default=0.0)
+    table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
+    ends = table * pricing.problem.model.hidden / layout.tp if load.loss or load.embedding else 0.0
+    return runtime.unit_bytes * max(runtime.gathered_units * largest, largest + ends)
+
+
+def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
+    """Quantised copies of the linear weights of a stage; head and embedding: none.
+
+    Under ZeRO-3 a layer is quantised when it is gathered, so that nothing stays.
+    """
+    if not runtime.state.cast or layout.zero_stage >= 3:
+        return 0.0
+    dense, expert = pricing.stage_parameters(layout, load)
+    model = pricing.problem.model
+    table = pricing.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
+    tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
+    return runtime.state.cast * max(dense + expert - tables * table, 0.0)
+
+
+def _held(
+    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
+) -> tuple[float, float, float, float, float]:
+    """(weights, gradients, optimizer, casts, gathered): the same for any micro-batch."""
+    mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
+    shards = (layout.dp_replicate, layout.dp_shard, layout.zero_stage)
+
+    def price() -> tuple[float, float, float, float, float]:
+        return (
+            *static_bytes(pricing, layout, load, runtime),
+            cast_bytes(pricing, layout, load, runtime),
+            gathered_bytes(pricing, layout, load, runtime),
+        )
+
+    return pricing.memo(("held", mesh, shards, load, runtime.name), price)
+
+
+def _passing(
+    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime
+) -> tuple[float, float]:
+    """(activations, logits). The loss runs backward before any layer: one of the two peaks."""
+    kept, working = activation_bytes(pricing, layout, load, stage, runtime)
+    logits = logits_bytes(pricing, layout, load, runtime) if load.loss else 0.0
+    return kept + max(working - logits, 0.0), logits
+
+
+def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """(communicators, context): what no allocator holds."""
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
-    communicators = sum(degree > 1 for degree in degrees)
+    communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
+    return communicators, context_bytes(pricing.problem.cluster.gpu)
+
+
+def stage_memory(
+    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime | None = None
+) -> StageMemory:
+    """All terms of one stage; ``runtime`` None: the program that PARC starts."""
+    runtime = runtime or runtime_of(pricing)
+    weights, gradients, optimizer, casts, gathered = _held(pricing, layout, load, runtime)
+    activations, logits = _passing(pricing, layout, load, stage, runtime)
+    communicators, context = communicator_and_context_bytes(pricing, layout)
     return StageMemory(
         stage=stage,
         weights_bytes=weights,
@@ -98,17 +225,38 @@ def stage_memory(pricing: Pricing, layout: Layout, load: StageLoad, stage: int) 
         optimizer_bytes=optimizer,
         activations_bytes=activations,
         logits_bytes=logits,
-        communication_bytes=communicators * COMMUNICATOR_BYTES,
-        framework_bytes=CONTEXT_BYTES,
-        fragmentation_bytes=FRAGMENTATION * (activations + logits),
+        communication_bytes=communicators,
+        framework_bytes=context,
+        fragmentation_bytes=runtime.fragmentation * (activations + logits),
+        casts_bytes=casts,
+        gathered_bytes=gathered,
+        workspace_bytes=runtime.workspace_bytes + handover_bytes(pricing, layout),
     )
 
 
-def peak_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Bytes of the fullest stage; distinct stages only."""
-    return max(
-        stage_memory(pricing, layout, kind.load, kind.first).total_bytes
+def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
+    """The fullest stage; distinct stages only, the first of equals."""
+    stages = [
+        stage_memory(pricing, layout, kind.load, kind.first)
         for kind in pricing.classes(layout.split)
+    ]
+    return max(stages, key=lambda stage: stage.total_bytes)
+
+
+def peak_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Bytes of the fullest stage, without its terms: the search asks for every candidate."""
+    runtime = runtime_of(pricing)
+    most = 0.0
+    for kind in pricing.classes(layout.split):
+        passing = sum(_passing(pricing, layout, kind.load, kind.first, runtime))
+        held = sum(_held(pricing, layout, kind.load, runtime))
+        most = max(most, held + (1 + runtime.fragmentation) * passing)
+    handover = handover_bytes(pricing, layout)
+    return (
+        most
+        + runtime.workspace_bytes
+        + handover
+        + sum(communicator_and_context_bytes(pricing, layout))
     )
 
 

@@ -8,9 +8,11 @@ from typing import Any, TypeVar, cast
 
 from parc.backends.base import Framework
 from parc.compiler.cost import efficiency, params
+from parc.compiler.cost.calibrated import calibrated_row
+from parc.compiler.cost.hardware_fit import KernelFit
 from parc.compiler.cost.links import Links, Reach, reach
 from parc.compiler.cost.stages import StageClass, StageLoad, stage_classes
-from parc.compiler.ir import Layout, Problem, Split
+from parc.compiler.ir import Layout, Mesh, Problem, Split
 
 T = TypeVar("T")
 
@@ -26,21 +28,30 @@ class Groups:
     etp: Reach
     edp: Reach
     pp_stride: int
+    cp_stride: int
 
 
 class Pricing:
     """Memo of one problem. Its tables only ever grow by pure functions of the problem."""
 
-    def __init__(self, problem: Problem, framework: Framework) -> None:
-        """``framework`` gives meshes and the padded vocabulary."""
+    def __init__(
+        self, problem: Problem, framework: Framework, kernels: KernelFit, hardware: str = ""
+    ) -> None:
+        """``framework`` gives meshes and the padded vocabulary, ``kernels`` their timings."""
         self.problem = problem
         self.framework = framework
-        self.links = Links.of(problem.cluster)
-        gpu = problem.cluster.gpu
-        self.matmul_rate = efficiency.matmul_flops_per_second(gpu, problem.job.precision)
-        self.attention_rate = efficiency.attention_flops_per_second(gpu)
-        self.efficiency = efficiency.efficiency(gpu)
-        self.memory_rate = gpu.memory_gb_per_s * 1e9 * self.efficiency.memory
+        self.kernels = kernels
+        key = hardware or f"{problem.cluster.gpu.generation}/megatron"
+        self.efficiency = calibrated_row(efficiency.efficiency(key), problem.calibration)
+        self.links = Links.of(problem.cluster, kernels, self.efficiency)
+        self.gemm_factor = (
+            self.efficiency.gemm
+            if problem.job.precision in ("bf16", "fp16")
+            else self.efficiency.gemm_low
+        )
+        self.gemm = kernels.gemm(problem.job.precision).device_only()
+        # The output projection stays in 16 bit whatever the layers run in.
+        self.head_gemm = kernels.gemm("bf16").device_only()
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[Split, tuple[StageClass, ...]]] = {}
 
@@ -59,16 +70,22 @@ class Pricing:
 
     def _reach_groups(self, layout: Layout) -> Groups:
         dense, expert = self.framework.meshes(layout)
-        domain = self.links.domain
         return Groups(
-            tp=reach((dense.axis("tp"),), domain),
-            cp=reach((dense.axis("cp"),), domain),
-            dp_cp=reach((dense.axis("dp"), dense.axis("cp")), domain),
-            ep=reach((expert.axis("ep"),), domain),
-            etp=reach((expert.axis("tp"),), domain),
-            edp=reach((expert.axis("dp"),), domain),
+            tp=self._reach(dense, "tp"),
+            cp=self._reach(dense, "cp"),
+            dp_cp=self._reach(dense, "dp", "cp"),
+            ep=self._reach(expert, "ep"),
+            etp=self._reach(expert, "tp"),
+            edp=self._reach(expert, "dp"),
             pp_stride=dense.axis("pp").stride,
+            cp_stride=dense.axis("tp").size * (dense.axis("cp").size - 1),
         )
+
+    def _reach(self, mesh: Mesh, *names: str) -> Reach:
+        """Reach of the groups over the axes ``names``; few sizes and strides exist."""
+        axes = tuple(mesh.axis(name) for name in names)
+        key = ("reach", *((axis.size, axis.stride) for axis in axes))
+        return self.memo(key, lambda: reach(axes, self.links.domain))
 
     def classes(self, split: Split) -> tuple[StageClass, ...]:
         """Distinct stages of ``split``; keyed by identity, splits are shared between layouts."""
@@ -106,10 +123,10 @@ class Pricing:
         table = self.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
         if load.embedding:
             dense += table + params.position_params(model)
-        if load.loss:
+        if load.final_norm:
             dense += params.final_norm_params(model)
-            if not model.tied_embeddings or layout.pp > 1:
-                dense += table
+        if load.loss and (not model.tied_embeddings or layout.pp > 1):
+            dense += table
         if load.mtp_layers:
             mtp_dense, mtp_expert = params.mtp_params_on_rank(
                 model, tp=layout.tp, etp=layout.etp, ep=layout.ep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir import Model, Split
+from parc.compiler.ir import Chunk, Model, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,9 @@ class StageLoad:
     embedding: bool
     mtp_layers: int
     loss: bool
+    final_norm: bool
+    """The norm after the last layer: beside the loss, or beside the last decoder layer where
+    prediction layers follow it."""
 
     @property
     def layers(self) -> int:
@@ -37,18 +40,24 @@ class StageClass:
 
 def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
     """What pipeline rank ``stage`` holds."""
-    chunks = split.chunks[stage]
-    routed = 0
-    if model.experts is not None:
-        pattern = model.experts.pattern
-        routed = sum(sum(pattern[c.first_layer : c.first_layer + c.layers]) for c in chunks)
-    return StageLoad(
-        dense_layers=split.stage_layers(stage) - routed,
-        routed_layers=routed,
-        embedding=any(chunk.embedding for chunk in chunks),
-        mtp_layers=sum(chunk.mtp_layers for chunk in chunks),
-        loss=any(chunk.loss for chunk in chunks),
-    )
+    pattern = model.experts.pattern if model.experts is not None else ()
+    layers = routed = mtp_layers = 0
+    embedding = loss = final_norm = False
+    for chunk in split.chunks[stage]:
+        layers += chunk.layers
+        routed += sum(pattern[chunk.first_layer : chunk.first_layer + chunk.layers])
+        mtp_layers += chunk.mtp_layers
+        embedding |= chunk.embedding
+        loss |= chunk.loss
+        final_norm |= _has_final_norm(model, chunk)
+    return StageLoad(layers - routed, routed, embedding, mtp_layers, loss, final_norm)
+
+
+def _has_final_norm(model: Model, chunk: Chunk) -> bool:
+    """As Megatron-Core builds it (transformer_block.py, has_final_layernorm_in_this_stage)."""
+    if not model.mtp_layers:
+        return chunk.loss
+    return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
 
 
 def stage_classes(model: Model, split: Split) -> tuple[StageClass, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log2
 
 from parc.compiler.cost.layer_time import (
     LayerTime,
@@ -18,8 +19,6 @@ OPTIMIZER_BYTES = 40
 """Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
 REDUCE_BYTES = {"fp16": 2.0}
 """Bytes of a gradient on the wire; fp32 (4) unless the run is fp16."""
-DP_OVERLAP = 0.8
-"""Share of the first forward and last backward that gradient and parameter traffic can hide in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +69,38 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
     kinds = {kind for item in classes for kind in _kinds(pricing, item.load)}
-    layers = {routed: _layer_time(pricing, layout, routed) for routed in sorted(kinds)}
+    layers = {routed: shared_layer_time(pricing, layout, routed) for routed in sorted(kinds)}
     times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
-    hop = _hop_seconds(pricing, layout)
+    hop = hop_seconds(pricing, layout)
+    wait = straggling(pricing, layout)
     return StepTime(
-        compute_seconds=micro_batches * slowest.compute,
+        compute_seconds=micro_batches * slowest.compute * wait,
         recompute_seconds=micro_batches * slowest.recompute,
         tp_seconds=micro_batches * slowest.tp,
         cp_seconds=micro_batches * slowest.cp,
         ep_seconds=micro_batches * slowest.ep,
-        pp_seconds=hop * _exposed_hops(layout, micro_batches),
+        pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
         bubble_seconds=(whole - slowest.total) / layout.vpp,
         dp_seconds=_dp_seconds(pricing, layout, slowest),
-        optimizer_seconds=_optimizer_seconds(pricing, layout),
+        optimizer_seconds=optimizer_seconds(pricing, layout),
     )
 
 
-def _layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
+def straggling(pricing: Pricing, layout: Layout) -> float:
+    """Synchronous steps wait for the slowest host: 1 + s log2(hosts)."""
+    hosts = layout.world / pricing.problem.cluster.node.gpus
+    return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
+
+
+def shared_layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """``layer_time``, once for all layouts that share what it depends on."""
-    dense = (layout.tp, layout.cp, layout.dp, layout.pp, layout.sequence_parallel, layout.order)
-    key = (routed, dense, layout.ep, layout.etp, layout.micro_batch)
-    return pricing.memo(("time", key), lambda: layer_time(pricing, layout, routed))
+    groups = pricing.groups(layout)
+    lane = (layout.tp, layout.cp, layout.micro_batch, layout.sequence_parallel)
+    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if routed else ()
+    key = ("time", routed, lane, groups.tp, groups.cp_stride, experts)
+    return pricing.memo(key, lambda: layer_time(pricing, layout, routed))
 
 
 def _kinds(pricing: Pricing, load: StageLoad) -> set[bool]:
@@ -110,22 +118,23 @@ def hop_bytes(pricing: Pricing, layout: Layout) -> float:
     return nbytes / (layout.tp if layout.sequence_parallel else 1)
 
 
-def _hop_seconds(pricing: Pricing, layout: Layout) -> float:
+def hop_seconds(pricing: Pricing, layout: Layout) -> float:
+    """One activation from a stage to the next, the part that is exposed."""
     if layout.pp == 1:
         return 0.0
     stride = pricing.groups(layout).pp_stride
-    return pricing.links.hop_seconds(hop_bytes(pricing, layout), stride)
+    return pricing.efficiency.pp * pricing.links.hop_seconds(hop_bytes(pricing, layout), stride)
 
 
-def _exposed_hops(layout: Layout, micro_batches: int) -> float:
+def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
     """Hops on the critical path.
 
     1F1B sends and receives between computations, 2 a micro-batch; interleaving overlaps the
     steady state and exposes warm-up and cool-down, 2 (p - 1) and one chunk's pair.
     """
-    if layout.vpp > 1:
-        return 2.0 * (layout.pp - 1) + 2.0 * layout.vpp
-    return 2.0 * micro_batches + 2.0 * (layout.pp - 1)
+    if vpp > 1:
+        return 2.0 * (pp - 1) + 2.0 * vpp
+    return 2.0 * micro_batches + 2.0 * (pp - 1)
 
 
 def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
@@ -136,25 +145,73 @@ def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """
     grad = REDUCE_BYTES.get(pricing.problem.job.precision, 4.0)
     factor = grad + 2.0 if layout.zero_stage else 2 * grad
-    loads = [pricing.stage_parameters(layout, kind.load) for kind in pricing.classes(layout.split)]
-    dense, expert = max(loads, key=sum)
+    dense, expert = fullest_stage(pricing, layout)
     return factor * dense, factor * expert
 
 
-def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
-    """What overlap leaves: traffic less the window, and never less than one bucket."""
-    groups = pricing.groups(layout)
-    dense, expert = dp_bytes(pricing, layout)
-    seconds = pricing.links.ring_seconds(dense, groups.dp_cp)
-    seconds += pricing.links.ring_seconds(expert, groups.edp)
-    window = DP_OVERLAP * slowest.total
-    return max(seconds - window, seconds * 0.05)
-
-
-def _optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Adam over the shard, at memory bandwidth."""
+def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """(dense, expert) parameters of the stage that has the most."""
     loads = [pricing.stage_parameters(layout, kind.load) for kind in pricing.classes(layout.split)]
-    dense, expert = max(loads, key=sum)
+    return max(loads, key=sum)
+
+
+def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Gradients reduced and parameters gathered once, nothing hidden."""
+    grad = REDUCE_BYTES.get(pricing.problem.job.precision, 4.0)
+    groups, links = pricing.groups(layout), pricing.links
+    seconds = 0.0
+    for parameters, group in zip(
+        fullest_stage(pricing, layout), (groups.dp_cp, groups.edp), strict=True
+    ):
+        if layout.zero_stage:
+            seconds += links.seconds("reduce_scatter", grad * parameters, group)
+            seconds += links.seconds("all_gather", 2.0 * parameters, group)
+        else:
+            seconds += links.seconds("all_reduce", grad * parameters, group)
+    return seconds
+
+
+def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
+    """What overlap with one micro-batch leaves of the traffic."""
+    rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
+    seconds, least = dp_traffic(pricing, layout)
+    return rounds * max(seconds - pricing.efficiency.dp_overlap * slowest.total, least)
+
+
+def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """(seconds with nothing hidden, what no overlap hides), of a step; ZeRO 2, 3: a micro-batch.
+
+    Of gradients and parameters 5 %, one bucket, are always waited for.
+    """
+    if layout.zero_stage == 3:
+        return _sharded_traffic(pricing, layout)
+    seconds = _reduce_seconds(pricing, layout)
+    return seconds, seconds * 0.05
+
+
+def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
+    """Fully sharded: gather for forward and backward, scatter gradients, every micro-batch.
+
+    Each unit hides behind the computation of its neighbour, so that a micro-batch takes the
+    longer of the two; the first unit's gather is always waited for.
+    """
+    groups, links = pricing.groups(layout), pricing.links
+    parameters = sum(fullest_stage(pricing, layout))
+    shard = groups.dp_cp
+    if layout.dp_replicate > 1:
+        size = layout.dp_shard * layout.cp
+        shard = type(shard)(size, min(shard.local, size))
+    gather = links.seconds("all_gather", 2.0 * parameters, shard)
+    scatter = links.seconds("reduce_scatter", 2.0 * parameters, shard)
+    first = gather / pricing.problem.model.layers
+    return 2 * gather + scatter + first, first
+
+
+def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Adam over the shard, at memory bandwidth, and what happens once a step."""
+    dense, expert = fullest_stage(pricing, layout)
     if layout.zero_stage:
         dense, expert = dense / (layout.dp_shard * layout.cp), expert / max(layout.edp, 1)
-    return OPTIMIZER_BYTES * (dense + expert) / pricing.memory_rate
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    row = pricing.efficiency
+    return row.step_seconds + row.stream * OPTIMIZER_BYTES * (dense + expert) / rate

@@ -26,7 +26,7 @@ TERMS: dict[str, Term] = {
             "weights_bytes",
             "bytes",
             "weights",
-            "2 x parameters on the rank",
+            "2 x parameters on the rank; fp32 and divided over the shards with FSDP2",
             _MEGATRON,
         ),
         Term(
@@ -47,28 +47,30 @@ TERMS: dict[str, Term] = {
             "activations_bytes",
             "bytes",
             "activations",
-            "stored bytes of all layers x micro-batches in flight, plus one layer's working set",
+            "stored bytes of all layers x micro-batches in flight, plus what one layer recomputes "
+            "and its gradients where that exceeds the loss",
             _KORTHIKANTI,
         ),
         Term(
             "logits_bytes",
             "bytes",
             "logits and loss",
-            "tokens x (6 padded vocab + 4 hidden) / tp, on the last stage",
+            "tokens x (6 padded vocab + 4 hidden) / tp, on the last stage; each prediction layer "
+            "adds 4 and 4",
             "Megatron-LM, vocab_parallel_cross_entropy: 16-bit logits and fp32 softmax",
         ),
         Term(
             "communication_bytes",
             "bytes",
             "communicator buffers",
-            "0.15 GB x axes with more than one rank",
+            "0.2 GB x axes with more than one rank",
             "published NCCL breakdowns: 0.3 to 0.5 GB for two or three communicators",
         ),
         Term(
             "framework_bytes",
             "bytes",
             "framework",
-            "0.6 GB: CUDA context and cuBLAS workspaces",
+            "context of the driver: 0.45 GB Volta, 0.55 Ampere, 0.7 Hopper, 0.8 Blackwell",
             "published breakdowns: 0.4 to 0.8 GB",
         ),
         Term(
@@ -79,13 +81,34 @@ TERMS: dict[str, Term] = {
             "5 to 10 % without expandable segments",
         ),
         Term(
+            "casts_bytes",
+            "bytes",
+            "quantised weights",
+            "fp8: 2 x weights of linear layers on Hopper and Ada, 1 on Blackwell; mxfp8: 2.06; "
+            "nvfp4: 1.13",
+            "TransformerEngine caches quantised weights over the micro-batches of a step",
+        ),
+        Term(
+            "gathered_bytes",
+            "bytes",
+            "gathered weights",
+            "ZeRO-3: two layers in 16 bit, or one and the embedding",
+            "Rajbhandari et al. 2020, arXiv:1910.02054; PyTorch FSDP2 prefetches one layer",
+        ),
+        Term(
+            "workspace_bytes",
+            "bytes",
+            "workspaces",
+            "96 MiB of matrix libraries (68 before Hopper); pp > 1: and 2 v + 1 stage inputs",
+            "Megatron-LM functional-test records: allocated bytes beside the parameters",
+        ),
+        Term(
             "compute_seconds",
             "seconds",
             "compute",
-            "micro-batches x forward and backward of the slowest stage; "
-            "FLOPs / (peak x stated efficiency) + streamed bytes / bandwidth, "
-            "never under the launch floor",
-            "Narayanan et al. 2021, arXiv:2104.04473 eq. 3; efficiencies: parc/compiler/cost",
+            "micro-batches x forward and backward of the slowest stage: every GEMM and the "
+            "attention core by shape, plus streamed bytes / bandwidth; not under the launch floor",
+            "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/cost/efficiency.py",
         ),
         Term(
             "recompute_seconds",
@@ -98,7 +121,8 @@ TERMS: dict[str, Term] = {
             "tp_seconds",
             "seconds",
             "tensor parallelism",
-            "10 ring collectives of 2 T h a layer (5 where the MLP is routed), (t-1)/t each",
+            "a gather and a scatter of 2 T h around attention and MLP (MLP not where routed), "
+            "backward 1.5 times more of which half is hidden; times the class factor",
             _KORTHIKANTI,
         ),
         Term(
@@ -119,7 +143,7 @@ TERMS: dict[str, Term] = {
             "pp_seconds",
             "seconds",
             "pipeline point-to-point",
-            "hop x (2 m + 2 (p-1)); interleaved: hop x (2 (p-1) + 2 v)",
+            "hop x (2 m + 2 (p-1)); interleaved: hop x (2 (p-1) + 2 v); times the class factor",
             "Narayanan et al. 2021, section 2.2",
         ),
         Term(
@@ -133,14 +157,15 @@ TERMS: dict[str, Term] = {
             "dp_seconds",
             "seconds",
             "data parallelism",
-            "ring of 4 B gradients and 2 B parameters, less 80 % of one micro-batch, at least 5 %",
-            "Megatron-LM overlap-grad-reduce and overlap-param-gather",
+            "reduce-scatter of 4 B gradients, all-gather of 2 B parameters, less the hidden share "
+            "of one micro-batch, at least 5 %; ZeRO-3: two gathers and a scatter a micro-batch",
+            "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
         Term(
             "optimizer_seconds",
             "seconds",
             "optimizer step",
-            "40 B x parameters of the shard / memory bandwidth",
+            "40 B x parameters of the shard / memory bandwidth, and a fixed time a step",
             "Adam: reads and writes of three fp32 states, gradient and 16-bit copy",
         ),
     )

@@ -113,6 +113,8 @@ class Problem:
     """Version per backend, sorted by name."""
     digest: str
     """sha256 of the canonical spec, over what was written and what the names resolved to."""
+    calibration: tuple[tuple[str, float], ...] = ()
+    """Parameters of the cost model that the user measured (``parc calibrate``), sorted by name."""
 
     def version(self, backend: str) -> str:
         """The target version of ``backend``, as ``major.minor``."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from parc.compiler.diagnostics.finding import Finding
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.problem import Problem
+
+EVERYTHING = tuple(field.name for field in fields(Layout))
+"""Every field of a layout."""
+WORLD = ("tp", "cp", "pp", "dp_replicate", "dp_shard")
+"""What ``Layout.world`` is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +25,5 @@ class Rule:
     """Spec paths that the rule reads, the likeliest culprit first."""
     broken: Callable[[Problem, Layout], bool]
     explain: Callable[[Problem, Layout], Finding]
+    reads: tuple[str, ...] = EVERYTHING
+    """Fields of the layout that ``broken`` reads; the search asks once for each of their values."""

@@ -1,4 +1,4 @@
-"""Every layout that the pins leave open, legal or not.
+"""What the pins leave open, axis by axis, legal or not.
 
 Degrees are divisors, not powers of two. Pinned values are taken as they are, so that an illegal
 pin reaches the rules and gets its diagnostic instead of vanishing.
@@ -7,11 +7,11 @@ pin reaches the rules and gets its diagnostic instead of vanishing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from parc.backends.base import Framework
-from parc.compiler.ir import NO_RECOMPUTE, Chunk, Layout, Problem, Recompute, Split
+from parc.compiler.ir import NO_RECOMPUTE, Chunk, Problem, Recompute, Split
 
 MAX_VPP = 12
 """More virtual stages than this have not been published for any model."""
@@ -21,8 +21,7 @@ MIN_CP_TOKENS = 2048
 """A context-parallel rank with fewer tokens is not tried unless cp is pinned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Degrees:
+class Degrees(NamedTuple):
     """One choice of mesh sizes."""
 
     tp: int
@@ -38,24 +37,6 @@ def divisors(number: int) -> tuple[int, ...]:
     """Divisors of ``number``, ascending."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return tuple(sorted({*small, *(number // n for n in small)}))
-
-
-def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[Layout, ...]]:
-    """Families of layouts that differ in recompute alone, cheapest recompute first.
-
-    A family stops mattering once its first member that fits is found: more recompute is only
-    ever slower. Order: world size (all GPUs first), tp, cp, pp, ep, etp, vpp, micro-batch.
-    """
-    orders = framework.orders(problem)
-    order = problem.pins.order or orders[0]
-    levels = recompute_levels(problem)
-    for degrees in degree_choices(problem):
-        for vpp, split in _splits(problem, framework, degrees.pp):
-            for micro_batch in _micro_batches(problem, degrees.dp):
-                yield tuple(
-                    _layout(problem, degrees, (vpp, split), micro_batch, level, order)
-                    for level in levels
-                )
 
 
 def degree_choices(problem: Problem) -> Iterator[Degrees]:
@@ -129,7 +110,7 @@ def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[i
     return pairs
 
 
-def _splits(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, Split]]:
+def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, Split]]:
     """(vpp, split) pairs that the framework can express; vpp = 1 first."""
     pinned = problem.pins.vpp
     if pinned:
@@ -139,13 +120,20 @@ def _splits(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, 
         choices = tuple(range(1, max(top, 1) + 1))
     pairs = []
     for vpp in choices:
+        # Interleaving pays by even chunks; an uneven one is tried only where it was asked for.
+        if vpp > 1 and not pinned and not _even_chunks(problem.model.layers, pp * vpp):
+            continue
         split = framework.splits(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = floor_split(problem.model.layers, pp, vpp)
-        # Interleaving pays by even chunks; an uneven one is tried only where it was asked for.
         if split is not None and (vpp == 1 or pinned or split.form in ("even", "counted")):
             pairs.append((vpp, split))
     return pairs
+
+
+def _even_chunks(layers: int, chunks: int) -> bool:
+    """Whether all chunks can hold the same, with the embedding or the loss as a layer or not."""
+    return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 @cache
@@ -172,7 +160,7 @@ def floor_split(layers: int, pp: int, vpp: int) -> Split:
     return Split("even", False, False, "", chunks)
 
 
-def _micro_batches(problem: Problem, dp: int) -> tuple[int, ...]:
+def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     """Divisors of the sequences that one replica sees, up to MAX_MICRO_BATCH."""
     if problem.pins.micro_batch:
         return (problem.pins.micro_batch,)
@@ -200,33 +188,3 @@ def recompute_levels(problem: Problem) -> tuple[Recompute, ...]:
         light = light | {"moe_act"}
     selective = (Recompute("selective", tuple(sorted(names))) for names in (light, heavy))
     return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))
-
-
-def _layout(  # noqa: PLR0913 - one argument a loop of the enumeration
-    problem: Problem,
-    degrees: Degrees,
-    stages: tuple[int, Split],
-    micro_batch: int,
-    recompute: Recompute,
-    order: str,
-) -> Layout:
-    pins = problem.pins
-    vpp, split = stages
-    sequence_parallel = pins.sequence_parallel
-    return Layout(
-        tp=degrees.tp,
-        cp=degrees.cp,
-        pp=degrees.pp,
-        vpp=vpp,
-        dp_replicate=1,
-        dp_shard=degrees.dp,
-        ep=degrees.ep,
-        etp=degrees.etp,
-        micro_batch=micro_batch,
-        schedule="interleaved" if vpp > 1 else "1f1b",
-        sequence_parallel=degrees.tp > 1 if sequence_parallel is None else sequence_parallel,
-        zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
-        recompute=recompute,
-        split=split,
-        order=order,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.flops import model_flops
+from parc.compiler.cost.links import Reach
 from parc.compiler.cost.memory import all_stages
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import dp_bytes, hop_bytes, step_time
@@ -42,15 +43,15 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
     for axis, nbytes in volumes.items():
         links = pricing.links
         if axis == "pp":
-            crosses = groups.pp_stride >= links.domain
+            span = Reach(2, 1 if groups.pp_stride >= links.domain else 2)
         else:
-            crosses = getattr(groups, axis).domains > 1
+            span = getattr(groups, axis)
         rows.append(
             AxisTraffic(
                 axis=axis,
                 bytes_per_rank=nbytes,
-                level="fabric" if crosses else "nvlink",
-                gb_per_s=links.network_gb_per_s if crosses else links.link_gb_per_s,
+                level="fabric" if span.domains > 1 else "nvlink",
+                gb_per_s=links.gb_per_s(span),
             )
         )
     return tuple(rows)

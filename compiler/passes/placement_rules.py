@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.rule import WORLD, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
@@ -64,7 +64,7 @@ def _domain_gpus(problem: Problem) -> int:
 
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
-    Rule("T02", ("layout.tp", "cluster.node"), _tensor_cut, _tensor_finding),
-    Rule("T11", ("layout.dp", "cluster"), _uneven, _uneven_finding),
+    Rule("T02", ("layout.tp", "cluster.node"), _tensor_cut, _tensor_finding, ("tp",)),
+    Rule("T11", ("layout.dp", "cluster"), _uneven, _uneven_finding, WORLD),
 )
 """For every framework: the search drops what breaks them."""

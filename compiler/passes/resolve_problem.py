@@ -35,7 +35,13 @@ RECOMPUTE: dict[str, Recompute] = {
 """What the short words of ``layout.recompute`` stand for."""
 
 
-def resolve_problem(spec: Spec, model: Model, cluster: Cluster, sink: Sink) -> Problem | None:
+def resolve_problem(
+    spec: Spec,
+    model: Model,
+    cluster: Cluster,
+    sink: Sink,
+    calibration: tuple[tuple[str, float], ...] = (),
+) -> Problem | None:
     """The question that the search answers; None where an error leaves it incomplete.
 
     Only what the spec says alone, or together with the model's context and the GPU's formats, is
@@ -58,7 +64,8 @@ def resolve_problem(spec: Spec, model: Model, cluster: Cluster, sink: Sink) -> P
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=_digest(spec, model, cluster),
+        digest=_digest(spec, model, cluster, calibration),
+        calibration=calibration,
     )
 
 
@@ -186,8 +193,11 @@ def _launch(spec: LaunchSpec, slurm_version: str) -> Launch:
     )
 
 
-def _digest(spec: Spec, model: Model, cluster: Cluster) -> str:
+def _digest(
+    spec: Spec, model: Model, cluster: Cluster, calibration: tuple[tuple[str, float], ...]
+) -> str:
     """sha256 over what was written and what the names in it resolved to."""
     content = [spec.model_dump(mode="json"), as_json(model), as_json(cluster)]
+    content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

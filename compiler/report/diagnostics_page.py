@@ -25,6 +25,7 @@ FAMILIES = {
     "N": "Network and environment",
     "O": "Output directories and lock files",
     "P": "Pipeline",
+    "Q": "Measurements of your own: calibration",
     "R": "Recompute, precision and other switches",
     "S": "Sequence and context parallelism",
     "T": "Topology and placement",

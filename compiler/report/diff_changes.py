@@ -94,6 +94,8 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     model = problem.get("model", {})
     for name, version in side.plan["problem"].get("versions", []):
         yield f"versions.{name}", version
+    for name, value in problem.pop("calibration", []):
+        yield f"calibration.{name}", f"{value:.4g}"
     for part in BY_NAME:
         yield f"cluster.{part}", cluster.get(part, {}).get("name")
     yield "cluster.hosts", sum(len(rack["hosts"]) for rack in cluster.get("racks", []))

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from parc.compiler.ir import Estimate, Plan, StageMemory
+from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds
@@ -31,9 +32,16 @@ def estimate_text(plan: Plan) -> str:
         "traffic that one GPU sends in a step\n" + _traffic(estimate),
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
-        "parc explain TERM gives the formula of a term, e.g. parc explain activations_bytes\n",
+        + _calibrated(plan)
+        + "parc explain TERM gives the formula of a term, e.g. parc explain activations_bytes\n",
     )
     return "\n".join(parts)
+
+
+def _calibrated(plan: Plan) -> str:
+    """How many parameters are the user's own; empty where all are shipped."""
+    count = len(plan.problem.calibration)
+    return f"{count} parameters of the cost model from cluster.calibration\n" if count else ""
 
 
 def estimate_document(plan: Plan) -> dict[str, Any]:
@@ -45,12 +53,14 @@ def estimate_document(plan: Plan) -> dict[str, Any]:
         "layout": {**as_json(plan.layout), "dp": plan.layout.dp, "edp": plan.layout.edp},
         **as_json(estimate),
         "memory": [
-            {**as_json(stage), "total_bytes": stage.total_bytes} for stage in estimate.memory
+            {**as_json(stage), **{name: getattr(stage, name) for name in STAGE_TOTALS}}
+            for stage in estimate.memory
         ],
         "time": {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds},
         "peak_stage": estimate.peak.stage,
         "peak_bytes": estimate.peak.total_bytes,
         "fits": estimate.fits,
+        "verdict": estimate.verdict,
     }
     return dict(rounded_tree(document))
 
@@ -63,10 +73,11 @@ def _memory(estimate: Estimate) -> str:
             _stages(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
             *(_gib(getattr(stage, term)) for term in terms),
             _gib(stage.total_bytes),
+            f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
         )
         for first, last, stage in _runs(estimate.memory)
     ]
-    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total"]
+    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
     return table(head, rows)
 
 

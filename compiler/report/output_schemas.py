@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, NodeType, Problem, StepTime
-from parc.compiler.ir.estimate import StageMemory
+from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
 from parc.compiler.ir.placement import Axis, Crossing
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.report.noun_schema import Schema, closed, noun_schema, type_schema
@@ -45,6 +45,7 @@ def lock_schema() -> Schema:
     decisions = closed(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
+            "calibration": {"type": "object", "additionalProperties": NUMBER},
             "layout": noun_schema(Layout, nouns),
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
@@ -121,9 +122,13 @@ def _cluster(nouns: Schema) -> Schema:
 
 
 def _estimate(nouns: Schema) -> Schema:
-    stage = _with(noun_schema(StageMemory, nouns), total_bytes=NUMBER, static_bytes=NUMBER)
+    stage = _with(noun_schema(StageMemory, nouns), **dict.fromkeys(STAGE_TOTALS, NUMBER))
     schema = _with(
-        noun_schema(Estimate, nouns), peak_stage=COUNT, peak_bytes=NUMBER, fits={"type": "boolean"}
+        noun_schema(Estimate, nouns),
+        peak_stage=COUNT,
+        peak_bytes=NUMBER,
+        fits={"type": "boolean"},
+        verdict={"enum": ["fits", "close", "exceeds"]},
     )
     time = _with(noun_schema(StepTime, nouns), total_seconds=NUMBER)
     return _replaced(schema, memory={"type": "array", "items": stage}, time=time)

@@ -7,6 +7,7 @@ from typing import Any
 
 from parc import __version__
 from parc.compiler.ir import Artifact, Cluster, Layout, Placement, Plan
+from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.numbers import rounded_tree
 
@@ -50,6 +51,7 @@ def lock_document(plan: Plan) -> dict[str, Any]:
         "spec_digest": plan.problem.digest,
         "decisions": {
             "versions": dict(plan.problem.versions),
+            "calibration": dict(plan.problem.calibration),
             "layout": as_json(plan.layout),
             "order": plan.placement.order,
             "ranks_per_node": plan.placement.ranks_per_node,
@@ -97,7 +99,7 @@ def _estimate(plan: Plan) -> dict[str, Any]:
     estimate = plan.estimate
     time = {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds}
     memory = [
-        {**as_json(stage), "total_bytes": stage.total_bytes, "static_bytes": stage.static_bytes}
+        {**as_json(stage), **{name: getattr(stage, name) for name in STAGE_TOTALS}}
         for stage in estimate.memory
     ]
     derived = {
@@ -106,6 +108,7 @@ def _estimate(plan: Plan) -> dict[str, Any]:
         "peak_stage": estimate.peak.stage,
         "peak_bytes": estimate.peak.total_bytes,
         "fits": estimate.fits,
+        "verdict": estimate.verdict,
     }
     return {**as_json(estimate), **derived}
 

@@ -20,8 +20,9 @@ def summary_text(plan: Plan) -> str:
         ("layout", layout_words(plan.layout)),
         (
             "memory",
-            f"{gib(peak.total_bytes)} of {gib(estimate.limit_bytes)} on pipeline stage "
-            f"{peak.stage}, the fullest of {len(estimate.memory)}",
+            f"{gib(peak.total_bytes)} ({gib(peak.low_bytes)} to {gib(peak.high_bytes)}) of "
+            f"{gib(estimate.limit_bytes)} on pipeline stage {peak.stage}, the fullest of "
+            f"{len(estimate.memory)}",
         ),
         (
             "step",

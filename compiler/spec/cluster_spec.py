@@ -114,5 +114,7 @@ class ClusterSpec(Strict):
     """Hosts kept idle for replacement: host lists."""
     unavailable: str | tuple[str, ...] = ()
     """Hosts that are drained or broken: host lists."""
+    calibration: str | None = None
+    """File that `parc calibrate` wrote: what this cluster was measured to do."""
     source: str | None = None
     """Where the numbers are from (catalog entries)."""

@@ -16,7 +16,7 @@ from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
-from parc.compiler.passes.enumerate_layouts import enumerate_layouts
+from parc.compiler.passes.search_space import enumerate_layouts
 from parc.compiler.pipeline import plan_problem, resolve_spec
 from parc.compiler.spec.source import Source
 

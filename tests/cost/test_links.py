@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from parc.compiler.cost.collectives import OPERATIONS, CollectiveFit, Network, Operation
 from parc.compiler.cost.links import Links, Reach, reach
 from parc.compiler.cost.schedules import bubble_fraction, chunks_in_flight
 from parc.compiler.ir import Mesh
 
+
+def plain(operation: Operation) -> CollectiveFit:
+    """300 GB/s, no latency."""
+    return CollectiveFit(operation, 300.0, 0.0, 0.0, 300.0, 0.0, 0.0, 1.0)
+
+
 LINKS = Links(
     domain=8,
-    link_gb_per_s=300.0,
-    network_gb_per_s=40.0,
-    link_latency_seconds=0.0,
-    network_latency_seconds=0.0,
+    fits={operation: plain(operation) for operation in OPERATIONS},
+    network=Network(gb_per_s_per_gpu=40.0, hop_seconds=0.0),
 )
 
 
@@ -35,15 +40,20 @@ def test_members_that_share_an_nvlink_domain_are_counted(
 
 
 def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None:
-    alone = LINKS.ring_seconds(1e9, Reach(4, 1))
+    alone = LINKS.seconds("all_gather", 1e9, Reach(4, 1))
     assert alone == pytest.approx(3 / 4 / 40)
-    four = LINKS.ring_seconds(1e9, Reach(16, 4))
-    assert four == pytest.approx(3 / 4 / 300 + 3 / 4 / 160)
+    four = LINKS.seconds("all_gather", 1e9, Reach(16, 4))
+    assert four == pytest.approx(max(3 / 4 / 300, 3 / 4 / 160))
 
 
 def test_an_all_to_all_is_as_slow_as_what_leaves_the_domain() -> None:
-    assert LINKS.all_to_all_seconds(1e9, Reach(8, 8)) == pytest.approx(7 / 8 / 300)
-    assert LINKS.all_to_all_seconds(1e9, Reach(64, 8)) == pytest.approx(56 / 64 / 40)
+    assert LINKS.seconds("all_to_all", 1e9, Reach(8, 8)) == pytest.approx(7 / 8 / 300)
+    assert LINKS.seconds("all_to_all", 1e9, Reach(64, 8)) == pytest.approx(56 / 64 / 40)
+
+
+def test_a_hop_inside_the_domain_takes_the_link_and_outside_the_nic() -> None:
+    assert LINKS.hop_seconds(1e9, 4) == pytest.approx(1 / 300)
+    assert LINKS.hop_seconds(1e9, 64) == pytest.approx(1 / 40)
 
 
 @pytest.mark.parametrize(

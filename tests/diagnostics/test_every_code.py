@@ -18,16 +18,18 @@ ROOT = HERE.parent.parent
 CODES = {info.code: info for info in all_codes()}
 FOLDERS = sorted(path.name for path in HERE.iterdir() if (path / "spec.yaml").is_file())
 
-OURS = "AGHKOX"
+OURS = "AGHKOQX"
 """Families whose rules are PARC's own: there is no page of somebody else to name."""
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/passes/test_verify_plan.py" for number in range(1, 10)},
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
+    **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
     "L11": "tests/backends/test_launch_rules.py",
 }
 """Codes that no spec alone brings about -> the test that does: the first nine need files that
-somebody changed, then an output directory; the last two are a second net behind the spec's own."""
+somebody changed, then an output directory, then measurements; the last two are a second net behind
+the spec's own."""
 
 
 def rendered(code: str) -> tuple[list[str], str]:

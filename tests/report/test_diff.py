@@ -221,3 +221,10 @@ def test_a_diff_of_16384_ranks_takes_under_a_second() -> None:
     text = diff_text(found)
     assert perf_counter() - start < 1
     assert len(text.splitlines()) < 60
+
+
+def test_a_calibration_is_shown_by_parameter() -> None:
+    measured = replace(PLAN.problem, calibration=(("gemm", 1.25), ("tp", 0.5)))
+    text = diff_text(change(replace(PLAN, problem=measured)))
+    assert "calibration.gemm" in text
+    assert "1.25" in text

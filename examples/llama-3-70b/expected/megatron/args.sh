@@ -23,11 +23,11 @@ MEGATRON_ARGS=(
   --vocab-size 128256
   --make-vocab-size-divisible-by 128
   # parallelism
-  --tensor-model-parallel-size 2
-  --pipeline-model-parallel-size 8
-  --context-parallel-size 4
+  --tensor-model-parallel-size 4
+  --pipeline-model-parallel-size 4
+  --context-parallel-size 2
   --expert-model-parallel-size 1
-  --expert-tensor-parallel-size 2
+  --expert-tensor-parallel-size 4
   --sequence-parallel
   --cp-comm-type p2p
   --use-distributed-optimizer

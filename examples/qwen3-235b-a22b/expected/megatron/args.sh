@@ -36,19 +36,14 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 16
-  --context-parallel-size 2
-  --expert-model-parallel-size 1
+  --pipeline-model-parallel-size 1
+  --context-parallel-size 1
+  --expert-model-parallel-size 64
   --expert-tensor-parallel-size 1
-  --cp-comm-type p2p
   --use-distributed-optimizer
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
-  # pipeline
-  --num-virtual-stages-per-pipeline-rank 2
-  --account-for-embedding-in-pipeline-split
-  --account-for-loss-in-pipeline-split
   # batch
   --seq-length 4096
   --micro-batch-size 1

@@ -1,0 +1,112 @@
+"""``python -m benchmarks.accuracy``: the accuracy table, or rows to look at."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.accuracy.cases import Case, Cases, make_cases
+from benchmarks.accuracy.page import page
+from benchmarks.accuracy.predict import price, priors, shipped
+from benchmarks.accuracy.refit import refit
+from benchmarks.accuracy.rows import row_lines
+from benchmarks.accuracy.runs import PUBLISHED, read_runs
+from benchmarks.accuracy.score import score
+from benchmarks.accuracy.wide_table import read_wide
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status 0; 2 where the data cannot be read."""
+    arguments = _parser().parse_args(argv)
+    try:
+        cases = load(arguments.data)
+    except OSError as error:
+        print(f"accuracy: {error}", file=sys.stderr)
+        return 2
+    wanted = [case for case in cases.cases if _wanted(case, arguments.group)]
+    if arguments.rows:
+        print("\n".join(row_lines(wanted)))
+    if arguments.rows or arguments.quick:
+        print(_summary(wanted))
+        return 0
+    if arguments.fit:
+        print(_fits(wanted))
+        return 0
+    cases.cases = wanted
+    text = page(cases, arguments.data)
+    if arguments.output:
+        arguments.output.write_text(text, encoding="utf-8")
+    print(text, end="")
+    return 0
+
+
+def load(data: Path | None) -> Cases:
+    """Cases of the published runs of the project, or of a wide table elsewhere."""
+    if data is None:
+        return make_cases(read_runs(PUBLISHED / "runs.csv"))
+    table = read_wide(data)
+    cases = make_cases(tuple(table.runs))
+    cases.left_out.update(table.left_out)
+    return cases
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="a wide table: train.csv in FOLDER"
+    )
+    parser.add_argument(
+        "--group", default="", metavar="WORDS", help="rows that hold every word: 'h100 fp8'"
+    )
+    parser.add_argument(
+        "--rows", action="store_true", help="rows sorted by error, with their terms"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="the shipped parameters alone, no refits"
+    )
+    parser.add_argument("--fit", action="store_true", help="fitted parameters by hardware class")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the page to FILE")
+    return parser
+
+
+def _wanted(case: Case, words: str) -> bool:
+    """Whether ``words`` all stand in the case's group, id, framework, cluster or kind of state."""
+    run = case.run
+    text = f"{case.group} {case.generation} {run.id} {run.framework} {run.cluster} {run.overlap}"
+    text += " fsdp" if case.fsdp else ""
+    return all(word.lower() in text.lower() for word in words.split())
+
+
+def _fits(cases: list[Case]) -> str:
+    """One line a parameter: shipped, fitted, spread of its logarithm."""
+    lines = []
+    for generation in sorted({case.generation for case in cases if case.scored}):
+        chosen = [case for case in cases if case.scored and case.generation == generation]
+        now = shipped(generation)
+        found = refit(chosen, generation, now)
+        loose = found.unidentified(priors(generation))
+        lines.append(f"{generation}: {len(chosen)} rows, loss {found.loss:.1f}")
+        for name, value in found.parameters.items():
+            spread = f"{found.spreads[name]:.2f}" + (" (prior)" if name in loose else "")
+            lines.append(f"  {name:24} {now[name]:10.4g} -> {value:10.4g}  {spread}")
+    return "\n".join(lines)
+
+
+def _summary(cases: list[Case]) -> str:
+    groups: dict[str, list[float]] = {}
+    for case in cases:
+        if case.scored:
+            ratio = price(case).total_seconds / case.seconds
+            for key in (case.group, f"all {case.kind}", f"framework {case.run.framework}"):
+                groups.setdefault(key, []).append(ratio)
+    lines = [f"{'group':36} {'rows':>5} {'MAPE':>6} {'median':>6} {'p90':>6} {'bias':>6}  (%)"]
+    for key, ratios in sorted(groups.items()):
+        found = score(ratios)
+        numbers = (found.mape, found.median, found.p90, found.bias)
+        lines.append(f"{key:36} {found.count:5} " + " ".join(f"{100 * n:6.1f}" for n in numbers))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Predicted against measured: the scatter over decades, and beside it the ratio of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from benchmarks.accuracy.svg import document, marks, polyline, text, upright
+
+SIZE = (840, 430)
+TOP, SIDE = 50, 300
+"""Upper edge and edge length of both panels, pixels."""
+LEFTS = (64, 452)
+KEY_TOP = 404
+"""Baseline of the legend."""
+BAND = 1.1
+"""The shaded band: predictions within 10 %."""
+RATIOS = {
+    1.25: (0.8, 0.9, 1, 1.1, 1.25),
+    2: (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2),
+    4: (0.25, 0.5, 0.8, 1, 1.25, 2, 4),
+    10: (0.1, 0.2, 0.5, 1, 2, 5, 10),
+}
+"""Largest ratio of an axis -> its ticks."""
+STEPS = (1, 1.5, 2, 3, 5, 7, 10)
+"""Ends of an axis within a decade."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One row: measured and predicted in the unit of the chart."""
+
+    measured: float
+    predicted: float
+    colour: str
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What one chart shows."""
+
+    title: str
+    quantity: str
+    """``step time, seconds``: the words of both axes."""
+    readings: tuple[Reading, ...]
+    colours: tuple[str, ...]
+    """Legend, in the order of the colours."""
+    shapes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A logarithmic axis: values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+
+    def at(self, value: float) -> float:
+        """The pixel of ``value``; values outside sit on the edge."""
+        inside = min(max(value, self.low), self.high)
+        share = log10(inside / self.low) / log10(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def comparison_svg(chart: Comparison) -> str:
+    """The whole file."""
+    values = [reading.measured for reading in chart.readings]
+    both = values + [reading.predicted for reading in chart.readings]
+    low, high, ticks = _decades(min(both), max(both))
+    bottom = TOP + SIDE
+    across = Scale(low, high, LEFTS[0], LEFTS[0] + SIDE, ticks)
+    up = Scale(low, high, bottom, TOP, ticks)
+    again = Scale(low, high, LEFTS[1], LEFTS[1] + SIDE, ticks)
+    limit = _limit(chart.readings)
+    ratio = Scale(1 / limit, limit, bottom, TOP, RATIOS[limit])
+    measured = f"measured {chart.quantity}"
+    body = [
+        text((LEFTS[0], 24), chart.title, css="title"),
+        *_panel(across, up, (measured, f"predicted {chart.quantity}")),
+        *_diagonal(across, up),
+        *_points(chart, lambda row: (across.at(row.measured), up.at(row.predicted))),
+        *_panel(again, ratio, (measured, "predicted / measured")),
+        *_level(again, ratio),
+        *_points(
+            chart, lambda row: (again.at(row.measured), ratio.at(row.predicted / row.measured))
+        ),
+        *_legend(chart),
+    ]
+    description = f"{len(values)} rows; the shaded band is within 10 % of the measurement."
+    return document(SIZE, chart.title, description, body)
+
+
+def _decades(low: float, high: float) -> tuple[float, float, tuple[float, ...]]:
+    """Ends of an axis that holds both values, and its ticks: powers of ten, or finer."""
+    first = max(_ends(low, lambda end: end <= low * 0.97))
+    last = min(_ends(high, lambda end: end >= high * 1.03))
+    steps = (1,) if log10(last / first) > 2.5 else (1, 2, 5)
+    powers = range(floor(log10(first)), ceil(log10(last)) + 1)
+    ticks = (step * 10.0**power for power in powers for step in steps)
+    inside = tuple(tick for tick in ticks if first * 0.999 <= tick <= last * 1.001)
+    return first, last, inside
+
+
+def _ends(value: float, good: Callable[[float], bool]) -> list[float]:
+    """Round numbers near ``value`` that are ``good``."""
+    power = floor(log10(value))
+    numbers = [step * 10.0**exponent for exponent in range(power - 1, power + 2) for step in STEPS]
+    return [number for number in numbers if good(number)]
+
+
+def _limit(readings: Sequence[Reading]) -> float:
+    """The least axis of ratios that holds all of them, or the largest there is."""
+    ratios = [reading.predicted / reading.measured for reading in readings]
+    widest = max(max(ratio, 1 / ratio) for ratio in ratios)
+    return next((limit for limit in RATIOS if widest <= limit), max(RATIOS))
+
+
+def _panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
+    """Band of the grid, ticks and words of a panel."""
+    for tick in x.ticks:
+        at = x.at(tick)
+        yield polyline(((at, y.start), (at, y.end)), "rule")
+        yield text((at, y.start + 16), f"{tick:g}", "middle", "small quiet")
+    for tick in y.ticks:
+        at = y.at(tick)
+        yield polyline(((x.start, at), (x.end, at)), "rule")
+        yield text((x.start - 6, at + 4), f"{tick:g}", "end", "small quiet")
+    yield polyline(((x.start, y.end), (x.start, y.start), (x.end, y.start)), "rule axis")
+    yield text(((x.start + x.end) / 2, y.start + 34), labels[0], "middle")
+    yield upright((x.start - 44, (y.start + y.end) / 2), labels[1])
+
+
+def _diagonal(x: Scale, y: Scale) -> Iterator[str]:
+    """Where prediction equals measurement, and the band around it."""
+    low, high = x.low, x.high
+    edge = [(low, low), (low, low * BAND), (high / BAND, high), (high, high), (high, high / BAND)]
+    edge.append((low * BAND, low))
+    yield polyline([(x.at(a), y.at(b)) for a, b in edge], "band")
+    yield polyline(((x.start, y.start), (x.end, y.end)), "rule axis")
+
+
+def _level(x: Scale, y: Scale) -> Iterator[str]:
+    """Ratio 1, and the band around it."""
+    top, bottom = y.at(BAND), y.at(1 / BAND)
+    corners = ((x.start, top), (x.end, top), (x.end, bottom), (x.start, bottom))
+    yield polyline(corners, "band")
+    yield polyline(((x.start, y.at(1)), (x.end, y.at(1))), "rule axis")
+    yield text((x.end - 4, top - 4), "10 %", "end", "small quiet")
+
+
+def _points(chart: Comparison, place: Callable[[Reading], tuple[float, float]]) -> Iterator[str]:
+    """The readings, series by series."""
+    for series, colour in enumerate(chart.colours):
+        for form, shape in enumerate(chart.shapes):
+            rows = [row for row in chart.readings if (row.colour, row.shape) == (colour, shape)]
+            if rows:
+                yield marks(sorted(map(place, rows)), f"s{series}", form)
+
+
+def _legend(chart: Comparison) -> Iterator[str]:
+    """Colours with their counts, then shapes where there are several."""
+    at = float(LEFTS[0])
+    for series, colour in enumerate(chart.colours):
+        count = sum(row.colour == colour for row in chart.readings)
+        words = f"{colour} ({count})"
+        yield marks([(at + 4, KEY_TOP - 4)], f"s{series}", 0)
+        yield text((at + 14, KEY_TOP), words)
+        at += 30 + 6.7 * len(words)
+    for form, shape in enumerate(chart.shapes if len(chart.shapes) > 1 else ()):
+        count = sum(row.shape == shape for row in chart.readings)
+        words = f"{shape} ({count})"
+        yield marks([(at + 4, KEY_TOP - 4)], "quiet", form)
+        yield text((at + 14, KEY_TOP), words, css="quiet")
+        at += 30 + 6.7 * len(words)

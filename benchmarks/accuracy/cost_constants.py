@@ -1,0 +1,114 @@
+"""Constants of the cost model that belong to no table of their own, with where they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from benchmarks.accuracy.page_tables import markdown
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """``module.NAME`` of ``parc.compiler``; the value is read from there."""
+
+    where: str
+    meaning: str
+    source: str
+
+
+FLASH = "FlashAttention-2, arXiv:2307.08691, section 4.1; assumed, no backward timing was fitted"
+
+CONSTANTS = (
+    Constant("cost.flops.CAUSAL", "share of the score matrix under a causal mask", "Megatron-LM"),
+    Constant("cost.layer_kernels.ATTENTION_BACKWARD", "backward over forward attention", FLASH),
+    Constant(
+        "cost.layer_kernels.SCORE_BYTES",
+        "traffic of one score without a fused kernel, bytes",
+        "counted: written, softmax, dropout with its mask, read",
+    ),
+    Constant(
+        "cost.layer_kernels.STREAM_SHARE",
+        "of the memory bandwidth, for those scores",
+        "an assumption",
+    ),
+    Constant(
+        "cost.layer_kernels.MISALIGNED",
+        "slow-down where a head dim is no multiple of 8",
+        "cuBLAS documentation names the effect; its size is an assumption",
+    ),
+    Constant(
+        "cost.layer_kernels.ROW_TILE",
+        "rows of an expert are padded to this many",
+        "an assumption",
+    ),
+    Constant(
+        "cost.layer_time.TP_BACKWARD",
+        "share of backward tensor-parallel collectives left exposed",
+        "an assumption, after what Megatron-LM overlaps with GEMMs",
+    ),
+    Constant(
+        "cost.layer_time.LAUNCH_NORM",
+        "how sharply host launches bound device time (1 adds, 8 takes the longer)",
+        "an assumption",
+    ),
+    Constant(
+        "cost.step_time.OPTIMIZER_BYTES",
+        "Adam's traffic a parameter, bytes",
+        "three fp32 states read and written, gradient read, 16-bit copies",
+    ),
+    Constant(
+        "cost.gemm.SUSTAINED_SECONDS",
+        "kernel time from which the sustained clock rules, seconds",
+        "chosen for the fits of docs/kernel-fits.md, not fitted",
+    ),
+    Constant(
+        "cost.collectives.MEASURED_RANKS",
+        "ranks of one domain up to which latency was measured",
+        "docs/kernel-fits.md",
+    ),
+    Constant(
+        "cost.memory.COMMUNICATOR_BYTES",
+        "one NCCL communicator in use, bytes",
+        "published breakdowns: 0.3 to 0.5 GB for two or three",
+    ),
+    Constant(
+        "cost.memory.CONTEXT_BYTES",
+        "driver context by generation, bytes",
+        "published breakdowns: 0.4 to 0.8 GB",
+    ),
+    Constant(
+        "cost.runtime.SAVED_BYTES",
+        "an element that a linear layer saves; 16 bit: 2",
+        "widths of the formats and their block scales",
+    ),
+    Constant(
+        "cost.runtime.DEEPSPEED_REST_BYTES",
+        "DeepSpeed beside states and buckets, bytes",
+        "64 readings of nvidia-smi in BigScience's tr11-176B log",
+    ),
+    Constant(
+        "ir.estimate.DYNAMIC_BAND",
+        "half width of the memory band, of all that is not parameters or their state",
+        "120 published readings: about eight of ten lie within it",
+    ),
+)
+
+
+def constants_table() -> str:
+    """Every constant: where it stands, its value, what it is, and its source."""
+    rows = [
+        (f"`{one.where}`", _shown(_value(one.where)), one.meaning, one.source) for one in CONSTANTS
+    ]
+    return markdown(("constant", "value", "meaning", "source"), rows, words=4)
+
+
+def _value(where: str) -> object:
+    module, _, name = where.rpartition(".")
+    return getattr(import_module(f"parc.compiler.{module}"), name)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,72 @@
+"""The layout of a run as the compiler's noun."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.accuracy.runs import Run
+from parc.backends.base import Framework
+from parc.compiler.ir import Chunk, Layout, Pins, Problem, Recompute, Split
+from parc.compiler.ir.layout import NO_RECOMPUTE
+
+
+def recompute_of(text: str) -> Recompute:
+    """none, full, selective (of the attention core), ``selective:a+b``."""
+    word, _, modules = text.partition(":")
+    if word == "full":
+        return Recompute("full", (), "uniform", 1)
+    if word == "selective":
+        return Recompute("selective", tuple(modules.split("+")) if modules else ("core_attn",))
+    return NO_RECOMPUTE
+
+
+def layout_of(
+    run: Run, problem: Problem, framework: Framework, dp: int, micro_batch: int
+) -> Layout:
+    """Everything but recompute, which is for the caller."""
+    tp = run.tp or 1
+    vpp, split = _split(run, problem, framework)
+    shard = min(run.shard or dp, dp)
+    routed = problem.model.experts is not None
+    return Layout(
+        tp=tp,
+        cp=run.cp,
+        pp=run.pp,
+        vpp=vpp,
+        dp_replicate=dp // shard,
+        dp_shard=shard,
+        ep=(run.ep or 1) if routed else 1,
+        etp=(run.etp or 1) if routed else tp,
+        micro_batch=micro_batch,
+        schedule="interleaved" if vpp > 1 else "1f1b",
+        sequence_parallel=tp > 1 if run.sequence_parallel is None else run.sequence_parallel,
+        zero_stage=1 if run.zero is None else run.zero,
+        recompute=NO_RECOMPUTE,
+        split=split,
+        order=framework.orders(problem)[0],
+    )
+
+
+def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Split]:
+    """The framework's own split at the stated vpp, else with embedding and head counted, else near.
+
+    The last resort puts the layers that are left over on the first stages.
+    """
+    vpp = run.vpp if run.vpp and run.pp > 1 else 1
+    counted = Pins(count_embedding=True, count_loss=True)
+    for question in (problem, replace(problem, pins=counted)):
+        split = framework.splits(question, run.pp, vpp)
+        if split is not None:
+            return vpp, split
+    split = framework.splits(problem, run.pp, 1) if vpp > 1 else None
+    return 1, split or near_even_split(problem.model.layers, run.pp)
+
+
+def near_even_split(layers: int, pp: int) -> Split:
+    """Layers dealt out so that stages differ by one at most."""
+    chunks, first = [], 0
+    for stage in range(pp):
+        count = layers // pp + (stage < layers % pp)
+        chunks.append((Chunk(first, count, stage == 0, 0, stage == pp - 1),))
+        first += count
+    return Split("string", False, False, "", tuple(chunks))

@@ -1,0 +1,83 @@
+"""The memory section of the accuracy page: readings of like kind against the estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, median
+
+from benchmarks.accuracy.memory_fits import sentence, verdicts
+from benchmarks.accuracy.memory_rows import Reading, read_readings
+
+WITHIN = 0.07
+
+
+def section(data: Path | None = None) -> str:
+    """Markdown; the readings are the project's own, ``data`` may hold more trained runs."""
+    from benchmarks.accuracy.__main__ import load
+
+    readings = tuple(read_readings())
+    groups = sorted({reading.group for reading in readings})
+    lines = [
+        "## Memory",
+        "",
+        "Peak of one rank against published readings of the same counter: bytes that torch",
+        "allocated or reserved, or that nvidia-smi showed.",
+        "",
+        "| readings | counter | n | median error | mean | largest | bias | within 7 % |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(_row(group, [row for row in readings if row.group == group]) for group in groups),
+        _row("all", readings),
+        "",
+        _static(readings),
+        "",
+        sentence(list(verdicts(load(data).cases))),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(title: str, readings: Sequence[Reading]) -> str:
+    errors = [abs(reading.error) for reading in readings]
+    kinds = ", ".join(sorted({reading.kind for reading in readings}))
+    close = sum(error <= WITHIN for error in errors)
+    bias = mean(reading.error for reading in readings)
+    cells = (
+        title,
+        kinds,
+        str(len(errors)),
+        f"{median(errors):.1%}",
+        f"{mean(errors):.1%}",
+        f"{max(errors):.1%}",
+        f"{bias:+.1%}",
+        f"{close} of {len(errors)}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _static(readings: Sequence[Reading]) -> str:
+    """What stays allocated between two steps, as a sentence."""
+    errors = [abs(static_error(reading)) for reading in readings if reading.static_bytes]
+    return (
+        f"Between two steps, {len(errors)} runs held parameters, gradients, optimizer and "
+        f"workspaces that the estimate meets within {median(errors):.1%} (median), "
+        f"{max(errors):.1%} (largest)."
+    )
+
+
+def static_error(reading: Reading) -> float:
+    """Relative error of what stays allocated between two steps."""
+    stage = reading.stage
+    held = stage.static_bytes + stage.casts_bytes + stage.workspace_bytes
+    return held / reading.static_bytes - 1
+
+
+def main() -> None:
+    """Print the section and the readings by error."""
+    print(section())
+    for reading in sorted(read_readings(), key=lambda row: abs(row.error)):
+        print(f"{reading.error:+7.1%}  {reading.group:16} {reading.name}")
+
+
+if __name__ == "__main__":
+    main()

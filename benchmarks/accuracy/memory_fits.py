@@ -1,0 +1,86 @@
+"""Whether runs that are known to have trained fit, and those that ran out of memory do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from benchmarks.accuracy.cases import MEGATRON, Case
+from parc.compiler.cost.memory import stage_memory
+from parc.compiler.cost.runtime import Runtime, StateBytes, fsdp2, megatron, megatron_fp8_parameters
+from parc.compiler.cost.stages import stage_load
+from parc.compiler.ir import Layout, Recompute, StageMemory
+from parc.compiler.passes.resolve_kernels import pricing_for
+
+LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the model says about one run."""
+
+    case: Case
+    peak: StageMemory
+
+    @property
+    def fits(self) -> bool:
+        """The low end of the band is within the device."""
+        return self.peak.low_bytes <= self.case.problem.cluster.gpu.memory_bytes
+
+    @property
+    def right(self) -> bool:
+        """It fits where it has trained, and does not where it ran out of memory."""
+        return self.fits == (self.case.seconds > 0)
+
+
+def verdicts(cases: Iterable[Case]) -> Iterator[Verdict]:
+    """One for every case, in their order."""
+    for case in cases:
+        pricing, layout = pricing_for(case.problem, MEGATRON), _layout(case)
+        runtime, model = _runtime(case), case.problem.model
+        stages = (
+            stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
+            for rank in range(layout.pp)
+        )
+        yield Verdict(case, max(stages, key=lambda stage: stage.total_bytes))
+
+
+def _layout(case: Case) -> Layout:
+    """torchtitan's selective recompute chooses operators."""
+    layout = case.layout
+    if case.run.framework == "torchtitan" and layout.recompute.granularity == "selective":
+        return replace(layout, recompute=Recompute("selective", ("op",)))
+    return layout
+
+
+def _runtime(case: Case) -> Runtime:
+    """The program that the run's framework starts.
+
+    Recipes in low precision keep quantised parameters (fp8-param-gather), those of NeMo and of
+    MLPerf also 16-bit gradients (grad_reduce_in_fp32 is off in them). llm-foundry's loss is fused
+    and writes its gradient over the logits.
+    """
+    gpu, precision = case.problem.cluster.gpu, case.problem.job.precision
+    if case.run.framework == "composer-fsdp":
+        return replace(fsdp2(), name="composer", loss_bytes=4.0)
+    if case.fsdp:
+        return fsdp2()
+    if precision not in LOW_PRECISION:
+        return megatron(precision, gpu)
+    runtime = megatron_fp8_parameters(precision, gpu)
+    if case.run.framework in ("nemo", "mlperf"):
+        state = StateBytes(runtime.state.weight, 2.0, runtime.state.optimizer)
+        return replace(runtime, name="nemo", state=state)
+    return runtime
+
+
+def sentence(found: list[Verdict]) -> str:
+    """The count of right verdicts, and who was wrong."""
+    trained = [verdict for verdict in found if verdict.case.seconds > 0]
+    stopped = [verdict for verdict in found if verdict.case.seconds <= 0]
+    wrong = ", ".join(verdict.case.run.id for verdict in found if not verdict.right) or "none"
+    return (
+        f"{sum(verdict.right for verdict in trained)} of {len(trained)} runs that have trained "
+        f"are predicted to fit, {sum(verdict.right for verdict in stopped)} of {len(stopped)} "
+        f"that ran out of memory are not; wrong: {wrong}."
+    )

@@ -1,0 +1,297 @@
+"""Published memory readings as stages that the memory model prices.
+
+A row of published/memory.csv says its model, layout and runtime in ``key=value`` words; a word
+that is left out is 1 (degrees), 0 or no. ``chunks`` gives the layers of every virtual stage;
+``latent`` is query rank / key-value rank / nope / rope / value dims.
+One reading of BigScience's log is left out: 65 GB at micro-batch 2 beside 56 GB at 4.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from parc.backends.registry import framework
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.memory import stage_memory
+from parc.compiler.cost.runtime import (
+    Runtime,
+    StateBytes,
+    deepspeed,
+    fsdp2,
+    megatron,
+    megatron_fp8_parameters,
+    unfused,
+)
+from parc.compiler.cost.stages import stage_load
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import (
+    Attention,
+    Chunk,
+    Cluster,
+    Experts,
+    FeedForward,
+    Goals,
+    Gpu,
+    Job,
+    LatentAttention,
+    Launch,
+    Layout,
+    Model,
+    Pins,
+    Position,
+    Problem,
+    Recompute,
+    SlurmJob,
+    Split,
+    StageMemory,
+)
+from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.spec.cluster_spec import ClusterSpec
+
+PATH = Path(__file__).parent / "published" / "memory.csv"
+MEGATRON = framework("megatron")
+SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
+LAUNCH = Launch("", (), (), 0, None, SLURM)
+Words = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measured peak of one rank."""
+
+    name: str
+    group: str
+    kind: str
+    """allocated, reserved or device: which counter was read."""
+    measured_bytes: int
+    static_bytes: int
+    """Bytes that stay allocated between steps; 0 where they were not read."""
+    stage: StageMemory
+    source: str
+
+    @property
+    def predicted_bytes(self) -> float:
+        """The same counter of the estimate."""
+        return float(getattr(self.stage, f"{self.kind}_bytes"))
+
+    @property
+    def error(self) -> float:
+        """Relative, positive where the estimate is above the reading."""
+        return self.predicted_bytes / self.measured_bytes - 1
+
+
+def read_readings(path: Path = PATH) -> Iterator[Reading]:
+    """All rows, in the order of the file."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            yield Reading(
+                name=row["id"],
+                group=row["group"],
+                kind=row["kind"],
+                measured_bytes=int(row["bytes"]),
+                static_bytes=int(row["static_bytes"] or 0),
+                stage=_stage(row),
+                source=row["source"],
+            )
+
+
+def _stage(row: Words) -> StageMemory:
+    model = _model(_words(row["model"]), _words(row["layout"]))
+    layout = _layout(_words(row["layout"]), model)
+    words = _words(row["layout"])
+    job = Job(
+        "pretrain",
+        int(words["sequence"]),
+        int(words["global_batch"]),
+        row["precision"],  # type: ignore[arg-type]
+        1,
+        0.0,
+        (),
+        "",
+        None,
+        None,
+        0,
+        None,
+    )
+    cluster = _cluster(row["gpu"])
+    problem = Problem(
+        "",
+        model,
+        cluster,
+        job,
+        Goals("throughput", 0.0),
+        Pins(),
+        LAUNCH,
+        (),
+        "megatron",
+        (("megatron", MEGATRON.default_version),),
+        "",
+    )
+    pricing = pricing_for(problem, MEGATRON)
+    runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
+    ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
+    stages = [
+        stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
+        for rank in ranks
+    ]
+    return max(stages, key=lambda stage: stage.total_bytes)
+
+
+def _words(text: str) -> Words:
+    pairs = (word.partition("=") for word in text.split())
+    return {key: value for key, _, value in pairs}
+
+
+@cache
+def _cluster(node: str) -> Cluster:
+    cluster = resolve_cluster(ClusterSpec(node=node, nodes=1), Library(None), Sink())
+    assert cluster is not None
+    return cluster
+
+
+def _model(words: Words, layout: Words) -> Model:
+    def size(key: str) -> int:
+        return int(words.get(key, 0))
+
+    bias, gated = bool(size("bias")), bool(size("gated"))
+    latent = LatentAttention(*_latent(words["latent"])) if "latent" in words else None
+    attention = Attention(
+        size("heads"),
+        size("kv_heads"),
+        size("head_dim"),
+        bias,
+        bias,
+        "head" if size("qk_norm") else "none",
+        None,
+        latent,
+    )
+    return Model(
+        name="",
+        family="",
+        layers=size("layers"),
+        hidden=size("hidden"),
+        vocab=size("vocab"),
+        attention=attention,
+        ffn=FeedForward(size("ffn"), gated, "silu" if gated else "gelu", bias),
+        experts=_experts(size),
+        norm="layernorm" if words.get("norm") == "layernorm" else "rmsnorm",
+        norm_epsilon=1e-5,
+        norms_per_layer=2,
+        final_norm=True,
+        position=_position(size("positions") or int(layout["sequence"]), size("positions") > 0),
+        tied_embeddings=bool(size("tied")),
+        mtp_layers=size("mtp"),
+        source="",
+    )
+
+
+def _latent(text: str) -> tuple[int, int, int, int, int]:
+    query, key_value, nope, rope, value = (int(word) for word in text.split("/"))
+    return query, key_value, nope, rope, value
+
+
+def _position(rows: int, learned: bool) -> Position:
+    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows)
+
+
+def _experts(size: object) -> Experts | None:
+    assert callable(size)
+    if not size("experts"):
+        return None
+    dense = size("dense_layers")
+    return Experts(
+        count=size("experts"),
+        top_k=size("top_k"),
+        size=size("expert_ffn"),
+        shared_size=size("shared_ffn"),
+        shared_gate=False,
+        pattern=(False,) * dense + (True,) * (size("layers") - dense),
+        bias=False,
+        score_function="softmax",
+        pre_softmax=False,
+        groups=1,
+        group_top_k=1,
+        router_bias="buffer",
+        scaling_factor=1.0,
+        aux_loss_coefficient=0.0,
+    )
+
+
+def _layout(words: Words, model: Model) -> Layout:
+    def degree(key: str) -> int:
+        return int(words.get(key, 1))
+
+    pp, vpp = degree("pp"), degree("vpp")
+    counts = [int(count) for count in words.get("chunks", "").split(",") if count]
+    return Layout(
+        tp=degree("tp"),
+        cp=degree("cp"),
+        pp=pp,
+        vpp=vpp,
+        dp_replicate=degree("instances"),
+        dp_shard=degree("dp") // degree("instances"),
+        ep=degree("ep"),
+        etp=1 if model.experts else degree("tp"),
+        micro_batch=int(words["micro_batch"]),
+        schedule="interleaved" if vpp > 1 else "1f1b",
+        sequence_parallel=words.get("sp") == "1",
+        zero_stage=int(words.get("zero", 0)),
+        recompute=_recompute(words.get("recompute", "none")),
+        split=_split(counts or _even(model.layers, pp * vpp), pp, model.mtp_layers),
+        order="tp-cp-ep-dp-pp",
+    )
+
+
+def _even(layers: int, chunks: int) -> list[int]:
+    cuts = [round(layers * index / chunks) for index in range(chunks + 1)]
+    return [stop - start for start, stop in pairwise(cuts)]
+
+
+def _split(counts: list[int], pp: int, mtp_layers: int) -> Split:
+    last = len(counts) - 1
+    chunks = [
+        Chunk(sum(counts[:index]), count, index == 0, mtp_layers * (index == last), index == last)
+        for index, count in enumerate(counts)
+    ]
+    return Split("even", False, False, "", tuple(tuple(chunks[rank::pp]) for rank in range(pp)))
+
+
+def _recompute(text: str) -> Recompute:
+    granularity, _, modules = text.partition(":")
+    if granularity == "full":
+        return Recompute("full", (), "uniform", 1)
+    return Recompute("selective", tuple(modules.split("+"))) if modules else Recompute("none")
+
+
+def nanotron() -> Runtime:
+    """Nanotron: 16-bit and fp32 gradients side by side, unfused activation and loss in fp32."""
+    return Runtime(
+        name="nanotron",
+        state=StateBytes(2.0, 6.0, 12.0),
+        activation_copies=1.0,
+        loss_bytes=14.0,
+        workspace_bytes=64.0 * 2**20,
+    )
+
+
+def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
+    """``megatron unfused dropout fused_loss``: the program, then what it does differently."""
+    name, *features = text.split()
+    made = {
+        "megatron": lambda: megatron(precision, gpu),
+        "fp8_parameters": lambda: megatron_fp8_parameters(precision, gpu),
+        "deepspeed": lambda: deepspeed(precision),
+        "fsdp2": fsdp2,
+        "nanotron": nanotron,
+    }[name]()
+    if "unfused" in features:
+        made = unfused(made)
+    dropout = "dropout" in features
+    made = replace(made, attention_dropout=dropout, hidden_dropout=dropout)
+    return replace(made, loss_bytes=10.0) if "fused_loss" in features else made

@@ -1,0 +1,132 @@
+"""``python -m benchmarks.accuracy.plots``: the figures and tables of docs/cost-model.md.
+
+Errors are read from docs/accuracy.md, which ``make accuracy`` writes first; points are the
+published rows under the shipped parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.accuracy.__main__ import load
+from benchmarks.accuracy.bar_plot import Bars, bars_svg
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.comparison_plot import Comparison, Reading, comparison_svg
+from benchmarks.accuracy.cost_page import filled, measured_blocks, written_blocks
+from benchmarks.accuracy.memory_rows import read_readings
+from benchmarks.accuracy.page_tables import table_under
+from benchmarks.accuracy.predict import price as price_step
+from benchmarks.accuracy.serving import Priced, price
+from benchmarks.accuracy.serving_rows import read_published
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna4")
+ENGINES = ("vllm", "sglang", "trtllm")
+BIG = 7
+"""Rows from which a group of one GPU and precision has bars."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the figures, and the generated parts of the page; exit status 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.plots")
+    parser.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
+    docs = parser.parse_args(argv).docs
+    accuracy = (docs / "accuracy.md").read_text(encoding="utf-8")
+    kernels = (docs / "kernel-fits.md").read_text(encoding="utf-8")
+    cases = [case for case in load(None).cases if case.scored]
+    served = price(read_published())
+    folder = docs / "cost-model"
+    folder.mkdir(exist_ok=True)
+    for name, text in figures(accuracy, cases, served).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    blocks = {**written_blocks(accuracy, kernels), **measured_blocks(cases, served)}
+    page = docs / "cost-model.md"
+    page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    return 0
+
+
+def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
+    """File name -> SVG."""
+    return {
+        "step-time.svg": comparison_svg(step_times(cases)),
+        "error-by-group.svg": bars_svg(errors_by_group(accuracy)),
+        "memory.svg": comparison_svg(memory_peaks()),
+        "tpot.svg": comparison_svg(decode_latencies(served)),
+    }
+
+
+def step_times(cases: Sequence[Case]) -> Comparison:
+    """Seconds of a training step, by GPU generation."""
+    rows = [
+        Reading(
+            measured=case.seconds,
+            predicted=price_step(case).total_seconds,
+            colour=case.problem.cluster.gpu.generation,
+            shape=case.kind,
+        )
+        for case in cases
+    ]
+    return Comparison(
+        f"Training step time, {len(rows)} published rows, shipped parameters",
+        "step time, seconds",
+        tuple(rows),
+        tuple(name for name in GENERATIONS if any(row.colour == name for row in rows)),
+        ("dense", "MoE"),
+    )
+
+
+def memory_peaks() -> Comparison:
+    """Gigabytes of the fullest rank, by source."""
+    rows = [
+        Reading(one.measured_bytes / 1e9, one.predicted_bytes / 1e9, one.group, "peak")
+        for one in read_readings()
+    ]
+    return Comparison(
+        f"Peak memory of one rank, {len(rows)} published readings",
+        "peak, GB",
+        tuple(rows),
+        tuple(sorted({row.colour for row in rows})),
+        ("peak",),
+    )
+
+
+def decode_latencies(served: Sequence[Priced]) -> Comparison:
+    """Milliseconds an output token, by GPU generation and engine."""
+    rows = [
+        Reading(
+            measured=1e3 * one.row.measured.tpot_seconds,
+            predicted=1e3 * one.row.measured.tpot_seconds * (1 + error),
+            colour=one.row.cluster.gpu.generation,
+            shape=one.row.setup.engine,
+        )
+        for one in served
+        if (error := one.tpot) is not None
+    ]
+    return Comparison(
+        f"Time per output token, {len(rows)} published rows",
+        "TPOT, milliseconds",
+        tuple(rows),
+        tuple(name for name in GENERATIONS if any(row.colour == name for row in rows)),
+        ENGINES,
+    )
+
+
+def errors_by_group(accuracy: str) -> Bars:
+    """Mean errors of named groups, then of GPU, precision and kind with BIG rows or more."""
+    columns = ("group", "rows", "shipped", "no model", "naive")
+    named = table_under(accuracy, "Step time").picked(*columns).rows
+    hardware = table_under(accuracy, "Step time by GPU, precision and kind").picked(*columns).rows
+    big = [row for row in hardware if int(row[1]) >= BIG]
+    return Bars(
+        "Step-time error by group",
+        "mean of |predicted / measured - 1|, %",
+        ("shipped", "model left out of the fit", "naive: FLOPs over a fitted constant"),
+        tuple((f"{row[0]} ({row[1]})", tuple(map(float, row[2:]))) for row in (*named, *big)),
+        (len(named),),
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

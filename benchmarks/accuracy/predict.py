@@ -1,0 +1,99 @@
+"""Prices cases, with the shipped parameters of the cost model or with others put in their place.
+
+The one file that knows where the cost model keeps its parameters: a row of ``GENERATIONS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+from benchmarks.accuracy.cases import MEGATRON, Case
+from parc.compiler.cost import efficiency
+from parc.compiler.cost.fit import Prior
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.step_time import step_time
+from parc.compiler.ir import StepTime
+from parc.compiler.passes.resolve_kernels import pricing_for
+
+Parameters = Mapping[str, float]
+
+
+def shipped(generation: str) -> dict[str, float]:
+    """The parameters of a hardware class as they stand in the package."""
+    return asdict(efficiency.efficiency(generation))
+
+
+def priors(generation: str) -> dict[str, Prior]:
+    """What is known before any training run is seen: shares of peak and latencies, wide.
+
+    They do not depend on the shipped values, so that a row that is left out cannot come back
+    through them.
+    """
+    del generation
+    return dict(PRIORS)
+
+
+PRIORS: dict[str, Prior] = {
+    "gemm": Prior(1.10, 0.08, 0.7, 2.5),
+    "gemm_low": Prior(1.15, 0.10, 0.7, 3.0),
+    "attention": Prior(1.2, 0.25, 0.3, 8.0),
+    "stream": Prior(1.3, 0.25, 0.3, 8.0),
+    "layer_seconds": Prior(3e-4, 0.7, 2e-5, 5e-3),
+    "tp": Prior(0.8, 0.3, 0.05, 3.0),
+    "network": Prior(0.75, 0.2, 0.1, 1.1),
+    "hop_seconds": Prior(30e-6, 0.7, 2e-6, 2e-3),
+    "dp_overlap": Prior(0.7, 0.3, 0.1, 1.0),
+    "pp": Prior(0.6, 0.4, 0.05, 5.0),
+    "ep": Prior(0.8, 0.4, 0.02, 4.0),
+    "step_seconds": Prior(0.02, 0.8, 1e-3, 0.5),
+    "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
+}
+"""Name -> (centre, log spread, lowest, highest)."""
+
+
+@contextmanager
+def applied(generation: str, parameters: Parameters) -> Iterator[None]:
+    """The cost model with ``parameters`` in place of the shipped ones."""
+    known = efficiency.CLASSES.get(generation)
+    before = efficiency.efficiency(generation)
+    efficiency.CLASSES[generation] = replace(before, **parameters)
+    try:
+        yield
+    finally:
+        if known is None:
+            del efficiency.CLASSES[generation]
+        else:
+            efficiency.CLASSES[generation] = known
+
+
+def pricing_of(case: Case) -> Pricing:
+    """The memo of a case, with the parameters of its class as they stand now."""
+    pricing = pricing_for(case.problem, MEGATRON, case.generation)
+    pricing.efficiency = with_overlap(pricing.efficiency, case.run.overlap)
+    return pricing
+
+
+def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
+    """What a run that states these overlaps leaves exposed."""
+    if "ep-overlap" in words:
+        row = replace(row, ep=row.ep * 0.35)
+    if "tp-overlap" in words:
+        row = replace(row, tp=row.tp * 0.5)
+    if "cuda-graph" in words:
+        row = replace(row, layer_seconds=row.layer_seconds * 0.1)
+    return row
+
+
+def price(case: Case) -> StepTime:
+    """The terms of a step."""
+    return step_time(pricing_of(case), case.layout)
+
+
+def predict(cases: Sequence[Case], parameters: Parameters | None = None) -> list[float]:
+    """Seconds of a step; ``parameters`` are those of the one hardware class of all ``cases``."""
+    if parameters is None or not cases:
+        return [price(case).total_seconds for case in cases]
+    with applied(cases[0].generation, parameters):
+        return [price(case).total_seconds for case in cases]

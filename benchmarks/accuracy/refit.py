@@ -1,0 +1,204 @@
+"""Predictions that never saw what they predict: refits that leave out a model, or a cluster.
+
+A hardware class (GPU generation) is fitted on its own. A left-out group is every case of one model
+width (or cluster); the class is fitted again on the others, from priors that no training run set.
+
+A refit first follows the logarithms of the predictions as straight lines from the full fit; where
+the group is a larger part of its class, a few rounds on the model itself follow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.naive import naive_seconds
+from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
+from parc.compiler.cost.fit import Fitted, Prior, fit
+
+SITE_SPREAD = 0.05
+"""Log spread of the factor of a cluster."""
+LARGE = 0.03
+"""Share of its class from which a left-out group is refitted on the model itself."""
+ROUNDS = 2
+Key = Callable[[Case], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Predicted over measured of every case, by id and by how it was predicted."""
+
+    shipped: dict[str, float]
+    fitted: dict[str, float]
+    no_model: dict[str, float]
+    """The case's model was left out of the fit."""
+    no_cluster: dict[str, float]
+    naive: dict[str, float]
+    """The formula with its constants from all cases."""
+    naive_no_model: dict[str, float]
+    fits: dict[str, Fitted]
+    """Class -> its full fit."""
+
+
+def columns(cases: Sequence[Case]) -> Columns:
+    """All columns for the scored cases."""
+    timed = [case for case in cases if case.scored]
+    found = simple_columns(timed)
+    for generation in sorted({case.generation for case in timed}):
+        _fit_class([case for case in timed if case.generation == generation], found)
+    return found
+
+
+def simple_columns(timed: Sequence[Case]) -> Columns:
+    """The columns that need no fit of the model; the others are empty."""
+    found = Columns({}, {}, {}, {}, {}, {}, {})
+    found.shipped.update(_ratios(timed, predict(timed)))
+    found.naive.update(_ratios(timed, naive_seconds(timed, timed)))
+    for out, rest in _left_out(timed, _width):
+        found.naive_no_model.update(_ratios(out, naive_seconds(rest, out)))
+    return found
+
+
+OUTLIER = 2.0
+"""A row that the first fit misses by this factor is not of its class (untuned, misreported)."""
+
+
+def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int = 25) -> Fitted:
+    """The parameters of a class from ``cases``; those of its priors where there is no case.
+
+    Rows that a first fit misses by a factor of two are left out of the second.
+    """
+    first = _refit(cases, generation, start, rounds)
+    ratios = _ratios(cases, predict(cases, first.parameters))
+    kept = [case for case in cases if abs(log(ratios[case.run.id])) < log(OUTLIER)]
+    if len(kept) == len(cases):
+        return first
+    return _refit(kept, generation, first.parameters, rounds)
+
+
+def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int) -> Fitted:
+    """One fit of a class."""
+    known = {**priors(generation), **site_priors(cases)}
+    found = fit(
+        lambda parameters: at_sites(cases, predict(cases, own(parameters)), parameters),
+        [case.seconds for case in cases],
+        {name: start.get(name, 1.0) for name in known},
+        known,
+        rounds,
+        weights_of(cases),
+    )
+    return replace(found, parameters=own(found.parameters))
+
+
+SITE = "site "
+
+
+def own(parameters: Parameters) -> dict[str, float]:
+    """Without the factors of the sites."""
+    return {name: value for name, value in parameters.items() if not name.startswith(SITE)}
+
+
+def site_priors(cases: Sequence[Case]) -> dict[str, Prior]:
+    """A factor for each cluster: like machines differ by some percent, all their rows alike."""
+    return {SITE + case.run.cluster: Prior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
+
+
+def at_sites(
+    cases: Sequence[Case], seconds: Sequence[float], parameters: Parameters
+) -> list[float]:
+    """Seconds times the factor of each case's cluster."""
+    return [
+        value * parameters[SITE + case.run.cluster]
+        for case, value in zip(cases, seconds, strict=True)
+    ]
+
+
+def weights_of(cases: Sequence[Case]) -> list[float]:
+    """Rows of one model on one cluster share their errors: n of them count as the root of n."""
+    groups = Counter(_share(case) for case in cases)
+    return [groups[_share(case)] ** -0.5 for case in cases]
+
+
+def _share(case: Case) -> tuple[str, str]:
+    return (case.width, case.run.cluster)
+
+
+def _fit_class(cases: list[Case], found: Columns) -> None:
+    """The full fit of one class, and its refits."""
+    generation = cases[0].generation
+    full = refit(cases, generation, shipped(generation))
+    found.fits[generation] = full
+    found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
+    lines = _lines(cases, full.parameters)
+    for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
+        for out, rest in _left_out(cases, key):
+            known = _refit_lines(rest, full.parameters, lines)
+            if len(out) > LARGE * len(cases):
+                known = refit(rest, generation, known, ROUNDS).parameters
+            column.update(_ratios(out, predict(out, known)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """log seconds of one case near a point: ``at`` and its slope by log parameter."""
+
+    at: float
+    slopes: tuple[float, ...]
+
+
+def _lines(cases: Sequence[Case], parameters: Parameters) -> dict[str, _Line]:
+    """The straight lines, by case id; slopes in the order of ``parameters``."""
+    here = [log(seconds) for seconds in predict(cases, parameters)]
+    step = 0.02
+    slopes = []
+    for name, value in parameters.items():
+        there = predict(cases, {**parameters, name: value * exp(-step)})
+        slopes.append([(old - log(new)) / step for old, new in zip(here, there, strict=True)])
+    rows = zip(cases, here, zip(*slopes, strict=True), strict=True)
+    return {case.run.id: _Line(at, slope) for case, at, slope in rows}
+
+
+def _refit_lines(
+    cases: Sequence[Case], start: dict[str, float], lines: dict[str, _Line]
+) -> dict[str, float]:
+    """The fit of ``cases``, predictions taken from the lines."""
+    if not cases:
+        return start
+    known = {**priors(cases[0].generation), **site_priors(cases)}
+    chosen = [lines[case.run.id] for case in cases]
+
+    def predicted(parameters: Parameters) -> list[float]:
+        moves = [log(parameters[name] / value) for name, value in start.items()]
+        seconds = [
+            exp(line.at + sum(a * b for a, b in zip(line.slopes, moves, strict=True)))
+            for line in chosen
+        ]
+        return at_sites(cases, seconds, parameters)
+
+    begin = {name: start.get(name, 1.0) for name in known}
+    measured = [case.seconds for case in cases]
+    return own(fit(predicted, measured, begin, known, 8, weights_of(cases)).parameters)
+
+
+def _width(case: Case) -> str:
+    return case.width
+
+
+def _cluster(case: Case) -> str:
+    return case.run.cluster
+
+
+def _left_out(cases: Sequence[Case], key: Key) -> list[tuple[list[Case], list[Case]]]:
+    """(left out, the others) for every value of ``key``."""
+    pairs = []
+    for value in sorted({key(case) for case in cases}):
+        out = [case for case in cases if key(case) == value]
+        pairs.append((out, [case for case in cases if key(case) != value]))
+    return pairs
+
+
+def _ratios(cases: Sequence[Case], seconds: Sequence[float]) -> dict[str, float]:
+    return {case.run.id: time / case.seconds for case, time in zip(cases, seconds, strict=True)}

@@ -1,0 +1,126 @@
+"""What choosing by prediction costs: sweeps of one model on one machine, layouts ranked.
+
+Regret = measured(layout predicted to be best) / measured(best layout) - 1. Repeats of one layout
+count once, with the median of their times; a sweep needs three layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.naive import naive_seconds
+from benchmarks.accuracy.predict import price
+from benchmarks.accuracy.rows import layout_words
+from parc.compiler.cost.memory import peak_bytes
+from parc.compiler.passes.resolve_kernels import pricing_for
+
+LEAST = 3
+"""Layouts that make a sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One sweep and the choice in it."""
+
+    name: str
+    layouts: int
+    regret: float
+    naive_regret: float
+    picked: str
+    best: str
+    agreement: float
+    """Share of pairs of layouts, 3 % apart at least, that are put in the right order."""
+    out_of_memory: int
+    """Layouts that ran out of memory."""
+    oom_missed: int
+    """Of these, predicted to fit and to be faster than the slowest that ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    words: str
+    measured: float
+    predicted: float
+    naive: float
+
+
+def sweeps(cases: Sequence[Case]) -> list[Sweep]:
+    """Every sweep with three layouts or more, by name."""
+    names = sorted({case.run.sweep for case in cases if case.run.sweep})
+    found = [_sweep(name, [case for case in cases if case.run.sweep == name]) for name in names]
+    return [sweep for sweep in found if sweep is not None]
+
+
+def mean_and_worst(found: Sequence[Sweep]) -> tuple[float, float]:
+    """(mean, largest) regret; zeros where there is no sweep."""
+    regrets = [sweep.regret for sweep in found]
+    return (fmean(regrets), max(regrets)) if regrets else (0.0, 0.0)
+
+
+def _sweep(name: str, cases: list[Case]) -> Sweep | None:
+    layouts = _layouts([case for case in cases if case.seconds])
+    if len(layouts) < LEAST:
+        return None
+    failed = [case for case in cases if case.run.oom]
+    fastest = min(layouts, key=lambda layout: layout.measured)
+    picked = min(layouts, key=lambda layout: layout.predicted)
+    naive = min(layouts, key=lambda layout: layout.naive)
+    slowest = max(layout.predicted for layout in layouts)
+    return Sweep(
+        name=name,
+        layouts=len(layouts),
+        regret=picked.measured / fastest.measured - 1,
+        naive_regret=naive.measured / fastest.measured - 1,
+        picked=picked.words,
+        best=fastest.words,
+        agreement=_agreement(layouts),
+        out_of_memory=len(failed),
+        oom_missed=sum(_fits(case) and price(case).total_seconds < slowest for case in failed),
+    )
+
+
+def _layouts(cases: list[Case]) -> list[_Layout]:
+    """Distinct layouts, in the order of their first runs; seconds a sequence of the batch."""
+    groups: dict[Hashable, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(_key(case), []).append(case)
+    naive = dict(zip(map(id, cases), naive_seconds(cases, cases), strict=True)) if cases else {}
+    return [
+        _Layout(
+            words=layout_words(group[0]),
+            measured=median(case.seconds / _batch(case) for case in group),
+            predicted=price(group[0]).total_seconds / _batch(group[0]),
+            naive=naive[id(group[0])] / _batch(group[0]),
+        )
+        for group in groups.values()
+    ]
+
+
+def _batch(case: Case) -> int:
+    return case.problem.job.global_batch
+
+
+def _key(case: Case) -> Hashable:
+    """What tells two layouts of a sweep apart; hosts are the same."""
+    layout = case.layout
+    degrees = (layout.tp, layout.cp, layout.pp, layout.vpp, layout.ep, layout.etp, layout.dp)
+    rest = (layout.micro_batch, layout.recompute, layout.zero_stage, layout.dp_shard)
+    return (degrees, rest, layout.sequence_parallel, case.run.global_batch)
+
+
+def _agreement(layouts: Sequence[_Layout]) -> float:
+    right = pairs = 0
+    for i, one in enumerate(layouts):
+        for other in layouts[i + 1 :]:
+            if abs(one.measured / other.measured - 1) >= 0.03:
+                pairs += 1
+                right += (one.measured < other.measured) == (one.predicted < other.predicted)
+    return right / pairs if pairs else 1.0
+
+
+def _fits(case: Case) -> bool:
+    peak = peak_bytes(pricing_for(case.problem, MEGATRON), case.layout)
+    return peak <= case.problem.cluster.gpu.memory_bytes

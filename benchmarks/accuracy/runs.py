@@ -1,0 +1,138 @@
+"""One measured training run, and the compact table in which published runs are kept."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from parc.compiler.spec.model_spec import ModelSpec
+
+PUBLISHED = Path(__file__).parent / "published"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a source says about one run; None where it does not say."""
+
+    id: str
+    model: str
+    """Catalog name, or a name of ``published/models.csv``."""
+    layers: int | None
+    """Layers, where the run trained a shortened model; None: all."""
+    mtp: int
+    """Multi-token-prediction layers that were trained."""
+    node: str
+    """Catalog name of the node type."""
+    gpus: int
+    gpus_per_node: int | None
+    """GPUs of one node, where it has fewer than the node type."""
+    network_gbps: float | None
+    """Network of one node, where it is not that of the node type."""
+    precision: str
+    """bf16, fp16, fp8, mxfp8, nvfp4."""
+    recipe: str
+    """The precision as the source names it: fp8-cs (current scaling), fp8-ds (delayed)."""
+    sequence: int
+    global_batch: int | None
+    """Sequences."""
+    tp: int | None
+    cp: int
+    pp: int
+    vpp: int | None
+    ep: int | None
+    etp: int | None
+    shard: int | None
+    """Ranks that share one copy of the state (FSDP); None: all data-parallel ranks."""
+    zero: int | None
+    sequence_parallel: bool | None
+    micro_batch: int | None
+    recompute: str | None
+    """none, selective, full; ``selective:a+b`` names modules."""
+    overlap: str
+    """Features that were switched on, ``+`` between them: ep-overlap, cuda-graph, tp-overlap."""
+    step_seconds: float | None
+    tokens_per_s_per_gpu: float | None
+    """Where no step time is known."""
+    oom: bool
+    """It ran out of memory."""
+    tier: str
+    """A: configuration and measurement are stated; B: one thing is derived; C: only its rank in a
+    sweep is scored."""
+    sweep: str
+    """Runs of one sweep differ in layout alone."""
+    cluster: str
+    framework: str
+    source: str
+    spec: ModelSpec | None = None
+    """Dims, where ``model`` is in neither table."""
+
+
+FIELDS = tuple(field.name for field in fields(Run) if field.name != "spec")
+
+
+def read_runs(path: Path) -> tuple[Run, ...]:
+    """Rows of a compact table, in its order."""
+    types = get_type_hints(Run)
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(_read(row, types) for row in csv.DictReader(file))
+
+
+def _read(row: dict[str, str], types: dict[str, Any]) -> Run:
+    cells: dict[str, Any] = {name: _value(row[name], types[name]) for name in FIELDS}
+    return Run(**cells)
+
+
+def write_runs(path: Path, runs: Iterable[Run]) -> None:
+    """The compact table of ``runs``; None is an empty cell."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
+        writer.writerows([_cell(getattr(run, name)) for name in FIELDS] for run in runs)
+
+
+def _value(text: str, kind: Any) -> Any:
+    """A cell as what the field holds; an empty cell is None where that is allowed."""
+    choices = get_args(kind) or (kind,)
+    if not text and NoneType in choices:
+        return None
+    base = next(choice for choice in choices if choice is not NoneType)
+    return text == "1" if base is bool else base(text)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return int(value)
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value
+
+
+def read_models(path: Path) -> Iterator[tuple[str, ModelSpec]]:
+    """Dims of published models that the catalog does not have; all are dense.
+
+    Positions are not kept: a table of them costs nothing that is scored.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield row["name"], _model(row)
+
+
+def _model(row: dict[str, str]) -> ModelSpec:
+    dims = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab")
+    bias = row["bias"] == "1"
+    tree = {
+        "name": row["name"],
+        "family": "gpt",
+        "norm": row["norm"],
+        "gated": row["gated"] == "1",
+        "tied_embeddings": row["tied"] == "1",
+        "mlp_bias": bias,
+        "qkv_bias": bias,
+        "attention_output_bias": bias,
+        "position": {"max_positions": 1 << 20},
+        **{name: int(row[name]) for name in dims},
+    }
+    return ModelSpec.model_validate_json(json.dumps(tree))

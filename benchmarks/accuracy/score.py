@@ -1,0 +1,28 @@
+"""What a set of ratios predicted / measured amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of a group; all but ``count`` are shares, 0.05 for 5 %."""
+
+    count: int
+    mape: float
+    median: float
+    p90: float
+    bias: float
+    """Median of the signed errors; positive: predicted too slow."""
+
+
+def score(ratios: Sequence[float]) -> Score:
+    """The errors of predicted / measured."""
+    errors = sorted(abs(ratio - 1) for ratio in ratios)
+    if not errors:
+        return Score(0, 0.0, 0.0, 0.0, 0.0)
+    tail = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    return Score(len(errors), fmean(errors), median(errors), tail, median(ratios) - 1)

@@ -1,0 +1,229 @@
+"""Measurements of serving deployments as nouns of the cost model.
+
+``published/serving.csv`` has one measurement a row; blank where the source does not say:
+
+- ``model``, ``node``: names of the catalog, or of UNLISTED below.
+- ``gpus``: all of them; more than one engine's worth means replicas.
+- ``apart``: 1 where prompts run on other GPUs, which ``gpus`` then leaves out.
+- ``share``: mean lengths over nominal, where lengths are drawn at random.
+- ``sweep``: rows that differ in layout alone.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.serving_types import (
+    EngineName,
+    KvPrecision,
+    ServingLayout,
+    ServingSetup,
+    Traffic,
+    WeightPrecision,
+)
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster, Model
+from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.spec.cluster_spec import ClusterSpec
+
+PUBLISHED = Path(__file__).parent / "published" / "serving.csv"
+HOSTS = 18
+"""Hosts of the cluster that a deployment is priced on: a rack of NVL72, more than any needs."""
+WEIGHTS: dict[str, WeightPrecision] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+    "nvfp4": "nvfp4",
+    "int4": "int4",
+}
+CACHES: dict[str, KvPrecision] = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
+OPT = {
+    "opt-6.7b": (32, 4096, 32),
+    "opt-13b": (40, 5120, 40),
+    "opt-30b": (48, 7168, 56),
+    "opt-66b": (64, 9216, 72),
+}
+"""Layers, hidden size and heads."""
+ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was seen; 0 where the source does not say."""
+
+    ttft_seconds: float
+    tpot_seconds: float
+    tokens_per_second_per_gpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement and the question that it answers."""
+
+    name: str
+    model: Model
+    cluster: Cluster
+    setup: ServingSetup
+    layout: ServingLayout
+    traffic: Traffic
+    measured: Measured
+    sweep: str
+    source: str
+    kind: Literal["served", "step"] = "served"
+    """``step``: TPOT is that of a decode step alone."""
+
+    @property
+    def group(self) -> tuple[str, str, str, str, str]:
+        """Model, GPU, engine, weights and source: what the report has a line for."""
+        gpu = self.cluster.gpu.name
+        setup = self.setup
+        return self.model.name, gpu, setup.engine, setup.weights, self.source
+
+
+def read_published(path: Path = PUBLISHED) -> Iterator[Row]:
+    """Rows of the project's own table."""
+    with path.open(newline="", encoding="utf-8") as file:
+        for record in csv.DictReader(file):
+            row = row_of(record)
+            if row is not None:
+                yield row
+
+
+def row_of(record: Mapping[str, str]) -> Row | None:
+    """A row of the published format; None where its model, node or format is unknown."""
+    model, cluster = model_named(record["model"]), cluster_of(record["node"])
+    known = record["weights"] in WEIGHTS and record["kv"] in CACHES
+    if model is None or cluster is None or not known:
+        return None
+    tp, pp, dp, ep = (int(record[axis] or 1) for axis in ("tp", "pp", "dp", "ep"))
+    replicas = max(int(record["gpus"] or 1) // (tp * pp * dp), 1)
+    return Row(
+        name=record["id"],
+        model=model,
+        cluster=cluster,
+        setup=setup_of(record),
+        layout=ServingLayout(tp, pp, dp, ep if model.experts else 1, replicas),
+        traffic=traffic_of(record),
+        measured=Measured(
+            number(record["ttft_ms"]) / 1e3,
+            number(record["tpot_ms"]) / 1e3,
+            number(record["output_tokens_per_second_per_gpu"]),
+        ),
+        sweep=record["sweep"],
+        source=record["source"],
+        kind="step" if record["kind"] == "step" else "served",
+    )
+
+
+def setup_of(record: Mapping[str, str]) -> ServingSetup:
+    """Number formats and engine."""
+    return ServingSetup(
+        weights=WEIGHTS[record["weights"]],
+        kv=CACHES[record["kv"]],
+        engine=ENGINES[record["engine"]],
+        prefill_apart=record["apart"] == "1",
+    )
+
+
+def traffic_of(record: Mapping[str, str]) -> Traffic:
+    """Mean lengths and load; neither concurrency nor rate: offline."""
+    share = number(record["share"]) or 1.0
+    return Traffic(
+        number(record["input_tokens"]) * share,
+        number(record["output_tokens"]) * share,
+        number(record["concurrency"]) or None,
+        number(record["request_rate"]) or None,
+    )
+
+
+def number(text: str) -> float:
+    """0 where ``text`` is no finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if abs(value) < float("inf") else 0.0
+
+
+@cache
+def cluster_of(node: str) -> Cluster | None:
+    """HOSTS hosts of a node type of the catalog; ``gh200-1 gh200-144gb``: with another GPU."""
+    kind, _, gpu = node.partition(" ")
+    if kind not in Library().names("nodes"):
+        return None
+    parts = {"node": kind, "nodes": HOSTS, **({"gpu": gpu} if gpu else {})}
+    spec = ClusterSpec.model_validate(parts)
+    return resolve_cluster(spec, Library(), Sink())
+
+
+@cache
+def model_named(name: str) -> Model | None:
+    """A model of the catalog, or one of those that it cannot say yet."""
+    if name in Library().names("models"):
+        return resolve_model(name, Library(), Sink())
+    if name == "qwen3.5-397b-a17b":
+        return _qwen35(name)
+    if name == "llama-4-scout":
+        return _scout(name)
+    return _opt(name) if name in OPT else None
+
+
+def _qwen35(name: str) -> Model | None:
+    """45 of its 60 layers are Gated DeltaNet, said by the nearest that the catalog can say.
+
+    Their state of 64 heads x 128 x 128 in fp32, read and written, weighs as much as 2,048 cached
+    tokens; 48 heads give a layer the weights of both kinds' projections, gates included.
+    """
+    base = model_named("qwen3-235b-a22b")
+    if base is None or base.experts is None:
+        return None
+    attention = replace(
+        base.attention, heads=48, kv_heads=2, head_dim=256, window=2048, full_attention_every=4
+    )
+    experts = replace(
+        base.experts, count=512, top_k=10, size=1024, shared_size=1024, pattern=(True,) * 60
+    )
+    return replace(base, name=name, layers=60, vocab=248320, attention=attention, experts=experts)
+
+
+def _opt(name: str) -> Model | None:
+    """OPT of another size: OPT-175B with its own widths (arXiv:2205.01068, table 1)."""
+    base = model_named("opt-175b")
+    if base is None:
+        return None
+    layers, hidden, heads = OPT[name]
+    attention = replace(base.attention, heads=heads, kv_heads=heads, head_dim=hidden // heads)
+    ffn = replace(base.ffn, size=4 * hidden)
+    return replace(base, name=name, layers=layers, hidden=hidden, attention=attention, ffn=ffn)
+
+
+def _scout(name: str) -> Model | None:
+    """Llama 4 Scout, the text model: top-1 of 16 experts and a shared one in every layer.
+
+    Its attention is chunked by 8,192 tokens but for every fourth layer.
+    """
+    base = model_named("mixtral-8x7b")
+    if base is None or base.experts is None:
+        return None
+    attention = replace(
+        base.attention, heads=40, kv_heads=8, head_dim=128, window=8192, full_attention_every=4
+    )
+    experts = replace(
+        base.experts, count=16, top_k=1, size=8192, shared_size=8192, pattern=(True,) * 48
+    )
+    return replace(
+        base,
+        name=name,
+        layers=48,
+        hidden=5120,
+        vocab=202048,
+        attention=attention,
+        experts=experts,
+    )

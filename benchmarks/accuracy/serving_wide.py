@@ -1,0 +1,194 @@
+"""A wide table of serving measurements (``serving.csv``) to the published format.
+
+What a row leaves out is filled by stated rules:
+
+- no weight format: bf16; block fp8 and int8 count as fp8, mxfp4 as nvfp4.
+- no cache format: fp8 under fp8 and fp4 weights (what these checkpoints ask for), else 16 bit.
+- lengths: the sampled benchmark that names a day of 2026 draws them from 0.8 to 1.0 of nominal.
+- a table that says attention data parallelism and expert parallelism were used, but not where:
+  experts over all GPUs; attention by request where there is no NVLink, else by head.
+- more ranks than GPUs: tp counts the ranks of attention data parallelism.
+- disaggregated rows: the decoding pool, and TPOT alone.
+- rows of tier C, of a mean length that is no number, or of an unknown model are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.accuracy.serving_rows import Row, number, row_of
+
+NODES = {
+    "a100-80": "dgx-a100",
+    "h100-80": "hgx-h100",
+    "h200": "hgx-h200",
+    "b200": "hgx-b200",
+    "b300": "hgx-b300",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "l40s": "l40s-8",
+    "rtx6000pro": "rtx-pro-6000-8",
+    "gh200-96": "gh200-1",
+    "gh200-144": "gh200-1 gh200-144gb",
+    "a100-40": "dgx-a100-40gb",
+    "a100-pcie": "a100-pcie-8",
+    "h800": "hgx-h800",
+    "h100-pcie": "h100-pcie-8",
+    "h20": "hgx-h20",
+    "mi300x": "mi300x-8",
+    "mi325x": "mi325x-8",
+    "mi355x": "mi355x-8",
+}
+MODELS = (
+    ("llama3.1-8b", "llama-3.1-8b"),
+    ("llama2-70b", "llama-2-70b"),
+    ("llama-2-13b", "llama-2-13b"),
+    ("llama-2-7b", "llama-2-7b"),
+    ("qwen3-235b", "qwen3-235b-a22b"),
+    ("qwen3-30b", "qwen3-30b-a3b"),
+    ("mixtral-8x22b", "mixtral-8x22b"),
+    ("deepseek-v3", "deepseek-v3"),
+    ("deepseek-r1", "deepseek-r1"),
+    ("kimi-k2", "kimi-k2"),
+)
+"""Prefixes of names that are not those of the catalog; the rest are taken as they are."""
+SUFFIXES = ("-instruct", "-fp8", "-fp4", "-nvfp4", "-base")
+FORMATS = {"": "bf16", "fp8-block": "fp8", "int8": "fp8", "mxfp4": "nvfp4", "fp4": "nvfp4"}
+LENGTH_SHARE = 0.9
+DAY = re.compile(r"(\d{4})-(\d\d)-\d\d(?:\.csv)?")
+MODES = ("agg", "agg-online", "agg-offline", "disagg", "decode-step")
+MEAN = re.compile(r"mean ~ (\d+)")
+
+
+@dataclass
+class Wide:
+    """Rows that can be priced, and why the others cannot."""
+
+    rows: list[Row] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def read_wide(folder: Path) -> Wide:
+    """Rows of ``folder/serving.csv`` (or of ``folder/measured/serving.csv``).
+
+    Raises:
+        OSError: Neither file can be read.
+    """
+    path = folder / "serving.csv"
+    if not path.is_file():
+        path = folder / "measured" / "serving.csv"
+    wide = Wide()
+    with path.open(newline="", encoding="utf-8") as file:
+        for record in csv.DictReader(file):
+            reason = _unusable(record)
+            row = None if reason else row_of(published(record))
+            if row is not None:
+                wide.rows.append(row)
+            else:
+                wide.left_out[reason or f"unknown model, GPU or format: {record['model']}"] += 1
+    return wide
+
+
+def _unusable(record: Mapping[str, str]) -> str:
+    """Why a row cannot be priced; empty where it can."""
+    if record["tier"] == "C":
+        return "tier C"
+    if record["mode"] not in MODES:
+        return f"mode {record['mode']}: no mean lengths or load"
+    if not _prompt(record["isl"]) or not number(record["osl"]):
+        return "no mean lengths"
+    axis = "decode_tp" if record["mode"] == "disagg" else "tp"
+    return "" if number(record[axis]) else "no layout"
+
+
+def published(record: Mapping[str, str]) -> dict[str, str]:
+    """A wide row in the published format."""
+    step, apart = record["mode"] == "decode-step", record["mode"] == "disagg"
+    weights = FORMATS.get(record["precision"], record["precision"])
+    cache = record["kv_dtype"] or ("fp8" if weights in ("fp8", "nvfp4") else "bf16")
+    sampled = "silicon_sample" in record["source"]
+    return {
+        "id": record["id"],
+        "model": _model(record["model"]),
+        "node": NODES.get(record["gpu"], ""),
+        "engine": _engine(record["engine"]),
+        "weights": weights,
+        "kv": cache,
+        **(_decode_pool(record) if apart else _layout(record)),
+        "apart": "1" if apart else "",
+        "input_tokens": _prompt(record["isl"]),
+        "output_tokens": "2" if step else record["osl"],
+        "share": str(LENGTH_SHARE) if sampled and "2026" in record["source"] else "",
+        "concurrency": record["batch_size"] if step else record["concurrency"],
+        "request_rate": "" if number(record["concurrency"]) else record["qps"],
+        "ttft_ms": "" if apart else record["ttft_ms"],
+        "tpot_ms": record["tpot_ms"],
+        "output_tokens_per_second_per_gpu": "" if apart else record["output_tok_s_per_gpu"],
+        "sweep": record["sweep_id"],
+        "kind": "step" if step else "",
+        "source": _source(record["source"]),
+    }
+
+
+def _prompt(text: str) -> str:
+    """Prompt length: a number, or the mean that a data set is said to have; empty where neither."""
+    found = MEAN.search(text)
+    return found[1] if found else text if number(text) else ""
+
+
+def _model(name: str) -> str:
+    low = name.lower().rsplit("/", 1)[-1]
+    for suffix in SUFFIXES:
+        low = low.replace(suffix, "")
+    return next((known for prefix, known in MODELS if low.startswith(prefix)), low)
+
+
+def _engine(name: str) -> str:
+    return next((known for known in ("sglang", "vllm") if name.startswith(known)), "trtllm")
+
+
+def _source(text: str) -> str:
+    """The repository, and of a sampled table its file or the month that it names."""
+    place = text.split()[0]
+    if "/" not in place:  # an organisation, then its repository
+        place = "/".join(text.split()[:2])
+    if "silicon_sample" not in text:
+        return place
+    sample = text.rsplit("(", 1)[-1].rstrip(")").removeprefix("source_file=")
+    return place + " " + DAY.sub(r"sample of \1/\2", sample)
+
+
+def _layout(record: Mapping[str, str]) -> dict[str, str]:
+    tp, dp = record["tp"], record["attn_dp"]
+    if "enable_attention_dp" in record["notes"]:
+        pcie = "no NVLink" in record["notes"]
+        spread = _degrees("1", "1", tp, tp) if pcie else _degrees(tp, "1", "1", tp)
+        return spread | {"gpus": _whole(record["num_gpus"])}
+    degrees = _degrees(tp, record["pp"], dp, record["moe_ep"])
+    ranks = int(degrees["tp"]) * int(degrees["dp"])
+    gpus = number(record["gpus_per_instance"]) or number(record["num_gpus"])
+    if ranks > gpus > 0:  # tp is said of the experts there, of all ranks
+        degrees["tp"] = str(max(int(degrees["tp"]) // int(degrees["dp"]), 1))
+    if int(degrees["tp"]) * int(degrees["dp"]) % int(degrees["ep"]):
+        degrees["ep"] = "1"
+    return degrees | {"gpus": _whole(record["num_gpus"] or record["gpus_per_instance"])}
+
+
+def _decode_pool(record: Mapping[str, str]) -> dict[str, str]:
+    degrees = _degrees(record["decode_tp"], "1", record["decode_dp"], record["decode_ep"])
+    workers = int(number(record["decode_workers"]) or 1)
+    gpus = workers * int(degrees["tp"]) * int(degrees["dp"])
+    return degrees | {"gpus": str(gpus)}
+
+
+def _degrees(tp: str, pp: str, dp: str, ep: str) -> dict[str, str]:
+    return {"tp": _whole(tp), "pp": _whole(pp), "dp": _whole(dp), "ep": _whole(ep)}
+
+
+def _whole(text: str) -> str:
+    return str(max(int(number(text)), 1))

@@ -1,0 +1,151 @@
+"""The architecture of a row: the catalog, else architecture facts, else the row's own dims."""
+
+from __future__ import annotations
+
+import csv
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost import params
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Model
+from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.spec.model_spec import ModelSpec
+
+ALIASES = {"gpt-3-175b": "gpt3-175b"}
+"""Spellings of sources -> catalog name."""
+Found = tuple[str, int | None, ModelSpec | None]
+"""(name, layers where they differ from the named model, dims where the catalog lacks it)."""
+
+
+class Architectures:
+    """Facts by the name that rows use; without a file, rows speak for themselves."""
+
+    def __init__(self, path: Path | None) -> None:
+        """``path`` is a table of architecture facts, one model a row."""
+        self._library = Library(None)
+        self._names = set(self._library.names("models"))
+        self._facts: dict[str, dict[str, str]] = {}
+        if path is not None:
+            with path.open(encoding="utf-8", newline="") as file:
+                self._facts = {row["name"]: row for row in csv.DictReader(file)}
+
+    def hybrid(self, name: str) -> bool:
+        """Whether some layers are neither attention nor MLP."""
+        return "hybrid" in self._facts.get(name, {}).get("kind", "") or name.startswith(
+            "Nemotron-H"
+        )
+
+    def mtp(self, name: str) -> int:
+        """Multi-token-prediction layers that the model is trained with."""
+        return _whole(self._facts.get(name, {}).get("mtp_layers")) or 0
+
+    def model(self, row: dict[str, str]) -> Found | None:
+        """Name and dims of the row's model; None where they cannot be known."""
+        name, layers = row["model"].lower().replace("_", "-"), _whole(row["layers"])
+        name = ALIASES.get(name, name)
+        if name in self._names:
+            entry = self._library.entry("models", name)
+            if entry["hidden"] == _whole(row["hidden"]) or not row["hidden"]:
+                return name, (None if layers in (None, entry["layers"]) else layers), None
+        facts = self._facts.get(row["model"])
+        spec = _from_facts(facts, layers) if facts else self._guess(row)
+        return None if spec is None else (row["model"], None, spec)
+
+    def _guess(self, row: dict[str, str]) -> ModelSpec | None:
+        """The gated or plain, tied or untied MLP whose parameters are nearest to those stated."""
+        stated = float(row["params_b"] or 0) * 1e9
+        if not row["hidden"] or (row["experts"] and not row["moe_ffn"]):
+            return None
+        best: tuple[float, ModelSpec] | None = None
+        for gated, tied in product((True, False), (False, True)):
+            spec = _from_row(row, gated, tied)
+            model = resolve_model(spec, self._library, Sink())
+            if isinstance(model, Model):
+                miss = abs(params.total(model) - stated) if stated else 0.0
+                if best is None or miss < best[0]:
+                    best = (miss, spec)
+        return best[1] if best else None
+
+
+def _from_row(row: dict[str, str], gated: bool, tied: bool) -> ModelSpec:
+    experts = None
+    if row["experts"]:
+        experts = {
+            "count": _whole(row["experts"]),
+            "top_k": _whole(row["topk"]),
+            "size": _whole(row["moe_ffn"]),
+        }
+    return _spec(
+        name=row["model"],
+        layers=_whole(row["layers"]),
+        hidden=_whole(row["hidden"]),
+        ffn=_whole(row["ffn_hidden"]) or 0,
+        heads=_whole(row["heads"]),
+        kv_heads=_whole(row["kv_heads"]) or _whole(row["heads"]),
+        head_dim=_whole(row["head_dim"]),
+        vocab=_whole(row["vocab"]),
+        gated=gated,
+        tied_embeddings=tied,
+        norm="rmsnorm" if gated else "layernorm",
+        experts=experts,
+    )
+
+
+def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
+    gated, bias = facts["glu_mlp"] != "0", facts["linear_bias"] == "1"
+    latent = None
+    if facts["mla_kv_rank"]:
+        latent = {
+            "q_lora_rank": _whole(facts["mla_q_rank"]) or None,
+            "kv_lora_rank": _whole(facts["mla_kv_rank"]),
+            "qk_nope_dim": _whole(facts["mla_qk_nope"]),
+            "qk_rope_dim": _whole(facts["mla_qk_rope"]),
+            "v_dim": _whole(facts["mla_v_dim"]),
+        }
+    return _spec(
+        name=facts["name"],
+        layers=layers or _whole(facts["layers"]),
+        hidden=_whole(facts["hidden"]),
+        ffn=_whole(facts["ffn"]) or 0,
+        heads=_whole(facts["heads"]),
+        kv_heads=None if latent else _whole(facts["kv_heads"]),
+        head_dim=None if latent else _whole(facts["head_dim"]),
+        vocab=_whole(facts["vocab"]),
+        gated=gated,
+        mlp_bias=bias,
+        qkv_bias=bias or facts["linear_bias"].startswith("attn"),
+        attention_output_bias=bias,
+        tied_embeddings=facts["tied_embeddings"] == "1",
+        norm="rmsnorm" if facts["norm"] == "rmsnorm" else "layernorm",
+        latent=latent,
+        experts=_experts(facts),
+    )
+
+
+def _experts(facts: dict[str, str]) -> dict[str, Any] | None:
+    if not facts["experts"]:
+        return None
+    shared = (_whole(facts["shared_experts"]) or 0) * (_whole(facts["shared_ffn"]) or 0)
+    return {
+        "count": _whole(facts["experts"]),
+        "top_k": _whole(facts["topk"]),
+        "size": _whole(facts["moe_ffn"]),
+        "shared_size": shared,
+        "first_dense_layers": _whole(facts["first_k_dense"]) or 0,
+        "every": _whole(facts["moe_layer_step"]) or 1,
+    }
+
+
+def _spec(**dims: Any) -> ModelSpec:
+    """A complete model from dims alone; the position table costs nothing that is scored."""
+    given = {key: value for key, value in dims.items() if value is not None}
+    tree = {"family": "other", "position": {"kind": "rope", "max_positions": 1 << 20}, **given}
+    return ModelSpec.model_validate_json(json.dumps(tree))
+
+
+def _whole(text: str | None) -> int | None:
+    return int(float(text)) if text else None

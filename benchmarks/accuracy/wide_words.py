@@ -1,0 +1,85 @@
+"""What the free words of a wide table say: nodes, networks, sharding, features, frameworks."""
+
+from __future__ import annotations
+
+import re
+
+NODES = {
+    "v100-32": "dgx-1-v100",
+    "a100-40": "dgx-a100-40gb",
+    "a100-80": "dgx-a100",
+    "a800-80": "hgx-a800",
+    "h100-80": "dgx-h100",
+    "h100-96-meta": "dgx-h100",
+    "h100-pcie": "h100-pcie-8",
+    "h800-80": "hgx-h800",
+    "h200": "dgx-h200",
+    "h20": "hgx-h20",
+    "gh200-96": "gh200-quad",
+    "gh200-144": "gh200-1",
+    "b200": "dgx-b200",
+    "b300": "dgx-b300",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "l40s": "l40s-8",
+    "mi250x": "frontier",
+    "mi300x": "mi300x-8",
+    "mi325x": "mi325x-8",
+    "mi350x": "mi350x-8",
+    "mi355x": "mi355x-8",
+}
+"""GPU of a row -> catalog node type."""
+
+_FRAMEWORKS = (
+    ("composer-fsdp", r"llm-foundry"),
+    ("megatron-deepspeed", r"Megatron-DeepSpeed|bigscience|vTrain"),
+    ("torchtitan", r"torchtitan"),
+    ("nanotron", r"nanotron"),
+    ("jax", r"pax|jax|maxtext"),
+    ("nemo", r"NeMo|Megatron-Bridge|dgxc-benchmarking|training_results.*nemo"),
+    ("megatron-lm", r"Megatron-LM|Megatron|Korthikanti|Primus|SC21"),
+)
+
+
+def framework(text: str) -> str:
+    """The first framework that ``text`` names; mlperf for logs that do not say, else other."""
+    for name, pattern in _FRAMEWORKS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return name
+    return "mlperf" if "training_results" in text else "other"
+
+
+def network_gbps(text: str) -> float | None:
+    """Gb/s of a node: ``1600 Gbps node``, ``800 Gb/s inter-node per node``, ``4x OmniPath 100Gb``.
+
+    None where nothing is said, or where it is said a GPU (that is the node type's own rate).
+    """
+    if "Jean Zay" in text:  # four OmniPath adapters; some of its rows do not repeat it
+        return 400.0
+    several = re.search(r"(\d+)\s?x\s?(?:OmniPath\s?)?(\d+)\s?G(?:b|bps)?\b", text)
+    if several:
+        return float(several[1]) * float(several[2])
+    whole = re.search(r"(\d+)\s?Gb(?:/s|ps)\s?(?:inter-node )?(?:per )?node", text)
+    return float(whole[1]) if whole else None
+
+
+def shard(text: str) -> int | None:
+    """Ranks of one FSDP shard group: ``jax fsdp=128 x dp=8``, ``FSDP32``, ``shard=64``."""
+    found = re.search(r"(?:fsdp=|FSDP|shard=)(\d+)", text)
+    return int(found[1]) if found else None
+
+
+def features(text: str) -> str:
+    """Features that ``text`` says were on, sorted, joined by ``+``."""
+    found = set()
+    if re.search(r"EP (?:A2A )?overlap(?! off)", text):
+        found.add("ep-overlap")
+    if re.search(r"CUDA.graph", text, re.IGNORECASE):
+        found.add("cuda-graph")
+    if re.search(r"TP comm overlap|tp-comm-overlap|async TP", text):
+        found.add("tp-overlap")
+    if re.search(r"overlap(?:-| )grad|grad-reduce|prefetch", text):
+        found.add("dp-overlap")
+    if re.search(r"DeepEP|HybridEP", text, re.IGNORECASE):
+        found.add("deep-ep")
+    return "+".join(sorted(found))

@@ -1,0 +1,245 @@
+"""The parameters of each kernel form: where a fit starts, and the range that physics leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kernel_rows import ADA, AMPERE, BLACKWELL, BLOCK, FOUR, HOPPER, Row, Series
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.attention import (
+    AttentionShape,
+    DecodeFit,
+    PrefillFit,
+    decode_seconds,
+    prefill_seconds,
+)
+from parc.compiler.cost.collectives import CollectiveFit
+from parc.compiler.cost.gemm import Cast, GemmFit, HostFloors, gemm_seconds
+from parc.compiler.cost.grouped_gemm import ExpertShape, GroupedFit, grouped_gemm_seconds
+from parc.compiler.cost.hardware_fit import OPERAND_BYTES, PEAKS
+
+SMS = {
+    "a100-sxm-80gb": 108,
+    "b200-180gb": 148,
+    "b300-288gb": 148,
+    "gb200-186gb": 152,
+    "gb300-288gb": 152,
+    "h100-sxm-80gb": 132,
+    "h200-sxm-141gb": 132,
+    "l40s-48gb": 142,
+}
+Values = Mapping[str, float]
+Range = tuple[float, float, float]
+"""Start, least, most."""
+GEMM: dict[str, Range] = {
+    "peak_share": (0.85, 0.2, 1.0),
+    "sm_gb_per_s": (300, 5, 5000),
+    "tile_seconds": (1.5e-6, 1e-8, 2e-5),
+    "wave": (0.5, 0, 1),
+    "memory_share": (0.8, 0.3, 1),
+    "write_factor": (1.2, 0.5, 4),
+    "launch_seconds": (2e-6, 1e-7, 1.5e-5),
+    "sustained": (0.1, 0, 1),
+    "norm": (3, 1, 8),
+    "split": (1, 0.05, 6),
+}
+CACHE: dict[str, Range] = {"cache_bytes": (3e7, 1e6, 2e8), "cache_gain": (1.5, 1, 5)}
+CAST: dict[str, Range] = {
+    "cast.launch_seconds": (1e-6, 0, 1e-5),
+    "cast.row_seconds": (5e-7, 1e-8, 1e-5),
+    "cast.element_seconds": (2e-10, 1e-12, 3e-9),
+    "cast.traffic_bytes": (1, 0, 20),
+}
+FLOORS: dict[str, Range] = {
+    "floors.short": (1.5e-4, 1e-6, 1e-3),
+    "floors.regular": (1.5e-4, 1e-6, 1e-3),
+    "floors.narrow": (1.5e-4, 1e-6, 1e-3),
+}
+PREFILL: dict[str, Range] = {
+    "peak_share": (0.8, 0.1, 1),
+    "score_seconds": (3e-11, 1e-13, 1e-9),
+    "block_seconds": (1e-6, 1e-8, 2e-5),
+    "io_share": (0.5, 0.1, 1),
+    "launch_seconds": (8e-6, 1e-6, 3e-5),
+    "norm": (2, 1, 8),
+    "sustained": (0.1, 0, 0.6),
+    "lookahead": (64, 0, 1000),
+}
+ULTRA: dict[str, Range] = {"ultra": (0.7, 0.3, 1.5)}
+"""Softmax time of the Ultra parts over the others': their exponentials run twice as fast."""
+DECODE: dict[str, Range] = {
+    "memory_share": (0.8, 0.1, 1),
+    "head_factor": (3, 0.01, 100),
+    "row_seconds": (1e-6, 1e-9, 1e-4),
+    "launch_seconds": (6e-6, 1e-6, 3e-5),
+    "norm": (2, 1, 8),
+    "combine_seconds": (2e-6, 0, 2e-5),
+    "serial_seconds": (1e-10, 1e-13, 1e-8),
+}
+GROUPED: dict[str, Range] = {
+    "peak_share": (0.6, 0.05, 1),
+    "pad_rows": (32, 0, 256),
+    "tile_seconds": (1e-6, 0, 3e-5),
+    "memory_share": (0.8, 0.1, 1),
+    "launch_seconds": (1.5e-5, 2e-6, 1e-4),
+    "row_factor": (2, 0, 60),
+    "token_factor": (2, 0, 60),
+    "norm": (3, 1, 8),
+    "skew": (0.1, -0.1, 0.4),
+    "wave": (0.5, 0, 1),
+}
+COLLECTIVE: dict[str, Range] = {
+    "latency_seconds": (6e-6, 1e-6, 5e-5),
+    "rank_seconds": (1e-6, 0, 2e-5),
+    "bus_gb_per_s": (300, 1, 1000),
+    "copy": (0.3, 0, 2),
+    "ramp_seconds": (1e-5, 0, 3e-4),
+    "ramp_bytes": (4e6, 1e4, 1e8),
+}
+SHARED: dict[str, Range] = {"crowding": (1.5, 0, 3)}
+SWITCH: dict[str, Range] = {"switch_factor": (1, 0.5, 1.2)}
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Series that share one set of fitted constants, and the parameters they have."""
+
+    kind: str
+    series: tuple[Series, ...]
+    ranges: Mapping[str, Range]
+    build: Callable[[Series, Values], Any]
+    predict: Callable[[Any, Row], float]
+
+
+@cache
+def core(series: Series) -> dict[str, Any]:
+    """The data-sheet numbers of a GPU at the precision of the series; not to be changed."""
+    gpu, precision = series
+    entry = Library().entry("gpus", gpu)
+    return {
+        "sms": SMS[gpu],
+        "flops_per_second": entry["peak_tflops"][PEAKS[precision]] * 1e12,
+        "bytes_per_second": entry["memory_gb_per_s"] * 1e9,
+    }
+
+
+def nested(values: Values) -> dict[str, Any]:
+    """``{"a": 1, "cast.b": 2}`` -> ``{"terms": {"a": 1}, "cast": {"b": 2}}``."""
+    found: dict[str, Any] = {"terms": {}}
+    for name, value in values.items():
+        part, _, key = name.rpartition(".")
+        found.setdefault(part or "terms", {})[key] = value
+    return found
+
+
+def _gemm(series: Series, values: Values) -> GemmFit:
+    parts = nested(values)
+    terms = {**core(series), **parts["terms"], "operand_bytes": OPERAND_BYTES[series[1]]}
+    cast = Cast(**parts["cast"]) if "cast" in parts else None
+    floors = HostFloors(**parts["floors"]) if "floors" in parts else None
+    return GemmFit(**terms, cast=cast, floors=floors)
+
+
+def _grouped(series: Series, values: Values) -> GroupedFit:
+    return GroupedFit(**core(series), **values, operand_bytes=OPERAND_BYTES[series[1]])
+
+
+def _prefill(series: Series, values: Values) -> PrefillFit:
+    return PrefillFit(**core(series), **prefill_terms(series, values))
+
+
+def prefill_terms(series: Series, values: Values) -> dict[str, float]:
+    """The terms of one GPU of a pool: the Ultra parts have their own softmax time."""
+    terms = dict(values)
+    ultra = terms.pop("ultra", 1.0)
+    if series[0] in ("b300-288gb", "gb300-288gb"):
+        terms["score_seconds"] *= ultra
+    if series[0] in ADA:
+        terms["rows"] = 64
+    return terms
+
+
+def _decode(series: Series, values: Values) -> DecodeFit:
+    return DecodeFit(**core(series), **values)
+
+
+def gemm_pools() -> list[Pool]:
+    """One pool a GPU and precision."""
+    return [
+        Pool("gemm", ((gpu, precision),), gemm_ranges(gpu, precision), _gemm, _gemm_row)
+        for gpu in SMS
+        for precision in _precisions(gpu)
+    ]
+
+
+def _precisions(gpu: str) -> Sequence[str]:
+    if gpu in AMPERE:
+        return ("bf16",)
+    return FOUR if gpu in BLACKWELL else BLOCK
+
+
+def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
+    """Casts where A is quantised, floors where the host launches, a cache that outruns GDDR."""
+    ranges = dict(GEMM)
+    if precision in ("fp8", "nvfp4"):
+        ranges |= CAST
+    if precision == "fp8_block":
+        ranges |= FLOORS
+    return ranges | CACHE if gpu in ADA else ranges
+
+
+def _gemm_row(fit: GemmFit, row: Row) -> float:
+    return gemm_seconds(fit, *row.shape)
+
+
+def attention_pools(kind: str) -> list[Pool]:
+    """One pool a generation."""
+    pools = []
+    for gpus in (AMPERE, BLACKWELL, HOPPER, ADA):
+        series = tuple((gpu, "bf16") for gpu in gpus)
+        if kind == "attention_prefill":
+            ranges = {**PREFILL, **(ULTRA if gpus is BLACKWELL else {})}
+            pools.append(Pool(kind, series, ranges, _prefill, _prefill_row))
+        else:
+            pools.append(Pool(kind, series, DECODE, _decode, _decode_row))
+    return pools
+
+
+def _prefill_row(fit: PrefillFit, row: Row) -> float:
+    return prefill_seconds(fit, AttentionShape(*row.shape))
+
+
+def _decode_row(fit: DecodeFit, row: Row) -> float:
+    return decode_seconds(fit, AttentionShape(*row.shape))
+
+
+def grouped_pools() -> list[Pool]:
+    """One pool a generation and precision."""
+    return [
+        Pool("moe", tuple((gpu, p) for gpu in gpus), GROUPED, _grouped, _grouped_row)
+        for gpus in (BLACKWELL, HOPPER, ADA)
+        for p in BLOCK
+    ]
+
+
+def _grouped_row(fit: GroupedFit, row: Row) -> float:
+    return grouped_gemm_seconds(fit, ExpertShape(*row.shape))
+
+
+def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:
+    """A reduction in the switch is for all-reduce; crowding for what shares PCIe."""
+    ranges = dict(COLLECTIVE)
+    if gpu in ADA:
+        ranges |= SHARED | {"bus_gb_per_s": (20, 1, 100)}
+    elif operation == "all_reduce":
+        ranges |= SWITCH
+    return ranges
+
+
+def collective(operation: Any, values: Values) -> CollectiveFit:
+    """A fit whose link rate is left at 1: its shares are not used while fitting."""
+    return CollectiveFit(operation=operation, link_gb_per_s=1.0, **values)

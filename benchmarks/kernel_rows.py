@@ -1,0 +1,183 @@
+"""Kernel timings from CSV files, with the GPU and precision that each row belongs to.
+
+Columns ``gpu`` and ``precision`` are used where a file has them. Where it has not, rows of one
+shape are known to follow the order of SERIES, some absent; they are then aligned, order kept, to
+the series that the current fit says they resemble (expectation and maximisation in turns).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+BLACKWELL = ("b200-180gb", "b300-288gb", "gb200-186gb", "gb300-288gb")
+HOPPER = ("h100-sxm-80gb", "h200-sxm-141gb")
+AMPERE, ADA = ("a100-sxm-80gb",), ("l40s-48gb",)
+NAMES = {
+    "a100_sxm": "a100-sxm-80gb",
+    "b200_sxm": "b200-180gb",
+    "b300_sxm": "b300-288gb",
+    "gb200": "gb200-186gb",
+    "gb300": "gb300-288gb",
+    "h100_sxm": "h100-sxm-80gb",
+    "h200_sxm": "h200-sxm-141gb",
+    "l40s": "l40s-48gb",
+}
+EIGHT = (*AMPERE, *BLACKWELL, *HOPPER, *ADA)
+Series = tuple[str, str]
+BLOCK = ("bf16", "fp8", "fp8_block")
+FOUR = (*BLOCK, "nvfp4")
+SERIES: dict[str, tuple[Series, ...]] = {
+    "gemm": (
+        ("a100-sxm-80gb", "bf16"),
+        *((gpu, precision) for gpu in BLACKWELL for precision in FOUR),
+        *((gpu, precision) for gpu in (*HOPPER, *ADA) for precision in BLOCK),
+    ),
+    "moe": tuple((gpu, precision) for gpu in EIGHT[1:] for precision in BLOCK),
+    "attention_prefill": tuple((gpu, "bf16") for gpu in EIGHT),
+    "attention_decode": tuple((gpu, "bf16") for gpu in EIGHT),
+}
+COLUMNS = {
+    "gemm": ("m", "n", "k"),
+    "moe": (
+        *("num_tokens", "topk", "hidden_size", "inter_size"),
+        *("num_experts", "moe_tp_size", "moe_ep_size"),
+    ),
+    "attention_prefill": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
+    "attention_decode": ("batch_size", "context", "num_heads", "num_key_value_heads", "head_dim"),
+}
+ALWAYS = {"gemm": 23}
+"""So many series share one grid of shapes, of their own: they lead in every shape that has as many
+rows, and are absent from the others."""
+SPREAD = 0.1
+"""Error, in logarithms, at which a row's distance to a series counts 1."""
+OUTLIER = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One timing: its shape in the order of COLUMNS, and seconds."""
+
+    shape: tuple[int, ...]
+    seconds: float
+
+
+Predict = Callable[[Series, Row], float]
+
+
+def read(folder: Path, kind: str) -> tuple[list[Row], list[Series] | None]:
+    """The rows of one kind in the file's order, and their series where the file names them."""
+    with (folder / f"{kind}.csv").open(newline="") as file:
+        records = list(csv.DictReader(file))
+    rows = [
+        Row(tuple(int(record[name]) for name in COLUMNS[kind]), float(record["latency_ms"]) / 1e3)
+        for record in records
+    ]
+    if "gpu" not in records[0]:
+        return rows, None
+    gpus = (NAMES.get(record["gpu"], record["gpu"]) for record in records)
+    return rows, [
+        (gpu, record.get("precision", "bf16")) for gpu, record in zip(gpus, records, strict=True)
+    ]
+
+
+def groups(rows: Sequence[Row]) -> list[list[int]]:
+    """Indices of the rows of each shape, in order."""
+    found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        found[row.shape].append(index)
+    return list(found.values())
+
+
+def aligned(costs: Sequence[Sequence[float]]) -> list[int]:
+    """Column of each row, increasing, with the least sum of ``costs[row][column]``."""
+    width = len(costs[0])
+    best = [0.0] * (width + 1)
+    taken: list[list[bool]] = []
+    for cost in costs:
+        row, marks = [math.inf] * (width + 1), [False] * (width + 1)
+        for column in range(1, width + 1):
+            here = best[column - 1] + cost[column - 1]
+            marks[column] = here < row[column - 1]
+            row[column] = min(here, row[column - 1])
+        best = row
+        taken.append(marks)
+    found, column = [], width
+    for marks in reversed(taken):
+        while not marks[column]:
+            column -= 1
+        found.append(column - 1)
+        column -= 1
+    return found[::-1]
+
+
+class Attribution:
+    """The series of every row of one kind, improved round by round."""
+
+    def __init__(self, kind: str, rows: Sequence[Row]) -> None:
+        self.series, self.rows = SERIES[kind], rows
+        self.groups = groups(rows)
+        self.of: list[int | None] = [None] * len(rows)
+        self.bias = [0.0] * len(self.series)
+        self.shared = ALWAYS.get(kind, 0)
+        for group in self.groups:
+            # complete shapes, and the leading series of shapes that have them, are known
+            known = len(group) if len(group) == len(self.series) else self.shared
+            if len(group) >= max(known, 1):
+                for column, index in enumerate(group[:known]):
+                    self.of[index] = column
+        self.sure = [column is not None for column in self.of]
+
+    @property
+    def uncertain(self) -> tuple[Series, ...]:
+        """The series that a row may have to be told apart between."""
+        return self.series[self.shared :]
+
+    def round(self, predict: Predict) -> int:
+        """Align all shapes to ``predict``; how many rows changed. Series are of equal size."""
+        changed = 0
+        columns = range(self.shared, len(self.series))
+        for group in self.groups:
+            open_rows = [index for index in group if not self.sure[index]]
+            if not open_rows:
+                continue
+            costs = [
+                [self._cost(column, self.rows[index], predict) for column in columns]
+                for index in open_rows
+            ]
+            for index, column in zip(open_rows, aligned(costs), strict=True):
+                changed += self.of[index] != columns[column]
+                self.of[index] = columns[column]
+        counts = Counter(self.of)
+        mean = len(self.rows) / len(self.series)
+        for column in columns:
+            self.bias[column] += 0.3 * math.log(mean / max(counts[column], 1))
+        return changed
+
+    def _cost(self, column: int, row: Row, predict: Predict) -> float:
+        error = abs(math.log(predict(self.series[column], row) / row.seconds))
+        return min(error / SPREAD, OUTLIER) - self.bias[column]
+
+    def members(self, series: Iterable[Series]) -> list[tuple[Series, Row]]:
+        """The attributed rows of some series."""
+        wanted = {column for column, found in enumerate(self.series) if found in set(series)}
+        return [
+            (self.series[column], row)
+            for column, row in zip(self.of, self.rows, strict=True)
+            if column in wanted and column is not None
+        ]
+
+
+def sample(rows: list[tuple[Series, Row]], size: int) -> list[tuple[Series, Row]]:
+    """At most ``size`` rows, the same ones each time."""
+    return rows if len(rows) <= size else random.Random(size).sample(rows, size)
+
+
+def fold(row: Row, count: int) -> int:
+    """A die of ``count`` faces by shape, the same for every series."""
+    return int(random.Random(repr(row.shape)).random() * count)

@@ -1,0 +1,89 @@
+"""Catalog entries of the kernels, as text: constants, what they were fitted to and how well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernel_forms import SMS, nested, prefill_terms
+from kernel_report import Judged
+from kernel_rows import AMPERE
+
+TITLES = {
+    "a100-sxm-80gb": "A100 SXM4 80GB",
+    "b200-180gb": "B200 SXM 180GB",
+    "b300-288gb": "B300 SXM 288GB",
+    "gb200-186gb": "GB200 186GB",
+    "gb300-288gb": "GB300 288GB",
+    "h100-sxm-80gb": "H100 SXM5 80GB",
+    "h200-sxm-141gb": "H200 SXM5 141GB",
+    "l40s-48gb": "L40S 48GB",
+}
+SOURCE = """source: >-
+  ai-dynamo/aiconfigurator, collected kernel timings of a serving stack (GEMM, attention, fused
+  experts, NCCL in one host); fitted by benchmarks/fit_kernels.py; errors in docs/kernel-fits.md
+"""
+SECTIONS = {"attention_prefill": "prefill", "attention_decode": "decode"}
+
+
+def entries(
+    fitted: Sequence[Any],
+    collectives: Mapping[tuple[str, str], tuple[dict[str, float], Judged]],
+    links: Mapping[str, float],
+) -> dict[str, str]:
+    """Name of a GPU -> text of its entry."""
+    found = {}
+    for gpu, sms in SMS.items():
+        lines = [f"# {TITLES[gpu]}: kernel and collective times; `fit` is on held-out shapes."]
+        lines += ["fitted: true", f"sms: {sms}"]
+        if gpu in AMPERE:
+            lines += ["like: h100-sxm-80gb # fused experts: no timing on this GPU"]
+        lines += [SOURCE.rstrip()]
+        for kind in ("gemm", "attention_prefill", "attention_decode", "moe"):
+            lines += _section(gpu, kind, fitted)
+        lines += ["collectives:", f"  link_gb_per_s: {number(links[gpu])}"]
+        for (name, operation), (values, judged) in collectives.items():
+            if name == gpu:
+                lines += [f"  {operation}:", *_mapping("terms", values, 4), _fit(judged, (), 4)]
+        found[gpu] = "\n".join(lines) + "\n"
+    return found
+
+
+def _section(gpu: str, kind: str, fitted: Sequence[Any]) -> list[str]:
+    found = [
+        (one, series, judged)
+        for one in fitted
+        for series, judged in zip(one.pool.series, one.judged, strict=True)
+        if one.pool.kind == kind and series[0] == gpu
+    ]
+    lines = {"gemm": ["gemm:"], "moe": ["grouped:"]}.get(kind, []) if found else []
+    for one, series, judged in found:
+        pooled = [name for name, _ in one.pool.series if name != gpu]
+        values = prefill_terms(series, one.values) if kind == "attention_prefill" else one.values
+        lines += [f"{SECTIONS[kind]}:" if kind in SECTIONS else f"  {series[1]}:"]
+        indent = 2 if kind in SECTIONS else 4
+        for part, numbers in nested(values).items():
+            lines += _mapping(part, numbers, indent)
+        lines += [_fit(judged, pooled, indent)]
+    return lines
+
+
+def _mapping(name: str, values: Mapping[str, float], indent: int) -> list[str]:
+    space = " " * indent
+    return [f"{space}{name}:", *(f"{space}  {key}: {number(values[key])}" for key in values)]
+
+
+def _fit(judged: Judged, pooled: Sequence[str], indent: int) -> str:
+    parts = [f"rows: {judged.rows}", f"rms: {judged.rms:.3f}", f"median: {judged.median:.3f}"]
+    parts += [f"pooled_with: [{', '.join(pooled)}]"] if pooled else []
+    return " " * indent + "fit: {" + ", ".join(parts) + "}"
+
+
+def number(value: float) -> str:
+    """As YAML 1.2 reads a float back: no bare exponent without a point."""
+    text = f"{value:.4g}"
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
+        return f"{mantissa}e{int(exponent)}"
+    return text

@@ -1,0 +1,163 @@
+"""What a training program keeps in memory beyond what a layout says: number formats and kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from parc.compiler.ir import Gpu
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes a parameter before any sharding, and the ZeRO stage that shards each of the three."""
+
+    weight: float
+    gradient: float
+    optimizer: float
+    cast: float = 0.0
+    """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
+
+    def on_rank(self, zero_stage: int, shards: int) -> tuple[float, float, float]:
+        """(weight, gradient, optimizer) on one of ``shards`` ranks.
+
+        Stage 1 shards the optimizer, 2 the gradients too, 3 the weights too (ZeRO,
+        arXiv:1910.02054, figure 1). Megatron's distributed optimizer is stage 1.
+        """
+        parts = self.weight, self.gradient, self.optimizer
+        weight, gradient, optimizer = (
+            part / shards if zero_stage >= stage else part
+            for part, stage in zip(parts, (3, 2, 1), strict=True)
+        )
+        return weight, gradient, optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One training program. The defaults are those of Megatron-Core as PARC starts it."""
+
+    name: str
+    """Unique among the runtimes that price one problem: it is a key of the memo."""
+    state: StateBytes
+    saved_bytes: float = 2.0
+    """Bytes an element of what a linear layer saves for its weight gradient; fp8: 1."""
+    fused_attention: bool = True
+    """False: the attention matrix is kept (Korthikanti's 5 a s^2 b / t)."""
+    attention_dropout: bool = False
+    hidden_dropout: bool = False
+    norm_copies: float = 1.0
+    """16-bit copies of its input that a norm keeps; unfused RMSNorm in fp32: 3."""
+    rotary_copies: float = 0.0
+    """16-bit copies of queries and keys that unfused rotary embedding keeps."""
+    activation_copies: float = 0.0
+    """16-bit tensors of width ffn that an unfused gated activation keeps beside its inputs."""
+    loss_bytes: float = 6.0
+    """Bytes a logit at the peak: 16-bit logits and fp32 softmax; Megatron's fused loss: 10."""
+    loss_kept_bytes: float = 4.0
+    """Of these, what stays until backward: the softmax; with several heads only one peaks."""
+    gathered_units: float = 2.0
+    """Layers that ZeRO-3 or FSDP hold in gathered form: the current one and the prefetched."""
+    unit_bytes: float = 2.0
+    """Bytes a parameter of a gathered layer."""
+    workspace_bytes: float = 0.0
+    """Workspaces and buckets inside the caching allocator."""
+    fragmentation: float = 0.05
+    """Share of what is allocated for activations and logits that the caching allocator loses."""
+
+
+def megatron(precision: str, gpu: Gpu) -> Runtime:
+    """Megatron-Core with TransformerEngine: fp32 gradients, flash attention, unfused loss.
+
+    Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d, fp16 4 + 16/d); its
+    functional-test records for the workspaces and the cached casts.
+    """
+    state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, gpu))
+    if precision == "fp16":
+        state = StateBytes(2.0, 2.0, 16.0)
+    return Runtime(
+        name="megatron",
+        state=state,
+        saved_bytes=SAVED_BYTES.get(precision, 2.0),
+        workspace_bytes=workspace_bytes(gpu),
+    )
+
+
+def megatron_fp8_parameters(precision: str, gpu: Gpu) -> Runtime:
+    """Megatron with fp8-param-gather: the quantised weights are the parameters."""
+    runtime = megatron(precision, gpu)
+    return replace(runtime, name="megatron fp8 parameters", state=fp8_parameters(precision, gpu))
+
+
+SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Low-precision formats save the quantised input of a linear layer, with its block scales."""
+
+
+def cast_bytes(precision: str, gpu: Gpu) -> float:
+    """Quantised weights that TransformerEngine caches over the micro-batches of a step.
+
+    Per-tensor fp8 keeps a transposed copy where the tensor cores take one layout alone (Hopper);
+    block formats are scaled along rows and along columns, so both are kept.
+    """
+    if precision == "fp8":
+        return 2.0 if gpu.generation in ("ada", "hopper") else 1.0
+    return 2 * SAVED_BYTES[precision] if precision in SAVED_BYTES else 0.0
+
+
+def workspace_bytes(gpu: Gpu) -> float:
+    """cuBLAS: 32 MiB for the forward and the backward thread each, and TransformerEngine's own.
+
+    That is 4 MiB before Hopper, 32 MiB since. Megatron's functional-test records hold exactly this
+    much beside parameters where there is no pipeline: 96 MiB on H100, 68 MiB on A100.
+    """
+    engine = 4 if gpu.generation in ("volta", "ampere", "ada") else 32
+    return (64.0 + engine) * MIB
+
+
+def precision_aware(gradient: float, master: float, moment: float) -> StateBytes:
+    """Megatron's precision-aware optimizer: bytes of gradients, master weights and each moment."""
+    return StateBytes(2.0, gradient, master + 2 * moment)
+
+
+def fp8_parameters(precision: str, gpu: Gpu) -> StateBytes:
+    """fp8-param-gather: the quantised weights are the parameters, fp32 masters stay sharded."""
+    return StateBytes(max(cast_bytes(precision, gpu), 1.0), 4.0, 12.0)
+
+
+def fsdp2() -> Runtime:
+    """FSDP2 of torch with mixed precision: fp32 weights, gradients and moments, all sharded.
+
+    A gathered unit holds its 16-bit weights and, in the backward pass, 16-bit gradients. The loss
+    of torch keeps 16-bit logits, fp32 logits, their log-softmax and its gradient: 2 + 4 + 4 + 4.
+    """
+    return Runtime(
+        name="fsdp2",
+        state=StateBytes(4.0, 4.0, 8.0),
+        unit_bytes=4.0,
+        loss_bytes=14.0,
+        workspace_bytes=64.0 * MIB,
+    )
+
+
+DEEPSPEED_BUCKETS_BYTES = 2e9
+"""Default reduce and all-gather buckets: 5e8 elements of 16 bit each (its configuration page)."""
+DEEPSPEED_REST_BYTES = 3e9
+"""Fitted on 64 readings of nvidia-smi in BigScience's tr11-176B log: median error 3 %."""
+
+
+def deepspeed(precision: str) -> Runtime:
+    """DeepSpeed ZeRO: 16-bit gradients, fp32 master, gradient and two moments; two buckets.
+
+    Its bf16 optimizer accumulates gradients in fp32 on every rank.
+    """
+    extra = 4.0 if precision == "bf16" else 0.0
+    return Runtime(
+        name="deepspeed",
+        state=StateBytes(2.0, 2.0 + extra, 16.0 - extra),
+        workspace_bytes=DEEPSPEED_BUCKETS_BYTES + DEEPSPEED_REST_BYTES,
+    )
+
+
+def unfused(runtime: Runtime) -> Runtime:
+    """``runtime`` with the attention matrix and dropout masks of 2022."""
+    return replace(runtime, fused_attention=False, attention_dropout=True, hidden_dropout=True)

@@ -1,0 +1,111 @@
+"""Constants of the serving model, with where they come from.
+
+Hardware shares and engine overheads are fitted together to published serving measurements (see
+`python -m benchmarks.accuracy.serving`); byte sizes are formats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from parc.compiler.ir import Gpu
+
+WEIGHT_BYTES = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0 + 4 / 128**2,
+    "int4": 0.5 + 2.5 / 128,
+    "nvfp4": 0.5 + 1 / 16,
+}
+"""Bytes a weight with its scales: fp8 blocks of 128 x 128 (fp32 scale), int4 groups of 128 (fp16
+scale, 4-bit zero), nvfp4 blocks of 16 (fp8 scale)."""
+KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+CONTEXT_BYTES = 2.5e9
+"""CUDA context, NCCL buffers and CUDA graphs."""
+WORKSPACE_BYTES_PER_TOKEN = 2.0
+"""Bytes an element of the intermediates of the largest step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How a serving engine schedules, and what its host side costs."""
+
+    step_seconds: float
+    """Host work of one step that the GPU waits for."""
+    sequence_seconds: float
+    """The same for each running request: sampling, detokenising, bookkeeping."""
+    max_running: int
+    max_batched_tokens: int
+    reserves_output: bool
+    """A request is admitted only where its whole output fits (no eviction)."""
+    routed_seconds: float
+    """What one routed layer costs beyond its kernels: gaps between small kernels."""
+    memory_share: float | None
+    """Default of ServingSetup.memory_share; None: all but SGLANG_RESERVE_BYTES."""
+    budget: Literal["total", "static", "free"]
+    """What memory_share is a share of: all memory, activations included (vLLM); all memory,
+    activations apart (SGLang); what weights and activations leave (TensorRT-LLM)."""
+    wait_share: float
+    """Of the prompts of the others in its round, those a request waits for before its own first
+    token; the rest delays its later tokens. Near 1 where prompts go before decoding."""
+
+
+ENGINES = {
+    "vllm": Engine(1.45e-3, 32e-6, 1024, 8192, False, 10e-6, 0.9, "total", 0.09),
+    "sglang": Engine(1.3e-3, 36e-6, 1024, 8192, False, 20e-6, None, "static", 0.39),
+    "trtllm": Engine(0.74e-3, 5.7e-6, 4096, 8192, True, 2.5e-6, 0.9, "free", 0.17),
+}
+"""Seconds and wait shares: fitted. Limits and budgets: the engines' defaults (vLLM 0.33, SGLang
+0.5, TensorRT-LLM 1.0); vLLM has no routed rows in the fit, so its routed_seconds is a guess."""
+SGLANG_RESERVE_BYTES = 16.1e9
+"""What SGLang keeps beside weights and cache by default: 0.107 of an H200 with 8,192-token chunks
+(its own resolver: activations of a chunk, graphs)."""
+SGLANG_RESERVE_SHARE = 0.2
+"""The same on small devices, whose chunks are smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingHardware:
+    """Shares of data-sheet rates that serving kernels reach, and fixed costs in seconds."""
+
+    memory: float
+    """Weight and cache streaming over memory bandwidth."""
+    memory_fp4: float
+    """The same for 4-bit weights."""
+    gemm: float
+    """Large GEMMs over dense peak, 16 bit."""
+    gemm_fp8: float
+    """The same in 8 bit, activations cast on the way."""
+    gemm_fp4: float
+    """The same in 4 bit."""
+    attention: float
+    """Prefill attention over dense 16-bit peak."""
+    kernel_seconds: float
+    """One kernel of a captured graph, beside its traffic."""
+    collective_seconds: float
+    """One all-reduce of a few KB inside a domain."""
+    link: float
+    """Large collectives over the one-way link rate."""
+
+
+HARDWARE = {
+    "hopper": ServingHardware(0.95, 0.75, 0.51, 0.53, 0.45, 0.25, 5.0e-6, 4.0e-6, 0.75),
+    "blackwell": ServingHardware(0.69, 0.72, 0.55, 0.35, 0.30, 0.41, 1.0e-6, 15e-6, 0.75),
+    "ampere": ServingHardware(0.76, 0.60, 0.62, 0.50, 0.50, 0.40, 3.0e-6, 13.5e-6, 0.75),
+    "ada": ServingHardware(0.80, 0.64, 0.55, 0.50, 0.50, 0.35, 3.0e-6, 20e-6, 0.75),
+    # Not fitted, no rows with a stated layout and latency: shares by analogy.
+    "volta": ServingHardware(0.75, 0.60, 0.55, 0.55, 0.50, 0.25, 4e-6, 15e-6, 0.75),
+    "cdna2": ServingHardware(0.65, 0.52, 0.45, 0.45, 0.40, 0.25, 5e-6, 20e-6, 0.70),
+    "cdna3": ServingHardware(0.65, 0.52, 0.42, 0.40, 0.40, 0.30, 4e-6, 15e-6, 0.70),
+    "cdna4": ServingHardware(0.65, 0.52, 0.45, 0.40, 0.40, 0.30, 4e-6, 15e-6, 0.70),
+}
+"""Fitted to 678 rows of Hopper (H100, H200, GH200), 889 of Blackwell (B200, B300, GB200,
+RTX PRO 6000), 52 of Ampere, 27 of Ada, under priors of 30 %. ``link`` is not fitted but measured
+(all-gather of 512 MiB over 8 GPUs: 335 of 450, 617 of 900, 205 of 300 GB/s); Blackwell's 16-bit
+GEMM share is not fitted either, and neither are the shares of formats that a generation lacks."""
+
+
+def hardware(gpu: Gpu) -> ServingHardware:
+    """The row of the GPU's generation."""
+    return HARDWARE[gpu.generation]

@@ -1,0 +1,125 @@
+"""Seconds of one engine step: some requests decode, some prefill, on one rank of each kind.
+
+Every matrix multiplication is the larger of its weight traffic and its FLOPs; attention of the
+decoding requests is the larger of its cache traffic and its FLOPs (latent attention computes more
+than 200 FLOPs a byte); collectives are a latency and bytes over the link (Thakur et al. 2005 ring).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.flops import core_width, mean_span
+from parc.compiler.cost.serving_constants import WEIGHT_BYTES
+from parc.compiler.cost.serving_deployment import Deployment
+from parc.compiler.cost.serving_experts import routed_seconds
+from parc.compiler.cost.serving_memory import attention_weight_bytes, kv_bytes_per_layer
+from parc.compiler.cost.serving_types import StepTerms
+from parc.compiler.ir import Model
+
+DENSE_KERNELS = 9
+"""Kernels of a dense layer under a CUDA graph: 2 norms, 4 GEMMs, rotary and cache write,
+attention, activation."""
+ROUTED_KERNELS = 8
+"""What routing adds: router, top-k, sort, 2 grouped GEMMs for 2, combine, and the casts."""
+LATENT_KERNELS = 6
+"""What latent attention adds: low-rank projections, their norms, absorbed up-projections."""
+QUANTISE_KERNELS = {"fp8": 2, "nvfp4": 4}
+"""Casts of a layer that are not fused into the kernel before."""
+STREAM_BYTES = 24
+"""Bytes a token and hidden unit of norms, residuals and activations (as in training)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one DP rank does in one step; numbers are means and need not be whole."""
+
+    decode: float
+    """Requests that decode."""
+    context: float
+    """Tokens that each of them attends to."""
+    prefill: float = 0.0
+    """Prompt tokens."""
+    span: float = 0.0
+    """Keys that a prompt token sees, on average."""
+
+
+def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
+    """One pass of ``batch`` through one pipeline stage, head and host included."""
+    part, setup = deployment.shard, deployment.setup
+    verified = batch.decode * (1 + setup.draft_tokens)
+    tokens = verified + batch.prefill
+    linear = WEIGHT_BYTES[setup.weights]
+    wide = attention_weight_bytes(deployment.model, setup)
+    projections = part.layers * deployment.gemm_seconds(part.attention, tokens, wide)
+    mlp = part.dense_layers * deployment.gemm_seconds(part.mlp, tokens, linear)
+    mlp += part.routed_layers * routed_seconds(deployment, tokens)
+    heads = batch.decode * (1 + setup.draft_tokens) + batch.prefill / max(batch.span * 2, 1.0)
+    engine = deployment.engine
+    return StepTerms(
+        projections=projections,
+        attention=part.layers * _attention_seconds(deployment, batch),
+        mlp=mlp,
+        communication=_communication_seconds(deployment, tokens),
+        launch=_launch_seconds(deployment, tokens),
+        head=deployment.gemm_seconds(part.head, heads, 2.0),
+        host=engine.step_seconds + engine.sequence_seconds * batch.decode,
+    )
+
+
+def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
+    """Attention of one layer: the cache of the decoding requests, the core of the prompts."""
+    model, layout = deployment.model, deployment.layout
+    attention = model.attention
+    context = _mean_context(model, batch.context)
+    kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
+    read = batch.decode * context * kv / deployment.memory_rate
+    width = 2 * attention.heads * attention.head_dim
+    if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
+        latent = attention.latent
+        width = attention.heads * (2 * latent.kv_lora_rank + latent.qk_rope_dim)
+    verified = batch.decode * (1 + deployment.setup.draft_tokens)
+    decode = 2 * verified * context * width / layout.tp / deployment.attention_rate
+    core = 2 * batch.prefill * core_width(model) * batch.span / layout.tp
+    return max(read, decode) + core / deployment.attention_rate
+
+
+def _mean_context(model: Model, context: float) -> float:
+    """Keys that a decoding token reads, averaged over windowed and full layers."""
+    attention = model.attention
+    if attention.window is None or attention.window >= context:
+        return context
+    share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
+    return share * context + (1 - share) * attention.window
+
+
+def prompt_span(model: Model, tokens: float) -> float:
+    """Keys that a token of a prompt of ``tokens`` sees, on average."""
+    return mean_span(model, int(tokens) or 1)
+
+
+def _communication_seconds(deployment: Deployment, tokens: float) -> float:
+    """Collectives of a stage: one after attention, one after the MLP or the experts."""
+    layout, part, links = deployment.layout, deployment.shard, deployment.links
+    nbytes = 2 * tokens * deployment.model.hidden
+    reduce = links.all_reduce_seconds(nbytes, layout.tp)
+    seconds = (part.layers + part.dense_layers) * reduce
+    if layout.dp == 1 or deployment.model.experts is None:
+        return seconds + part.routed_layers * reduce
+    # A token visits the ranks that hold a part of one of its experts.
+    group = layout.tp * layout.dp
+    visits = min(layout.expert_tp * min(deployment.model.experts.top_k, layout.ep), group)
+    exchange = 2 * links.all_to_all_seconds(nbytes / layout.tp * visits, group)
+    return seconds + part.routed_layers * exchange
+
+
+def _launch_seconds(deployment: Deployment, tokens: float) -> float:
+    """Fixed cost of the kernels of a stage, and the traffic of those that only stream."""
+    part, model = deployment.shard, deployment.model
+    kernels = part.layers * DENSE_KERNELS + part.routed_layers * ROUTED_KERNELS
+    if model.attention.latent is not None:
+        kernels += part.layers * LATENT_KERNELS
+    stream = part.layers * STREAM_BYTES * tokens * model.hidden / deployment.memory_rate
+    kernels += part.layers * QUANTISE_KERNELS.get(deployment.setup.weights, 0)
+    gaps = part.routed_layers * deployment.engine.routed_seconds
+    return kernels * deployment.hardware.kernel_seconds + gaps + stream

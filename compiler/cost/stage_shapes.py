@@ -1,0 +1,72 @@
+"""What the search knows about one way to cut a model into stages, whatever the mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.stages import StageClass, StageLoad
+from parc.compiler.ir import Model
+
+LOADS = tuple(item.name for item in fields(StageLoad))
+
+
+@dataclass(slots=True, eq=False)
+class StageShape:
+    """Stages that hold the same, for one ``pp`` and every ``vpp`` that leads to them.
+
+    Equal by identity: the search makes one for each distinct tuple of classes.
+    """
+
+    pp: int
+    classes: tuple[StageClass, ...]
+    full: tuple[StageClass, ...]
+    """Those of ``classes`` that can hold the peak; the others hold less in every respect."""
+    counts: tuple[tuple[int, int], ...]
+    """(dense, routed) layers of each of ``full``, prediction layers included."""
+    paces: tuple[tuple[int, int, int, int], ...]
+    """(dense layers, routed layers, heads, ranks) of the ranks that take equally long."""
+    flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Model, pp: int, classes: tuple[StageClass, ...]) -> StageShape:
+        """Merge what is equal for time, drop what cannot matter for memory."""
+        paces: dict[tuple[int, int, int], int] = {}
+        for kind in classes:
+            pace = _pace(model, kind.load)
+            paces[pace] = paces.get(pace, 0) + kind.count
+        full = tuple(one for one in classes if not any(_holds(two, one) for two in classes))
+        return cls(
+            pp=pp,
+            classes=classes,
+            full=full,
+            counts=tuple(_pace(model, kind.load)[:2] for kind in full),
+            paces=tuple((*pace, count) for pace, count in paces.items()),
+        )
+
+    def in_flight(self, vpp: int, micro_batches: int) -> tuple[float, ...]:
+        """Whole micro-batches that each class of ``full`` keeps at its peak."""
+        flights = self.flights.get((vpp, micro_batches))
+        if flights is None:
+            flights = self.flights[vpp, micro_batches] = tuple(
+                chunks_in_flight(kind.first, self.pp, vpp, max(micro_batches, 1)) / vpp
+                for kind in self.full
+            )
+        return flights
+
+
+def _pace(model: Model, load: StageLoad) -> tuple[int, int, int]:
+    """(dense layers, routed layers, heads) that a micro-batch passes on a stage."""
+    routed_mtp = load.mtp_layers if model.is_moe(model.layers - 1) else 0
+    return (
+        load.dense_layers + load.mtp_layers - routed_mtp,
+        load.routed_layers + routed_mtp,
+        int(load.loss) + load.mtp_layers,
+    )
+
+
+def _holds(large: StageClass, small: StageClass) -> bool:
+    """Whether ``large`` holds all that ``small`` does, and more micro-batches of it."""
+    if large.first >= small.first:
+        return False
+    return all(getattr(large.load, name) >= getattr(small.load, name) for name in LOADS)

@@ -1,0 +1,148 @@
+"""Step seconds of many layouts at once: ``step_time``, with what they share computed once.
+
+One layer depends on tp, cp, ep, etp, the reach of their groups and the micro-batch (a lane); a
+stage on its lane, its shape and the recompute level; traffic of gradients on the mesh and the
+shape. What is left for a layout are the last lines of ``MeshTimes.seconds``. Sums are taken in
+another order than in ``step_time``, so that last digits differ: the search prices its best again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from parc.compiler.cost.layer_time import (
+    LayerTime,
+    head_seconds,
+    recompute_seconds,
+)
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.stage_shapes import StageShape
+from parc.compiler.cost.step_time import (
+    dp_traffic,
+    exposed_hops,
+    hop_seconds,
+    optimizer_seconds,
+    shared_layer_time,
+    straggling,
+)
+from parc.compiler.ir import Layout
+
+Point = tuple[int, ...]
+"""(tp, cp, pp, dp, ep, etp, vpp, micro-batch, index of the recompute level)."""
+Build = Callable[[Point], Layout]
+
+
+@dataclass(slots=True)
+class TimeRow:
+    """One micro-batch size on one lane."""
+
+    head: float
+    layers: dict[bool, LayerTime] = field(default_factory=dict)
+    repeats: dict[tuple[bool, int], tuple[float, float]] = field(default_factory=dict)
+    """(routed, recompute level) -> compute of one layer, all of it with recompute."""
+    paces: dict[tuple[StageShape, int], tuple[float, float, float]] = field(default_factory=dict)
+    """(shape, recompute level) -> slowest stage, its compute, all stages."""
+    hops: dict[int, float] = field(default_factory=dict)
+    """Stride of the pipeline -> exposed seconds of one hop."""
+
+
+class TimeBatch:
+    """Memo of one search; ``build`` makes the layout of a point where a price needs one."""
+
+    def __init__(self, pricing: Pricing, build: Build) -> None:
+        """Nothing is priced before it is asked for."""
+        self.pricing, self.build = pricing, build
+        self._lanes: dict[Hashable, dict[int, TimeRow]] = {}
+        self._heads: dict[tuple[int, int, int], float] = {}
+
+    def mesh(self, point: Point) -> MeshTimes:
+        """The mesh of ``point``."""
+        layout = self.build(point)
+        groups = self.pricing.groups(layout)
+        lane = (layout.tp, layout.cp, layout.ep, layout.etp)
+        reach = (groups.tp, groups.cp_stride, groups.ep, groups.etp)
+        rows = self._lanes.setdefault((lane, reach), {})
+        return MeshTimes(self, layout, rows, groups.pp_stride)
+
+    def row(self, point: Point) -> TimeRow:
+        """The row of ``point``, its layers not priced yet."""
+        key = (point[0], point[1], point[7])
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = head_seconds(self.pricing, self.build(point))
+        return TimeRow(head)
+
+
+class MeshTimes:
+    """All that the layouts of one mesh share."""
+
+    def __init__(
+        self, batch: TimeBatch, layout: Layout, rows: dict[int, TimeRow], stride: int
+    ) -> None:
+        """``rows`` are those of its lane; ``stride`` is that of the pipeline."""
+        self._batch, self._rows, self._stride = batch, rows, stride
+        self._wait = straggling(batch.pricing, layout) - 1.0
+        self._hidden = batch.pricing.efficiency.dp_overlap
+        self._sharded = layout.zero_stage > 1
+        self._folds: dict[StageShape, tuple[float, float, float]] = {}
+
+    def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
+        """Step seconds of ``point``, whose stages have ``shape``."""
+        row = self._rows.get(point[7])
+        if row is None:
+            row = self._rows[point[7]] = self._batch.row(point)
+        pace = row.paces.get((shape, point[8]))
+        if pace is None:
+            pace = row.paces[shape, point[8]] = self._pace(row, point, shape)
+        fold = self._folds.get(shape)
+        if fold is None:
+            fold = self._folds[shape] = self._fold(point)
+        slowest, compute, whole = pace
+        traffic, least, optimizer = fold
+        exposed = max(traffic - self._hidden * slowest, least)
+        if self._sharded:
+            exposed *= micro_batches
+        seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
+        if shape.pp == 1:
+            return seconds
+        hop = row.hops.get(self._stride)
+        if hop is None:
+            layout = self._batch.build(point)
+            hop = row.hops[self._stride] = hop_seconds(self._batch.pricing, layout)
+        vpp = point[6]
+        return seconds + (whole - slowest) / vpp + hop * exposed_hops(shape.pp, vpp, micro_batches)
+
+    def _fold(self, point: Point) -> tuple[float, float, float]:
+        """(traffic of gradients, what of it is always exposed, optimizer)."""
+        pricing, layout = self._batch.pricing, self._batch.build(point)
+        return (*dp_traffic(pricing, layout), optimizer_seconds(pricing, layout))
+
+    def _pace(self, row: TimeRow, point: Point, shape: StageShape) -> tuple[float, float, float]:
+        """One micro-batch: (slowest stage, its compute, all stages together)."""
+        kinds = (any(pace[0] for pace in shape.paces), any(pace[1] for pace in shape.paces))
+        (dense_busy, dense_all), (routed_busy, routed_all) = (
+            self._layer(row, point, routed) if there else (0.0, 0.0)
+            for routed, there in zip((False, True), kinds, strict=True)
+        )
+        slowest, compute, whole = -1.0, 0.0, 0.0
+        for dense, routed, heads, ranks in shape.paces:
+            total = dense * dense_all + routed * routed_all + heads * row.head
+            whole += ranks * total
+            if total > slowest:
+                slowest = total
+                compute = dense * dense_busy + routed * routed_busy + heads * row.head
+        return slowest, compute, whole
+
+    def _layer(self, row: TimeRow, point: Point, routed: bool) -> tuple[float, float]:
+        """One layer: (compute, all with what its recompute adds)."""
+        priced = row.repeats.get((routed, point[8]))
+        if priced is None:
+            layout = self._batch.build(point)
+            layer = row.layers.get(routed)
+            if layer is None:
+                layer = shared_layer_time(self._batch.pricing, layout, routed)
+                row.layers[routed] = layer
+            again = recompute_seconds(self._batch.pricing, layout, layer, routed)
+            priced = row.repeats[routed, point[8]] = (layer.compute, layer.total + again)
+        return priced

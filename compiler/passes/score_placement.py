@@ -1,0 +1,56 @@
+"""What the real placement of a layout adds to its step, where racks share thin uplinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.ir import Cluster, Estimate, Layout
+from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.passes.place_ranks import place_ranks
+
+MOST_RANKS = 4096
+"""Above it a placement takes too long to be tried for every candidate."""
+
+
+def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
+    """Layout -> seconds that its best arrangement exposes beyond its estimate.
+
+    None where the order of hosts makes no difference: one rack, or a full fabric between racks
+    and NVLink domains that end at the host.
+    """
+    cluster = pricing.problem.cluster
+    if not _matters(cluster) or cluster.gpus > MOST_RANKS:
+        return None
+    return lambda layout: _exposed_seconds(pricing, layout)
+
+
+def _matters(cluster: Cluster) -> bool:
+    if len(cluster.racks) < 2:
+        return False
+    return cluster.fabric.oversubscription > 1 or cluster.node.nvlink_domain > cluster.node.gpus
+
+
+def _exposed_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Exposed seconds over uplinks, less what the estimate has for the same traffic."""
+    estimate = estimate_layout(pricing, layout)
+    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
+    chosen = next(one for one in placement.alternatives if one.chosen)
+    return max(chosen.exposed_seconds - _fabric_seconds(estimate), 0.0)
+
+
+def _fabric_seconds(estimate: Estimate) -> float:
+    """Terms of the estimate whose traffic leaves the NVLink domain."""
+    time = estimate.time
+    terms = {
+        "tp": time.tp_seconds,
+        "cp": time.cp_seconds,
+        "ep": time.ep_seconds,
+        "pp": time.pp_seconds,
+        "dp_cp": time.dp_seconds,
+        "edp": time.dp_seconds,
+    }
+    outside = {row.axis for row in estimate.traffic if row.level == "fabric"}
+    if "dp_cp" in outside:
+        outside.discard("edp")
+    return sum(terms[axis] for axis in sorted(outside))

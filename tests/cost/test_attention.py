@@ -1,0 +1,101 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.compiler.cost.attention import (
+    BACKWARD_FACTOR,
+    AttentionShape,
+    decode_seconds,
+    prefill_seconds,
+)
+from parc.compiler.passes.resolve_kernels import load_fit
+
+GPUS = ("a100-sxm-80gb", "b200-180gb", "gb300-288gb", "h100-sxm-80gb", "l40s-48gb", "mi300x-192gb")
+SHAPES = st.builds(
+    AttentionShape,
+    batch=st.integers(1, 256),
+    tokens=st.integers(1, 131_072),
+    heads=st.sampled_from((8, 16, 32, 64)),
+    kv_heads=st.sampled_from((1, 2, 4, 8)),
+    head_dim=st.sampled_from((64, 128, 192, 256)),
+    causal=st.just(True),
+    window=st.just(0.0),
+)
+LLAMA = AttentionShape(batch=1, tokens=8192, heads=32, kv_heads=8, head_dim=128)
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_causal_prefill_never_beats_half_of_the_scores_at_peak(
+    gpu: str, shape: AttentionShape
+) -> None:
+    fit = load_fit(gpu).prefill
+    flops = 2.0 * shape.batch * shape.heads * shape.tokens**2 * shape.head_dim
+    assert prefill_seconds(fit, shape) >= flops / fit.flops_per_second
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_decode_never_reads_the_cache_faster_than_memory(gpu: str, shape: AttentionShape) -> None:
+    fit = load_fit(gpu).decode
+    cache_bytes = 4.0 * shape.batch * shape.kv_heads * shape.tokens * shape.head_dim
+    assert decode_seconds(fit, shape) >= cache_bytes / fit.bytes_per_second
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_a_longer_sequence_never_takes_less_prefill(gpu: str, shape: AttentionShape) -> None:
+    fit = load_fit(gpu).prefill
+    longer = shape._replace(tokens=shape.tokens + 128)
+    assert prefill_seconds(fit, longer) >= prefill_seconds(fit, shape)
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_a_larger_batch_never_takes_less(gpu: str, shape: AttentionShape) -> None:
+    more = shape._replace(batch=2 * shape.batch)
+    fits = load_fit(gpu)
+    assert prefill_seconds(fits.prefill, more) >= prefill_seconds(fits.prefill, shape)
+
+
+def test_long_causal_prefill_costs_half_of_full() -> None:
+    fit = load_fit("h100-sxm-80gb").prefill
+    long = LLAMA._replace(tokens=32_768)
+    ratio = prefill_seconds(fit, long) / prefill_seconds(fit, long._replace(causal=False))
+    assert ratio == pytest.approx(0.5, rel=0.05)
+
+
+def test_forward_on_hopper_runs_where_flash_attention_3_reports() -> None:
+    # arXiv:2407.08608, figure 5: causal forward, head dim 128, 16k tokens: about 610 TFLOP/s
+    fit = load_fit("h100-sxm-80gb").prefill
+    shape = AttentionShape(batch=1, tokens=16_384, heads=16, kv_heads=16, head_dim=128)
+    tflops = 2.0 * 16 * 16_384**2 * 128 / prefill_seconds(fit, shape) / 1e12
+    assert tflops == pytest.approx(610, rel=0.15)
+
+
+def test_a_window_bounds_prefill_and_decode() -> None:
+    fits = load_fit("h100-sxm-80gb")
+    long = LLAMA._replace(tokens=65_536)
+    narrow = long._replace(window=4096)
+    assert prefill_seconds(fits.prefill, narrow) < prefill_seconds(fits.prefill, long) / 4
+    assert decode_seconds(fits.decode, narrow) == decode_seconds(
+        fits.decode, long._replace(tokens=4096)
+    )
+
+
+def test_a_window_wider_than_the_sequence_changes_nothing() -> None:
+    fit = load_fit("h100-sxm-80gb").prefill
+    assert prefill_seconds(fit, LLAMA._replace(window=8192)) == prefill_seconds(fit, LLAMA)
+
+
+def test_fewer_kv_heads_decode_faster_at_long_context() -> None:
+    fit = load_fit("h100-sxm-80gb").decode
+    shape = AttentionShape(batch=64, tokens=32_768, heads=32, kv_heads=32, head_dim=128)
+    grouped = decode_seconds(fit, shape._replace(kv_heads=8))
+    assert grouped == pytest.approx(decode_seconds(fit, shape) / 4, rel=0.1)
+
+
+def test_the_ultra_parts_have_the_faster_softmax() -> None:
+    assert (
+        load_fit("b300-288gb").prefill.score_seconds < load_fit("b200-180gb").prefill.score_seconds
+    )
+
+
+def test_backward_is_the_stated_factor() -> None:
+    assert BACKWARD_FACTOR == 5 / 2

@@ -1,0 +1,85 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.compiler.cost.grouped_gemm import ExpertShape, grouped_gemm_seconds
+from parc.compiler.passes.resolve_kernels import load_fit
+
+GPUS = ("a100-sxm-80gb", "b200-180gb", "h100-sxm-80gb", "h200-sxm-141gb", "l40s-48gb")
+DEEPSEEK = ExpertShape(tokens=4096, top_k=8, hidden=7168, inter=2048, experts=256, ep=8)
+SHAPES = st.builds(
+    ExpertShape,
+    tokens=st.integers(1, 65_536),
+    top_k=st.integers(1, 8),
+    hidden=st.sampled_from((1024, 4096, 7168)),
+    inter=st.sampled_from((768, 2048, 14_336)),
+    experts=st.sampled_from((8, 64, 256)),
+    tp=st.sampled_from((1, 2, 4)),
+    ep=st.sampled_from((1, 2, 8)),
+    imbalance=st.just(0.0),
+)
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_experts_never_run_faster_than_an_even_share_at_peak(gpu: str, shape: ExpertShape) -> None:
+    fit = load_fit(gpu).experts("bf16")
+    rows = shape.tokens * shape.top_k / shape.ep
+    flops = 6.0 * rows * shape.hidden * shape.inter / shape.tp
+    assert grouped_gemm_seconds(fit, shape._replace(imbalance=1.0)) >= flops / fit.flops_per_second
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_more_tokens_never_take_less(gpu: str, shape: ExpertShape) -> None:
+    fit = load_fit(gpu).experts("bf16")
+    more = shape._replace(tokens=2 * shape.tokens)
+    assert grouped_gemm_seconds(fit, more) >= grouped_gemm_seconds(fit, shape)
+
+
+@given(gpu=st.sampled_from(GPUS), shape=SHAPES)
+def test_imbalance_never_helps_by_more_than_the_rounding_of_a_wave(
+    gpu: str, shape: ExpertShape
+) -> None:
+    fit = load_fit(gpu).experts("bf16")
+    even = grouped_gemm_seconds(fit, shape._replace(imbalance=1.0))
+    # Taller tiles may save a started wave, so that the law is not exact.
+    assert grouped_gemm_seconds(fit, shape._replace(imbalance=1.5)) >= 0.95 * even
+
+
+def test_a_few_tokens_read_only_the_experts_they_reach() -> None:
+    fit = load_fit("h100-sxm-80gb").experts("bf16")
+    whole = DEEPSEEK._replace(ep=1)
+    few = grouped_gemm_seconds(fit, whole._replace(tokens=1))
+    many = grouped_gemm_seconds(fit, whole._replace(tokens=1024))
+    reading = 256 * 3 * 7168 * 2048 * 2 / fit.bytes_per_second
+    assert many > reading
+    assert few < reading / 10
+
+
+def test_many_tokens_are_bound_by_arithmetic_and_scale_with_them() -> None:
+    fit = load_fit("h100-sxm-80gb").experts("bf16")
+    once = grouped_gemm_seconds(fit, DEEPSEEK._replace(tokens=32_768))
+    twice = grouped_gemm_seconds(fit, DEEPSEEK._replace(tokens=65_536))
+    assert twice / once == pytest.approx(2.0, rel=0.1)
+
+
+def test_twice_the_experts_ranks_take_about_half_of_the_work() -> None:
+    fit = load_fit("b200-180gb").experts("fp8")
+    shape = DEEPSEEK._replace(tokens=65_536, imbalance=1.0)
+    ratio = grouped_gemm_seconds(fit, shape) / grouped_gemm_seconds(fit, shape._replace(ep=16))
+    assert 1.5 < ratio <= 2.0
+
+
+def test_fp8_halves_what_is_read() -> None:
+    fits = load_fit("b200-180gb")
+    shape = DEEPSEEK._replace(tokens=64, ep=1)
+    ratio = grouped_gemm_seconds(fits.experts("bf16"), shape) / grouped_gemm_seconds(
+        fits.experts("fp8"), shape
+    )
+    assert ratio == pytest.approx(2.0, rel=0.15)
+
+
+def test_an_untuned_kernel_gives_way_to_the_faster_one() -> None:
+    hopper, blackwell = load_fit("h100-sxm-80gb"), load_fit("b200-180gb")
+    assert hopper.experts("fp8") is hopper.grouped["fp8_block"]
+    assert blackwell.experts("fp8") is blackwell.grouped["fp8"]
+    assert hopper.experts("bf16") is hopper.grouped["bf16"]

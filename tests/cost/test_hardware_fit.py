@@ -1,0 +1,93 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.attention import AttentionShape, prefill_seconds
+from parc.compiler.cost.gemm import gemm_seconds
+from parc.compiler.cost.grouped_gemm import ExpertShape, grouped_gemm_seconds
+from parc.compiler.cost.hardware_fit import LIKE, SECTIONS, kernel_fit
+from parc.compiler.ir import Gpu
+from parc.compiler.passes.resolve_kernels import load_fit
+
+GPUS = Library().names("gpus")
+UNKNOWN = Gpu("mine", "nvidia", "hopper", (9, 0), 0, 3350.0, (("bf16", 989.4),), "mine")
+
+
+def test_every_gpu_of_the_catalog_has_an_entry_and_no_entry_is_without_a_gpu() -> None:
+    assert Library().names("kernels") == GPUS
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_has_a_time_for_every_kernel(name: str) -> None:
+    fit = load_fit(name)
+    assert gemm_seconds(fit.gemm("bf16"), 4096, 4096, 4096) > 0
+    assert prefill_seconds(fit.prefill, AttentionShape(1, 4096, 32, 8, 128)) > 0
+    assert grouped_gemm_seconds(fit.experts("fp8"), ExpertShape(4096, 2, 4096, 14_336, 8)) > 0
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_fitted_entry_says_what_it_was_fitted_to_and_how_well(name: str) -> None:
+    entry = Library().entry("kernels", name)
+    assert entry["source"]
+    if not entry["fitted"]:
+        assert "like" in entry
+        return
+    for fit in fits(entry):
+        assert fit["rows"] > 10
+        assert 0 < fit["rms"] < 0.7  # outliers and all; the median is the bar
+        assert 0 < fit["median"] < 0.20
+
+
+def fits(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The quality of every fit under an entry."""
+    own = [entry["fit"]] if "fit" in entry else []
+    inside = [fits(value) for key, value in entry.items() if key != "fit" and type(value) is dict]
+    return own + [fit for part in inside for fit in part]
+
+
+def test_what_was_not_measured_says_so() -> None:
+    assert load_fit("h100-sxm-80gb").assumed == ()
+    assert load_fit("a100-sxm-80gb").assumed == ("grouped",)
+    assert load_fit("h20-96gb").assumed == SECTIONS
+    assert not load_fit("h20-96gb").fitted
+    assert load_fit("h100-sxm-80gb").fitted
+
+
+def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:
+    fit, like = load_fit(UNKNOWN), load_fit(LIKE["hopper"])
+    assert not fit.fitted
+    assert fit.gemm("bf16") == like.gemm("bf16")
+    assert set(fit.gemms) == {"bf16"}
+
+
+def test_an_unknown_name_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        load_fit("h101")
+
+
+def test_a_changed_data_sheet_changes_the_times() -> None:
+    read = lambda name: Library().entry("kernels", name)  # noqa: E731
+    slow = kernel_fit(replace(UNKNOWN, peak_tflops=(("bf16", 494.7),)), read)
+    fast = kernel_fit(UNKNOWN, read)
+    ratio = gemm_seconds(slow.gemm("bf16"), *[16_384] * 3) / gemm_seconds(
+        fast.gemm("bf16"), *[16_384] * 3
+    )
+    assert ratio == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "stands_for"),
+    [
+        ("h100-sxm-80gb", "fp16", "bf16"),
+        ("h100-sxm-80gb", "mxfp8", "fp8"),
+        ("h100-sxm-80gb", "nvfp4", "fp8"),
+        ("a100-sxm-80gb", "fp8", "bf16"),
+        ("b200-180gb", "mxfp4", "nvfp4"),
+        ("b200-180gb", "something", "bf16"),
+    ],
+)
+def test_the_nearest_wider_precision_stands_in(gpu: str, precision: str, stands_for: str) -> None:
+    fit = load_fit(gpu)
+    assert fit.gemm(precision) is fit.gemms[stands_for]

@@ -1,0 +1,197 @@
+"""The published runs of the project, predicted with the shipped parameters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.__main__ import load, main
+from benchmarks.accuracy.cases import Case, make_cases
+from benchmarks.accuracy.groups import hardware_groups, named_groups
+from benchmarks.accuracy.refit import Columns, simple_columns
+from benchmarks.accuracy.regret import sweeps
+from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
+from benchmarks.accuracy.score import score
+from benchmarks.accuracy.wide_table import read_wide
+from benchmarks.accuracy.wide_words import features, framework, network_gbps, shard
+from tests.house import ROOT
+
+LIMITS = {
+    "Selene": 4.0,
+    "vTrain multi-node": 11.0,
+    "FSDP and ZeRO-2/3": 12.0,
+    "dense, A100 and H100": 10.0,
+    "all dense": 10.0,
+    "all MoE": 24.0,
+}
+"""Mean absolute error of the shipped parameters, in %, that no change may exceed."""
+BIG = 20
+"""Rows that make a group big."""
+MEAN_REGRET, WORST_REGRET = 7.0, 22.0
+"""Of the layout choice over all sweeps, in %."""
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    return tuple(load(None).cases)
+
+
+@cache
+def ratios() -> Columns:
+    return simple_columns([case for case in cases() if case.scored])
+
+
+def mape(column: dict[str, float], ids: list[str]) -> float:
+    return 100 * score([column[run] for run in ids]).mape
+
+
+@pytest.mark.parametrize("group", LIMITS)
+def test_predictions_keep_the_limit_of_their_group(group: str) -> None:
+    ids = dict(named_groups(cases()))[group]
+    assert mape(ratios().shipped, ids) <= LIMITS[group]
+
+
+def test_the_naive_formula_loses_on_every_big_group() -> None:
+    groups = [*named_groups(cases()), *hardware_groups(cases())]
+    big = [(name, ids) for name, ids in groups if len(ids) >= BIG]
+    naive = ratios().naive_no_model
+    wins = {name for name, ids in big if mape(naive, ids) <= mape(ratios().shipped, ids)}
+    assert len(big) >= 8
+    assert wins == set()
+
+
+def test_layouts_chosen_by_prediction_are_near_the_best_that_was_measured() -> None:
+    regrets = [100 * sweep.regret for sweep in sweeps(cases())]
+    assert len(regrets) >= 5
+    assert sum(regrets) / len(regrets) <= MEAN_REGRET
+    assert max(regrets) <= WORST_REGRET
+
+
+def test_a_layout_that_ran_out_of_memory_is_not_preferred() -> None:
+    found = sweeps(cases())
+    assert sum(sweep.out_of_memory for sweep in found) >= 1
+    assert not [sweep.name for sweep in found if sweep.oom_missed]
+
+
+def test_every_published_run_becomes_a_case_with_its_own_gpus() -> None:
+    runs = read_runs(PUBLISHED / "runs.csv")
+    assert len(runs) >= 300
+    assert [case.run for case in cases()] == list(runs)
+    assert all(case.layout.world == case.run.gpus for case in cases())
+    assert all(case.run.source and case.run.cluster for case in cases())
+
+
+def test_the_compact_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    runs = read_runs(PUBLISHED / "runs.csv")
+    write_runs(tmp_path / "again.csv", runs)
+    written = (tmp_path / "again.csv").read_bytes()
+    assert written == (PUBLISHED / "runs.csv").read_bytes()
+
+
+def test_what_a_source_does_not_say_is_assumed_and_counted() -> None:
+    run = next(case.run for case in cases() if case.run.id == "korth-Megatron-22B-full")
+    silent = replace(run, recompute=None, micro_batch=None, global_batch=None, zero=None)
+    silent = replace(silent, sequence_parallel=None, tokens_per_s_per_gpu=1000.0, step_seconds=None)
+    made = make_cases((silent,))
+    assert set(made.imputed) == {
+        *("recompute", "micro_batch", "global_batch", "zero", "sequence_parallel"),
+    }
+    case = made.cases[0]
+    assert case.layout.micro_batches(case.problem.job.global_batch) == 16
+    tokens = case.problem.job.global_batch * run.sequence
+    assert case.seconds == pytest.approx(tokens / 1000 / run.gpus)
+
+
+def test_a_run_that_does_not_tile_its_gpus_is_left_out_and_counted() -> None:
+    run = replace(cases()[0].run, pp=7)
+    made = make_cases((run,))
+    assert not made.cases
+    assert sum(made.left_out.values()) == 1
+
+
+WIDE = """\
+id,source,model,params_b,layers,hidden,ffn_hidden,heads,kv_heads,head_dim,vocab,experts,topk,\
+moe_ffn,seq_len,gpu,num_gpus,gpus_per_node,tp,pp,vpp,cp,ep,etp,dp,sp,zero_stage,fsdp,micro_batch,\
+global_batch,precision,recompute,overlap,is_latest,sweep_id,sweep_rank,notes,task,cluster,\
+derived_tokens_s_gpu,derived_step_time_s,tier
+a,NVIDIA/NeMo docs,Llama-3-8B,8.03,32,4096,14336,32,8,128,128256,,,,8192,h100-80,16,8,1,1,,1,,,\
+16,,3,FSDP8,1,128,fp8-cs,,CUDA graph,1,,,,pretrain,8x400G IB,9000,7.28,A
+b,paper,Wide-1B,0.953,16,2048,5632,16,16,128,32000,,,,2048,a100-80,8,8,2,1,,1,,,4,1,1,,2,64,bf16,\
+full,,1,,,,pretrain,4x100Gb per node,,3.1,B
+c,paper,Llama-3-8B,8.03,32,4096,14336,32,8,128,128256,,,,8192,tpuv4,16,4,1,1,,1,,,16,,,,1,128,\
+bf16,,,1,,,,pretrain,pod,,7.0,A
+d,paper,Llama-3-8B,8.03,32,4096,14336,32,8,128,128256,,,,8192,h100-80,16,8,1,1,,1,,,16,,,,1,128,\
+bf16,,,1,,,,pretrain,x,,7.0,C
+"""
+
+
+def test_a_wide_table_is_read_by_the_scoring_rule(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(WIDE, encoding="utf-8")
+    table = read_wide(tmp_path)
+    assert [run.id for run in table.runs] == ["a", "b"]
+    assert table.left_out == {"no such GPU in the catalog: tpuv4": 1, "not scored": 1}
+    llama, wide = table.runs
+    assert (llama.model, llama.spec, llama.shard, llama.zero) == ("llama-3-8b", None, 8, 3)
+    assert (llama.precision, llama.recipe, llama.overlap) == ("fp8", "fp8-cs", "cuda-graph")
+    assert wide.network_gbps == 400
+    assert wide.spec is not None
+    assert wide.spec.gated
+    assert not wide.spec.tied_embeddings
+
+
+def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_path: Path) -> None:
+    plain = WIDE.replace("0.953", "0.703")  # one matrix an MLP less, and one table less
+    (tmp_path / "train.csv").write_text(plain, encoding="utf-8")
+    wide = read_wide(tmp_path).runs[1]
+    assert wide.spec is not None
+    assert not wide.spec.gated
+    assert wide.spec.tied_embeddings
+
+
+@pytest.mark.parametrize(
+    ("text", "gbps"),
+    [
+        ("RoCE 1600Gb/s per node", 1600),
+        ("8 GPUs/node, 800 Gb/s inter-node per node", 800),
+        ("8x200Gb HDR per node", 1600),
+        ("4x OmniPath 100Gb per node", 400),
+        ("400Gb/s per GPU", None),
+        ("network not stated", None),
+    ],
+)
+def test_networks_are_read_from_words(text: str, gbps: float | None) -> None:
+    assert network_gbps(text) == gbps
+
+
+def test_sharding_features_and_frameworks_are_read_from_words() -> None:
+    assert shard("jax fsdp=128 x dp=8") == 128
+    assert shard("FULL_SHARD") is None
+    assert features("EP A2A overlap on; CUDA graph") == "cuda-graph+ep-overlap"
+    assert features("EP overlap off") == ""
+    assert framework("mosaicml/llm-foundry README") == "composer-fsdp"
+    assert framework("a blog") == "other"
+
+
+def test_rows_are_printed_with_the_terms_of_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--rows", "--group", "korth full"]) == 0
+    text = capsys.readouterr().out
+    assert len(re.findall(r"korth-\S+-full", text)) == 2
+    assert "compute=" in text
+
+
+def test_a_folder_that_is_not_there_ends_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--data", str(tmp_path / "none")]) == 2
+    assert "none" in capsys.readouterr().err
+
+
+def test_the_page_shows_what_the_shipped_parameters_predict() -> None:
+    text = (ROOT / "docs" / "accuracy.md").read_text("utf-8")
+    for name, ids in [*named_groups(cases()), *hardware_groups(cases())]:
+        row = f"| {name} | {len(ids)} | {mape(ratios().shipped, ids):.1f} |"
+        assert row in text, "run make accuracy"
