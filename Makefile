@@ -12,7 +12,7 @@ NEW := $(VENV)/new
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check conformance golden schemas docs accuracy benchmark clean
+.PHONY: help demo test check conformance golden schemas docs accuracy layouts benchmark clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,9 +57,14 @@ schemas: $(DEV) ## write the generated schemas: spec, plan, lock
 
 accuracy: $(DEV) ## predicted against published step times, refits and all (DATA=folder: other rows)
 	$(BIN)/python -m benchmarks.accuracy $(if $(DATA),--data '$(DATA)',--output docs/accuracy.md)
+	$(if $(DATA),,$(BIN)/python -m benchmarks.accuracy.plots)
+
+layouts: $(DEV) ## published best layouts against PARC's pick
+	$(BIN)/python -m benchmarks.published_layouts --output docs/published-layouts.md
 
 benchmark: $(DEV) ## CPU time of the commands over a bare interpreter
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/search_speed.py
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

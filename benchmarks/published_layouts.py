@@ -1,208 +1,169 @@
-"""PARC's pick against published layouts: ``python -m benchmarks.published_layouts``.
-
-Every row of ``published_layouts.csv`` is compiled twice, as a user would: once with nothing pinned,
-once with what the source says pinned. Blank cells are left to the compiler. A published layout that
-is predicted not to fit is priced all the same, on a device with more memory.
-"""
+"""PARC's pick against published layouts: ``python -m benchmarks.published_layouts``."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
 
-from benchmarks.published_layouts_page import page
-from parc.compiler.catalog.library import Library
-from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Estimate, Layout, Plan
-from parc.compiler.passes.drop_oversized import OVERSIZED
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import Source
+from benchmarks.published_reasons import layout_words, reason
+from benchmarks.published_rows import Comparison, Published, compare, read_table
 
-TABLE = Path(__file__).with_suffix(".csv")
-DEGREES = ("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch", "zero_stage")
-BOUNDLESS = "10 TB"
-"""Device memory under which a layout that does not fit is priced."""
+APART = 0.05
+"""Predicted difference from which the page says why."""
+AXES = ("tp", "cp", "pp", "vpp", "ep", "micro_batch")
+HEAD = """# Published layouts and PARC's pick
 
+Made by `make layouts`; do not edit. Each published layout was compiled as a user would, twice: with
+nothing pinned, and with what the source says pinned, on the same hosts, batch and precision.
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """One line of the table: a job, and the layout that its source ran or recommends."""
-
-    id: str
-    model: str
-    """Catalog name."""
-    overrides: tuple[str, ...]
-    """What the model changes of it, as ``parc --set`` takes it."""
-    hosts: str
-    """Catalog name of a node type or a cluster."""
-    gpus: int
-    precision: str
-    sequence: int
-    """Tokens."""
-    global_batch: int
-    """Sequences."""
-    pins: dict[str, Any]
-    """``layout:`` of the spec."""
-    measured_seconds: float | None
-    """Step time, where the source prints one."""
-    source: str
-
-    @property
-    def family(self) -> str:
-        """The group that the summary counts it under."""
-        if "Megatron-Bridge" not in self.source:
-            return "nanotron's sweep" if "nanotron" in self.source else "papers and benchmarks"
-        return "NVIDIA recipes, " + ("MoE" if "ep" in self.pins else "dense")
+- **difference**: predicted step time of the published layout over that of PARC's pick, less one.
+  Within 3 % layouts are ties to PARC, and the simplest is picked, so small negatives are no error.
+- **fits**: predicted peak memory, low end of its band, is under device memory less 8 % headroom. A
+  layout that does not fit is priced as if it did.
+- **measured**: step time that the source prints or implies, of any software version.
+- NVIDIA's recipes were read at Megatron-Bridge 067f987df. Left out: those that need FSDP or
+  offload, development variants, and those that differ from another one in precision alone
+  (unless their step time is published). What a source does not state is left to PARC.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """What PARC says about a published layout and about its own."""
-
-    row: Published
-    pick: Plan
-    layout: Layout | None
-    """The published layout as PARC understands it; None where a rule refuses it."""
-    estimate: Estimate | None
-    refusal: tuple[str, ...]
-    """Codes and messages of the rules that refuse it."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether the published layout is predicted to fit, at least within the band."""
-        limit = self.pick.estimate.limit_bytes
-        return self.estimate is not None and self.estimate.peak.low_bytes <= limit
-
-    @property
-    def difference(self) -> float:
-        """Predicted step time of the published layout over that of the pick, less one."""
-        if self.estimate is None:
-            raise ValueError(f"{self.row.id}: a refused layout has no price")
-        return self.estimate.time.total_seconds / self.pick.estimate.time.total_seconds - 1
+def page(comparisons: Sequence[Comparison]) -> str:
+    """The page: summary, how the choices differ, the table, and the reasons."""
+    parts = [HEAD, _summary(comparisons), _choices(comparisons), _table(comparisons)]
+    priced = [found for found in comparisons if found.estimate is not None]
+    far = [found for found in priced if abs(found.difference) > APART]
+    parts.append(_reasons("PARC's pick is predicted more than 5 % faster", far, 1))
+    parts.append(_reasons("The published layout is predicted more than 5 % faster", far, -1))
+    refused = [found for found in comparisons if found.estimate is None]
+    lines = [f"- `{found.row.id}`: {'; '.join(found.refusal)}" for found in refused]
+    parts.append("\n".join(["## Refused by a rule", "", *(lines or ["None."]), ""]))
+    return "\n".join(parts)
 
 
-def read_table(path: Path = TABLE) -> tuple[Published, ...]:
-    """The table.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    with path.open(encoding="utf-8", newline="") as file:
-        return tuple(_published(cells) for cells in csv.DictReader(file))
-
-
-def compare(row: Published) -> Comparison:
-    """Compile the row free and pinned.
-
-    Raises:
-        ValueError: There is no plan even with nothing pinned.
-    """
-    pick, errors = _plan(row, {})
-    if pick is None:
-        raise ValueError(f"{row.id}: {'; '.join(errors)}")
-    plan, errors = _plan(row, row.pins)
-    if plan is None and all(error.startswith(f"{OVERSIZED} ") for error in errors):
-        plan, errors = _plan(row, row.pins, pick.problem.cluster.gpu.name)
-    if plan is None:
-        return Comparison(row, pick, None, None, errors)
-    return Comparison(row, pick, plan.layout, plan.estimate, ())
+def _summary(comparisons: Sequence[Comparison]) -> str:
+    """One line a family of sources."""
+    families = sorted({found.row.family for found in comparisons})
+    lines = [
+        "## Summary",
+        "",
+        "| source | layouts | refused | do not fit | median difference | within 3 % | 5 % | 10 % "
+        "| slower by more | faster by more |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for family in [*families, "all"]:
+        chosen = [found for found in comparisons if family in (found.row.family, "all")]
+        lines.append(f"| {family} | {' | '.join(_numbers(chosen))} |")
+    return "\n".join([*lines, ""])
 
 
-def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> str:
-    """The spec of a row; ``boundless_gpu`` names the GPU that gets more memory than there is."""
-    cluster: dict[str, Any] = _hosts(row)
-    if boundless_gpu:
-        cluster["gpu"] = {"base": boundless_gpu, "memory": BOUNDLESS}
-    return json.dumps(
-        {
-            "parc": 1,
-            "name": row.id,
-            "model": row.model,
-            "cluster": cluster,
-            "job": {
-                "sequence_length": row.sequence,
-                "global_batch": row.global_batch,
-                "precision": row.precision,
-            },
-            "layout": pins,
-            "emit": ["megatron"],
-        }
+def _numbers(chosen: Sequence[Comparison]) -> list[str]:
+    """The cells of a summary line; shares are of the layouts that have a price."""
+    gaps = [found.difference for found in chosen if found.estimate is not None]
+    refused = len(chosen) - len(gaps)
+    cells = [str(len(chosen)), str(refused), str(sum(not x.fits for x in chosen) - refused)]
+    if not gaps:
+        return [*cells, *["-"] * 6]
+    shares = [sum(abs(gap) <= limit for gap in gaps) / len(gaps) for limit in (0.03, 0.05, 0.1)]
+    return [
+        *cells,
+        f"{100 * median(gaps):+.1f} %",
+        *(f"{100 * share:.0f} %" for share in shares),
+        str(sum(gap > 0.1 for gap in gaps)),
+        str(sum(gap < -0.1 for gap in gaps)),
+    ]
+
+
+def _choices(comparisons: Sequence[Comparison]) -> str:
+    """How often PARC takes less, the same or more of an axis than was published."""
+    lines = [
+        "## How the choices differ",
+        "",
+        "Layouts in which PARC picks less, the same or more than was published.",
+        "",
+        "| axis | less | same | more |",
+        "|---|---:|---:|---:|",
+    ]
+    pairs = [
+        (found.layout, found.pick.layout) for found in comparisons if found.layout and found.pick
+    ]
+    for axis in AXES:
+        signs = [_sign(getattr(ours, axis) - getattr(theirs, axis)) for theirs, ours in pairs]
+        counts = (str(signs.count(sign)) for sign in (-1, 0, 1))
+        lines.append(f"| {axis.replace('_', '-')} | {' | '.join(counts)} |")
+    same = sum(
+        all(getattr(ours, axis) == getattr(theirs, axis) for axis in ("tp", "cp", "pp", "ep"))
+        for theirs, ours in pairs
     )
+    return "\n".join([*lines, "", f"All of tp, cp, pp and ep agree in {same} of {len(pairs)}.", ""])
 
 
-def _plan(
-    row: Published, pins: dict[str, Any], boundless_gpu: str = ""
-) -> tuple[Plan | None, tuple[str, ...]]:
-    """The plan, and the errors as code and message."""
-    sink = Sink()
-    source = Source(f"{row.id}.yaml", spec_text(row, pins, boundless_gpu), None)
-    plan = plan_spec(source, row.overrides, sink)
-    errors = tuple(
-        f"{found.code.removeprefix('PARC-')} {found.finding.message}"
-        for found in sink.diagnostics
-        if found.severity == "error"
-    )
-    return plan, errors
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)
 
 
-def _hosts(row: Published) -> dict[str, Any]:
-    library = Library(None)
-    if row.hosts in library.names("clusters"):
-        node = library.entry("clusters", row.hosts)["node"]
-        base = {"base": row.hosts}
+def _table(comparisons: Sequence[Comparison]) -> str:
+    lines = [
+        "## Layouts",
+        "",
+        "GB are predicted peaks, published / PARC's pick / limit; seconds are of one step.",
+        "",
+        "| job | GPUs | published | PARC's pick | published, s | pick, s | difference | GB "
+        "| measured, s | source |",
+        "|---|---:|---|---|---:|---:|---:|---|---:|---|",
+        *(_line(found) for found in comparisons),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _line(found: Comparison) -> str:
+    row, pick = found.row, found.pick
+    cells = [f"`{row.id}`", f"{row.gpus:,}", _published_words(found)]
+    cells.append(layout_words(pick.layout) if pick else "none")
+    ours = f"{pick.estimate.time.total_seconds:.3g}" if pick else "-"
+    if pick and found.estimate:
+        sizes = (found.estimate.peak.total_bytes, pick.estimate.peak.total_bytes)
+        limit = pick.estimate.limit_bytes
+        cells += [f"{found.estimate.time.total_seconds:.3g}", ours]
+        cells.append(f"{100 * found.difference:+.1f} %")
+        cells.append(" / ".join(f"{size / 1e9:.0f}" for size in (*sizes, limit)))
     else:
-        node, base = row.hosts, {"node": row.hosts}
-    return {**base, "nodes": row.gpus // int(library.entry("nodes", node)["gpus_per_node"])}
+        cells += ["-", ours, "-", "-"]
+    cells.append(f"{row.measured_seconds:.3g}" if row.measured_seconds else "")
+    return f"| {' | '.join([*cells, row.source])} |"
 
 
-def _published(cells: dict[str, str]) -> Published:
-    pins: dict[str, Any] = {name: int(cells[name]) for name in DEGREES if cells[name]}
-    if cells["recompute"]:
-        pins["recompute"] = _recompute(cells["recompute"])
-    if cells["pipeline_layout"]:
-        pins["pipeline_layout"] = cells["pipeline_layout"]
-    return Published(
-        id=cells["id"],
-        model=cells["model"],
-        overrides=tuple(cells["set"].split()),
-        hosts=cells["hosts"],
-        gpus=int(cells["gpus"]),
-        precision=cells["precision"],
-        sequence=int(cells["sequence"]),
-        global_batch=int(cells["global_batch"]),
-        pins=pins,
-        measured_seconds=float(cells["measured_seconds"]) if cells["measured_seconds"] else None,
-        source=cells["source"],
+def _published_words(found: Comparison) -> str:
+    if found.layout is None:
+        words = (f"{name}{value}" for name, value in found.row.pins.items() if value != 1)
+        return " ".join(word for word in words if word[-1].isdigit()) + ", refused"
+    return layout_words(found.layout) + ("" if found.fits else ", does not fit")
+
+
+def _reasons(title: str, far: Sequence[Comparison], sign: int) -> str:
+    """A section with one sentence a layout, largest difference first."""
+    chosen = sorted(
+        (found for found in far if found.difference * sign > 0),
+        key=lambda found: (-found.difference * sign, found.row.id),
     )
+    lines = [f"- `{found.row.id}`: {reason(found)}." for found in chosen] or ["None."]
+    return "\n".join([f"## {title}", "", *lines, ""])
 
 
-def _recompute(text: str) -> Any:
-    """none; ``selective:a+b``; ``full:uniform:1``."""
-    word, *rest = text.split(":")
-    if word == "selective":
-        return {"granularity": word, "modules": rest[0].split("+")}
-    if word == "full":
-        return {"granularity": word, "method": rest[0], "layers": int(rest[1])}
-    return word
-
-
-def _compare_all(rows: Iterable[Published]) -> list[Comparison]:
+def compare_all(rows: Iterable[Published]) -> list[Comparison]:
+    """Compare, and say on a terminal how many are done."""
     done = []
     for row in rows:
         done.append(compare(row))
-        print(f"\r{len(done)} {row.id:60}", end="", file=sys.stderr, flush=True)
-    print("", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"\r{len(done)} {row.id:60}", end="", file=sys.stderr, flush=True)
     return done
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0; 2 where the table cannot be read or a row has no plan."""
+    """Exit status 0; 2 where the table cannot be read."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.published_layouts", description=__doc__
     )
@@ -210,10 +171,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the page to FILE")
     options = parser.parse_args(argv)
     try:
-        text = page(_compare_all(row for row in read_table() if options.only in row.id))
-    except (OSError, ValueError) as error:
+        rows = [row for row in read_table() if options.only in row.id]
+    except OSError as error:
         print(f"published_layouts: {error}", file=sys.stderr)
         return 2
+    text = page(compare_all(rows))
     if options.output:
         options.output.write_text(text, encoding="utf-8")
     else:

@@ -8,18 +8,21 @@ from math import ceil, floor, log10
 
 from benchmarks.accuracy.svg import document, marks, polyline, text, upright
 
-SIZE = (840, 430)
+SIZE = (776, 440)
 TOP, SIDE = 50, 300
 """Upper edge and edge length of both panels, pixels."""
 LEFTS = (64, 452)
-KEY_TOP = 404
+KEY_TOP = 420
 """Baseline of the legend."""
+LETTER = 6.6
+"""Width of a letter of the legend, about."""
 BAND = 1.1
 """The shaded band: predictions within 10 %."""
 RATIOS = {
     1.25: (0.8, 0.9, 1, 1.1, 1.25),
-    2: (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2),
-    4: (0.25, 0.5, 0.8, 1, 1.25, 2, 4),
+    1.5: (2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5),
+    2: (0.5, 2 / 3, 0.8, 1, 1.25, 1.5, 2),
+    4: (0.25, 1 / 3, 0.5, 2 / 3, 0.8, 1, 1.25, 1.5, 2, 3, 4),
     10: (0.1, 0.2, 0.5, 1, 2, 5, 10),
 }
 """Largest ratio of an axis -> its ticks."""
@@ -46,7 +49,7 @@ class Comparison:
     """``step time, seconds``: the words of both axes."""
     readings: tuple[Reading, ...]
     colours: tuple[str, ...]
-    """Legend, in the order of the colours."""
+    """Names in the order of the colours; those without a reading keep their colour unused."""
     shapes: tuple[str, ...]
 
 
@@ -129,7 +132,7 @@ def _panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
     for tick in y.ticks:
         at = y.at(tick)
         yield polyline(((x.start, at), (x.end, at)), "rule")
-        yield text((x.start - 6, at + 4), f"{tick:g}", "end", "small quiet")
+        yield text((x.start - 6, at + 4), f"{round(tick, 2):g}", "end", "small quiet")
     yield polyline(((x.start, y.end), (x.start, y.start), (x.end, y.start)), "rule axis")
     yield text(((x.start + x.end) / 2, y.start + 34), labels[0], "middle")
     yield upright((x.start - 44, (y.start + y.end) / 2), labels[1])
@@ -164,16 +167,15 @@ def _points(chart: Comparison, place: Callable[[Reading], tuple[float, float]]) 
 
 def _legend(chart: Comparison) -> Iterator[str]:
     """Colours with their counts, then shapes where there are several."""
+    entries = [
+        (f"s{series}", 0, f"{name} ({count})")
+        for series, name in enumerate(chart.colours)
+        if (count := sum(row.colour == name for row in chart.readings))
+    ]
+    if len(chart.shapes) > 1:
+        entries += [("quiet", form, name) for form, name in enumerate(chart.shapes)]
     at = float(LEFTS[0])
-    for series, colour in enumerate(chart.colours):
-        count = sum(row.colour == colour for row in chart.readings)
-        words = f"{colour} ({count})"
-        yield marks([(at + 4, KEY_TOP - 4)], f"s{series}", 0)
-        yield text((at + 14, KEY_TOP), words)
-        at += 30 + 6.7 * len(words)
-    for form, shape in enumerate(chart.shapes if len(chart.shapes) > 1 else ()):
-        count = sum(row.shape == shape for row in chart.readings)
-        words = f"{shape} ({count})"
-        yield marks([(at + 4, KEY_TOP - 4)], "quiet", form)
-        yield text((at + 14, KEY_TOP), words, css="quiet")
-        at += 30 + 6.7 * len(words)
+    for css, form, words in entries:
+        yield marks([(at + 4, KEY_TOP - 4)], css, form)
+        yield text((at + 14, KEY_TOP), words, css="quiet" if css == "quiet" else "")
+        at += 32 + LETTER * len(words)

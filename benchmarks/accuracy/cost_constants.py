@@ -92,6 +92,26 @@ CONSTANTS = (
         "half width of the memory band, of all that is not parameters or their state",
         "120 published readings: about eight of ten lie within it",
     ),
+    Constant(
+        "passes.rank_layouts.TIE",
+        "predictions this close are ties",
+        "run-to-run noise of published sweeps",
+    ),
+    Constant(
+        "passes.enumerate_layouts.MAX_VPP",
+        "most virtual stages that are tried",
+        "more have not been published for any model",
+    ),
+    Constant(
+        "passes.enumerate_layouts.MAX_MICRO_BATCH",
+        "largest micro-batch that is tried",
+        "GEMMs are large by then; only the bubble grows",
+    ),
+    Constant(
+        "passes.enumerate_layouts.MIN_CP_TOKENS",
+        "fewest tokens that context parallelism leaves a rank",
+        "an assumption",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -57,7 +58,7 @@ def sentences(page: str, heading: str) -> str:
     return " ".join(line for line in lines if any(letter.isdigit() for letter in line))
 
 
-def markdown(columns: tuple[str, ...], rows: list[tuple[str, ...]], words: int = 1) -> str:
+def markdown(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int = 1) -> str:
     """A table; all columns but the first ``words`` hold numbers."""
     ruler = ["---"] * words + ["---:"] * (len(columns) - words)
     lines = [columns, tuple(ruler), *rows]

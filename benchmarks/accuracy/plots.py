@@ -72,7 +72,7 @@ def step_times(cases: Sequence[Case]) -> Comparison:
         f"Training step time, {len(rows)} published rows, shipped parameters",
         "step time, seconds",
         tuple(rows),
-        tuple(name for name in GENERATIONS if any(row.colour == name for row in rows)),
+        GENERATIONS,
         ("dense", "MoE"),
     )
 
@@ -108,7 +108,7 @@ def decode_latencies(served: Sequence[Priced]) -> Comparison:
         f"Time per output token, {len(rows)} published rows",
         "TPOT, milliseconds",
         tuple(rows),
-        tuple(name for name in GENERATIONS if any(row.colour == name for row in rows)),
+        GENERATIONS,
         ENGINES,
     )
 

@@ -79,6 +79,8 @@ def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficienc
     """What a run that states these overlaps leaves exposed."""
     if "ep-overlap" in words:
         row = replace(row, ep=row.ep * 0.35)
+    if "deep-ep" in words:
+        row = replace(row, ep=row.ep * 0.5)
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:

@@ -16,7 +16,7 @@ SERIES = len(LIGHT)
 
 BASE = """\
 text{font:12px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
-.title{font-weight:600}.small{font-size:11px}.rule{fill:none;stroke-width:1}.mark{fill-opacity:.6}\
+.title{font-weight:600}.small{font-size:11px}.tiny{font-size:10px}.rule{fill:none;stroke-width:1}.mark{fill-opacity:.7}\
 """
 
 

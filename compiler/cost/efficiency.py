@@ -84,7 +84,19 @@ CLASSES: dict[str, Efficiency] = {
     ),
     # 51 runs of 6 models, mean error 11.7 %.
     "blackwell/megatron": Efficiency(
-        1.29, 1.18, 1.31, 1.26, 0.0013, 0.736, 0.957, 2.9e-05, 0.662, 0.675, 0.253, 0.0381, 0.00551
+        1.27,
+        1.18,
+        1.32,
+        1.33,
+        0.00128,
+        0.739,
+        0.985,
+        2.87e-05,
+        0.624,
+        0.669,
+        0.321,
+        0.0345,
+        0.00425,
     ),
     # 3 runs of 1 models, mean error 6.0 %.
     "cdna4/megatron": Efficiency(
@@ -96,11 +108,11 @@ CLASSES: dict[str, Efficiency] = {
     ),
     # 41 runs of 5 models, mean error 16.5 %.
     "hopper/jax": Efficiency(
-        1.23, 1.26, 1.4, 1.88, 0.000281, 0.8, 0.746, 3e-05, 0.7, 0.6, 0.8, 0.0243, 0.00525
+        1.23, 1.26, 1.4, 1.88, 0.000281, 0.8, 0.746, 3e-05, 0.7, 0.6, 0.8, 0.0243, 0.00526
     ),
-    # 118 runs of 13 models, mean error 7.2 %.
+    # 118 runs of 13 models, mean error 7.0 %.
     "hopper/megatron": Efficiency(
-        1.16, 1.14, 1.67, 1.36, 0.000309, 0.57, 0.811, 3.16e-05, 0.729, 0.619, 0.853, 0.102, 0.00367
+        1.16, 1.15, 1.6, 1.35, 0.000308, 0.569, 0.809, 3.15e-05, 0.734, 0.618, 0.891, 0.105, 0.0036
     ),
     # 19 runs of 2 models, mean error 13.6 %.
     "hopper/nanotron": Efficiency(

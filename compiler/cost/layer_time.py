@@ -21,6 +21,10 @@ from parc.compiler.cost.pricing import Groups, Pricing
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
+MERGE_BYTES = 10
+"""An output element a ring step: its part read in 16 bit, the fp32 sum read and written."""
+STEP_SECONDS = 2e-5
+"""Launches of a ring step that the stream waits for; an assumption."""
 LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
 TP_BACKWARD = 0.5
@@ -121,7 +125,11 @@ def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) 
 
 
 def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Ring exchange of keys and values, what the attention core does not hide."""
+    """Ring exchange of keys and values, what the attention core does not hide.
+
+    Every step also merges its part of the output into the fp32 sum, and launches kernels of its
+    own: once forward, about twice backward.
+    """
     if layout.cp == 1:
         return 0.0
     job, attention = pricing.problem.job, pricing.problem.model.attention
@@ -133,9 +141,12 @@ def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -
         query = latent.qk_nope_dim + latent.qk_rope_dim
         width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
     steps = layout.cp - 1
+    heads = attention.heads * attention.head_dim / layout.tp
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
     hop = pricing.links.hop_seconds(4 * tokens * width, groups.cp_stride)
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - ATTENTION_BACKWARD * core)
-    return exposed
+    return exposed + 3 * merge
 
 
 def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
@@ -168,7 +179,8 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        return layer.forward + layer.tp * 2 / (2 + 3 * TP_BACKWARD) + layer.cp / 3 + layer.ep / 2
+        again = layer.forward + layer.tp * 2 / (2 + 3 * TP_BACKWARD) + layer.cp / 3 + layer.ep / 2
+        return again * _block_share(pricing, layout)
     key = ("shares", recompute.modules, routed)
     share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, routed))
     again = layer.forward * share
@@ -178,6 +190,15 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed
 def _shares(pricing: Pricing, modules: tuple[str, ...], routed: bool) -> float:
     """Share of a layer's forward that ``modules`` have together."""
     return sum(_share(pricing, name, routed) for name in modules)
+
+
+def _block_share(pricing: Pricing, layout: Layout) -> float:
+    """Share of the layers that run again: all, or the first ``layers`` of each chunk (block)."""
+    recompute = layout.recompute
+    if recompute.method != "block" or recompute.layers is None:
+        return 1.0
+    chunk = pricing.problem.model.layers / (layout.pp * layout.vpp)
+    return min(1.0, recompute.layers / chunk)
 
 
 def _share(pricing: Pricing, module: str, routed: bool) -> float:

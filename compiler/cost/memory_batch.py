@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parc.compiler.cost.activations import LayerActivations, kept_bytes, working_bytes
+from parc.compiler.cost.activations import kept_bytes, working_bytes
 from parc.compiler.cost.memory import (
     cast_bytes,
     communicator_and_context_bytes,
@@ -22,6 +22,7 @@ from parc.compiler.cost.memory import (
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
+from parc.compiler.cost.stages import StageLoad
 from parc.compiler.ir import Layout
 
 Point = tuple[int, ...]
@@ -31,6 +32,22 @@ Key = tuple[StageShape, int, int, int, int, int]
 """(shape, tp, cp, etp, micro-batch, vpp where recompute counts layers of a chunk, else 0)."""
 Parameters = tuple[tuple[float, float, float], ...]
 """(dense, expert, quantised bytes) of each class that can hold the peak."""
+Unit = tuple[float, float, tuple[float, float, float, float]]
+"""Bytes that one layer keeps, dense and routed; working set of neither, dense, routed, both."""
+Rows = tuple[tuple[tuple[int, int], float, float], ...]
+"""((dense, routed) layers, logits and loss, embedding's extra) of each class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a micro-batch has beside its layers."""
+
+    stream: float
+    """Bytes of one stage input."""
+    mask: float
+    """Dropout mask of the embedding."""
+    heads: dict[int, float]
+    """Prediction layers before the loss, -1 without loss -> bytes of logits."""
 
 
 @dataclass(slots=True)
@@ -53,8 +70,9 @@ class MemoryBatch:
         self._runtime = runtime_of(pricing)
         self._parameters: dict[tuple[StageShape, int, int, int], Parameters] = {}
         self._state: dict[tuple[int, int], float] = {}
-        self._units: dict[tuple[int, ...], tuple[LayerActivations, bool, float, float]] = {}
-        self._streams: dict[tuple[int, int, int], tuple[float, dict[int, float]]] = {}
+        self._lost = 1 + self._runtime.fragmentation
+        self._units: dict[tuple[int, ...], tuple[Unit | None, ...]] = {}
+        self._sizes: dict[tuple[int, int, int], Size] = {}
 
     def held(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
         """Bytes of each class that no micro-batch changes, all but activations and handovers."""
@@ -97,51 +115,71 @@ class MemoryBatch:
     def price(self, key: Key, points: list[Point]) -> ActivationCell:
         """The cell of ``key``, kept in ``cells``; ``points`` has its recompute levels."""
         shape, point = key[0], points[0]
-        size = (point[0], point[1], point[7])
-        once = self._streams.get(size)
-        if once is None:
-            stream = stream_bytes(self._pricing, self._build(point))
-            once = self._streams[size] = (stream, {})
-        stream, logits = once
-        for kind in shape.full:
-            heads = kind.load.mtp_layers if kind.load.loss else -1
-            if heads not in logits:
-                nbytes = logits_bytes(self._pricing, self._build(point), kind.load, self._runtime)
-                logits[heads] = nbytes
-        levels = tuple(self._level(shape, point, stream, logits) for point in points)
-        cell = self.cells[key] = ActivationCell(levels, stream)
+        size = self._sizes.get((point[0], point[1], point[7]))
+        if size is None:
+            size = self._size(point)
+        heads = [self._head(size, point, kind.load) for kind in shape.full]
+        extra = [kind.load.embedding * size.mask for kind in shape.full]
+        mesh = (point[0], point[1], point[5], point[7])
+        units = self._units.get(mesh)
+        if units is None:
+            units = self._units[mesh] = tuple(self._unit(one) for one in points)
+        rows = tuple(zip(shape.counts, heads, extra, strict=True))
+        levels = tuple(
+            _level(unit, rows) if unit is not None else self._block(point, rows)
+            for unit, point in zip(units, points, strict=True)
+        )
+        cell = self.cells[key] = ActivationCell(levels, size.stream)
         return cell
 
-    def _level(
-        self, shape: StageShape, point: Point, stream: float, logits: dict[int, float]
-    ) -> tuple[tuple[float, float], ...]:
-        """(bytes a micro-batch in flight, bytes once) of each class; ``logits`` by heads."""
-        lost = 1 + self._runtime.fragmentation
-        rows = []
-        for kind, counts in zip(shape.full, shape.counts, strict=True):
-            kept = working = 0.0
+    def _size(self, point: Point) -> Size:
+        stream = stream_bytes(self._pricing, self._build(point))
+        mask = self._lost * stream / 2 if self._runtime.hidden_dropout else 0.0
+        size = self._sizes[point[0], point[1], point[7]] = Size(stream, mask, {})
+        return size
+
+    def _head(self, size: Size, point: Point, load: StageLoad) -> float:
+        """Logits and loss of a stage."""
+        heads = load.mtp_layers if load.loss else -1
+        nbytes = size.heads.get(heads)
+        if nbytes is None:
+            nbytes = logits_bytes(self._pricing, self._build(point), load, self._runtime)
+            nbytes = size.heads[heads] = self._lost * nbytes
+        return nbytes
+
+    def _unit(self, point: Point) -> Unit | None:
+        """One layer of each kind; None where recompute counts layers."""
+        layout = self._build(point)
+        if layout.recompute.method == "block":
+            return None
+        kept, working = [], []
+        for routed in (False, True):
+            layer = layer_terms(self._pricing, layout, routed, self._runtime)
+            kept.append(self._lost * kept_bytes(layer, layout, 1))
+            working.append(self._lost * working_bytes(layer, layout))
+        return (kept[0], kept[1], (0.0, working[0], working[1], max(working)))
+
+    def _block(self, point: Point, rows: Rows) -> tuple[tuple[float, float], ...]:
+        """Layers of which each chunk recomputes its first: (each, once) by class."""
+        layout, lost = self._build(point), self._lost
+        pairs = []
+        for counts, head, extra in rows:
+            kept, working = extra, head
             for routed, count in zip((False, True), counts, strict=True):
                 if count:
-                    layers, one = self._layers(point, routed, count)
-                    kept += layers
-                    working = max(working, one)
-            if kind.load.embedding and self._runtime.hidden_dropout:
-                kept += stream / 2
-            head = logits[kind.load.mtp_layers if kind.load.loss else -1]
-            rows.append((lost * kept, lost * max(working, head)))
-        return tuple(rows)
+                    layer = layer_terms(self._pricing, layout, routed, self._runtime)
+                    kept += lost * kept_bytes(layer, layout, count)
+                    working = max(working, lost * working_bytes(layer, layout))
+            pairs.append((kept, working))
+        return tuple(pairs)
 
-    def _layers(self, point: Point, routed: bool, count: int) -> tuple[float, float]:
-        """(kept by ``count`` layers, working set of one)."""
-        key = (point[0], point[1], point[5], point[7], point[8], routed)
-        unit = self._units.get(key)
-        if unit is None:
-            layout = self._build(point)
-            layer = layer_terms(self._pricing, layout, routed, self._runtime)
-            block = layout.recompute.method == "block"
-            unit = (layer, block, kept_bytes(layer, layout, 1), working_bytes(layer, layout))
-            self._units[key] = unit
-        layer, block, kept, working = unit
-        if block:
-            return kept_bytes(layer, self._build(point), count), working
-        return count * kept, working
+
+def _level(unit: Unit, rows: Rows) -> tuple[tuple[float, float], ...]:
+    """(bytes a micro-batch in flight, bytes once) of each class."""
+    dense_kept, routed_kept, working = unit
+    pairs = []
+    for (dense, routed), head, extra in rows:
+        once = working[(dense > 0) + 2 * (routed > 0)]
+        kept = dense * dense_kept + routed * routed_kept + extra
+        pairs.append((kept, once if once > head else head))
+    return tuple(pairs)

@@ -39,10 +39,12 @@ class TimeRow:
 
     head: float
     layers: dict[bool, LayerTime] = field(default_factory=dict)
-    repeats: dict[tuple[bool, int], tuple[float, float]] = field(default_factory=dict)
-    """(routed, recompute level) -> compute of one layer, all of it with recompute."""
-    paces: dict[tuple[StageShape, int], tuple[float, float, float]] = field(default_factory=dict)
-    """(shape, recompute level) -> slowest stage, its compute, all stages."""
+    repeats: dict[tuple[bool, int, int], tuple[float, float]] = field(default_factory=dict)
+    """(routed, recompute level, chunks) -> compute of one layer, all of it with recompute."""
+    paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
+        default_factory=dict
+    )
+    """(shape, recompute level, vpp) -> slowest stage, its compute, all stages."""
     hops: dict[int, float] = field(default_factory=dict)
     """Stride of the pipeline -> exposed seconds of one hop."""
 
@@ -84,6 +86,9 @@ class MeshTimes:
         self._batch, self._rows, self._stride = batch, rows, stride
         self._wait = straggling(batch.pricing, layout) - 1.0
         self._hidden = batch.pricing.efficiency.dp_overlap
+        # What block recompute runs again depends on the layers of a chunk, so on pp and vpp.
+        pinned = batch.pricing.problem.pins.recompute
+        self._block = pinned is not None and pinned.method == "block"
         self._sharded = layout.zero_stage > 1
         self._folds: dict[StageShape, tuple[float, float, float]] = {}
 
@@ -92,9 +97,10 @@ class MeshTimes:
         row = self._rows.get(point[7])
         if row is None:
             row = self._rows[point[7]] = self._batch.row(point)
-        pace = row.paces.get((shape, point[8]))
+        key = (shape, point[8], point[6] if self._block else 1)
+        pace = row.paces.get(key)
         if pace is None:
-            pace = row.paces[shape, point[8]] = self._pace(row, point, shape)
+            pace = row.paces[key] = self._pace(row, point, shape)
         fold = self._folds.get(shape)
         if fold is None:
             fold = self._folds[shape] = self._fold(point)
@@ -136,7 +142,8 @@ class MeshTimes:
 
     def _layer(self, row: TimeRow, point: Point, routed: bool) -> tuple[float, float]:
         """One layer: (compute, all with what its recompute adds)."""
-        priced = row.repeats.get((routed, point[8]))
+        key = (routed, point[8], point[2] * point[6] if self._block else 1)
+        priced = row.repeats.get(key)
         if priced is None:
             layout = self._batch.build(point)
             layer = row.layers.get(routed)
@@ -144,5 +151,5 @@ class MeshTimes:
                 layer = shared_layer_time(self._batch.pricing, layout, routed)
                 row.layers[routed] = layer
             again = recompute_seconds(self._batch.pricing, layout, layer, routed)
-            priced = row.repeats[routed, point[8]] = (layer.compute, layer.total + again)
+            priced = row.repeats[key] = (layer.compute, layer.total + again)
         return priced

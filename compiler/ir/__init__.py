@@ -20,7 +20,7 @@ from parc.compiler.ir.placement import (
     Placement,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
-from parc.compiler.ir.problem import Goals, Job, Launch, Pins, Precision, Problem, SlurmJob
+from parc.compiler.ir.problem import Goals, Job, Launch, Limit, Pins, Precision, Problem, SlurmJob
 
 __all__ = [
     "DENSE_GROUPS",
@@ -45,6 +45,7 @@ __all__ = [
     "LatentAttention",
     "Launch",
     "Layout",
+    "Limit",
     "Mesh",
     "Model",
     "NodeType",

@@ -32,12 +32,37 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What the search may choose on one axis."""
+
+    axis: str
+    """tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
+    smallest: int
+    largest: int | None
+    only: tuple[int, ...]
+    """Empty: any."""
+    banned: tuple[int, ...]
+
+    def allows(self, degree: int) -> bool:
+        """Whether ``degree`` keeps all of it."""
+        if degree < self.smallest or (self.largest is not None and degree > self.largest):
+            return False
+        return degree not in self.banned and (not self.only or degree in self.only)
+
+
+@dataclass(frozen=True, slots=True)
 class Goals:
     """What to maximise and what must hold."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"]
     memory_headroom: float
     """Share of device memory to keep free, 0.08 for 8 %."""
+    limits: tuple[Limit, ...] = ()
+    """At most one an axis; degrees that break one are not enumerated."""
+
+    def allow(self, axis: str, degree: int) -> bool:
+        """Whether the limits leave ``degree`` on ``axis``."""
+        return all(limit.allows(degree) for limit in self.limits if limit.axis == axis)
 
 
 @dataclass(frozen=True, slots=True)

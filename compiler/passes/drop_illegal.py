@@ -56,7 +56,14 @@ def culprit(rule: Rule, sink: Sink) -> str:
 
 def _nothing_enumerated(problem: Problem) -> Finding:
     return Finding(
-        message=f"no layout of {problem.cluster.gpus} GPUs satisfies the pins",
+        message=f"no layout of {problem.cluster.gpus} GPUs satisfies the pins"
+        + (" and the limits" if problem.goals.limits else ""),
         help="unpin an axis, or change the number of GPUs",
-        causes=(Cause("cluster", f"{problem.cluster.nodes} hosts x {problem.cluster.node.gpus}"),),
+        causes=(
+            Cause("cluster", f"{problem.cluster.nodes} hosts x {problem.cluster.node.gpus}"),
+            *(
+                Cause(f"goals.limits.{limit.axis}", f"limits {limit.axis}")
+                for limit in problem.goals.limits
+            ),
+        ),
     )

@@ -7,7 +7,7 @@ pin reaches the rules and gets its diagnostic instead of vanishing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from parc.backends.base import Framework
@@ -40,10 +40,18 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def degree_choices(problem: Problem) -> Iterator[Degrees]:
-    """Mesh sizes: the pins, and divisors of what is left."""
+    """Mesh sizes: the pins, and divisors of what is left; all within the limits."""
     for tp, cp, pp, dp in _dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
-            yield Degrees(tp, cp, pp, dp, ep, etp)
+            degrees = Degrees(tp, cp, pp, dp, ep, etp)
+            if not problem.goals.limits or _within(problem, degrees):
+                yield degrees
+
+
+def _within(problem: Problem, degrees: Degrees) -> bool:
+    """Whether all degrees keep their limits; etp and ep are axes of experts alone."""
+    axes = Degrees._fields if problem.model.experts is not None else Degrees._fields[:4]
+    return all(problem.goals.allow(axis, getattr(degrees, axis)) for axis in axes)
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
@@ -119,14 +127,16 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
         top = min(MAX_VPP, problem.model.layers // pp) if pp > 1 else 1
         choices = tuple(range(1, max(top, 1) + 1))
     pairs = []
-    for vpp in choices:
-        # Interleaving pays by even chunks; an uneven one is tried only where it was asked for.
-        if vpp > 1 and not pinned and not _even_chunks(problem.model.layers, pp * vpp):
+    layers = problem.model.layers
+    for vpp in filter(partial(problem.goals.allow, "vpp"), choices):
+        # Uneven chunks are tried where they were asked for, or where the stages are uneven anyway.
+        uneven = bool(pinned) or vpp == 1 or not _even_chunks(layers, pp)
+        if not uneven and not _even_chunks(layers, pp * vpp):
             continue
         split = framework.splits(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = floor_split(problem.model.layers, pp, vpp)
-        if split is not None and (vpp == 1 or pinned or split.form in ("even", "counted")):
+        if split is not None and (uneven or split.form in ("even", "counted")):
             pairs.append((vpp, split))
     return pairs
 
@@ -161,13 +171,15 @@ def floor_split(layers: int, pp: int, vpp: int) -> Split:
 
 
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """Divisors of the sequences that one replica sees, up to MAX_MICRO_BATCH."""
-    if problem.pins.micro_batch:
-        return (problem.pins.micro_batch,)
+    """Divisors of the sequences that one replica sees, up to MAX_MICRO_BATCH, in the limits."""
     share = problem.job.global_batch // dp
-    if share == 0 or problem.job.global_batch % dp:
-        return (1,)
-    return tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
+    if problem.pins.micro_batch:
+        choices: tuple[int, ...] = (problem.pins.micro_batch,)
+    elif share == 0 or problem.job.global_batch % dp:
+        choices = (1,)
+    else:
+        choices = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
+    return tuple(n for n in choices if problem.goals.allow("micro_batch", n))
 
 
 def recompute_levels(problem: Problem) -> tuple[Recompute, ...]:

@@ -12,6 +12,7 @@ from parc.compiler.ir import (
     Goals,
     Job,
     Launch,
+    Limit,
     Model,
     Pins,
     Problem,
@@ -21,9 +22,10 @@ from parc.compiler.ir import (
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_precision
 from parc.compiler.passes.resolve_targets import resolve_targets
-from parc.compiler.spec.job_spec import BatchInTokens, JobSpec
+from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, RecomputeSpec
+from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.serving import report_serving
 from parc.compiler.spec.spec import Spec
 
@@ -58,7 +60,7 @@ def resolve_problem(
         model=model,
         cluster=cluster,
         job=job,
-        goals=Goals(spec.goals.maximize, spec.goals.memory_headroom),
+        goals=_goals(spec.goals),
         pins=_pins(spec.layout),
         launch=_launch(spec.launch, dict(targets.versions).get("slurm", "")),
         emit=targets.emit,
@@ -67,6 +69,15 @@ def resolve_problem(
         digest=_digest(spec, model, cluster, calibration),
         calibration=calibration,
     )
+
+
+def _goals(spec: GoalsSpec) -> Goals:
+    limits = []
+    for axis in LimitsSpec.model_fields if spec.limits else ():
+        limit: AxisLimit | None = getattr(spec.limits, axis)
+        if limit is not None:
+            limits.append(Limit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
+    return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
 
 
 def _job(spec: JobSpec, sink: Sink) -> Job | None:
@@ -197,7 +208,10 @@ def _digest(
     spec: Spec, model: Model, cluster: Cluster, calibration: tuple[tuple[str, float], ...]
 ) -> str:
     """sha256 over what was written and what the names in it resolved to."""
-    content = [spec.model_dump(mode="json"), as_json(model), as_json(cluster)]
+    # A key that is not written is left out, so that the digests of older specs stay.
+    unused = None if spec.goals.limits else {"goals": {"limits"}}
+    written = spec.model_dump(mode="json", exclude=unused)
+    content = [written, as_json(model), as_json(cluster)]
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -9,7 +9,7 @@ from parc.compiler.ir import Cluster, Estimate, Layout
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
 
-MOST_RANKS = 4096
+MOST_RANKS = 32_768
 """Above it a placement takes too long to be tried for every candidate."""
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from parc.compiler.cost.flops import model_flops
-from parc.compiler.cost.memory import peak_bytes, peak_stage
+from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Candidate, Layout, Search
-from parc.compiler.ir.rule import Rule
+from parc.compiler.ir import Candidate, Search
 from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
 from parc.compiler.passes.drop_oversized import OVERSIZED, explain_oversized
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.rank_layouts import Ranked, Ranking, Survivor
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_sieve import Sieve
-from parc.compiler.passes.search_space import enumerate_layouts
+from parc.compiler.passes.search_space import Point, enumerate_layouts
 
 EXAMPLES = 512
 """Illegal layouts that explain an empty result."""
@@ -34,10 +34,10 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     dropped = sieve.dropped
     survivors = sieve.survivors
     if not survivors:
-        close = _close(pricing, rules, limit_bytes, sink)
+        close = _close(sieve, pricing, limit_bytes, sink)
         if close is None:
             return None
-        survivors = [Survivor(0.0, sieve.space.point(close))]
+        survivors = [Survivor(0.0, close)]
         dropped[OVERSIZED] -= 1
     ranking = Ranking(pricing, sieve.layout, sieve.space.levels, limit_bytes)
     ranked = ranking.best(survivors, placement_score(pricing))
@@ -48,31 +48,21 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     )
 
 
-def _close(
-    pricing: Pricing, rules: tuple[Rule, ...], limit_bytes: float, sink: Sink
-) -> Layout | None:
+def _close(sieve: Sieve, pricing: Pricing, limit_bytes: float, sink: Sink) -> Point | None:
     """The layout that is let through where nothing fits; None with a diagnostic.
 
     The smallest oversized layout may still fit: the low end of its band is under the limit. The
     plan is then told that it is close (G02).
     """
-    problem = pricing.problem
-    illegal: list[Layout] = []
-    smallest: tuple[float, Layout] | None = None
-    for family in enumerate_layouts(problem, pricing.framework):
-        for layout in family:
-            if any(rule.broken(problem, layout) for rule in rules):
-                illegal += [layout] if len(illegal) < EXAMPLES else []
-                continue
-            peak = peak_bytes(pricing, layout)
-            if smallest is None or peak < smallest[0]:
-                smallest = (peak, layout)
+    smallest = sieve.smallest()
     if smallest is None:
-        explain_illegal(problem, pricing.framework, illegal, sink)
+        layouts = chain.from_iterable(enumerate_layouts(pricing.problem, pricing.framework))
+        explain_illegal(pricing.problem, pricing.framework, islice(layouts, EXAMPLES), sink)
         return None
-    if peak_stage(pricing, smallest[1]).low_bytes <= limit_bytes:
-        return smallest[1]
-    explain_oversized(pricing, smallest[1], limit_bytes, sink)
+    layout = sieve.layout(smallest)
+    if peak_stage(pricing, layout).low_bytes <= limit_bytes:
+        return smallest
+    explain_oversized(pricing, layout, limit_bytes, sink)
     return None
 
 

@@ -89,10 +89,10 @@ class Screen:
 
     def _ask(self, group: Group, point: Point) -> int:
         layout = self._build(point)
-        return next(
-            (position for position, rule in group.rules if rule.broken(self._problem, layout)),
-            self.kept,
-        )
+        for position, rule in group.rules:
+            if rule.broken(self._problem, layout):
+                return position
+        return self.kept
 
 
 def _key(places: tuple[int, ...]) -> Callable[[Point], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory import handovers
@@ -20,7 +21,7 @@ from parc.compiler.passes.enumerate_layouts import (
     micro_batch_choices,
     stage_choices,
 )
-from parc.compiler.passes.rank_layouts import Survivor
+from parc.compiler.passes.rank_layouts import DIGITS, Survivor
 from parc.compiler.passes.search_screen import Screen
 from parc.compiler.passes.search_space import Point, Space
 
@@ -87,9 +88,7 @@ class Sieve:
 
     def layout(self, point: Point) -> Layout:
         """The layout of a point of this space."""
-        vpp = point[6]
-        stages = (vpp, self._splits[point[2], vpp])
-        return self.space.layout(Degrees(*point[:6]), stages, point[7], point[8])
+        return self.space.layout(point, self._splits[point[2], point[6]])
 
     def run(self) -> None:
         """Sift the whole space."""
@@ -100,10 +99,15 @@ class Sieve:
         cuts = self._cuts(degrees.pp)
         if not cuts:
             return
+        mesh = self._mesh(degrees, cuts[0].vpp)
+        self.enumerated += len(cuts) * len(mesh.batches) * len(self.space.levels)
+        for cut in cuts:
+            self._sift_cut(mesh, cut)
+
+    def _mesh(self, degrees: Degrees, vpp: int) -> Mesh:
+        """Its micro-batches, and what the rules say that read no more than that."""
         batch, screen = self.space.problem.job.global_batch, self._screen
         sizes = micro_batch_choices(self.space.problem, degrees.dp)
-        self.enumerated += len(cuts) * len(sizes) * len(self.space.levels)
-        vpp = cuts[0].vpp
         first = screen.first("mesh", (*degrees, vpp, 1, 0))
         batches = [
             (
@@ -113,9 +117,37 @@ class Sieve:
             )
             for size in sizes
         ]
-        mesh = Mesh(degrees, batches, {})
-        for cut in cuts:
-            self._sift_cut(mesh, cut)
+        return Mesh(degrees, batches, {})
+
+    def smallest(self) -> Point | None:
+        """The legal layout that needs the fewest bytes; the first of those that are equal."""
+        least, found = float("inf"), None
+        choices = degree_choices(self.space.problem)
+        for degrees, cut in ((one, cut) for one in choices for cut in self._cuts(one.pp)):
+            for peak, point in self._peaks(self._mesh(degrees, cut.vpp), cut):
+                if peak < least * (1 - DIGITS):
+                    least, found = peak, point
+        return found
+
+    def _peaks(self, mesh: Mesh, cut: Stages) -> Iterator[tuple[float, Point]]:
+        """(bytes of the fullest stage, point) of every legal layout of one cut."""
+        held: tuple[float, ...] = ()
+        for size, count, first in mesh.batches:
+            family = (*mesh.degrees, cut.vpp, size)
+            first = min(first, cut.first, self._screen.first("family", (*family, 0)))
+            broken = self._broken(family, cut, first)
+            if max(broken) < self._kept:
+                continue
+            held = held or self._memory.held(self.layout((*family, 0)), cut.shape)
+            cell, room = self._room(cut, family)
+            flights = cut.shape.in_flight(cut.vpp, count)
+            for level, rows in enumerate(cell.levels):
+                if broken[level] == self._kept:
+                    stages = zip(held, flights, rows, strict=True)
+                    peak = max(
+                        fixed + flight * each + once for fixed, flight, (each, once) in stages
+                    )
+                    yield peak + self._limit - room, (*family, level)
 
     def _cuts(self, pp: int) -> tuple[Stages, ...]:
         """The ways to cut the model into ``pp`` ranks, made once."""
@@ -173,7 +205,7 @@ class Sieve:
             for position in broken:
                 lost[position] += 1
             return
-        cell, room = self._room(mesh, cut, point)
+        cell, room = self._room(cut, point)
         flights = cut.shape.in_flight(cut.vpp, count)
         for level, rows in enumerate(cell.levels):
             if broken[level] < kept:
@@ -195,7 +227,7 @@ class Sieve:
         mesh.held[cut.shape] = held
         return held
 
-    def _room(self, mesh: Mesh, cut: Stages, point: Point) -> tuple[ActivationCell, float]:
+    def _room(self, cut: Stages, point: Point) -> tuple[ActivationCell, float]:
         """(activations of one micro-batch, bytes that are left beside the handover)."""
         tp, cp, _, _, _, etp, vpp, size = point
         key = (cut.shape, tp, cp, etp, size, vpp if self._blocks else 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem, Recompute, Split
 from parc.compiler.passes.enumerate_layouts import (
-    Degrees,
     degree_choices,
     micro_batch_choices,
     recompute_levels,
@@ -25,45 +25,45 @@ class Space:
 
     problem: Problem
     framework: Framework
-    order: str
     levels: tuple[Recompute, ...]
+    constants: dict[str, Any]
+    """Fields that all its layouts share."""
 
     @classmethod
     def of(cls, problem: Problem, framework: Framework) -> Space:
         """The space that ``problem`` leaves open for ``framework``."""
-        order = problem.pins.order or framework.orders(problem)[0]
-        return cls(problem, framework, order, recompute_levels(problem))
+        pins = problem.pins
+        constants = {
+            "dp_replicate": 1,
+            "sequence_parallel": pins.sequence_parallel,
+            "zero_stage": 1 if pins.zero_stage is None else pins.zero_stage,
+            "order": pins.order or framework.orders(problem)[0],
+        }
+        return cls(problem, framework, recompute_levels(problem), constants)
 
-    def layout(
-        self, degrees: Degrees, stages: tuple[int, Split], micro_batch: int, level: int
-    ) -> Layout:
-        """One point: ``stages`` is (vpp, split), ``level`` an index into ``levels``."""
-        pins = self.problem.pins
-        vpp, split = stages
-        sequence_parallel = pins.sequence_parallel
-        return Layout(
-            tp=degrees.tp,
-            cp=degrees.cp,
-            pp=degrees.pp,
-            vpp=vpp,
-            dp_replicate=1,
-            dp_shard=degrees.dp,
-            ep=degrees.ep,
-            etp=degrees.etp,
-            micro_batch=micro_batch,
-            schedule="interleaved" if vpp > 1 else "1f1b",
-            sequence_parallel=degrees.tp > 1 if sequence_parallel is None else sequence_parallel,
-            zero_stage=1 if pins.zero_stage is None else pins.zero_stage,
-            recompute=self.levels[level],
-            split=split,
-            order=self.order,
-        )
-
-    def point(self, layout: Layout) -> Point:
-        """Where ``layout`` is in this space; ValueError where it is not."""
-        level = self.levels.index(layout.recompute)
-        degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
-        return (*degrees, layout.vpp, layout.micro_batch, level)
+    def layout(self, point: Point, split: Split) -> Layout:
+        """The layout of one point; ``split`` is what its pp and vpp stand for."""
+        tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
+        # A frozen dataclass sets its fields one call at a time; thousands are built, so fill the
+        # dictionary of an empty one, with the properties that rules ask for.
+        layout = object.__new__(Layout)
+        fields = layout.__dict__
+        fields.update(self.constants)
+        fields["tp"] = tp
+        fields["cp"] = cp
+        fields["pp"] = pp
+        fields["vpp"] = vpp
+        fields["dp"] = fields["dp_shard"] = dp
+        fields["world"] = tp * cp * pp * dp
+        fields["ep"] = ep
+        fields["etp"] = etp
+        fields["micro_batch"] = micro_batch
+        fields["schedule"] = "interleaved" if vpp > 1 else "1f1b"
+        fields["recompute"] = self.levels[level]
+        fields["split"] = split
+        if fields["sequence_parallel"] is None:
+            fields["sequence_parallel"] = tp > 1
+        return layout
 
 
 def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[Layout, ...]]:
@@ -75,6 +75,7 @@ def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[
     space = Space.of(problem, framework)
     levels = range(len(space.levels))
     for degrees in degree_choices(problem):
-        for stages in stage_choices(problem, framework, degrees.pp):
+        for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):
-                yield tuple(space.layout(degrees, stages, micro_batch, level) for level in levels)
+                family = (*degrees, vpp, micro_batch)
+                yield tuple(space.layout((*family, level), split) for level in levels)

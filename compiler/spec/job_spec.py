@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from parc.compiler.spec.base import Strict
+from parc.compiler.spec.limits_spec import LimitsSpec
 from parc.compiler.spec.numbers import Real, Size
 from parc.compiler.spec.units import Percent, Tokens
 
@@ -52,3 +53,5 @@ class GoalsSpec(Strict):
     """What decides between layouts that are legal and fit."""
     memory_headroom: Percent = 0.08
     """Device memory to keep free: 8%."""
+    limits: LimitsSpec | None = None
+    """Bounds and bans by axis: {tp: {max: 4}, pp: {ban: [3, 6]}}."""

@@ -26,8 +26,8 @@ MEGATRON_ARGS=(
   --make-vocab-size-divisible-by 128
   # parallelism
   --tensor-model-parallel-size 8
-  --pipeline-model-parallel-size 1
-  --context-parallel-size 32
+  --pipeline-model-parallel-size 4
+  --context-parallel-size 8
   --expert-model-parallel-size 1
   --expert-tensor-parallel-size 8
   --sequence-parallel
@@ -36,6 +36,8 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --num-virtual-stages-per-pipeline-rank 5
   # batch
   --seq-length 131072
   --micro-batch-size 1

@@ -34,6 +34,8 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --num-virtual-stages-per-pipeline-rank 2
   # batch
   --seq-length 8192
   --micro-batch-size 1

@@ -35,7 +35,7 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 4
+  --pipeline-model-parallel-size 2
   --context-parallel-size 1
   --expert-model-parallel-size 8
   --expert-tensor-parallel-size 1
@@ -43,8 +43,6 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
-  # pipeline
-  --num-virtual-stages-per-pipeline-rank 2
   # batch
   --seq-length 4096
   --micro-batch-size 1

@@ -1,0 +1,91 @@
+"""Errors by group as horizontal bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.accuracy.svg import box, document, polyline, text
+
+WIDTH, LEFT, RIGHT = 840, 236, 800
+TOP, BAR, GAP = 66, 11, 12
+"""First bar, height of a bar, and space between two groups, pixels."""
+TICK = 5.0
+"""Per cent between two rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Errors in per cent: a group a line, a bar a series."""
+
+    title: str
+    label: str
+    series: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[float, ...]], ...]
+    """(name, errors in the order of the series)."""
+    breaks: tuple[int, ...] = ()
+    """Groups before which a wider space stands."""
+
+
+def bars_svg(chart: Bars) -> str:
+    """The whole file."""
+    tops, end = _tops(chart)
+    highest = max(max(errors) for _, errors in chart.groups)
+    most = TICK * -(-(highest + 2) // TICK)
+    body = [
+        text((16, 24), chart.title, css="title"),
+        *_legend(chart.series),
+        *_rules(most, end),
+        *(
+            line
+            for at, group in zip(tops, chart.groups, strict=True)
+            for line in _group(at, group, most)
+        ),
+        text(((LEFT + RIGHT) / 2, end + 36), chart.label, "middle"),
+    ]
+    names = ", ".join(chart.series)
+    return document((WIDTH, end + 52), chart.title, f"{chart.label}: {names}.", body)
+
+
+def _tops(chart: Bars) -> tuple[list[int], int]:
+    """Upper edge of every group, and the lower edge of the last."""
+    tops, at = [], TOP
+    for index in range(len(chart.groups)):
+        at += GAP if index in chart.breaks else 0
+        tops.append(at)
+        at += BAR * len(chart.series) + GAP
+    return tops, at - GAP + 6
+
+
+def _at(error: float, most: float) -> float:
+    return LEFT + (RIGHT - LEFT) * error / most
+
+
+def _rules(most: float, end: int) -> Iterator[str]:
+    for index in range(int(most / TICK) + 1):
+        at = _at(index * TICK, most)
+        css = "rule axis" if index == 0 else "rule"
+        yield polyline(((at, TOP - 6), (at, end)), css)
+        yield text((at, end + 16), f"{index * TICK:g}", "middle", "small quiet")
+
+
+def _group(top: int, group: tuple[str, Sequence[float]], most: float) -> Iterator[str]:
+    name, errors = group
+    yield text((LEFT - 10, top + BAR * len(errors) / 2 + 4), name, "end")
+    for series, error in enumerate(errors):
+        y = top + BAR * series
+        yield box((LEFT, y), (_at(error, most) - LEFT, BAR - 1), f"s{_colour(series)}")
+        yield text((_at(error, most) + 4, y + BAR - 2), f"{error:.1f}", css="tiny quiet")
+
+
+def _colour(series: int) -> int:
+    """The last bar, what is to be beaten, is grey."""
+    return (0, 1, 4)[series]
+
+
+def _legend(names: Sequence[str]) -> Iterator[str]:
+    at = 16.0
+    for series, name in enumerate(names):
+        yield box((at, 38), (14, 10), f"s{_colour(series)}")
+        yield text((at + 20, 47), name)
+        at += 44 + 6.6 * len(name)

@@ -1,0 +1,277 @@
+"""The generated parts of docs/cost-model.md: tables between ``<!-- name -->`` and ``<!-- end -->``.
+
+*Written* parts come from the code and from other pages, so that a test can hold them current;
+*measured* parts are predictions, which change with every parameter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from math import log
+from statistics import median
+
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.cost_constants import constants_table
+from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
+from benchmarks.accuracy.predict import PRIORS, price
+from benchmarks.accuracy.rows import layout_words
+from benchmarks.accuracy.score import score
+from benchmarks.accuracy.serving import Priced
+from benchmarks.accuracy.serving_rows import cluster_of
+from parc.compiler.cost import efficiency
+from parc.compiler.cost.calibrated import PARAMETERS
+from parc.compiler.cost.runtime import deepspeed, fsdp2, megatron, megatron_fp8_parameters
+from parc.compiler.cost.serving_constants import ENGINES, HARDWARE
+from parc.compiler.cost.terms import TERMS
+
+BLOCK = re.compile(
+    r"(?P<head><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<tail><!-- end -->)", re.S
+)
+FITTED = re.compile(
+    r"# (?P<runs>\d+) runs of (?P<models>\d+) models?, mean error (?P<error>[\d.]+) %\.\n"
+    r'\s+"(?P<name>[a-z0-9]+/[a-z]+)":'
+)
+"""What the source says above every row of CLASSES."""
+FIELD = re.compile(r'^    (?P<name>\w+): float\n    """(?P<text>[^"]+)"""', re.M)
+"""A parameter and what the source says below it."""
+MISSES = 12
+"""Rows of the table of misses."""
+
+
+def filled(page: str, blocks: Mapping[str, str]) -> str:
+    """``page`` with new text in the blocks that are given; the others stay.
+
+    Raises:
+        KeyError: the page lacks one of the blocks.
+    """
+    missing = set(blocks) - {found["name"] for found in BLOCK.finditer(page)}
+    if missing:
+        raise KeyError(f"the page has no block {sorted(missing)}")
+
+    def text(found: re.Match[str]) -> str:
+        new = blocks.get(found["name"])
+        return found[0] if new is None else f"{found['head']}\n{new}\n\n{found['tail']}"
+
+    return BLOCK.sub(text, page)
+
+
+def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
+    """Blocks that follow from the code and from the texts of accuracy.md and kernel-fits.md."""
+    return {
+        "memory-terms": terms_table("bytes"),
+        "time-terms": terms_table("seconds"),
+        "programs": programs_table(),
+        "constants": constants_table(),
+        "parameters": parameters_table(),
+        "classes": classes_table(),
+        "kernels": kernels_table(kernels),
+        "serving-hardware": records_table(HARDWARE),
+        "serving-engines": records_table(ENGINES),
+        "errors": errors_tables(accuracy),
+        "choice": sentences(accuracy, "Choice of layout"),
+        "memory-errors": memory_table(accuracy),
+        "serving-errors": serving_lines(accuracy),
+    }
+
+
+def measured_blocks(cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
+    """Blocks that are predictions under the shipped parameters."""
+    return {
+        "families": families_table(cases),
+        "misses": misses_table(cases),
+        "serving-engines-errors": engines_table(served),
+    }
+
+
+def terms_table(unit: str) -> str:
+    """Every term of one unit: its name in a plan, its formula, its source."""
+    rows = [
+        (f"`{term.name}`", term.title, term.formula, term.source)
+        for term in TERMS.values()
+        if term.unit == unit
+    ]
+    return markdown(("term", "", "formula", "source"), rows, words=4)
+
+
+def programs_table() -> str:
+    """What training programs keep on an H100, by precision."""
+    cluster = cluster_of("hgx-h100")
+    assert cluster is not None, "the catalog has the node"
+    gpu = cluster.gpu
+    programs = {
+        "Megatron, bf16": megatron("bf16", gpu),
+        "Megatron, fp16": megatron("fp16", gpu),
+        "Megatron, fp8": megatron_fp8_parameters("fp8", gpu),
+        "Megatron, mxfp8": megatron("mxfp8", gpu),
+        "Megatron, nvfp4": megatron("nvfp4", gpu),
+        "FSDP2 of torch": fsdp2(),
+        "DeepSpeed, bf16": deepspeed("bf16"),
+    }
+    rows = []
+    for name, one in programs.items():
+        state = (one.state.weight, one.state.gradient, one.state.optimizer, one.state.cast)
+        numbers = (*state, one.saved_bytes, one.loss_bytes, one.workspace_bytes / 1e9)
+        rows.append((name, *(f"{number:.4g}" for number in numbers)))
+    heads = ("weights", "gradients", "optimizer", "copies", "saved", "logit", "workspace, GB")
+    return markdown(("program", *heads), rows)
+
+
+def parameters_table() -> str:
+    """Every parameter of a hardware class: what it is, its prior, and the runs that show it."""
+    said = {found["name"]: found["text"] for found in FIELD.finditer(inspect.getsource(efficiency))}
+    rows = []
+    for name, prior in PRIORS.items():
+        words = " ".join(said[name].split()).rstrip(".")
+        numbers = (f"{prior.centre:g}", f"{100 * prior.spread:.0f} %")
+        rows.append((f"`{name}`", words, *numbers, PARAMETERS[name].seen_in))
+    return markdown(("parameter", "", "prior", "its spread", "seen in"), rows, words=5)
+
+
+def classes_table() -> str:
+    """Every hardware class: what it was fitted on, and its parameters.
+
+    Raises:
+        KeyError: a class does not say in its source what it was fitted on.
+    """
+    source = inspect.getsource(efficiency)
+    said = {found["name"]: found for found in FITTED.finditer(source)}
+    names = [one.name for one in fields(efficiency.Efficiency)]
+    rows = []
+    for name, row in efficiency.CLASSES.items():
+        fit = said[name]
+        values = [_plain(getattr(row, parameter)) for parameter in names]
+        rows.append((name, fit["runs"], fit["models"], fit["error"], *values))
+    prior = [_plain(getattr(efficiency.UNSEEN, parameter)) for parameter in names]
+    rows.append(("*prior; unseen*", "", "", "", *prior))
+    heads = tuple(name.replace("_", " ") for name in names)
+    return markdown(("class", "runs", "models", "error, %", *heads), rows)
+
+
+def records_table(records: Mapping[str, object]) -> str:
+    """Constants by name: a column a field."""
+    first = next(iter(records.values()))
+    names = [one.name for one in fields(first)]  # type: ignore[arg-type]  # they are dataclasses
+    rows = [(name, *(_plain(getattr(one, key)) for key in names)) for name, one in records.items()]
+    return markdown(("", *(name.replace("_", " ") for name in names)), rows)
+
+
+def kernels_table(kernels: str) -> str:
+    """By kind of kernel: the range over GPUs of the held-out error, from the page of the fits."""
+    headings = [
+        line.removeprefix("## ")
+        for line in kernels.splitlines()
+        if line.startswith("## ")
+        and any(row[:1] == "|" for row in section_lines(kernels, line[3:]))
+    ]
+    rows = []
+    for heading in headings:
+        table = table_under(kernels, heading)
+        pairs = [cell.split(" / ") for cell in table.column("all")]
+        medians = sorted(float(first) for first, _ in pairs)
+        tails = sorted(float(second) for _, second in pairs)
+        cells = (f"{medians[0]:g} to {medians[-1]:g}", f"{tails[0]:g} to {tails[-1]:g}")
+        total = sum(int(count) for count in table.column("held-out rows"))
+        rows.append((heading, str(len(pairs)), str(total), f"{median(medians):.1f}", *cells))
+    heads = ("kernel", "fits", "held-out rows", "typical median", "medians", "90th percentiles")
+    return markdown(heads, rows)
+
+
+def errors_tables(accuracy: str) -> str:
+    """Named groups, then every GPU, precision and kind; mean errors in per cent."""
+    names = ("group", "rows", "shipped", "no model", "bias", "naive", "naive, no model")
+    parts = []
+    for heading in ("Step time", "Step time by GPU, precision and kind"):
+        table = table_under(accuracy, heading).picked(*names)
+        parts.append(markdown(table.columns, list(table.rows)))
+    return "\n\n".join(parts)
+
+
+def memory_table(accuracy: str) -> str:
+    """The memory table, and what it says of runs that trained."""
+    table = table_under(accuracy, "Memory")
+    lines = [
+        line
+        for line in section_lines(accuracy, "Memory")
+        if line[:1].isdigit() or "Between" in line
+    ]
+    return "\n\n".join([markdown(table.columns, list(table.rows), words=2), *lines])
+
+
+def serving_lines(accuracy: str) -> str:
+    """All serving rows together, and how well layouts are chosen."""
+    table = table_under(accuracy, "Serving")
+    rows = [row for row in table.rows if row[0] == "**all**"]
+    whole = dict(zip(table.columns, rows[0], strict=True))
+    shown = ("rows", "TPOT", "TTFT", "tokens/s")
+    lines = [line for line in section_lines(accuracy, "Serving") if line.startswith("- Choice")]
+    return "\n".join([markdown(shown, [tuple(whole[name] for name in shown)], 0), "", *lines])
+
+
+def families_table(cases: Sequence[Case]) -> str:
+    """Shipped errors by model family, and by training stack."""
+    parts = [_shipped("model family", cases, lambda case: case.problem.model.family)]
+    parts.append(_shipped("hardware class", cases, lambda case: case.generation))
+    return "\n\n".join(parts)
+
+
+def _shipped(title: str, cases: Sequence[Case], key: Callable[[Case], str]) -> str:
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(key(case), []).append(case)
+    rows = []
+    for name, members in sorted(groups.items()):
+        found = score([price(case).total_seconds / case.seconds for case in members])
+        models = len({case.problem.model.name for case in members})
+        numbers = (found.mape, found.median, found.p90, found.bias)
+        shown = [f"{100 * value:.1f}" for value in numbers]
+        rows.append((name, str(found.count), str(models), *shown))
+    return markdown((title, "rows", "models", "mean", "median", "p90", "bias"), rows)
+
+
+def misses_table(cases: Sequence[Case]) -> str:
+    """The rows that are furthest off, shipped parameters."""
+    ratios = [(price(case).total_seconds / case.seconds, case) for case in cases]
+    worst = sorted(ratios, key=lambda pair: (-abs(log(pair[0])), pair[1].run.id))[:MISSES]
+    rows = [
+        (
+            case.problem.model.name,
+            f"{case.run.gpus} {case.problem.cluster.gpu.name} {case.run.precision}",
+            layout_words(case),
+            case.run.framework,
+            f"{case.seconds:.3g}",
+            f"{ratio:.2f}",
+        )
+        for ratio, case in worst
+    ]
+    heads = ("model", "GPUs", "layout", "stack", "measured, s", "predicted / measured")
+    return markdown(heads, rows, words=4)
+
+
+def engines_table(served: Sequence[Priced]) -> str:
+    """Median errors of serving by GPU generation, engine and format of the weights."""
+    groups: dict[tuple[str, ...], list[Priced]] = {}
+    for one in served:
+        setup = one.row.setup
+        key = (one.row.cluster.gpu.generation, setup.engine, setup.weights)
+        groups.setdefault(key, []).append(one)
+    rows = []
+    for name, members in sorted(groups.items()):
+        columns = ([o.tpot for o in members], [o.ttft for o in members], [o.rate for o in members])
+        rows.append((*name, str(len(members)), *map(_median, columns)))
+    return markdown(("GPUs", "engine", "weights", "rows", "TPOT", "TTFT", "tokens/s"), rows, 3)
+
+
+def _median(errors: Sequence[float | None]) -> str:
+    known = [error for error in errors if error is not None]
+    if not known:
+        return ""
+    return f"{100 * median(map(abs, known)):.1f} ({100 * median(known):+.1f})"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,227 @@
+"""Layouts a second of the search, on one core, and what `parc search` takes from the shell.
+
+    python benchmarks/search_speed.py [--runs 10] [--fail-over]
+        [--calculon CHECKOUT [--calculon-python PYTHON]]
+
+`sieve` is the evaluation of every layout: rules, memory, time. `search` adds the ranking of the
+best. Every run starts with empty memos. With a checkout of Calculon (and a Python that has numpy)
+a random part of its own search runs beside it, on the same GPUs. Two rates are printed: of all that
+it counts, most of which it turns away before they are evaluated, and of complete evaluations, which
+is what the limit on the ratio means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from parc.backends.registry import framework
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Problem
+from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.passes.search_layouts import search_layouts
+from parc.compiler.passes.search_sieve import Sieve
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec.source import Source
+
+MOST_SECONDS = 2.0
+"""Of `parc search`, start-up included."""
+MOST_MEGABYTES = 500
+LEAST_RATE = 100_000
+"""Complete layouts a second."""
+LEAST_RATIO = 1000
+"""Over Calculon."""
+
+CALCULON = """
+import logging, os, random, sys, time, types
+sys.path.insert(0, sys.argv[1])
+sys.modules.setdefault('psutil', types.SimpleNamespace(cpu_count=lambda logical=True: 1))
+sys.modules.setdefault('pandas', types.ModuleType('pandas'))
+from calculon import System, io
+from calculon.llm import Llm, OptimalExecution, optimal_execution
+complete = [0, 0.0]
+class Timed(Llm):
+    def __init__(self, *args):
+        self.start = time.process_time()
+        super().__init__(*args)
+    def get_stats_json(self, *args):
+        stats = super().get_stats_json(*args)
+        complete[0] += 1
+        complete[1] += time.process_time() - self.start
+        return stats
+optimal_execution.Llm = Timed
+app = Llm.Application(io.read_json_file(sys.argv[1] + '/models/gpt3-175B.json'))
+system = System(io.read_json_file(sys.argv[1] + '/systems/a100_80g.json'))
+ranks, batch, chunks = 512, 1536, []
+for tp in Llm.get_all_tensor_parallelisms(ranks, app.hidden, app.attn_heads):
+    for pp in Llm.get_all_pipeline_parallelisms(ranks, tp, app.num_blocks):
+        dp = Llm.get_data_parallelism(ranks, tp, pp)
+        size = OptimalExecution.get_batch_size(dp, batch)
+        for chunk in Llm.get_valid_pipeline_interleavings(app.num_blocks, pp):
+            chunks += [(tp, pp, dp, chunk, size, level, shard, link)
+                       for level in ('full', 'attn_only', 'none')
+                       for shard in ((True, False) if dp > 1 else (False,))
+                       for link in ('ar', 'p2p_rs_ag', 'rs_ag')]
+random.Random(1).shuffle(chunks)
+count = 0
+start = time.process_time()
+for chunk in chunks:
+    row = OptimalExecution.search(False, 1, False, ranks, batch, 'float16', app, system,
+                                  *chunk, [True], False, True, True)
+    count += row[1]
+    if time.process_time() - start > float(sys.argv[2]):
+        break
+print(count, time.process_time() - start, *complete)
+"""
+"""A random part of its search of GPT-3 175B on 512 A100, of every degree and every option."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec with everything open."""
+
+    title: str
+    spec: str
+
+
+CASES = (
+    Case(
+        "GPT-3 175B, 512 A100",
+        "parc: 1\nname: gpt3\nmodel: gpt3-175b\ncluster: {node: dgx-a100, nodes: 64}\n"
+        "job: {sequence_length: 2048, global_batch: 1536}\n",
+    ),
+    Case(
+        "Llama 3.1 405B, 16,384 H100",
+        "parc: 1\nname: llama\nmodel: llama-3.1-405b\ncluster: {node: dgx-h100, nodes: 2048}\n"
+        "job: {sequence_length: 8192, global_batch: 2048}\n",
+    ),
+    Case(
+        "Mixtral 8x7B, 128 H100",
+        "parc: 1\nname: mixtral\nmodel: mixtral-8x7b\ncluster: {node: dgx-h100, nodes: 16}\n"
+        "job: {sequence_length: 4096, global_batch: 1024}\n",
+    ),
+    Case(
+        "DeepSeek-V3, 2,048 H100",
+        "parc: 1\nname: deepseek\nmodel: deepseek-v3\ncluster: {node: dgx-h100, nodes: 256}\n"
+        "job: {sequence_length: 4096, global_batch: 15360}\n",
+    ),
+)
+
+
+def fresh(problem: Problem) -> Pricing:
+    """Empty memos."""
+    return pricing_for(problem, framework(problem.framework))
+
+
+def sieve_rate(problem: Problem) -> tuple[int, float]:
+    """(layouts, CPU seconds) of one evaluation of the whole space."""
+    pricing = fresh(problem)
+    start = time.process_time()
+    rules = all_rules(problem, pricing.framework)
+    sieve = Sieve(pricing, rules, memory_limit(pricing))
+    sieve.run()
+    return sieve.enumerated, time.process_time() - start
+
+
+def search_rate(problem: Problem) -> tuple[int, float]:
+    """(layouts, CPU seconds) of one search with its ranking."""
+    pricing = fresh(problem)
+    start = time.process_time()
+    search = search_layouts(pricing, Sink())
+    seconds = time.process_time() - start
+    return (search.enumerated if search else 0), seconds
+
+
+def from_shell(case: Case) -> tuple[float, float]:
+    """(wall seconds, peak resident megabytes) of `parc search`, the faster of three runs."""
+    with TemporaryDirectory() as folder:
+        spec = Path(folder) / "spec.yaml"
+        spec.write_text(case.spec, encoding="utf-8")
+        command = [sys.executable, "-m", "parc", "search", str(spec)]
+        return min(_run(command) for _ in range(3))
+
+
+def _run(command: list[str]) -> tuple[float, float]:
+    start = time.perf_counter()
+    quiet = subprocess.DEVNULL
+    child = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    # Linux counts kilobytes, macOS bytes.
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return time.perf_counter() - start, usage.ru_maxrss / unit
+
+
+def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, float]:
+    """Evaluations a second: all that it counts, and complete ones by the time they take alone."""
+    command = [python, "-c", CALCULON, checkout, str(seconds)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    count, took, complete, alone = map(float, result.stdout.split()[-4:])
+    return count / took, complete / alone
+
+
+def measure(case: Case, runs: int) -> tuple[float, list[str]]:
+    """(best rate of the sieve, limits that were missed); prints a line."""
+    problem = resolve_spec(Source(case.title, case.spec, None), (), Sink())
+    if problem is None:
+        raise ValueError(f"{case.title}: the spec has errors")
+    cold = search_rate(problem)
+    sieves = [sieve_rate(problem) for _ in range(runs)]
+    searches = [search_rate(problem) for _ in range(runs)]
+    count = cold[0]
+    rate = max(number / seconds for number, seconds in sieves)
+    whole = max(number / seconds for number, seconds in searches)
+    wall, megabytes = from_shell(case)
+    print(
+        f"{case.title:28}{count:9,}{rate:12,.0f}{whole:12,.0f}{count / cold[1]:12,.0f}"
+        f"{wall:9.2f}{megabytes:8.0f}"
+    )
+    missed = [f"{case.title}: {rate:,.0f} layouts/s"] if rate < LEAST_RATE else []
+    missed += [f"{case.title}: {wall:.2f} s"] if wall > MOST_SECONDS else []
+    missed += [f"{case.title}: {megabytes:.0f} MB"] if megabytes > MOST_MEGABYTES else []
+    return rate, missed
+
+
+def main() -> int:
+    """Print the table; with ``--fail-over``, 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--fail-over", action="store_true", help="exit 1 when a limit is missed")
+    parser.add_argument("--calculon", metavar="CHECKOUT", help="measure Calculon beside it")
+    parser.add_argument("--calculon-python", default=sys.executable, help="a Python with numpy")
+    parser.add_argument("--calculon-seconds", type=float, default=30.0)
+    options = parser.parse_args()
+    columns = ("layouts", "sieve/s", "search/s", "first/s", "wall s", "MB")
+    widths = (9, 12, 12, 12, 9, 8)
+    head = "".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True))
+    print(f"{'problem':28}{head}")
+    measured = [measure(case, options.runs) for case in CASES]
+    missed = [line for _, lines in measured for line in lines]
+    if options.calculon:
+        every, complete = calculon_rates(
+            options.calculon_python, options.calculon, options.calculon_seconds
+        )
+        ours = measured[0][0]
+        print(f"Calculon, GPT-3 175B on 512 A100: {every:.0f}/s counted, {complete:.0f}/s complete")
+        print(
+            f"ratio: {ours / every:,.0f} of counted, {ours / complete:,.0f} of complete evaluations"
+        )
+        if ours / complete < LEAST_RATIO:
+            missed.append(f"ratio to Calculon: {ours / complete:,.0f}")
+    print("\n".join(f"missed: {line}" for line in missed) or "all limits are kept")
+    return 1 if missed and options.fail_over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The search as it reads on paper: every layout built, every rule asked, every fit priced."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from parc.backends.registry import framework
+from parc.compiler.cost.memory import peak_bytes, peak_stage
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.step_time import step_time
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Layout
+from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.passes.search_space import enumerate_layouts
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec.source import Source
+
+Row = tuple[float, float, Layout]
+"""(step seconds, peak bytes, layout)."""
+
+
+def pricing_of(spec: dict[str, Any]) -> Pricing:
+    """The problem of a spec that has no errors, ready to be priced."""
+    sink = Sink()
+    problem = resolve_spec(Source("case.yaml", json.dumps(spec), None), (), sink)
+    assert problem is not None, sink.diagnostics
+    return pricing_for(problem, framework(problem.framework))
+
+
+def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
+    """(enumerated, dropped by rule, what is left)."""
+    problem, limit = pricing.problem, memory_limit(pricing)
+    rules = all_rules(problem, pricing.framework)
+    enumerated, dropped, rows = 0, Counter[str](), []
+    for family in enumerate_layouts(problem, pricing.framework):
+        enumerated += len(family)
+        for index, layout in enumerate(family):
+            code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
+            peak = peak_bytes(pricing, layout)
+            if code or peak > limit:
+                dropped[code or "R17"] += 1
+                continue
+            rows.append((step_time(pricing, layout).total_seconds, peak, layout))
+            dropped["recompute"] += len(family) - index - 1
+            break
+    return enumerated, {code: count for code, count in dropped.items() if count}, rows
+
+
+def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
+    """The twenty best; the simplest of those within 3 % whose band fits leads."""
+    few = pricing.problem.goals.maximize == "fewest-gpus"
+    limit = memory_limit(pricing)
+    rows = sorted(rows, key=lambda row: (row[2].world if few else 0, row[0], simplicity(row[2])))
+    best = rows[0]
+    ties = [
+        row
+        for row in rows
+        if row[0] <= best[0] * 1.03 and (not few or row[2].world == best[2].world)
+    ]
+    winner = min(
+        ties,
+        key=lambda row: (peak_stage(pricing, row[2]).high_bytes > limit, simplicity(row[2])),
+    )
+    return [winner, *(row for row in rows if row is not winner)][:20]
+
+
+def simplicity(layout: Layout) -> tuple[int, ...]:
+    """Fewer axes, less recompute, then smaller degrees; the larger micro-batch."""
+    axes = [layout.tp, layout.cp, layout.pp, layout.ep]
+    effort = {"none": 0, "selective": 1, "full": 2}[layout.recompute.granularity]
+    used = sum(degree > 1 for degree in axes)
+    rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
+    return (used, effort, *rest, -layout.micro_batch)

@@ -1,0 +1,95 @@
+"""Ties, bands and placements decide between layouts that are about as fast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.compiler.cost.memory import peak_stage
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Layout
+from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.rank_layouts import KEEP, TIE, Ranking
+from parc.compiler.passes.score_placement import placement_score
+from parc.compiler.passes.search_layouts import search_layouts
+from parc.compiler.passes.search_sieve import Sieve
+from tests.passes.search_reference import pricing_of
+
+
+def _spec(**cluster: Any) -> dict[str, Any]:
+    return {
+        "parc": 1,
+        "name": "ranked",
+        "model": "llama-3-8b",
+        "cluster": {"node": "dgx-h100", "nodes": 4, **cluster},
+        "job": {"sequence_length": 4096, "global_batch": 256},
+    }
+
+
+@pytest.fixture(name="pricing", scope="module")
+def _pricing() -> Pricing:
+    return pricing_of(_spec())
+
+
+@pytest.fixture(name="sieve", scope="module")
+def _sieve(pricing: Pricing) -> Sieve:
+    sieve = Sieve(pricing, all_rules(pricing.problem, pricing.framework), memory_limit(pricing))
+    sieve.run()
+    return sieve
+
+
+def _ranking(sieve: Sieve, pricing: Pricing, limit_bytes: float) -> Ranking:
+    return Ranking(pricing, sieve.layout, sieve.space.levels, limit_bytes)
+
+
+def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: Sieve) -> None:
+    ranked = _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, None)
+    fastest = min(row.seconds for row in ranked)
+    assert len(ranked) == KEEP
+    assert ranked[0].seconds <= fastest * (1 + TIE)
+    rest = [row.seconds for row in ranked[1:]]
+    assert rest == sorted(rest)
+
+
+def test_of_ties_one_whose_band_fits_leads(pricing: Pricing, sieve: Sieve) -> None:
+    roomy = _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, None)
+    tight = peak_stage(pricing, roomy[0].layout).high_bytes - 1
+    other = _ranking(sieve, pricing, tight).best(sieve.survivors, None)
+    assert other[0].layout != roomy[0].layout
+    assert peak_stage(pricing, other[0].layout).high_bytes <= tight
+
+
+def test_where_no_band_fits_the_simplest_tie_leads(pricing: Pricing, sieve: Sieve) -> None:
+    roomy = _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, None)
+    none = _ranking(sieve, pricing, 0.0).best(sieve.survivors, None)
+    assert none[0].layout == roomy[0].layout
+
+
+def test_what_a_placement_exposes_moves_a_layout_back(pricing: Pricing, sieve: Sieve) -> None:
+    ranking = _ranking(sieve, pricing, memory_limit(pricing))
+    plain = ranking.best(sieve.survivors, None)
+    slow = plain[0].layout
+
+    def exposed(layout: Layout) -> float:
+        return 1.0 if layout == slow else 0.0
+
+    placed = ranking.best(sieve.survivors, exposed)
+    assert placed[0].layout != slow
+    assert {row.layout for row in placed} <= {row.layout for row in plain}
+    assert all(row.seconds <= plain[-1].seconds for row in placed)
+
+
+def test_placements_are_tried_where_racks_share_uplinks() -> None:
+    fabric = {"base": "infiniband-ndr", "oversubscription": 4.0}
+    assert placement_score(pricing_of(_spec())) is None
+    assert placement_score(pricing_of(_spec(nodes_per_rack=2))) is None
+    assert placement_score(pricing_of(_spec(fabric=fabric))) is None
+    pricing = pricing_of(_spec(fabric=fabric, nodes_per_rack=2))
+    score = placement_score(pricing)
+    assert score is not None
+    found = search_layouts(pricing, Sink())
+    assert found is not None
+    assert all(score(one.layout) >= 0.0 for one in found.ranked)

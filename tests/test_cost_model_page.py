@@ -1,0 +1,172 @@
+"""docs/cost-model.md says what the code does; figures are sound, generated parts current."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.accuracy.__main__ import load
+from benchmarks.accuracy.bar_plot import Bars, bars_svg
+from benchmarks.accuracy.comparison_plot import Comparison, Reading, comparison_svg
+from benchmarks.accuracy.cost_page import BLOCK, filled, measured_blocks, written_blocks
+from benchmarks.accuracy.page_tables import table_under
+from benchmarks.accuracy.plots import errors_by_group, main, step_times
+from parc.compiler.cost.efficiency import CLASSES
+from parc.compiler.cost.schedule_registry import SCHEDULES
+from parc.compiler.cost.serving_constants import ENGINES, HARDWARE
+from parc.compiler.cost.terms import TERMS
+from tests.house import ROOT
+
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "cost-model.md").read_text("utf-8")
+ACCURACY = (DOCS / "accuracy.md").read_text("utf-8")
+KERNELS = (DOCS / "kernel-fits.md").read_text("utf-8")
+FIGURES = sorted((DOCS / "cost-model").glob("*.svg"))
+LARGEST = 60_000
+"""Bytes of a figure."""
+SVG = "{http://www.w3.org/2000/svg}"
+READINGS = (
+    Reading(1.0, 1.0, "red", "dense"),
+    Reading(10.0, 12.0, "red", "MoE"),
+    Reading(50.0, 900.0, "blue", "dense"),
+)
+CHART = Comparison("A title", "time, seconds", READINGS, ("red", "blue"), ("dense", "MoE"))
+
+
+def elements(text: str, tag: str) -> list[ElementTree.Element]:
+    return list(ElementTree.fromstring(text).iter(SVG + tag))
+
+
+def words(text: str) -> list[str]:
+    return [element.text or "" for element in elements(text, "text")]
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_every_term_stands_in_the_page_with_its_formula_and_source(name: str) -> None:
+    term = TERMS[name]
+    assert f"| `{name}` | {term.title} | {term.formula} | {term.source} |" in PAGE
+
+
+@pytest.mark.parametrize("name", [*SCHEDULES, *CLASSES, *HARDWARE, *ENGINES])
+def test_every_schedule_class_and_engine_has_a_row(name: str) -> None:
+    assert f"\n| `{name}` |" in PAGE or f"\n| {name} |" in PAGE
+
+
+def test_the_tables_that_follow_from_code_and_other_pages_are_current() -> None:
+    blocks = written_blocks(ACCURACY, KERNELS)
+    stale = [name for name, text in blocks.items() if f"\n{text}\n\n<!-- end -->" not in PAGE]
+    assert stale == [], "run: python -m benchmarks.accuracy.plots"
+
+
+def test_every_block_of_the_page_is_one_that_is_generated() -> None:
+    known = {*written_blocks(ACCURACY, KERNELS), *measured_blocks([], [])}
+    assert sorted(found["name"] for found in BLOCK.finditer(PAGE)) == sorted(known)
+
+
+def test_every_figure_is_shown_once_with_words_for_those_who_cannot_see_it() -> None:
+    shown = re.findall(r"!\[([^]]{20,})]\(cost-model/([a-z-]+\.svg)\)", PAGE)
+    assert sorted(name for _, name in shown) == [path.name for path in FIGURES]
+    assert len(FIGURES) == 4
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    headings = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
+    anchors = {heading.lower().replace(" ", "-") for heading in headings}
+    targets = re.findall(r"]\(([^)]+)\)", PAGE)
+    assert len(targets) > 10
+    for target in targets:
+        good = target[1:] in anchors if target[0] == "#" else (DOCS / target).is_file()
+        assert good, target
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_a_figure_is_small_and_readable_on_light_and_dark_pages(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.encode()) < LARGEST
+    assert "prefers-color-scheme:dark" in text
+    assert [len(elements(text, tag)) for tag in ("title", "desc")] == [1, 1]
+    assert 'class="page"' in text
+
+
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+def test_a_figure_names_what_its_axes_measure_and_the_unit(path: Path) -> None:
+    labels = words(path.read_text("utf-8"))
+    units = [
+        word for word in labels if word.endswith((", seconds", ", milliseconds", ", GB", ", %"))
+    ]
+    assert units
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda: comparison_svg(CHART), lambda: bars_svg(errors_by_group(ACCURACY))]
+)
+def test_a_figure_is_drawn_the_same_twice(draw: Callable[[], str]) -> None:
+    assert draw() == draw()
+
+
+def test_every_scored_row_is_a_point_of_the_figure_of_step_times() -> None:
+    cases = [case for case in load(None).cases if case.scored]
+    readings = step_times(cases).readings
+    assert len(readings) == len(cases)
+    chart = step_times(cases)
+    assert {row.colour for row in readings} <= set(chart.colours)
+    assert {row.shape for row in readings} <= set(chart.shapes)
+    assert len(chart.colours) <= 5
+
+
+def test_a_point_that_is_met_exactly_lies_on_the_diagonal() -> None:
+    text = comparison_svg(CHART)
+    point = elements(text, "circle")[0]
+    x, y = float(point.attrib["cx"]), float(point.attrib["cy"])
+    assert x - 64 == pytest.approx(350 - y, abs=0.1)
+
+
+def test_a_ratio_beyond_the_axis_is_drawn_on_its_edge() -> None:
+    text = comparison_svg(CHART)
+    assert min(float(point.attrib["cy"]) for point in elements(text, "circle")) == 50
+
+
+def test_colours_without_a_reading_are_not_in_the_legend() -> None:
+    chart = Comparison("A title", "time, seconds", READINGS, ("red", "green", "blue"), ("dense",))
+    assert "red (2)" in words(comparison_svg(chart))
+    assert not [word for word in words(comparison_svg(chart)) if word.startswith("green")]
+
+
+def test_bars_are_as_long_as_their_errors() -> None:
+    text = bars_svg(Bars("A title", "error, %", ("one", "two"), (("group (3)", (4.0, 8.0)),)))
+    bars = [box for box in elements(text, "rect") if box.attrib.get("height") == "10"][2:]
+    short, long = (float(box.attrib["width"]) for box in bars)
+    assert long == pytest.approx(2 * short, abs=0.2)
+    assert {"4.0", "8.0", "group (3)", "error, %"} <= set(words(text))
+
+
+def test_bars_show_the_errors_of_the_accuracy_page() -> None:
+    table = table_under(ACCURACY, "Step time")
+    shipped = dict(zip(table.column("group"), table.column("shipped"), strict=True))
+    bars = {name.rpartition(" (")[0]: errors for name, errors in errors_by_group(ACCURACY).groups}
+    assert {name: f"{bars[name][0]:.1f}" for name in shipped} == shipped
+
+
+def test_a_block_that_the_page_lacks_is_an_error() -> None:
+    page = "<!-- generated: one -->\nold\n<!-- end -->\n"
+    assert filled(page, {"one": "new"}) == "<!-- generated: one -->\n\nnew\n\n<!-- end -->\n"
+    with pytest.raises(KeyError, match="two"):
+        filled(page, {"two": "new"})
+
+
+def test_the_generator_writes_four_figures_and_fills_the_page(tmp_path: Path) -> None:
+    for name in ("accuracy.md", "kernel-fits.md", "cost-model.md"):
+        shutil.copy(DOCS / name, tmp_path)
+    emptied = BLOCK.sub(lambda found: found["head"] + found["tail"], PAGE)
+    (tmp_path / "cost-model.md").write_text(emptied, "utf-8")
+    assert main(["--docs", str(tmp_path)]) == 0
+    written = (tmp_path / "cost-model.md").read_text("utf-8")
+    assert all(f"`{name}`" in written for name in TERMS)
+    assert [path.name for path in sorted((tmp_path / "cost-model").iterdir())] == [
+        path.name for path in FIGURES
+    ]
