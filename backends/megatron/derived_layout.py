@@ -88,6 +88,11 @@ def fp16(problem: Problem, layout: Layout) -> bool:
     return problem.job.precision == "fp16"
 
 
+def bf16_gradients(problem: Problem, layout: Layout) -> bool:
+    """Sum and reduce gradients in bf16; Megatron takes fp32 by itself beneath bf16."""
+    return problem.job.gradient_precision == "bf16" and problem.job.precision != "fp16"
+
+
 def fp8_format(problem: Problem, layout: Layout) -> str | None:
     """E4M3 forward and E5M2 backward; MXFP8 needs E4M3 alone (its blocks have their own scale)."""
     return {"fp8": "hybrid", "mxfp8": "e4m3"}.get(problem.job.precision)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.compiler.cost.activations import (
     LayerActivations,
     kept_bytes,
@@ -26,7 +28,13 @@ def runtime_of(pricing: Pricing) -> Runtime:
     problem = pricing.problem
     gpu, precision = problem.cluster.gpu, problem.job.precision
     build = megatron_fp8_parameters if precision == "fp8" else megatron
-    return pricing.memo(("runtime",), lambda: build(precision, gpu))
+
+    def start() -> Runtime:
+        runtime = build(precision, gpu)
+        state = replace(runtime.state, gradient=problem.job.gradient_bytes)
+        return replace(runtime, state=state)
+
+    return pricing.memo(("runtime",), start)
 
 
 def context_bytes(gpu: Gpu) -> float:

@@ -17,8 +17,6 @@ from parc.compiler.ir import Layout, StepTime
 
 OPTIMIZER_BYTES = 40
 """Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
-REDUCE_BYTES = {"fp16": 2.0}
-"""Bytes of a gradient on the wire; fp32 (4) unless the run is fp16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     Distributed optimizer: reduce-scatter of gradients and all-gather of 16-bit parameters;
     without it an all-reduce, twice the gradients.
     """
-    grad = REDUCE_BYTES.get(pricing.problem.job.precision, 4.0)
+    grad = pricing.problem.job.gradient_bytes
     factor = grad + 2.0 if layout.zero_stage else 2 * grad
     dense, expert = fullest_stage(pricing, layout)
     return factor * dense, factor * expert
@@ -157,7 +155,7 @@ def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
 def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     """Gradients reduced and parameters gathered once, nothing hidden."""
-    grad = REDUCE_BYTES.get(pricing.problem.job.precision, 4.0)
+    grad = pricing.problem.job.gradient_bytes
     groups, links = pricing.groups(layout), pricing.links
     seconds = 0.0
     for parameters, group in zip(

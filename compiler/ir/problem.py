@@ -29,6 +29,13 @@ class Job:
     checkpoint_dir: str | None
     checkpoint_interval: int
     load_dir: str | None
+    gradient_precision: Literal["fp32", "bf16"] = "fp32"
+    """Format in which gradients are summed and reduced; fp16 runs have 16-bit ones anyway."""
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of one gradient, kept and on the wire."""
+        return 2.0 if self.precision == "fp16" or self.gradient_precision == "bf16" else 4.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whether the GPU has the number format that the job asks for (R03)."""
+"""Whether the number formats go together, and the GPU has them (R03, R04)."""
 
 from __future__ import annotations
 
@@ -46,3 +46,17 @@ def check_precision(precision: Precision, gpu: Gpu, sink: Sink) -> None:
         causes=(Cause("cluster.gpu", "the GPU comes from here"),),
     )
     sink.report("R03", finding, at="job.precision")
+
+
+def check_gradients(precision: Precision, gradients: str, sink: Sink) -> None:
+    """Report R04 where fp16 training is asked to sum gradients in bf16."""
+    if precision != "fp16" or gradients != "bf16":
+        return
+    finding = Finding(
+        "fp16 training cannot sum its gradients in bf16",
+        label="the loss is scaled for fp16 gradients",
+        help="legal with fp16: gradient_precision fp32, which keeps 16-bit gradients there too",
+        fix="job.gradient_precision: fp32",
+        causes=(Cause("job.precision", "fp16"),),
+    )
+    sink.report("R04", finding, at="job.gradient_precision")

@@ -20,7 +20,7 @@ from parc.compiler.ir import (
     SlurmJob,
 )
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.passes.check_precision import check_precision
+from parc.compiler.passes.check_precision import check_gradients, check_precision
 from parc.compiler.passes.resolve_targets import resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.launch_spec import LaunchSpec
@@ -52,6 +52,7 @@ def resolve_problem(
     job = _job(spec.job, sink)
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
+    check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
     if job is None or targets is None:
         return None
@@ -94,6 +95,7 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
         sequence_length=spec.sequence_length,
         global_batch=global_batch,
         precision=spec.precision,
+        gradient_precision=spec.gradient_precision,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
         data=spec.data,

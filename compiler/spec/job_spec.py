@@ -28,6 +28,8 @@ class JobSpec(Strict):
     """Sequences a step, or {tokens: 16M}."""
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] = "bf16"
     """Number format of the matrix multiplications."""
+    gradient_precision: Literal["fp32", "bf16"] = "fp32"
+    """Format in which gradients are summed and reduced; bf16 halves their memory and traffic."""
     steps: Size = 1000
     """Optimizer steps."""
     learning_rate: Real = 1.0e-4

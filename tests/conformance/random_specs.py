@@ -49,6 +49,7 @@ def legal_spec(seed: int) -> Spec:
             "sequence_length": 2 * grid.cp * grid.tp * 32 * dice.randint(1, 4),
             "global_batch": micro_batch * grid.dp * grid.pp * dice.randint(1, 4),
             "precision": precision,
+            "gradient_precision": _gradients(dice, precision),
         },
         "layout": _pins(dice, grid, micro_batch, routed),
         "emit": ["megatron"],
@@ -105,6 +106,10 @@ def _model(dice: Random, grid: Grid, routed: bool) -> Spec:
     if dice.random() < 0.2 and model["position"]["kind"] in ("rope", "none"):
         model["mtp_layers"] = 1
     return model
+
+
+def _gradients(dice: Random, precision: str) -> str:
+    return "bf16" if precision != "fp16" and dice.random() < 0.3 else "fp32"
 
 
 def _shares(kv: int, tp: int) -> bool:
