@@ -7,6 +7,7 @@ from parc.backends.megatron.split import depth
 from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem
+from parc.compiler.ir.layout import bubble_fraction
 
 MOST_PADDING = 0.05
 """Share of the embedding that may be padding (heuristic)."""
@@ -55,23 +56,19 @@ def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
     sink.report("D04", finding, at="layout.tp")
 
 
-def bubble(layout: Layout, micro_batches: int) -> float:
-    """Idle share of 1F1B: (pp - 1) / (m x vpp) (Narayanan et al., arXiv:2104.04473, sec. 2.2)."""
-    return (layout.pp - 1) / (micro_batches * layout.vpp)
-
-
 def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     count = layout.micro_batches(problem.job.global_batch)
-    share = bubble(layout, count)
+    share = bubble_fraction(layout.pp, layout.vpp, count)
     if layout.pp == 1 or share <= MOST_BUBBLE:
         return
     numbers = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
     step = layout.micro_batch * layout.dp
     wanted = around(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
+    better = bubble_fraction(layout.pp, layout.vpp, wanted)
     finding = Finding(
         message=f"the pipeline idles: pp={layout.pp} with {count} micro-batches",
         label=f"{numbers}, {MOST_BUBBLE:.2f} is good",
-        help=f"a global batch of {wanted * step} gives {bubble(layout, wanted):.2f}; vpp helps",
+        help=f"a global batch of {wanted * step} gives {better:.2f}; vpp helps",
         causes=(Cause("job.global_batch", f"{count} micro-batches a pipeline"),),
     )
     sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")

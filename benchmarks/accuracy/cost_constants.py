@@ -21,7 +21,7 @@ FLASH = "FlashAttention-2, arXiv:2307.08691, section 4.1; assumed, no backward t
 
 CONSTANTS = (
     Constant("cost.flops.CAUSAL", "share of the score matrix under a causal mask", "Megatron-LM"),
-    Constant("cost.layer_kernels.ATTENTION_BACKWARD", "backward over forward attention", FLASH),
+    Constant("cost.attention.BACKWARD_FACTOR", "backward over forward attention", FLASH),
     Constant(
         "cost.layer_kernels.SCORE_BYTES",
         "traffic of one score without a fused kernel, bytes",

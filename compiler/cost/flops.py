@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir import Model
+from parc.compiler.ir import Model, Problem
 
 CAUSAL = 0.5
 """Share of the attention matrix that a causal mask keeps."""
@@ -93,6 +93,22 @@ def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
     routed = model.experts is not None and model.is_moe(model.layers - 1)
     layer = layer_flops(model, routed, tokens, sequence).total
     return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
+
+
+def step_flops(problem: Problem) -> float:
+    """FLOPs of one optimizer step of the whole job."""
+    sequence = problem.job.sequence_length
+    return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
+
+
+def utilization(problem: Problem, seconds: float, world: int) -> float:
+    """Model FLOPs utilization of a step on ``world`` GPUs, over the dense peak of the precision.
+
+    Where the GPU has no peak at that precision, over its 16-bit peak.
+    """
+    gpu = problem.cluster.gpu
+    peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
+    return step_flops(problem) / (seconds * world * peak * 1e12)
 
 
 def model_flops(model: Model, tokens: float, sequence: int) -> float:

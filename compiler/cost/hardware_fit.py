@@ -82,7 +82,7 @@ def kernel_fit(gpu: Gpu, read: Read) -> KernelFit:
     an entry gets all of them from LIKE.
     """
     try:
-        own = read(gpu.name.removesuffix(" (changed)"))
+        own = read(gpu.catalog_name)
     except KeyError:
         own = {"like": LIKE[gpu.generation], "fitted": False}
     entry = _complete(own, read)

@@ -22,8 +22,6 @@ STREAM_SHARE = 0.85
 """Of the memory bandwidth, for streaming kernels."""
 ROW_TILE = 64
 """Rows of an expert are padded to this."""
-ATTENTION_BACKWARD = 2.5
-"""Backward over forward of the fused core: five products against two (arXiv:2307.08691)."""
 
 
 @dataclass(frozen=True, slots=True)

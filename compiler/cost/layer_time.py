@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.cost.attention import BACKWARD_FACTOR
 from parc.compiler.cost.flops import layer_flops
 from parc.compiler.cost.layer_kernels import (
-    ATTENTION_BACKWARD,
     Seconds,
     Shape,
     attention_gemms,
@@ -56,7 +56,7 @@ class LayerTime:
 def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """One layer; ``routed`` says whether its MLP is a mixture of experts."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
-    tokens = job.sequence_length * layout.micro_batch / layout.cp
+    tokens = layout.tokens(job.sequence_length)
     shapes = attention_gemms(model, layout, tokens)
     if routed:
         shapes += expert_gemms(model, layout, tokens)
@@ -95,7 +95,7 @@ def _core(pricing: Pricing, layout: Layout) -> Seconds:
         core = unfused_core(pricing.kernels, model, layout, sequence)
         return Seconds(row.attention * core.forward, row.attention * core.backward)
     forward = row.attention * core_seconds(pricing.kernels, model, layout, sequence)
-    return Seconds(forward, ATTENTION_BACKWARD * forward)
+    return Seconds(forward, BACKWARD_FACTOR * forward)
 
 
 def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) -> float:
@@ -108,7 +108,7 @@ def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) 
     if layout.tp == 1:
         return 0.0
     job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
-    nbytes = 2 * job.sequence_length * layout.micro_batch / layout.cp * model.hidden
+    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
     blocks = 1 if routed else 2
     if layout.sequence_parallel:
         gather = links.seconds("all_gather", nbytes, groups.tp)
@@ -124,6 +124,18 @@ def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) 
     return seconds
 
 
+def ring_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Keys and values of one micro-batch that a rank hands on at a ring step; 16 bit, K and V."""
+    attention = pricing.problem.model.attention
+    if attention.latent is None:
+        width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
+    else:
+        latent = attention.latent
+        query = latent.qk_nope_dim + latent.qk_rope_dim
+        width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
+    return 4 * layout.tokens(pricing.problem.job.sequence_length) * width
+
+
 def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
     """Ring exchange of keys and values, what the attention core does not hide.
 
@@ -133,19 +145,13 @@ def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -
     if layout.cp == 1:
         return 0.0
     job, attention = pricing.problem.job, pricing.problem.model.attention
-    tokens = job.sequence_length * layout.micro_batch / layout.cp
-    if attention.latent is None:
-        width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
-    else:
-        latent = attention.latent
-        query = latent.qk_nope_dim + latent.qk_rope_dim
-        width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
+    tokens = layout.tokens(job.sequence_length)
     steps = layout.cp - 1
     heads = attention.heads * attention.head_dim / layout.tp
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
-    hop = pricing.links.hop_seconds(4 * tokens * width, groups.cp_stride)
-    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - ATTENTION_BACKWARD * core)
+    hop = pricing.links.hop_seconds(ring_bytes(pricing, layout), groups.cp_stride)
+    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
 
 
@@ -154,7 +160,7 @@ def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
     job, model = pricing.problem.job, pricing.problem.model
     if layout.ep == 1 or model.experts is None:
         return 0.0
-    tokens = job.sequence_length * layout.micro_batch / layout.cp / layout.tp
+    tokens = layout.tokens(job.sequence_length) / layout.tp
     nbytes = 2 * tokens * model.hidden * model.experts.top_k
     return 4 * pricing.links.seconds("all_to_all", nbytes, groups.ep)
 
@@ -162,7 +168,7 @@ def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
 def head_seconds(pricing: Pricing, layout: Layout) -> float:
     """Output projection and loss of one micro-batch, forward and backward."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
-    tokens = job.sequence_length * layout.micro_batch / layout.cp
+    tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
     gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parc.compiler.cost.activations import (
     LayerActivations,
     kept_bytes,
@@ -11,7 +9,7 @@ from parc.compiler.cost.activations import (
     working_bytes,
 )
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.runtime import Runtime, megatron, megatron_fp8_parameters
+from parc.compiler.cost.runtime import Runtime, megatron, megatron_fp8_parameters, with_gradients
 from parc.compiler.cost.schedules import chunks_in_flight
 from parc.compiler.cost.stages import StageLoad, stage_load
 from parc.compiler.ir import Gpu, Layout, StageMemory
@@ -28,13 +26,8 @@ def runtime_of(pricing: Pricing) -> Runtime:
     problem = pricing.problem
     gpu, precision = problem.cluster.gpu, problem.job.precision
     build = megatron_fp8_parameters if precision == "fp8" else megatron
-
-    def start() -> Runtime:
-        runtime = build(precision, gpu)
-        state = replace(runtime.state, gradient=problem.job.gradient_bytes)
-        return replace(runtime, state=state)
-
-    return pricing.memo(("runtime",), start)
+    gradient_bytes = problem.job.gradient_bytes
+    return pricing.memo(("runtime",), lambda: with_gradients(build(precision, gpu), gradient_bytes))
 
 
 def context_bytes(gpu: Gpu) -> float:
@@ -119,7 +112,7 @@ def micro_batch_bytes(
 def stream_bytes(pricing: Pricing, layout: Layout) -> float:
     """The residual stream of one micro-batch in 16 bit: 2Th, over tp with sequence parallelism."""
     problem = pricing.problem
-    tokens = problem.job.sequence_length * layout.micro_batch / layout.cp
+    tokens = layout.tokens(problem.job.sequence_length)
     return 2 * tokens * problem.model.hidden / (layout.tp if layout.sequence_parallel else 1)
 
 
@@ -140,7 +133,7 @@ def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Run
     if not load.loss:
         return 0.0
     problem = pricing.problem
-    tokens = problem.job.sequence_length * layout.micro_batch / layout.cp
+    tokens = layout.tokens(problem.job.sequence_length)
     vocab = pricing.framework.padded_vocab(problem.model, layout.tp)
     logit = runtime.loss_bytes + load.mtp_layers * runtime.loss_kept_bytes
     inputs = 4 * (1 + load.mtp_layers) * problem.model.hidden

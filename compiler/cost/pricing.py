@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from parc.backends.base import Framework
 from parc.compiler.cost import efficiency, params
-from parc.compiler.cost.calibrated import calibrated_row
+from parc.compiler.cost.calibrated import calibrated_row, hardware_class
 from parc.compiler.cost.hardware_fit import KernelFit
 from parc.compiler.cost.links import Links, Reach, reach
 from parc.compiler.cost.stages import StageClass, StageLoad, stage_classes
@@ -41,7 +41,7 @@ class Pricing:
         self.problem = problem
         self.framework = framework
         self.kernels = kernels
-        key = hardware or f"{problem.cluster.gpu.generation}/megatron"
+        key = hardware or hardware_class(problem.cluster.gpu)
         self.efficiency = calibrated_row(efficiency.efficiency(key), problem.calibration)
         self.links = Links.of(problem.cluster, kernels, self.efficiency)
         self.gemm_factor = (

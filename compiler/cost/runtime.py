@@ -158,6 +158,11 @@ def deepspeed(precision: str) -> Runtime:
     )
 
 
+def with_gradients(runtime: Runtime, gradient_bytes: float) -> Runtime:
+    """``runtime`` that keeps ``gradient_bytes`` a gradient."""
+    return replace(runtime, state=replace(runtime.state, gradient=gradient_bytes))
+
+
 def unfused(runtime: Runtime) -> Runtime:
     """``runtime`` with the attention matrix and dropout masks of 2022."""
     return replace(runtime, fused_attention=False, attention_dropout=True, hidden_dropout=True)

@@ -21,11 +21,6 @@ def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
     return min(micro_batches * vpp, 2 * (pp - 1 - stage) + (vpp - 1) * pp + 1)
 
 
-def bubble_fraction(pp: int, vpp: int, micro_batches: int) -> float:
-    """Idle share of the ideal step: (p - 1) / (m v)."""
-    return (pp - 1) / (micro_batches * vpp)
-
-
 def gpipe_in_flight(shape: Shape, rank: int) -> int:
     """Every micro-batch: m, on every rank."""
     del rank

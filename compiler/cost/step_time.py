@@ -112,7 +112,7 @@ def _kinds(pricing: Pricing, load: StageLoad) -> set[bool]:
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:
     """Bytes of one activation between two stages: 2 T h, over t with sequence parallelism."""
     job, model = pricing.problem.job, pricing.problem.model
-    nbytes = 2 * job.sequence_length * layout.micro_batch / layout.cp * model.hidden
+    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
     return nbytes / (layout.tp if layout.sequence_parallel else 1)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+CHANGED = " (changed)"
+"""Ends the name of a catalog entry that a spec changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -21,6 +24,11 @@ class Gpu:
     peak_tflops: tuple[tuple[str, float], ...]
     """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
     source: str
+
+    @property
+    def catalog_name(self) -> str:
+        """Name of the catalog entry that it is, or was before the spec changed facts of it."""
+        return self.name.removesuffix(CHANGED)
 
     def peak(self, precision: str) -> float | None:
         """Dense TFLOP/s at ``precision``; None where the hardware lacks it."""

@@ -90,6 +90,15 @@ class Layout:
         """Data-parallel size of the expert mesh: world / (etp x ep x pp)."""
         return self.world // (self.etp * self.ep * self.pp)
 
+    def tokens(self, sequence_length: int) -> float:
+        """Tokens of one micro-batch on a rank, before sequence parallelism."""
+        return sequence_length * self.micro_batch / self.cp
+
     def micro_batches(self, global_batch: int) -> int:
         """Micro-batches a pipeline runs in one step."""
         return global_batch // (self.micro_batch * self.dp)
+
+
+def bubble_fraction(pp: int, vpp: int, micro_batches: int) -> float:
+    """Idle share of the ideal step: (p - 1) / (m v) (arXiv:2104.04473, section 2.2)."""
+    return (pp - 1) / (micro_batches * vpp)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.flops import model_flops
+from parc.compiler.cost.flops import step_flops, utilization
+from parc.compiler.cost.layer_time import ring_bytes
 from parc.compiler.cost.links import Reach
 from parc.compiler.cost.memory import all_stages
 from parc.compiler.cost.pricing import Pricing
@@ -15,16 +16,13 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
     problem = pricing.problem
     time = step_time(pricing, layout)
     tokens = problem.job.global_batch * problem.job.sequence_length
-    flops = model_flops(problem.model, tokens, problem.job.sequence_length)
-    gpu = problem.cluster.gpu
-    peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
     return Estimate(
         memory=all_stages(pricing, layout),
         limit_bytes=memory_limit(pricing),
         time=time,
         traffic=axis_traffic(pricing, layout),
-        model_flops_per_step=flops,
-        mfu=flops / (time.total_seconds * layout.world * peak * 1e12),
+        model_flops_per_step=step_flops(problem),
+        mfu=utilization(problem, time.total_seconds, layout.world),
         tokens_per_second=tokens / time.total_seconds,
     )
 
@@ -65,7 +63,7 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     loads = [kind.load for kind in pricing.classes(layout.split)]
     layers = max(load.layers for load in loads)
     routed = max(load.routed_layers for load in loads)
-    tokens = job.sequence_length * layout.micro_batch / layout.cp
+    tokens = layout.tokens(job.sequence_length)
     dense, expert = dp_bytes(pricing, layout)
     volumes: dict[str, float] = {}
     if layout.tp > 1:
@@ -73,8 +71,8 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
         payload = 2 * tokens * model.hidden
         volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
     if layout.cp > 1:
-        width = max(model.attention.kv_heads, layout.tp) * model.attention.head_dim / layout.tp
-        volumes["cp"] = 3 * micro_batches * layers * (layout.cp - 1) * 4 * tokens * width
+        handed_on = ring_bytes(pricing, layout)
+        volumes["cp"] = 3 * micro_batches * layers * (layout.cp - 1) * handed_on
     if layout.ep > 1 and model.experts is not None:
         visits = tokens / layout.tp * model.experts.top_k * model.hidden * 2
         volumes["ep"] = 4 * micro_batches * routed * visits * (layout.ep - 1) / layout.ep

@@ -10,6 +10,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.catalog.lookup import look_up
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Gpu, NodeType
+from parc.compiler.ir.cluster import CHANGED
 from parc.compiler.passes.check_hardware import check_gpu, check_node
 from parc.compiler.spec.cluster_spec import ClusterSpec, FabricSpec, GpuSpec, NodeSpec
 
@@ -91,7 +92,7 @@ def _changed(base: Part, changes: Part) -> Part:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
             update = {**_following(base, update), **update}
-        update.setdefault("name", f"{base.name} (changed)")
+        update.setdefault("name", f"{base.name}{CHANGED}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
 

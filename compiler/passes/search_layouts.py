@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from parc.compiler.cost.flops import model_flops
+from parc.compiler.cost.flops import utilization
 from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
@@ -67,11 +67,6 @@ def _close(sieve: Sieve, pricing: Pricing, limit_bytes: float, sink: Sink) -> Po
 
 
 def _candidates(pricing: Pricing, ranked: list[Ranked]) -> Iterator[Candidate]:
-    problem = pricing.problem
-    tokens = problem.job.global_batch * problem.job.sequence_length
-    flops = model_flops(problem.model, tokens, problem.job.sequence_length)
-    gpu = problem.cluster.gpu
-    peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
     for row in ranked:
-        mfu = flops / (row.seconds * row.layout.world * peak * 1e12)
+        mfu = utilization(pricing.problem, row.seconds, row.layout.world)
         yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu)

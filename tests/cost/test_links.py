@@ -6,8 +6,9 @@ import pytest
 
 from parc.compiler.cost.collectives import OPERATIONS, CollectiveFit, Network, Operation
 from parc.compiler.cost.links import Links, Reach, reach
-from parc.compiler.cost.schedules import bubble_fraction, chunks_in_flight
+from parc.compiler.cost.schedules import chunks_in_flight
 from parc.compiler.ir import Mesh
+from parc.compiler.ir.layout import bubble_fraction
 
 
 def plain(operation: Operation) -> CollectiveFit:

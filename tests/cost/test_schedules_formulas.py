@@ -10,7 +10,8 @@ from parc.compiler.cost.schedule_formulas import Even
 from parc.compiler.cost.schedule_registry import SCHEDULES
 from parc.compiler.cost.schedule_simulation import StageSeconds, peak_in_flight, simulate
 from parc.compiler.cost.schedule_table import Shape
-from parc.compiler.cost.schedules import bubble_fraction, chunks_in_flight
+from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.ir.layout import bubble_fraction
 
 ROUNDS = 250
 """Random sizes and seconds a schedule; whole seconds, so that sums are exact."""
