@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from parc.backends.base import Start
 from parc.backends.megatron import environment, meshes, split, vocab
 from parc.backends.megatron.advice import advise
-from parc.backends.megatron.args_file import args_file
+from parc.backends.megatron.args_file import PATH, args_file
 from parc.backends.megatron.arguments import arguments
 from parc.backends.megatron.extra_arguments import check_extra
 from parc.backends.megatron.rules import rules
 from parc.backends.megatron.rules_express import another_model
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
 from parc.backends.megatron.why_no_split import why_no_split
+from parc.backends.render import shell_word
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir import Artifact, Family, Layout, Mesh, Model, Plan, Problem, Split
 from parc.compiler.ir.rule import Rule
 
 
@@ -22,6 +24,7 @@ class Megatron:
     name = "megatron"
     versions = VERSIONS
     default_version = DEFAULT
+    default_program = "pretrain_gpt.py"
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The two rank orders that the command line reaches, the default first."""
@@ -35,6 +38,10 @@ class Megatron:
         """Dense and expert mesh."""
         return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
 
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        """Groups that Megatron creates."""
+        return meshes.FAMILIES
+
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """The split of the layers; None where this grid cannot be had."""
         return split.find_split(problem, pp, vpp)
@@ -46,6 +53,15 @@ class Megatron:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Variables that Megatron asks for."""
         return environment.environment(plan)
+
+    def start(self, plan: Plan) -> Start:
+        """``pretrain_gpt.py`` with the arguments of ``megatron/args.sh``."""
+        return Start(
+            program=shell_word(plan.problem.launch.program),
+            args='"${MEGATRON_ARGS[@]}"',
+            before=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
+            listens=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
+        )
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding after padding."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.launch_rules import check_launch
-from parc.backends.launch_script import host_lines, launch_script
+from parc.backends.launch_script import host_lines, launch_script, start_of
 from parc.backends.render import render, shell_word
 from parc.backends.slurm.directives import directives
 from parc.backends.slurm.rules import check_slurm
@@ -53,7 +53,7 @@ def _job(plan: Plan, own_launcher: bool) -> str:
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container(slurm),
-        "megatron": "megatron" in plan.problem.emit,
+        "listens": start_of(plan).listens,
     }
     return render("slurm", "job.sbatch.j2", values)
 

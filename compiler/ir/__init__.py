@@ -12,19 +12,26 @@ from parc.compiler.ir.model import (
     Position,
 )
 from parc.compiler.ir.placement import (
-    DENSE_GROUPS,
-    EXPERT_GROUPS,
     Axis,
     Crossing,
+    Family,
     Mesh,
     Placement,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
-from parc.compiler.ir.problem import Goals, Job, Launch, Limit, Pins, Precision, Problem, SlurmJob
+from parc.compiler.ir.problem import (
+    Goals,
+    Job,
+    Launch,
+    Limit,
+    Pins,
+    Precision,
+    Problem,
+    SlurmJob,
+    Task,
+)
 
 __all__ = [
-    "DENSE_GROUPS",
-    "EXPERT_GROUPS",
     "NO_RECOMPUTE",
     "Artifact",
     "Attention",
@@ -37,6 +44,7 @@ __all__ = [
     "Estimate",
     "Experts",
     "Fabric",
+    "Family",
     "FeedForward",
     "Goals",
     "Gpu",
@@ -62,4 +70,5 @@ __all__ = [
     "Split",
     "StageMemory",
     "StepTime",
+    "Task",
 ]

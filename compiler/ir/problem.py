@@ -117,6 +117,7 @@ class Launch:
     """How the program starts."""
 
     program: str
+    """Empty: the one that the framework's backend emits."""
     args: tuple[str, ...]
     """Extra arguments for the framework, after those of the plan."""
     env: tuple[tuple[str, str], ...]
@@ -126,28 +127,34 @@ class Launch:
     slurm: SlurmJob
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The question, complete: every pass after ``resolve`` reads this and nothing else."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What training and serving have in common: a model, hosts for it, and targets."""
 
     name: str
     model: Model
     cluster: Cluster
-    job: Job
-    goals: Goals
-    pins: Pins
     launch: Launch
     emit: tuple[str, ...]
     """Backends to emit, sorted, each once."""
     framework: str
-    """The backend among ``emit`` whose rank order and rules bind the layout (``megatron``)."""
+    """The backend whose rank order and rules bind the layout (``megatron``, ``vllm``)."""
     versions: tuple[tuple[str, str], ...]
     """Version per backend, sorted by name."""
     digest: str
     """sha256 of the canonical spec, over what was written and what the names resolved to."""
-    calibration: tuple[tuple[str, float], ...] = ()
-    """Parameters of the cost model that the user measured (``parc calibrate``), sorted by name."""
 
     def version(self, backend: str) -> str:
         """The target version of ``backend``, as ``major.minor``."""
         return dict(self.versions)[backend]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Task):
+    """A question of training, complete: passes after ``resolve`` read this and nothing else."""
+
+    job: Job
+    goals: Goals
+    pins: Pins
+    calibration: tuple[tuple[str, float], ...] = ()
+    """Parameters of the cost model that the user measured (``parc calibrate``), sorted by name."""

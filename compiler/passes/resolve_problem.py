@@ -21,7 +21,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_gradients, check_precision
-from parc.compiler.passes.resolve_targets import resolve_targets
+from parc.compiler.passes.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, RecomputeSpec
@@ -53,7 +53,7 @@ def resolve_problem(
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
-    targets = resolve_targets(spec, sink)
+    targets = None if spec.job.kind == "serve" else resolve_targets(spec, sink)
     if job is None or targets is None:
         return None
     return Problem(
@@ -63,7 +63,7 @@ def resolve_problem(
         job=job,
         goals=_goals(spec.goals),
         pins=_pins(spec.layout),
-        launch=_launch(spec.launch, dict(targets.versions).get("slurm", "")),
+        launch=_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
@@ -182,16 +182,16 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
     return RECOMPUTE.get(spec)
 
 
-def _launch(spec: LaunchSpec, slurm_version: str) -> Launch:
+def _launch(spec: LaunchSpec, targets: Targets) -> Launch:
     slurm = spec.slurm
     return Launch(
-        program=spec.program,
+        program=targets.program if spec.program is None else spec.program,
         args=spec.args,
         env=tuple(sorted(spec.env.items())),
         master_port=spec.master_port,
         network_interface=spec.network_interface,
         slurm=SlurmJob(
-            version=slurm_version,
+            version=dict(targets.versions).get("slurm", ""),
             partition=slurm.partition,
             account=slurm.account,
             qos=slurm.qos,
@@ -210,9 +210,8 @@ def _digest(
     spec: Spec, model: Model, cluster: Cluster, calibration: tuple[tuple[str, float], ...]
 ) -> str:
     """sha256 over what was written and what the names in it resolved to."""
-    # A key that is not written is left out, so that the digests of older specs stay.
-    unused = None if spec.goals.limits else {"goals": {"limits"}}
-    written = spec.model_dump(mode="json", exclude=unused)
+    # Only what was written: a key that the language gains changes no digest of older specs.
+    written = spec.model_dump(mode="json", exclude_unset=True)
     content = [written, as_json(model), as_json(cluster)]
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -37,8 +37,9 @@ class SlurmSpec(Strict):
 class LaunchSpec(Strict):
     """How the program starts."""
 
-    program: str = "pretrain_gpt.py"
-    """Script that torchrun starts on every rank."""
+    program: str | None = None
+    """Script that is started on every rank; absent: the framework's own, pretrain_gpt.py of
+    Megatron-LM or the one that is emitted."""
     args: tuple[str, ...] = ()
     """Extra framework arguments; one that the plan already sets is an error."""
     env: dict[str, str] = Field(default_factory=dict)
