@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from parc.backends.base import Backend, Framework
+from parc.backends.base import Backend, Engine, Framework, ServingBackend
 
 TRAINING: dict[str, str] = {
     "megatron": "parc.backends.megatron.backend",
@@ -16,8 +16,12 @@ TRAINING: dict[str, str] = {
 """Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
 start-up stays cheap."""
 
-SERVING: dict[str, str] = {}
-"""Targets of a serving job."""
+SERVING: dict[str, str] = {
+    "rankmap": "parc.backends.rankmap.backend",
+    "slurm": "parc.backends.slurm.backend",
+    "vllm": "parc.backends.vllm.backend",
+}
+"""Targets of a serving job; one that does both kinds stands in both lists."""
 
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
@@ -40,3 +44,15 @@ def framework(name: str) -> Framework:
     if name not in FRAMEWORKS:
         raise KeyError(name)
     return cast(Framework, backend(name))
+
+
+def serving_backend(name: str) -> ServingBackend:
+    """The serving target called ``name``; KeyError where there is none."""
+    return cast(ServingBackend, import_module(SERVING[name]).BACKEND)
+
+
+def engine(name: str) -> Engine:
+    """The engine called ``name``; KeyError where there is none."""
+    if name not in ENGINES:
+        raise KeyError(name)
+    return cast(Engine, serving_backend(name))

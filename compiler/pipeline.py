@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parc.backends.registry import backend, framework
+from parc.backends.registry import backend, engine, framework, serving_backend
 from parc.compiler.catalog.library import Library
+from parc.compiler.cost.serving_stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan, Problem
+from parc.compiler.ir import (
+    AnyPlan,
+    AnyProblem,
+    Artifact,
+    Plan,
+    Problem,
+    ServingPlan,
+    ServingProblem,
+)
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
+from parc.compiler.passes.check_serving_placement import check_serving_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.passes.limit_service import limit_service
 from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.passes.place_service import place_service
 from parc.compiler.passes.resolve_calibration import resolve_calibration
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
+from parc.compiler.passes.resolve_service import resolve_service
 from parc.compiler.passes.search_layouts import search_layouts
+from parc.compiler.passes.search_services import search_services
 from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.source import Source
+from parc.compiler.spec.spec import ServingSpec
 
 Watch = Callable[[str], None]
 """Called with the name of each pass when it has ended; timing is nothing more."""
@@ -31,7 +46,7 @@ def ignore(_: str) -> None:
 
 def resolve_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
-) -> Problem | None:
+) -> AnyProblem | None:
     """Text to problem: names looked up, units parsed, defaults filled. None: see the sink."""
     spec = load_spec(source, overrides, sink)
     after("load_spec")
@@ -49,6 +64,10 @@ def resolve_spec(
     after("resolve_cluster")
     if model is None or cluster is None:
         return None
+    if isinstance(spec, ServingSpec):
+        service = resolve_service(spec, model, cluster, sink)
+        after("resolve_service")
+        return None if sink.failed() else service
     calibration = resolve_calibration(spec.cluster, cluster, library, sink)
     problem = resolve_problem(spec, model, cluster, sink, calibration)
     after("resolve_problem")
@@ -77,22 +96,47 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     return None if sink.failed() else plan
 
 
+def plan_service(problem: ServingProblem, sink: Sink, after: Watch = ignore) -> ServingPlan | None:
+    """The same for a job that serves."""
+    target = engine(problem.framework)
+    found = search_services(problem, target, sink)
+    after("search_services")
+    if found is None:
+        return None
+    estimate, search = found
+    stages = stage_caches(problem, estimate.layout)
+    limits = limit_service(problem, estimate.layout, stages)
+    placement = place_service(problem, target, estimate.layout)
+    after("place_service")
+    plan = ServingPlan(problem, estimate.layout, limits, stages, estimate, placement, search)
+    check_serving_placement(plan, sink)
+    for name in sorted({problem.framework, *problem.emit}):
+        serving_backend(name).check_serving(plan, sink)
+    after("check")
+    return None if sink.failed() else plan
+
+
 def plan_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
-) -> Plan | None:
+) -> AnyPlan | None:
     """Text to plan."""
     problem = resolve_spec(source, overrides, sink, after)
+    if isinstance(problem, ServingProblem):
+        return plan_service(problem, sink, after)
     return None if problem is None else plan_problem(problem, sink, after)
 
 
-def emit_plan(plan: Plan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
+def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
     """Plan to files, verified by a second route before anyone writes them."""
     from parc.compiler.passes.verify_plan import verify_artifacts
     from parc.compiler.report.plan_json import lock_artifact, plan_artifact
 
     artifacts = [plan_artifact(plan), lock_artifact(plan)]
     for name in plan.problem.emit:
-        artifacts += backend(name).emit(plan)
+        if isinstance(plan, ServingPlan):
+            artifacts += serving_backend(name).emit_serving(plan)
+        else:
+            artifacts += backend(name).emit(plan)
         after(f"emit {name}")
     verify_artifacts({artifact.path: artifact.text for artifact in artifacts}, sink)
     after("verify_plan")

@@ -34,7 +34,7 @@ def page(plan: Plan) -> str:
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [_span_cells(span) for span in spans(placement, routed)],
+        "spans": [span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
         "columns": tuple(placement.columns),
         "sample": _sample(plan),
@@ -57,7 +57,8 @@ def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
-def _span_cells(span: Span) -> tuple[str, ...]:
+def span_cells(span: Span) -> tuple[str, ...]:
+    """One row of the table of groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))

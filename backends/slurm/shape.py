@@ -6,10 +6,10 @@ from itertools import groupby
 from math import gcd
 
 from parc.backends.network import spans_hosts
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan
 
 
-def runs(plan: Plan) -> tuple[tuple[int, int], ...]:
+def runs(plan: AnyPlan) -> tuple[tuple[int, int], ...]:
     """(rack number, hosts) for each run of node ranks in one rack.
 
     Racks are numbered by first use. Where an NVLink domain spans hosts, it is the rack: Slurm
@@ -23,7 +23,7 @@ def runs(plan: Plan) -> tuple[tuple[int, int], ...]:
     return tuple((number[home], len(list(run))) for home, run in groupby(homes))
 
 
-def segment(plan: Plan) -> int | None:
+def segment(plan: AnyPlan) -> int | None:
     """Hosts that Slurm must put into one block; None where no NVLink domain spans hosts.
 
     The greatest size that tiles every domain's share: without it Slurm fills one block and
@@ -37,7 +37,7 @@ def segment(plan: Plan) -> int | None:
     return size
 
 
-def _shares(plan: Plan) -> dict[int, int]:
+def _shares(plan: AnyPlan) -> dict[int, int]:
     """Hosts in each rack, all runs together."""
     shares: dict[int, int] = {}
     for rack, hosts in runs(plan):

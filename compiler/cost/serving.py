@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from parc.compiler.cost.serving_deployment import Deployment, deploy
 from parc.compiler.cost.serving_memory import request_bytes, serving_memory
 from parc.compiler.cost.serving_step import Batch, prompt_span, step_terms
-from parc.compiler.cost.serving_types import (
+from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import (
     ServingEstimate,
     ServingLayout,
     ServingMemory,
@@ -22,7 +23,6 @@ from parc.compiler.cost.serving_types import (
     StepTerms,
     Traffic,
 )
-from parc.compiler.ir import Cluster, Model
 
 ROUNDS = 24
 """Rounds of the fixed point between running requests and step time."""

@@ -124,6 +124,11 @@ class Placement:
     ranks_per_node: int
     alternatives: tuple[Crossing, ...]
 
+    @property
+    def one_mesh(self) -> bool:
+        """Whether experts have no mesh of their own: their groups are families of the dense one."""
+        return self.expert is self.dense
+
     def host_of(self, rank: int) -> Host:
         """The host that ``rank`` runs on."""
         return self.hosts[rank // self.ranks_per_node]

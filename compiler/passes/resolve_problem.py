@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import fields
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -11,22 +9,18 @@ from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
-    Launch,
     Limit,
     Model,
     Pins,
     Problem,
     Recompute,
-    SlurmJob,
 )
-from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_gradients, check_precision
-from parc.compiler.passes.resolve_targets import Targets, resolve_targets
+from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.passes.resolve_targets import resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
-from parc.compiler.spec.serving import report_serving
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {
@@ -53,7 +47,7 @@ def resolve_problem(
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
-    targets = None if spec.job.kind == "serve" else resolve_targets(spec, sink)
+    targets = resolve_targets(spec, sink)
     if job is None or targets is None:
         return None
     return Problem(
@@ -63,11 +57,13 @@ def resolve_problem(
         job=job,
         goals=_goals(spec.goals),
         pins=_pins(spec.layout),
-        launch=_launch(spec.launch, targets),
+        launch=resolve_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=_digest(spec, model, cluster, calibration),
+        digest=spec_digest(
+            spec, (model, cluster, calibration) if calibration else (model, cluster)
+        ),
         calibration=calibration,
     )
 
@@ -83,9 +79,7 @@ def _goals(spec: GoalsSpec) -> Goals:
 
 def _job(spec: JobSpec, sink: Sink) -> Job | None:
     global_batch = _global_batch(spec, sink)
-    if spec.kind == "serve":
-        report_serving(sink)
-        return None
+    assert spec.kind != "serve"  # such a job is read as a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
     if global_batch is None:
@@ -180,39 +174,3 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
     if isinstance(spec, RecomputeSpec):
         return Recompute(spec.granularity, spec.modules, spec.method, spec.layers)
     return RECOMPUTE.get(spec)
-
-
-def _launch(spec: LaunchSpec, targets: Targets) -> Launch:
-    slurm = spec.slurm
-    return Launch(
-        program=targets.program if spec.program is None else spec.program,
-        args=spec.args,
-        env=tuple(sorted(spec.env.items())),
-        master_port=spec.master_port,
-        network_interface=spec.network_interface,
-        slurm=SlurmJob(
-            version=dict(targets.versions).get("slurm", ""),
-            partition=slurm.partition,
-            account=slurm.account,
-            qos=slurm.qos,
-            time_limit=slurm.time_limit,
-            reservation=slurm.reservation,
-            container_image=slurm.container_image,
-            container_mounts=slurm.container_mounts,
-            requeue=slurm.requeue,
-            signal_seconds=max(1, round(slurm.signal)),
-            log_dir=slurm.log_dir,
-        ),
-    )
-
-
-def _digest(
-    spec: Spec, model: Model, cluster: Cluster, calibration: tuple[tuple[str, float], ...]
-) -> str:
-    """sha256 over what was written and what the names in it resolved to."""
-    # Only what was written: a key that the language gains changes no digest of older specs.
-    written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, as_json(model), as_json(cluster)]
-    content += [as_json(calibration)] if calibration else []
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4"]
+WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
+"""Weights that share a scale along a split width (DeepSeek's fp8, AWQ and GPTQ, NVIDIA)."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
 EngineName = Literal["vllm", "sglang", "trtllm"]
 
@@ -25,11 +27,22 @@ class ServingLayout:
     ep: int = 1
     replicas: int = 1
     """Independent engines behind a load balancer."""
+    pcp: int = 1
+    """Prefill context parallelism: ranks that share the tokens of a prompt."""
+    dcp: int = 1
+    """Decode context parallelism: ranks, of those of tp and pcp, that share a request's cache."""
+    stages: tuple[int, ...] = ()
+    """Decoder layers of every pipeline stage; empty: as even as can be."""
+
+    @property
+    def rank_gpus(self) -> int:
+        """GPUs of one data-parallel rank."""
+        return self.tp * self.pcp * self.pp
 
     @property
     def engine_gpus(self) -> int:
         """GPUs of one engine."""
-        return self.tp * self.pp * self.dp
+        return self.rank_gpus * self.dp
 
     @property
     def gpus(self) -> int:
@@ -39,7 +52,19 @@ class ServingLayout:
     @property
     def expert_tp(self) -> int:
         """Ranks that split one expert."""
-        return self.tp * self.dp // self.ep
+        return self.tp * self.pcp * self.dp // self.ep
+
+
+def even_stages(layers: int, pp: int) -> tuple[int, ...]:
+    """Layers of every stage where nothing says otherwise.
+
+    As vLLM does (distributed/utils.py, get_pp_indices): what is left over goes to the stages
+    before the last, one each, the last-but-one first.
+    """
+    stages = [layers // pp] * pp
+    for back in range(2, layers % pp + 2):
+        stages[-back] += 1
+    return tuple(stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +89,13 @@ class ServingSetup:
     """Mean tokens that a decode step yields for a request; over 1 with speculative decoding."""
     draft_tokens: int = 0
     """Tokens that a step verifies beside the next one (speculative decoding)."""
+    block: int | None = None
+    """Weights along a split width that share a scale; None: as checkpoints of the format have."""
+
+    @property
+    def block_size(self) -> int:
+        """Weights along a split width that must stay together; 1 where none must."""
+        return WEIGHT_BLOCKS.get(self.weights, 1) if self.block is None else self.block
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from parc.compiler.cost.serving_search import (
     engine_layouts,
     search_serving,
 )
-from parc.compiler.cost.serving_types import ServingLayout, ServingSetup, Traffic
+from parc.compiler.ir.serving import ServingLayout, ServingSetup, Traffic
 from tests.cost.serving_cases import cluster, model
 
 FP8 = ServingSetup(weights="fp8", kv="fp8")

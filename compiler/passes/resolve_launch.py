@@ -1,0 +1,47 @@
+"""``launch:`` of a spec to a noun, and the digest that says which spec a plan is of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from parc.compiler.ir import Launch, SlurmJob
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.passes.resolve_targets import Targets
+from parc.compiler.spec.launch_spec import LaunchSpec
+from parc.compiler.spec.spec import TaskSpec
+
+
+def resolve_launch(spec: LaunchSpec, targets: Targets) -> Launch:
+    """``launch:`` as a noun; the program is the framework's where the spec names none."""
+    slurm = spec.slurm
+    return Launch(
+        program=targets.program if spec.program is None else spec.program,
+        args=spec.args,
+        env=tuple(sorted(spec.env.items())),
+        master_port=spec.master_port,
+        network_interface=spec.network_interface,
+        slurm=SlurmJob(
+            version=dict(targets.versions).get("slurm", ""),
+            partition=slurm.partition,
+            account=slurm.account,
+            qos=slurm.qos,
+            time_limit=slurm.time_limit,
+            reservation=slurm.reservation,
+            container_image=slurm.container_image,
+            container_mounts=slurm.container_mounts,
+            requeue=slurm.requeue,
+            signal_seconds=max(1, round(slurm.signal)),
+            log_dir=slurm.log_dir,
+        ),
+    )
+
+
+def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
+    """sha256 over what was written and what the names in it resolved to."""
+    # Only what was written: a key that the language gains changes no digest of older specs.
+    written = spec.model_dump(mode="json", exclude_unset=True)
+    content = [written, *map(as_json, resolved)]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
