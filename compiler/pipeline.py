@@ -104,8 +104,8 @@ def plan_service(problem: ServingProblem, sink: Sink, after: Watch = ignore) -> 
     if found is None:
         return None
     estimate, search = found
-    stages = stage_caches(problem, estimate.layout)
-    limits = limit_service(problem, estimate.layout, stages)
+    limits = limit_service(problem, estimate.layout)
+    stages = stage_caches(problem, estimate.layout, limits.max_model_len)
     placement = place_service(problem, target, estimate.layout)
     after("place_service")
     plan = ServingPlan(problem, estimate.layout, limits, stages, estimate, placement, search)

@@ -16,7 +16,7 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
     user = tuple((name, value, "the spec says so") for name, value in problem.launch.env)
-    own = (*network, *_stages(plan), *_omp())
+    own = (*network, *_stages(plan))
     return tuple({variable[0]: variable for variable in (*own, *user)}.values())
 
 
@@ -27,7 +27,3 @@ def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
         return ()
     text = ",".join(map(str, stages))
     return ((PARTITION, text, "layers of every pipeline stage: room for cache in the fullest"),)
-
-
-def _omp() -> tuple[Variable, ...]:
-    return (("OMP_NUM_THREADS", "1", "workers of one host do not fight for cores"),)

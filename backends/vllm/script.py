@@ -11,6 +11,7 @@ from parc.backends.vllm.environment import serving_environment
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "vllm/serve.sh"
+_VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 
 def serve_script(plan: ServingPlan) -> Artifact:
@@ -25,6 +26,7 @@ def serve_script(plan: ServingPlan) -> Artifact:
         "nodes": len(placement.hosts),
         "named": problem.cluster.named,
         "hosts": [host.name for host in placement.hosts],
+        "visible": _VISIBLE[problem.cluster.gpu.vendor],
         "interface": problem.launch.network_interface or "",
         "environment": serving_environment(plan),
         "groups": _groups(plan),

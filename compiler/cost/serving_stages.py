@@ -47,18 +47,21 @@ def even_middle(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(short + (stage < long) for stage in range(stages))
 
 
-def stage_caches(problem: ServingProblem, layout: ServingLayout) -> tuple[StageCache, ...]:
-    """Memory and cache of one rank of every stage."""
+def stage_caches(
+    problem: ServingProblem, layout: ServingLayout, longest: int | None = None
+) -> tuple[StageCache, ...]:
+    """Memory and cache of one rank of every stage; ``longest`` tokens a request, or as asked."""
+    longest = problem.service.longest if longest is None else longest
     stages = layout.stages or even_stages(problem.model.layers, layout.pp)
     starts = [sum(stages[:stage]) for stage in range(len(stages))]
     return tuple(
-        _stage_cache(problem, layout, (stage, first, layers))
+        _stage_cache(problem, layout, (stage, first, layers), longest)
         for stage, (first, layers) in enumerate(zip(starts, stages, strict=True))
     )
 
 
 def _stage_cache(
-    problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int]
+    problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int], longest: int
 ) -> StageCache:
     """``place``: the stage, its first layer, its number of layers."""
     model, service = problem.model, problem.service
@@ -70,7 +73,7 @@ def _stage_cache(
     short = windowed_layers(model, first, layers)
     window = model.attention.window or 0
     # Each of the dcp ranks holds every dcp-th token.
-    tokens = rounded_tokens(-(-service.longest // layout.dcp), block)
+    tokens = rounded_tokens(-(-longest // layout.dcp), block)
     seen = min(tokens, rounded_tokens(window, block)) if window else tokens
     return StageCache(
         stage=stage,

@@ -147,7 +147,8 @@ class ServingCandidate:
     ttft_seconds: float
     tpot_seconds: float
     tokens_per_second: float
-    peak_bytes: float
+    weights_bytes: float
+    """On the fullest rank."""
 
 
 @dataclass(frozen=True, slots=True)

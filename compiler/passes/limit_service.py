@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from parc.compiler.cost.serving_stages import stage_caches
 from parc.compiler.ir import ServingLayout, ServingProblem
-from parc.compiler.ir.serving_plan import EngineLimits, StageCache
+from parc.compiler.ir.serving_plan import EngineLimits
 from parc.compiler.passes.service_rules import longest_that_fits
 
 
-def limit_service(
-    problem: ServingProblem, layout: ServingLayout, stages: tuple[StageCache, ...]
-) -> EngineLimits:
+def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
     """The limits; a max_model_len that is not pinned is the model's context, or what fits."""
-    service = problem.service
+    service, stages = problem.service, stage_caches(problem, layout)
     setup = service.setup
     asked = service.max_model_len
     fits = max(longest_that_fits(problem, layout, stages), service.longest)

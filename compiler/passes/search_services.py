@@ -57,11 +57,8 @@ def search_services(
 
 
 def _candidate(found: ServingEstimate) -> ServingCandidate:
-    memory = found.memory
-    used = memory.weights_bytes + memory.overhead_bytes + memory.kv_bytes
-    return ServingCandidate(
-        found.layout, found.ttft_seconds, found.tpot_seconds, found.tokens_per_second, used
-    )
+    times = (found.ttft_seconds, found.tpot_seconds, found.tokens_per_second)
+    return ServingCandidate(found.layout, *times, found.memory.weights_bytes)
 
 
 def _rejected(order: list[ServingEstimate]) -> list[ServingCandidate]:

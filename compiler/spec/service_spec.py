@@ -117,6 +117,8 @@ class ServingLayoutSpec(Strict):
 class ServingLaunchSpec(LaunchSpec):
     """How the servers start."""
 
+    master_port: Port = 29501
+    """Port on which the hosts of one engine meet."""
     port: Port = 8000
     """Port of the first API server of a host; others count up."""
     load_balancer: Literal["internal", "hybrid", "external"] = "internal"
