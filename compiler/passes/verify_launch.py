@@ -54,6 +54,7 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
+            "vllm/serve.sh": "$PARC_DIR/vllm/serve.sh",
             "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
         }
         needs += [(name, file) for name, mark in wanted.items() if mark in text]

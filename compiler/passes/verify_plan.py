@@ -29,10 +29,12 @@ from parc.compiler.passes.verify_ranks import (
     verify_groups,
     verify_hosts,
 )
+from parc.compiler.passes.verify_serving import verify_serving
 
 ARGUMENTS = "megatron/args.sh"
 TABLE = "rankmap.csv"
 DOCUMENT = "rankmap.json"
+SCRIPT = "vllm/serve.sh"
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -43,7 +45,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
             file that another one relies on must be there.
         sink: where findings go, each at its file and line.
     """
-    if not {ARGUMENTS, TABLE} & artifacts.keys():
+    if not {ARGUMENTS, TABLE, SCRIPT} & artifacts.keys():
         sink.report("A03", f"there is neither {TABLE} nor {ARGUMENTS} to verify")
     missing = dict(missing_files(artifacts))
     try:
@@ -70,6 +72,9 @@ def _verify_rank_map(
 ) -> None:
     """The table first, then all that must agree with it."""
     table = read_table(artifacts[TABLE])
+    if "replica" in table:
+        verify_serving(artifacts, table, lock, sink)
+        return
     world = len(table["rank"])
     hosts = verify_hosts(table, sink)
     verify_launch(artifacts, hosts, world // len(hosts), sink)
