@@ -11,12 +11,15 @@ Runs under the Python of a tool; imports neither PARC nor pytest.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +29,39 @@ Judge = Callable[[Case, Verdict], None]
 HERE = str(Path(__file__).parent)
 LONGEST_ERROR = 2000
 LONGEST_CASE_SECONDS = 180
+FAULTS: tuple[type[Exception], ...] = (ImportError, NameError)
+"""What no tool says to a case: something that the judge needs is missing."""
 
 
 class Refused(Exception):
     """The tool says no in a way that is not an exception of its own."""
 
 
-def answer_cases(judge: Judge) -> int:
-    """Judge the cases of stdin; only verdicts reach stdout, whatever the tool prints goes to stderr.
+def import_before_forks(*modules: str) -> None:
+    """Pay once for what every case needs; torch gets one thread, so that it can be forked."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    for module in modules:
+        import_module(module)
+        if module == "torch":
+            sys.modules[module].set_num_threads(1)
+
+
+def answer_cases(judge: Judge, faults: tuple[type[Exception], ...] = FAULTS) -> int:
+    """Judge the cases of stdin; what the tool prints goes to stderr, only verdicts to stdout.
 
     ``judge`` writes what it finds into the verdict, keeps its "stage" current, and raises where
-    the tool refuses.
+    the tool refuses; an exception of ``faults`` is none of the tool's.
     """
     verdicts = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
-        print(_judge_in_child(judge, json.loads(line)), file=verdicts, flush=True)
+        print(_judge_in_child(judge, json.loads(line), faults), file=verdicts, flush=True)
     return 0
 
 
-def _judge_in_child(judge: Judge, case: Case) -> str:
+def _judge_in_child(judge: Judge, case: Case, faults: tuple[type[Exception], ...]) -> str:
     """The verdict as JSON, also where the child does not live to tell it."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -54,7 +70,7 @@ def _judge_in_child(judge: Judge, case: Case) -> str:
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "w") as told:
-            told.write(json.dumps(_verdict(judge, case), default=str))
+            told.write(json.dumps(_verdict(judge, case, faults), default=str))
         os._exit(0)
     os.close(writer)
     text = _read(reader, child)
@@ -76,14 +92,15 @@ def _read(reader: int, child: int) -> str:
             chunks.append(chunk)
 
 
-def _verdict(judge: Judge, case: Case) -> Verdict:
+def _verdict(judge: Judge, case: Case, faults: tuple[type[Exception], ...]) -> Verdict:
     verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "read", "fault": False}
     try:
         judge(case, verdict)
         verdict.update(accepted=True, stage="")
     except (Exception, SystemExit) as refusal:
         verdict["error"] = f"{type(refusal).__name__}: {refusal}"[:LONGEST_ERROR]
-        verdict["fault"] = not isinstance(refusal, Refused) and _own(refusal)
+        ours = isinstance(refusal, faults) or _own(refusal)
+        verdict["fault"] = ours and not isinstance(refusal, Refused)
     return verdict
 
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import sys
 from typing import Any
 
-from case_lines import Case, Refused, Verdict, answer_cases
+from case_lines import Case, Refused, Verdict, answer_cases, import_before_forks
 from deepspeed_engine import build_engine
 from deepspeed_groups import groups_of_rank, rehearse
 from read_trace import ReadTrace
@@ -172,24 +173,14 @@ def refuse_unknown(section: str, given: dict[str, Any] | None, known: set[str]) 
 
 
 def main() -> int:
-    import logging
-    import os
-    import warnings
-
-    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    import torch
-
-    torch.set_num_threads(1)
-    import deepspeed.comm.torch
-
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import_before_forks(
+        "torch", "deepspeed.comm.torch", "torch.testing._internal.distributed.fake_pg"
+    )
     # a C++ extension for shared memory, which takes a compiler and a minute, and is never called;
-    # the name deepspeed.comm.torch means torch itself by now
+    # the attribute deepspeed.comm.torch means torch itself by now
     vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
-    import deepspeed.pipe
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401  (all before the forks)
-
+    import_before_forks("deepspeed.pipe", "deepspeed.moe.layer")
     return answer_cases(judge)
 
 

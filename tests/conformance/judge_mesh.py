@@ -19,10 +19,9 @@ import itertools
 import json
 import math
 import sys
-import warnings
 from typing import Any
 
-from case_lines import Case, Verdict, answer_cases
+from case_lines import Case, Verdict, answer_cases, import_before_forks
 
 
 def judge(case: Case, verdict: Verdict) -> None:
@@ -77,16 +76,9 @@ def digest(grid: Any, axis: int) -> str:
 
 
 def main() -> int:
-    warnings.simplefilter("ignore")
-    import logging
-
-    logging.disable(logging.WARNING)
-    import torch
-
-    torch.set_num_threads(1)
-    import torch.distributed.device_mesh  # noqa: F401  (before the forks)
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401
-
+    import_before_forks(
+        "torch", "torch.distributed.device_mesh", "torch.testing._internal.distributed.fake_pg"
+    )
     return answer_cases(judge)
 
 

@@ -66,7 +66,7 @@ class ReadTrace(dict[str, Any]):
     def unread(self, prefix: str = "") -> list[str]:
         """Keys that nobody read, with the names of their sections before them."""
         found = []
-        for key in super().keys():
+        for key in list(super().keys()):
             value = super().__getitem__(key)
             if key not in self.keys_read:
                 found.append(prefix + key)
