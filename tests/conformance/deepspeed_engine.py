@@ -57,11 +57,19 @@ def toy_model(case: Case) -> Any:
 
         layers = [Linear(HIDDEN, HIDDEN) for _ in range(max(LAYERS, case["pp"]))]
         return PipelineModule(layers, topology=topology(case), loss_fn=torch.nn.MSELoss())
-    block = torch.nn.Sequential()
-    for name in ("q_proj", "o_proj"):
-        block.add_module(name, Linear(HIDDEN, HIDDEN))
-    if (ep := case.get("ep", 1)) > 1:
+    model = type("ToyModel", (torch.nn.Module,), {})()  # AutoTP looks for such a name, and a list
+    model.layers = torch.nn.ModuleList(toy_block(case.get("ep", 1)) for _ in range(2))
+    return model
+
+
+def toy_block(ep: int) -> Any:
+    """Names that AutoTP knows: it looks for them to find what it may cut."""
+    from torch.nn import Linear, Module
+
+    block = Module()
+    block.q_proj, block.o_proj = Linear(HIDDEN, HIDDEN), Linear(HIDDEN, HIDDEN)
+    if ep > 1:
         from deepspeed.moe.layer import MoE
 
-        block.add_module("moe", MoE(HIDDEN, Linear(HIDDEN, HIDDEN), num_experts=ep, ep_size=ep))
-    return torch.nn.Sequential(block)
+        block.moe = MoE(HIDDEN, Linear(HIDDEN, HIDDEN), num_experts=ep, ep_size=ep)
+    return block
