@@ -30,18 +30,18 @@ def _explain_straddles(problem: ServingProblem, layout: ServingLayout) -> Findin
     product += f" x pcp {layout.pcp}" if layout.pcp > 1 else ""
     product += f" x dp {layout.dp}" if layout.dp > 1 else ""
     fewest = -(-gpus // host)
-    if each is not None or gpus > cluster.gpus:
+    if gpus > cluster.gpus:
         return Finding(
             f"World size ({gpus}) is larger than the number of available GPUs ({cluster.gpus})",
-            label=f"{product} = {gpus} GPUs on {each or fewest} hosts, the cluster has "
-            f"{cluster.nodes} hosts x {host}",
+            label=f"{product} = {gpus} > {cluster.nodes} hosts x {host} = {cluster.gpus}",
             help="less of tp, pp or dp, or more hosts",
             causes=(Cause("cluster", f"{cluster.gpus} GPUs"),),
         )
     return Finding(
         f"an engine of {gpus} GPUs does not fill hosts of {host} evenly: tensor groups or "
         "data-parallel ranks would be cut, and vLLM does not say so",
-        label=f"{product} = {gpus}; {gpus} / {fewest} hosts leaves a group of {layout.tp} on two",
+        label=f"{product} = {gpus} on {fewest} hosts; whole groups on every host need "
+        + (f"{each} hosts, there are {cluster.nodes}" if each else "another number of GPUs"),
         help=f"`--nnodes {fewest}` must evenly divide the total world size ({gpus}), with whole "
         "groups on every host",
         fix="layout.pp: auto",
@@ -50,9 +50,10 @@ def _explain_straddles(problem: ServingProblem, layout: ServingLayout) -> Findin
 
 
 def _too_many(problem: ServingProblem, layout: ServingLayout) -> bool:
-    cluster = problem.cluster
-    hosts = service_hosts(layout, cluster.node.gpus)
-    return hosts is None or hosts > cluster.nodes
+    if layout.replicas == 1 or _straddles(problem, layout):
+        return False
+    hosts = service_hosts(layout, problem.cluster.node.gpus)
+    return hosts is None or hosts > problem.cluster.nodes
 
 
 def _explain_too_many(problem: ServingProblem, layout: ServingLayout) -> Finding:

@@ -3,7 +3,7 @@ from functools import cache
 
 import pytest
 
-from parc.backends.registry import BUILT_IN, backend, framework
+from parc.backends.registry import TRAINING, backend, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Gpu, Model, Pins, Problem, Recompute
@@ -116,7 +116,7 @@ def test_finetune_needs_a_checkpoint():
 def test_targets_are_sorted_and_have_their_default_version():
     problem = resolved(JOB)
     assert problem.emit == ("megatron", "rankmap", "slurm", "torchrun")
-    assert [name for name, _ in problem.versions] == sorted(BUILT_IN)
+    assert [name for name, _ in problem.versions] == sorted(TRAINING)
     assert problem.version("megatron") == framework("megatron").default_version
     assert problem.version("slurm") == backend("slurm").versions[-1]
     assert problem.launch.slurm.version == problem.version("slurm")
@@ -139,7 +139,7 @@ def test_a_version_may_be_longer_than_the_known_one():
     [
         ("emit: [megatron, slrum]", [("PARC-X16", "emit[1]")]),
         ("emit: [megatron, slurm, megatron]", [("PARC-X17", "emit[2]")]),
-        ('versions: {vllm: "0.9"}', [("PARC-X16", "versions.vllm")]),
+        ('versions: {vlm: "0.9"}', [("PARC-X16", "versions.vlm")]),
         ('versions: {megatron: "0.1"}', [("PARC-X18", "versions.megatron")]),
         ('versions: {megatron: "0.191"}', [("PARC-X18", "versions.megatron")]),
         ('versions: {megatron: ""}', [("PARC-X18", "versions.megatron")]),
