@@ -84,7 +84,7 @@ def _process(plan: ServingPlan, seat: Seat) -> Process:
     start = endpoint.port + seat.slot * servers
     ports = () if "--headless" in names else tuple(range(start, start + servers))
     if ports:
-        flags = (("--host", "0.0.0.0"), ("--port", ports[0]), *flags)
+        flags = (("--port", ports[0]), *flags)
     return Process(
         node=seat.node,
         replica=seat.replica,

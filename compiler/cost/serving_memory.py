@@ -76,10 +76,15 @@ def shard(model: Model, layout: ServingLayout) -> Shard:
         shared=_shared(model) / tp,
         router=router_params(model),
         expert=expert_params(model) / layout.expert_tp if experts else 0.0,
-        experts=experts.count / layout.ep if experts else 0.0,
+        experts=_held(experts.count + layout.redundant_experts, layout.ep) if experts else 0.0,
         embedding=head if pp > 1 or model.tied_embeddings else 2 * head,
         head=head,
     )
+
+
+def _held(experts: int, ep: int) -> float:
+    """Experts of the rank that holds most; only whole ones where ranks share them unevenly."""
+    return float(-(-experts // ep))
 
 
 def _shared(model: Model) -> float:

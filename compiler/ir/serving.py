@@ -33,6 +33,8 @@ class ServingLayout:
     """Decode context parallelism: ranks, of those of tp and pcp, that share a request's cache."""
     stages: tuple[int, ...] = ()
     """Decoder layers of every pipeline stage; empty: as even as can be."""
+    redundant_experts: int = 0
+    """Copies of busy experts beside the model's own, in every routed layer."""
 
     @property
     def rank_gpus(self) -> int:

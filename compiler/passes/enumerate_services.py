@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
@@ -48,7 +49,15 @@ def _experts(
     tp, pp, dp = degrees
     pins = problem.pins
     plain = ServingLayout(
-        tp, pp, dp, 1, pins.replicas or 1, pins.pcp or 1, pins.dcp or 1, pins.stages or ()
+        tp,
+        pp,
+        dp,
+        1,
+        pins.replicas or 1,
+        pins.pcp or 1,
+        pins.dcp or 1,
+        pins.stages or (),
+        pins.redundant_experts or 0,
     )
     legal = engine.expert_degrees(plain)
     if pins.ep == "off":
@@ -60,7 +69,7 @@ def _experts(
     else:
         wanted = legal if problem.model.experts else (1,)
     for ep in _allowed(problem, "ep", list(wanted)):
-        yield ServingLayout(tp, pp, dp, ep, plain.replicas, plain.pcp, plain.dcp, plain.stages)
+        yield replace(plain, ep=ep)
 
 
 def _allowed(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from parc.compiler.cost.serving import estimate_serving
 from parc.compiler.cost.serving_stages import stage_splits
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
-from parc.compiler.topology.engine_hosts import replica_counts
+from parc.compiler.topology.engine_hosts import replica_counts, service_hosts
 
 TIE = 0.03
 """Predictions this close are ties; the simpler layout wins."""
@@ -96,10 +96,17 @@ def scores(problem: ServingProblem, found: ServingEstimate) -> tuple[float, floa
     latency = found.ttft_seconds + later * found.tpot_seconds
     speed = 1 / found.tokens_per_second
     if goal == "fewest-gpus":
-        return float(found.layout.gpus), latency if traffic.request_rate else speed
+        return _occupied(problem, found.layout), latency if traffic.request_rate else speed
     if goal == "latency" or traffic.request_rate is not None:
         return latency, latency
     return speed, speed
+
+
+def _occupied(problem: ServingProblem, layout: ServingLayout) -> float:
+    """GPUs that nobody else can use: all of a host's where the service takes several hosts."""
+    gpus = problem.cluster.node.gpus
+    hosts = service_hosts(layout, gpus) or 1
+    return float(layout.gpus if hosts == 1 else hosts * gpus)
 
 
 def ranked(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:

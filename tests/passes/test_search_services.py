@@ -2,114 +2,123 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from parc.compiler.cost.serving_search import (
-    ServingLimits,
-    ServingTask,
-    engine_layouts,
-    search_serving,
-)
-from parc.compiler.ir.serving import ServingLayout, ServingSetup, Traffic
-from tests.cost.serving_cases import cluster, model
+from parc.backends.registry import engine
+from parc.compiler.ir import ServingLayout
+from parc.compiler.passes.enumerate_services import enumerate_services
+from tests.passes.serving_specs import CHAT, codes, plan_of, planned, problem_of, spec
 
-FP8 = ServingSetup(weights="fp8", kv="fp8")
-CHAT = Traffic(1000, 500, concurrency=64)
+FP8 = {"precision": "fp8", "kv_precision": "fp8"}
+A100_4 = {"base": "dgx-a100", "gpus_per_node": 4}
 
 
-def task(name: str, node: str, nodes: int = 1, setup: ServingSetup = FP8) -> ServingTask:
-    """Chat traffic on whole hosts."""
-    return ServingTask(model(name), cluster(node, nodes), setup, CHAT)
+def degrees(layout: ServingLayout) -> tuple[int, int, int, int, int]:
+    return layout.tp, layout.pp, layout.dp, layout.ep, layout.replicas
 
 
-def chosen(given: ServingTask) -> ServingLayout:
-    """The first of the ranked."""
-    best = search_serving(given).best
-    assert best is not None
-    return best.layout
+def job(**changes: object) -> dict[str, object]:
+    traffic = {**CHAT, **changes}
+    return {"traffic": {key: value for key, value in traffic.items() if value is not None}}
 
 
 @pytest.mark.parametrize("concurrency", [1, 16, 64, 256])
 def test_llama_2_70b_on_four_a100_takes_all_four_as_tensor_ranks(concurrency: int) -> None:
-    given = task("llama-2-70b", "dgx-a100", setup=ServingSetup())
-    traffic = Traffic(1024, 512, concurrency=concurrency)
-    assert chosen(replace(given, traffic=traffic, limits=ServingLimits(gpus=4))) == ServingLayout(4)
+    plan = plan_of(spec("llama-2-70b", A100_4, job=job(concurrency=concurrency)))
+    assert degrees(plan.layout) == (4, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("goal", ["throughput", "latency", "fewest-gpus"])
 def test_llama_405b_on_two_hosts_keeps_tensor_ranks_inside_a_host(goal: str) -> None:
-    given = task("llama-3.1-405b", "hgx-h100", 2, ServingSetup())
-    assert chosen(replace(given, goal=goal)) == ServingLayout(tp=8, pp=2)  # type: ignore[arg-type]
+    plan = plan_of(spec("llama-3.1-405b", "hgx-h100", 2, goals={"maximize": goal}))
+    assert degrees(plan.layout) == (8, 2, 1, 1, 1)
 
 
 @pytest.mark.parametrize("node", ["l40s-8", "rtx-pro-6000-8"])
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-32b", "llama-3.1-70b"])
-def test_a_loaded_host_without_nvlink_has_no_tensor_ranks(name: str, node: str) -> None:
-    given = replace(task(name, node), traffic=Traffic(1000, 500, concurrency=512))
-    assert chosen(given).tp == 1
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-32b", "llama-3.1-70b"])
+def test_a_loaded_host_without_nvlink_has_no_tensor_ranks_and_the_plan_says_why(
+    model: str, node: str
+) -> None:
+    tree = spec(model, node, job={**FP8, **job(concurrency=512)})
+    plan = plan_of(tree)
+    assert plan.layout.tp == 1
+    assert "V30" in codes(tree)
 
 
 def test_deepseek_v3_under_load_spreads_attention_by_request_and_experts_by_rank() -> None:
-    given = replace(task("deepseek-v3", "hgx-h200", 2), traffic=Traffic(2000, 500, 1024))
-    layout = chosen(given)
-    assert layout.dp >= 4
-    assert layout.ep == 8
+    traffic = job(input_tokens=2000, concurrency=1024)
+    plan = plan_of(spec("deepseek-v3", "hgx-h200", 2, job={**FP8, **traffic}))
+    assert plan.layout.dp >= 4
+    assert plan.layout.ep == plan.layout.tp * plan.layout.dp
 
 
 def test_latency_takes_wider_engines_than_throughput_under_load() -> None:
-    given = replace(task("llama-3.1-8b", "hgx-h100"), traffic=Traffic(1000, 500, 1024))
-    few = replace(given, goal="latency", traffic=Traffic(1000, 500, concurrency=1))
-    assert chosen(few).tp > chosen(given).tp
+    many = plan_of(spec("llama-3.1-8b", "hgx-h100", job={**FP8, **job(concurrency=1024)}))
+    one = spec("llama-3.1-8b", "hgx-h100", job={**FP8, **job(concurrency=1)})
+    few = plan_of(one | {"goals": {"maximize": "latency"}})
+    assert few.layout.tp > many.layout.tp
 
 
-def test_fewest_gpus_meet_every_limit_and_one_less_would_not() -> None:
-    limits = ServingLimits(ttft_seconds=1.0, tpot_seconds=0.03)
-    given = replace(
-        task("llama-3.1-70b", "hgx-h100", 4),
-        traffic=Traffic(1000, 500, request_rate=20.0),
-        limits=limits,
-        goal="fewest-gpus",
-    )
-    best = search_serving(given).best
-    assert best is not None
-    assert best.tpot_seconds <= 0.03
-    assert best.ttft_seconds <= 1.0
-    assert best.requests_per_second >= 0.97 * 20
-    fewer = replace(given, limits=replace(limits, gpus=best.layout.gpus - 1))
-    assert search_serving(fewer).best is None
+def test_fewest_gpus_meet_every_limit_and_one_engine_less_would_not() -> None:
+    traffic = job(concurrency=None, request_rate=20.0)
+    goals = {"maximize": "fewest-gpus", "ttft": "1s", "tpot": "30ms"}
+    tree = spec("llama-3.1-70b", "hgx-h100", 4, job={**FP8, **traffic}, goals=goals)
+    plan = plan_of(tree)
+    assert plan.estimate.tpot_seconds <= 0.03
+    assert plan.estimate.ttft_seconds <= 1.0
+    assert plan.estimate.requests_per_second >= 0.97 * 20
+    layout = plan.layout
+    assert layout.replicas > 1
+    fewer = {"limits": {"replicas": {"max": layout.replicas - 1}}}
+    pins = {"tp": layout.tp, "pp": layout.pp}
+    assert codes(tree | {"layout": pins, "goals": goals | fewer}) == ["G03"]
 
 
 def test_every_layout_is_ranked_or_counted_under_a_rule() -> None:
-    given = task("deepseek-v3", "hgx-h200", 2)
-    found = search_serving(given)
-    layouts = list(engine_layouts(given.model, given.cluster, given.cluster.gpus))
-    assert len(found.ranked) + sum(count for _, count in found.dropped) == len(layouts)
+    tree = spec("deepseek-v3", "hgx-h200", 2, job=FP8)
+    plan, problem = plan_of(tree), problem_of(tree)
+    layouts = list(enumerate_services(problem, engine("vllm")))
+    search = plan.search
+    assert search.enumerated == len(layouts)
+    kept = search.enumerated - sum(count for _, count in search.dropped)
+    assert len(search.ranked) == min(kept, 40)
 
 
 def test_experts_are_not_cut_across_the_blocks_that_share_a_scale() -> None:
-    found = search_serving(task("qwen3-30b-a3b", "hgx-h100"))  # 768 wide, blocks of 128
-    assert dict(found.dropped)["quantisation blocks do not divide the expert width"] > 0
-    assert all(768 // one.layout.expert_tp % 128 == 0 for one in found.ranked)
+    plan = plan_of(spec("qwen3-30b-a3b", "hgx-h100", job=FP8))  # 768 wide, blocks of 128
+    assert dict(plan.search.dropped)["V07"] > 0
+    for one in plan.search.ranked:
+        assert 768 // one.layout.expert_tp % 128 == 0
 
 
-def test_limits_that_nothing_meets_leave_nothing() -> None:
-    given = replace(task("llama-3.1-70b", "hgx-h100"), limits=ServingLimits(tpot_seconds=1e-4))
-    found = search_serving(given)
-    assert found.best is None
-    assert dict(found.dropped)["time per output token"] > 0
+def test_limits_that_nothing_keeps_are_an_error_that_names_the_best() -> None:
+    tree = spec("llama-3.1-70b", "hgx-h100", job=FP8, goals={"tpot": "100us"})
+    plan, sink = planned(tree)
+    assert plan is None
+    (found,) = sink.diagnostics
+    assert found.code == "PARC-G03"
+    assert "tpot" in found.finding.label
 
 
 def test_ties_go_to_the_simpler_layout() -> None:
-    found = search_serving(task("llama-3.1-8b", "hgx-h100"))
-    first, best = found.ranked[0], max(one.tokens_per_second for one in found.ranked)
-    assert first.tokens_per_second >= best / 1.03
-    assert first.layout.pp == 1
+    search = plan_of(spec("llama-3.1-8b", "hgx-h100", job=FP8)).search
+    best = max(one.tokens_per_second for one in search.ranked)
+    assert search.ranked[0].tokens_per_second >= best / 1.03
+    assert search.ranked[0].layout.pp == 1
 
 
-def test_a_straddling_engine_is_dropped() -> None:
-    given = replace(task("qwen3-32b", "hgx-h100", 2), limits=ServingLimits(gpus=12))
-    found = search_serving(given)
-    assert dict(found.dropped)["engine straddles hosts"] > 0
-    assert all(8 % one.layout.engine_gpus == 0 for one in found.ranked)
+def test_an_axis_under_a_limit_is_not_tried_beyond_it() -> None:
+    limits = {"limits": {"tp": {"max": 2}, "replicas": {"only": [1, 2]}}}
+    search = plan_of(spec("llama-3.1-8b", "hgx-h100", goals=limits)).search
+    assert {one.layout.tp for one in search.ranked} == {1, 2}
+    assert {one.layout.replicas for one in search.ranked} <= {1, 2}
+
+
+def test_a_longer_request_than_fits_is_shortened_only_where_nobody_asked_for_it() -> None:
+    node = {"base": "dgx-h100", "gpus_per_node": 2}
+    plan = plan_of(spec("llama-3.1-70b", node))
+    assert 1500 <= plan.limits.max_model_len < 131072
+    fits = plan.limits.max_model_len
+    assert plan.limits.full_requests >= 1
+    assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits})) == []
+    assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits + 16})) == ["V01"]
