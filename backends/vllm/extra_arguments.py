@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -18,7 +19,7 @@ from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
 COUNTS = {"?": (0, 1), "*": (0, 10**6), "+": (1, 10**6)}
-UNCHUNKED = "--no-enable-chunked-prefill"
+UNCHUNKED = "--disable-chunked-prefill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def read_extra(args: tuple[str, ...]) -> tuple[tuple[Extra, ...], tuple[tuple[in
     for at, word in enumerate(args):
         flag, equals, value = word.partition("=")
         if word.startswith("--") or flag in known_flags():
-            name = flag.replace("_", "-") if flag.startswith("--") else flag
+            name = _spelling(flag)
             extras.append(Extra(name, (value,) if equals else (), at))
         elif extras:
             last = extras[-1]
@@ -53,6 +54,13 @@ def read_extra(args: tuple[str, ...]) -> tuple[tuple[Extra, ...], tuple[tuple[in
         else:
             stray.append((at, word))
     return tuple(extras), tuple(stray)
+
+
+def _spelling(flag: str) -> str:
+    """As the parser turns it: dashes, and --no-enable-X is --disable-X (argparse_utils.py)."""
+    if not flag.startswith("--"):
+        return flag
+    return re.sub(r"^--no-enable-", "--disable-", flag.replace("_", "-"))
 
 
 def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:

@@ -32,7 +32,7 @@ def _pipeline(problem: ServingProblem, tp: int) -> list[int]:
     if pinned is None and stages is not None:
         pinned = len(stages)
     most = min(_gpus(problem) // tp, problem.model.layers, MOST_STAGES)
-    return _allowed(problem, "pp", [pinned] if pinned else list(range(1, most + 1)))
+    return _allowed(problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1)))
 
 
 def _data(problem: ServingProblem, gpus: int) -> list[int]:
