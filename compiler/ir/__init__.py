@@ -2,7 +2,18 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
-from parc.compiler.ir.layout import NO_RECOMPUTE, Chunk, Layout, Recompute, Split
+from parc.compiler.ir.layout import (
+    NO_RECOMPUTE,
+    Chunk,
+    ContextComm,
+    Layout,
+    Offload,
+    Recompute,
+    Schedule,
+    Split,
+    Variant,
+    ZeroPlus,
+)
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -40,6 +51,7 @@ __all__ = [
     "Candidate",
     "Chunk",
     "Cluster",
+    "ContextComm",
     "Crossing",
     "Estimate",
     "Experts",
@@ -57,6 +69,7 @@ __all__ = [
     "Mesh",
     "Model",
     "NodeType",
+    "Offload",
     "Pins",
     "Placement",
     "Plan",
@@ -65,10 +78,13 @@ __all__ = [
     "Problem",
     "Rack",
     "Recompute",
+    "Schedule",
     "Search",
     "SlurmJob",
     "Split",
     "StageMemory",
     "StepTime",
     "Task",
+    "Variant",
+    "ZeroPlus",
 ]

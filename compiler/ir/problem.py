@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from parc.compiler.ir.cluster import Cluster
-from parc.compiler.ir.layout import Recompute
+from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, ZeroPlus
 from parc.compiler.ir.model import Model
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
@@ -87,6 +87,11 @@ class Pins:
     sequence_parallel: bool | None = None
     recompute: Recompute | None = None
     zero_stage: int | None = None
+    dp_shard: int | None = None
+    schedule: Schedule | None = None
+    cp_comm: ContextComm | None = None
+    offload: Offload | None = None
+    zero_plus: ZeroPlus | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     pipeline_layout: str | None = None
