@@ -8,7 +8,7 @@ from parc.compiler.ir import Chunk, Model, Split
 
 
 def even_counts(layers: int, chunks: int) -> tuple[int, ...]:
-    """Layers of each chunk in model order; the first ones have one more where it does not divide."""
+    """Layers of each chunk in model order; the first have one more where it does not divide."""
     whole, rest = divmod(layers, chunks)
     return tuple(whole + (place < rest) for place in range(chunks))
 
