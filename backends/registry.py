@@ -8,6 +8,7 @@ from typing import cast
 from parc.backends.base import Backend, Framework
 
 TRAINING: dict[str, str] = {
+    "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
