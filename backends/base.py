@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Artifact, Family, Gpu, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir import (
+    Artifact,
+    Family,
+    Gpu,
+    Layout,
+    Mesh,
+    Model,
+    Plan,
+    Problem,
+    Recompute,
+    Split,
+    Variant,
+)
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem
@@ -55,11 +68,23 @@ class Framework(Backend, Protocol):
 
     default_version: str
     """The version that is meant where the spec names none: the newest that is released."""
+    strategies: Mapping[str, str]
+    """What it can express: name in ``backends/strategies`` -> how that is said."""
+    runtime: str
+    """Its memory model in ``cost/runtime``: megatron, fsdp2 or deepspeed."""
+    stack: str
+    """Its class of kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
     default_program: str
     """What ``launch.program`` means where the spec does not say; empty: what ``emit`` writes."""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """Rank orders that exist, the default first."""
+
+    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+        """What the pins leave open beside degrees, the simplest first; at least one."""
+
+    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Levels of activation recompute, from nothing to everything; the first is none."""
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """What a legal layout keeps, for the target version of ``problem``."""

@@ -8,7 +8,9 @@ from typing import cast
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 
 TRAINING: dict[str, str] = {
+    "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
+    "preflight": "parc.backends.preflight.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
     "torchrun": "parc.backends.torchrun.backend",

@@ -8,13 +8,27 @@ from parc.backends.megatron.advice import advise
 from parc.backends.megatron.args_file import PATH, args_file
 from parc.backends.megatron.arguments import arguments
 from parc.backends.megatron.extra_arguments import check_extra
+from parc.backends.megatron.recomputes import recomputes
 from parc.backends.megatron.rules import rules
 from parc.backends.megatron.rules_express import another_model
+from parc.backends.megatron.strategies import STRATEGIES
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
 from parc.backends.megatron.why_no_split import why_no_split
 from parc.backends.render import shell_word
+from parc.backends.variants import pinned
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Artifact, Family, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir import (
+    Artifact,
+    Family,
+    Layout,
+    Mesh,
+    Model,
+    Plan,
+    Problem,
+    Recompute,
+    Split,
+    Variant,
+)
 from parc.compiler.ir.rule import Rule
 
 
@@ -24,11 +38,22 @@ class Megatron:
     name = "megatron"
     versions = VERSIONS
     default_version = DEFAULT
+    strategies = STRATEGIES
+    runtime = "megatron"
+    stack = "megatron"
     default_program = "pretrain_gpt.py"
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The two rank orders that the command line reaches, the default first."""
         return meshes.ORDERS
+
+    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+        """The distributed optimizer over all replicas; a pin may ask for less."""
+        return pinned(problem, (Variant(),))
+
+    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Nothing, light modules, heavy ones, all layers."""
+        return recomputes(problem.model)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """What a legal layout keeps."""

@@ -48,13 +48,13 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
-    """L24: a batch job of a serving plan starts the engine's script, which must be there."""
+    """V29: a batch job of a serving plan starts the engine's script, which must be there."""
     engine = plan.problem.framework
     if engine in plan.problem.emit:
         return
     text = f"job.sbatch starts {engine}/serve.sh, which is not emitted"
     fix = f"emit: [{', '.join(sorted({*plan.problem.emit, engine}))}]"
-    sink.report("L24", Finding(text, fix=fix, targets=TARGETS), at="emit")
+    sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
 
 
 def _check_text(plan: AnyPlan, sink: Sink) -> None:

@@ -41,7 +41,7 @@ class Pricing:
         self.problem = problem
         self.framework = framework
         self.kernels = kernels
-        key = hardware or hardware_class(problem.cluster.gpu)
+        key = hardware or hardware_class(problem.cluster.gpu, framework.stack)
         self.efficiency = calibrated_row(efficiency.efficiency(key), problem.calibration)
         self.links = Links.of(problem.cluster, kernels, self.efficiency)
         self.gemm_factor = (

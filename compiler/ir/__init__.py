@@ -2,7 +2,18 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
-from parc.compiler.ir.layout import NO_RECOMPUTE, Chunk, Layout, Recompute, Split
+from parc.compiler.ir.layout import (
+    NO_RECOMPUTE,
+    Chunk,
+    ContextComm,
+    Layout,
+    Offload,
+    Recompute,
+    Schedule,
+    Split,
+    Variant,
+    ZeroPlus,
+)
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -22,6 +33,7 @@ from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
 from parc.compiler.ir.problem import (
     Goals,
     Job,
+    KubernetesJob,
     Launch,
     Limit,
     Pins,
@@ -48,6 +60,7 @@ __all__ = [
     "Candidate",
     "Chunk",
     "Cluster",
+    "ContextComm",
     "Crossing",
     "Estimate",
     "Experts",
@@ -58,6 +71,7 @@ __all__ = [
     "Gpu",
     "Host",
     "Job",
+    "KubernetesJob",
     "LatentAttention",
     "Launch",
     "Layout",
@@ -65,6 +79,7 @@ __all__ = [
     "Mesh",
     "Model",
     "NodeType",
+    "Offload",
     "Pins",
     "Placement",
     "Plan",
@@ -73,6 +88,7 @@ __all__ = [
     "Problem",
     "Rack",
     "Recompute",
+    "Schedule",
     "Search",
     "ServingEstimate",
     "ServingLayout",
@@ -84,4 +100,6 @@ __all__ = [
     "StageMemory",
     "StepTime",
     "Task",
+    "Variant",
+    "ZeroPlus",
 ]

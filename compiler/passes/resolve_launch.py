@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from parc.compiler.ir import Launch, SlurmJob
+from parc.compiler.ir import KubernetesJob, Launch, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.resolve_targets import Targets
-from parc.compiler.spec.launch_spec import LaunchSpec
+from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.spec import TaskSpec
 
 
@@ -35,6 +35,24 @@ def resolve_launch(spec: LaunchSpec, targets: Targets) -> Launch:
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
+        kubernetes=_kubernetes(spec.kubernetes),
+    )
+
+
+def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    return KubernetesJob(
+        image=spec.image or "",
+        namespace=spec.namespace or "",
+        queue=spec.queue or "",
+        rack_label=spec.rack_label,
+        domain_label=spec.domain_label,
+        gpu_resource=spec.gpu_resource or "",
+        resources=tuple(sorted(spec.resources.items())),
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        claims=tuple(sorted(spec.claims.items())),
+        host_network=spec.host_network,
+        shared_memory=spec.shared_memory,
+        max_restarts=spec.max_restarts,
     )
 
 

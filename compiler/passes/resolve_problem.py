@@ -11,15 +11,17 @@ from parc.compiler.ir import (
     Job,
     Limit,
     Model,
+    Offload,
     Pins,
     Problem,
     Recompute,
+    ZeroPlus,
 )
 from parc.compiler.passes.check_precision import check_gradients, check_precision
 from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.passes.resolve_targets import resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.layout_spec import LayoutSpec, RecomputeSpec
+from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.spec import Spec
 
@@ -167,6 +169,8 @@ def _pins(spec: LayoutSpec) -> Pins:
     written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
     pins = {name: None if value == "auto" else value for name, value in written.items()}
     pins["recompute"] = _recompute(spec.recompute)
+    pins["offload"] = _offload(spec.offload)
+    pins["zero_plus"] = ZeroPlus(**spec.zero_plus.model_dump()) if spec.zero_plus else None
     return Pins(**pins)
 
 
@@ -174,3 +178,9 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
     if isinstance(spec, RecomputeSpec):
         return Recompute(spec.granularity, spec.modules, spec.method, spec.layers)
     return RECOMPUTE.get(spec)
+
+
+def _offload(spec: str | OffloadSpec) -> Offload | None:
+    if isinstance(spec, OffloadSpec):
+        return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
+    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
