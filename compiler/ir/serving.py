@@ -54,7 +54,7 @@ class ServingLayout:
     @property
     def expert_tp(self) -> int:
         """Ranks that split one expert."""
-        return self.tp * self.pcp * self.dp // self.ep
+        return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 
 def even_stages(layers: int, pp: int) -> tuple[int, ...]:

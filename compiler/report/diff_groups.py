@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.report.diff_side import DENSE, EXPERT, Ranks
+from parc.compiler.report.diff_side import DENSE, EXPERT, SERVING, Ranks
 
 EXAMPLES = 3
 MEMBERS = 4
@@ -53,6 +53,8 @@ class AxisChange:
 def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
     """Every axis whose groups differ; expert axes only where the model has experts."""
     axes = AXES if experts else AXES[:4]
+    if "replica" in old.coordinates:
+        axes = tuple((axis, SERVING) for axis in reversed(SERVING[1:]))
     compared = (_compare(axis, mesh, old, new) for axis, mesh in axes)
     return tuple(change for change in compared if change.any)
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from parc.compiler.report.diff_side import Ranks
 from parc.compiler.topology.hostlist import fold
 
-AXES = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
+AXES = ("replica", "pp", "dp", "cp", "tp", "ep", "etp", "edp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,9 @@ def _moved(old: Ranks, new: Ranks) -> list[int]:
 
 
 def _recast(old: Ranks, new: Ranks) -> int:
-    before = zip(*(old.coordinates[axis] for axis in AXES), strict=True)
-    after = zip(*(new.coordinates[axis] for axis in AXES), strict=True)
+    axes = [axis for axis in AXES if axis in old.coordinates]
+    before = zip(*(old.coordinates[axis] for axis in axes), strict=True)
+    after = zip(*(new.coordinates[axis] for axis in axes), strict=True)
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 

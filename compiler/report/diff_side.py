@@ -12,6 +12,7 @@ from typing import Any
 
 DENSE = ("pp", "dp", "cp", "tp")
 EXPERT = ("pp", "edp", "ep", "etp")
+SERVING = ("replica", "dp", "pp", "cp", "tp")
 EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
@@ -51,6 +52,11 @@ class Side:
     directives: Mapping[str, str]
 
     @property
+    def serves(self) -> bool:
+        """Whether it is the plan of a job that serves."""
+        return "service" in self.plan["problem"]
+
+    @property
     def experts(self) -> bool:
         """Whether the model routes to experts."""
         return self.plan["problem"]["model"].get("experts") is not None
@@ -58,12 +64,14 @@ class Side:
 
 def side(name: str, files: Mapping[str, str]) -> Side:
     """Read one side; NotAnOutput where plan.json or rankmap.csv cannot be understood."""
-    launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "")
+    serve = files.get("vllm/serve.sh", "")
+    launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
+    told = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
     return Side(
         name=name,
         plan=_plan(name, files.get("plan.json")),
         ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
-        arguments=_arguments(files.get("megatron/args.sh", "")),
+        arguments=_arguments(told if serve else files.get("megatron/args.sh", "")),
         environment=_exports(launch),
         directives=_directives(launch),
     )
@@ -92,7 +100,8 @@ def _ranks(name: str, text: str) -> Ranks:
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
         raise NotAnOutput(f"{name}/rankmap.csv is not a table")
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
-    missing = {"host", "local_rank", "rack", "nvlink_domain", *DENSE, *EXPERT} - columns.keys()
+    axes = SERVING if "replica" in columns else {*DENSE, *EXPERT}
+    missing = {"host", "local_rank", "rack", "nvlink_domain", *axes} - columns.keys()
     if missing:
         raise NotAnOutput(f"{name}/rankmap.csv has no column {', '.join(sorted(missing))}")
     return Ranks(
@@ -100,7 +109,7 @@ def _ranks(name: str, text: str) -> Ranks:
         local=columns["local_rank"],
         racks=columns["rack"],
         domains=columns["nvlink_domain"],
-        coordinates={axis: columns[axis] for axis in {*DENSE, *EXPERT}},
+        coordinates={axis: columns[axis] for axis in axes},
     )
 
 
