@@ -18,8 +18,16 @@ from parc.compiler.cost.serving_memory import (
     shard,
     shard_bytes,
 )
+from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingLayout, even_stages
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
+
+EVERYWHERE = frozenset(
+    {"bloom", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss", "mixtral", "opt"}
+    | {"qwen2_moe", "qwen3_moe"}
+)
+"""Families whose classes in vLLM build embedding and output projection on every stage, used or
+not: they have no PPMissingLayer in their place (model_executor/models/*.py, 0.33)."""
 
 
 def stage_splits(layers: int, pp: int) -> tuple[tuple[int, ...], ...]:
@@ -94,14 +102,21 @@ def stage_weights_bytes(
     stage, first, layers = place
     routed = sum(model.is_moe(layer) for layer in range(first, first + layers))
     whole = shard(model, layout)
-    is_first, is_last = stage == 0, stage == layout.pp - 1
-    # Tied weights are one tensor only where both ends are on one rank.
-    matrices = 1 if is_first and is_last and model.tied_embeddings else is_first + is_last
+    is_last = stage == layout.pp - 1
     part = replace(
         whole,
         dense_layers=layers - routed,
         routed_layers=routed,
-        embedding=matrices * whole.head,
+        embedding=_vocabularies(model, stage, layout.pp) * whole.head,
     )
     final = 2 * norm_params(model, model.hidden) if is_last else 0.0
     return shard_bytes(model, part, setup) + final
+
+
+def _vocabularies(model: Model, stage: int, pp: int) -> int:
+    """Matrices of the vocabulary that a stage holds: embedding, output projection, or both."""
+    if model.family in EVERYWHERE:
+        return 1 if model.tied_embeddings else 2
+    is_first, is_last = stage == 0, stage == pp - 1
+    # Tied weights are one tensor only where both ends are on one rank.
+    return 1 if is_first and is_last and model.tied_embeddings else is_first + is_last

@@ -71,12 +71,14 @@ def _verify_ranks(script: Script, table: Table, sink: Sink) -> None:
     found: dict[tuple[int, int], tuple[int, Row]] = {}
     sizes = _sizes(script)
     engines: dict[tuple[int, int], int] = {}
+    held: dict[int, list[int]] = {}
     alone = 0
     for one in script.started:
         key = (one.head, -1) if one.head is not None else (one.node, alone)
         alone += one.head is None
         replica = engines.setdefault(key, len(engines))
         ranks = _ranks(one, sizes)
+        held.setdefault(replica, []).extend(ranks)
         if len(ranks) != len(one.devices):
             message = f"host {one.node} starts {len(ranks)} ranks on {len(one.devices)} GPUs"
             sink.report("A07", message, span=Span(SCRIPT, 1, 1))
@@ -85,6 +87,13 @@ def _verify_ranks(script: Script, table: Table, sink: Sink) -> None:
                 replica * sizes.rank_gpus * sizes.dp + rank,
                 (replica, *_place(rank, sizes)),
             )
+    whole = list(range(sizes.rank_gpus * sizes.dp))
+    for replica, every in held.items():
+        if sorted(every) != whole:
+            message = (
+                f"engine {replica} of {SCRIPT} has {len(every)} ranks, not each of 0 to {whole[-1]}"
+            )
+            sink.report("A07", message, span=Span(SCRIPT, 1, 1))
     _compare(found, table, sink)
 
 

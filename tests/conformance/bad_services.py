@@ -130,7 +130,7 @@ def _stages() -> Iterator[Bad]:
     for stages in ([20, 20, 20, 19], [21, 21, 21, 21], [80], [40, 40], [27, 27, 26], [1, 1, 1, 1]):
         layout = {"tp": 2, "pp": 4, "stage_layers": stages, "replicas": 1}
         yield Bad(f"stages {stages}", dense(1, layout), "refused")
-    for pp in (81, 96, 128):
+    for pp in (96, 112, 128):
         layout = {"tp": 1, "pp": pp, "replicas": 1}
         yield Bad(f"{pp} stages of 80 layers", dense(16, layout), "silent")
 
