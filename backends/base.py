@@ -143,3 +143,9 @@ class Engine(ServingBackend, Protocol):
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
         """The groups that the engine creates, the columns of the rank map first."""
+
+    def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
+        """Words that start an engine whose hosts somebody else brings together."""
+
+    def environment(self, plan: ServingPlan) -> tuple[tuple[str, str, str], ...]:
+        """Name, value and reason of every variable that each process needs."""

@@ -20,6 +20,7 @@ start-up stays cheap."""
 
 SERVING: dict[str, str] = {
     "rankmap": "parc.backends.rankmap.backend",
+    "ray": "parc.backends.ray.backend",
     "slurm": "parc.backends.slurm.backend",
     "vllm": "parc.backends.vllm.backend",
 }

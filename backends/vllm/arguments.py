@@ -26,6 +26,9 @@ class Argument:
         return (self.flag,) if self.value is None else (self.flag, self.value)
 
 
+EXECUTOR = "--distributed-executor-backend"
+
+
 @cache
 def flag_table() -> dict[str, Any]:
     """``flags.yaml``."""
@@ -70,3 +73,16 @@ def _field(plan: ServingPlan, path: str) -> object:
     for part in path.split("."):
         noun = getattr(noun, part)
     return noun
+
+
+def engine_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
+    """The checkpoint and all flags of an engine, under another executor than the table says."""
+    own = [one for one in arguments(plan) if one.flag != EXECUTOR]
+    words = [word for one in own for word in one.words]
+    return (
+        plan.problem.service.checkpoint,
+        *words,
+        EXECUTOR,
+        executor,
+        *plan.problem.launch.args,
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from parc.backends.network import Variable
+from parc.backends.vllm.arguments import engine_words
 from parc.backends.vllm.checks import check_vllm
 from parc.backends.vllm.defaults import default_batch
+from parc.backends.vllm.environment import serving_environment
 from parc.backends.vllm.rules import RULES
 from parc.backends.vllm.script import serve_script
 from parc.compiler.diagnostics import Sink
@@ -60,6 +63,14 @@ class Vllm:
         if experts:
             columns.append(Family("ep", "dense", experts, column=True))
         return tuple(columns)
+
+    def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
+        """``serve`` and its words, without those that differ from host to host."""
+        return ("serve", *engine_words(plan, executor))
+
+    def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
+        """Network, stages, and what the spec says."""
+        return serving_environment(plan)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Report extra arguments, ports and steps that vLLM would refuse or regret."""

@@ -11,13 +11,28 @@ from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
 LAST_PORT = 65535
+REMOVED = {"grok": "0.24.0"}
+"""Family -> the last version that had it (model_executor/models/registry.py)."""
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
-    """Report F01, F02 and F03 on ``launch.args``, L10 and L20 on ports, V28 on long steps."""
+    """Report F01 to F03 on ``launch.args``, L10 and L20 on ports, V28 and V31."""
+    _check_family(plan, sink)
     check_extra(plan, arguments(plan), sink)
     _check_ports(plan, sink)
     _check_low_latency(plan, sink)
+
+
+def _check_family(plan: ServingPlan, sink: Sink) -> None:
+    model = plan.problem.model
+    if model.family not in REMOVED:
+        return
+    finding = Finding(
+        f"vLLM {plan.problem.version('vllm')} has no class for {model.name}",
+        label=f"{model.family} was removed after {REMOVED[model.family]}",
+        targets=TARGETS,
+    )
+    sink.report("V31", finding, at="model")
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
