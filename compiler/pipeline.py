@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parc.backends.registry import backend, engine, framework, serving_backend
+from parc.backends.registry import backend, framework, serving_backend
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.serving_stages import stage_caches
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     AnyPlan,
@@ -19,22 +18,17 @@ from parc.compiler.ir import (
 )
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
-from parc.compiler.passes.check_serving_placement import check_serving_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
-from parc.compiler.passes.limit_service import limit_service
 from parc.compiler.passes.place_ranks import place_ranks
-from parc.compiler.passes.place_service import place_service
 from parc.compiler.passes.resolve_calibration import resolve_calibration
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
-from parc.compiler.passes.resolve_service import resolve_service
 from parc.compiler.passes.search_layouts import search_layouts
-from parc.compiler.passes.search_services import search_services
 from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.source import Source
-from parc.compiler.spec.spec import ServingSpec
+from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
 """Called with the name of each pass when it has ended; timing is nothing more."""
@@ -64,10 +58,10 @@ def resolve_spec(
     after("resolve_cluster")
     if model is None or cluster is None:
         return None
-    if isinstance(spec, ServingSpec):
-        service = resolve_service(spec, model, cluster, sink)
-        after("resolve_service")
-        return None if sink.failed() else service
+    if not isinstance(spec, Spec):
+        from parc.compiler.serving_pipeline import resolve_serving
+
+        return resolve_serving(spec, model, cluster, sink, after)
     calibration = resolve_calibration(spec.cluster, cluster, library, sink)
     problem = resolve_problem(spec, model, cluster, sink, calibration)
     after("resolve_problem")
@@ -96,32 +90,14 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     return None if sink.failed() else plan
 
 
-def plan_service(problem: ServingProblem, sink: Sink, after: Watch = ignore) -> ServingPlan | None:
-    """The same for a job that serves."""
-    target = engine(problem.framework)
-    found = search_services(problem, target, sink)
-    after("search_services")
-    if found is None:
-        return None
-    estimate, search = found
-    limits = limit_service(problem, estimate.layout)
-    stages = stage_caches(problem, estimate.layout, limits.max_model_len)
-    placement = place_service(problem, target, estimate.layout)
-    after("place_service")
-    plan = ServingPlan(problem, estimate.layout, limits, stages, estimate, placement, search)
-    check_serving_placement(plan, sink)
-    for name in sorted({problem.framework, *problem.emit}):
-        serving_backend(name).check_serving(plan, sink)
-    after("check")
-    return None if sink.failed() else plan
-
-
 def plan_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
 ) -> AnyPlan | None:
     """Text to plan."""
     problem = resolve_spec(source, overrides, sink, after)
     if isinstance(problem, ServingProblem):
+        from parc.compiler.serving_pipeline import plan_service
+
         return plan_service(problem, sink, after)
     return None if problem is None else plan_problem(problem, sink, after)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu
 from parc.compiler.ir.serving_plan import Service
+from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.service_spec import ServiceSpec
+from parc.compiler.spec.serving_spec import ServingSpec
 
 # vllm/platforms/interface.py (bf16); kernels of 8-bit and 4-bit weights fall back to Marlin, whose
 # least compute capability is that of fp16 tensor cores with asynchronous copies
@@ -16,6 +18,7 @@ LEAST_CAPABILITY = {
     "int4": (7, 5),
     "nvfp4": (8, 0),
 }
+TRAINING_KEYS = {"launch.program", "launch.kubernetes", "cluster.calibration"}
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
@@ -25,6 +28,22 @@ def check_service(job: ServiceSpec, service: Service, gpu: Gpu, sink: Sink) -> N
     _check_formats(job, service, gpu, sink)
     _check_lengths(service, sink)
     _check_batch(service, sink)
+
+
+def check_training_keys(spec: ServingSpec, sink: Sink) -> None:
+    """X01 where a key that both kinds of job share means something to training alone."""
+    written = {f"launch.{name}" for name in spec.launch.model_fields_set}
+    if isinstance(spec.cluster, ClusterSpec):
+        written |= {f"cluster.{name}" for name in spec.cluster.model_fields_set}
+    for path in sorted(written & TRAINING_KEYS):
+        finding = Finding(
+            f"{path} is a key of another kind of job",
+            label="for job.kind pretrain and finetune",
+            help="a job that serves starts its engine, and is priced by constants of its own",
+            fix=f"remove {path}",
+            causes=(Cause("job.kind", "the kind of job is said here"),),
+        )
+        sink.report("X01", finding, at=path, key=True)
 
 
 def _check_traffic(job: ServiceSpec, sink: Sink) -> None:

@@ -15,7 +15,7 @@ from parc.compiler.ir.serving_plan import (
     ServingPins,
     ServingProblem,
 )
-from parc.compiler.passes.check_service import check_service
+from parc.compiler.passes.check_service import check_service, check_training_keys
 from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.passes.resolve_targets import resolve_targets
 from parc.compiler.spec.limits_spec import AxisLimit
@@ -25,7 +25,7 @@ from parc.compiler.spec.service_spec import (
     ServingLayoutSpec,
     ServingLimitsSpec,
 )
-from parc.compiler.spec.spec import ServingSpec
+from parc.compiler.spec.serving_spec import ServingSpec
 
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 
@@ -34,6 +34,7 @@ def resolve_service(
     spec: ServingSpec, model: Model, cluster: Cluster, sink: Sink
 ) -> ServingProblem | None:
     """The question that the search answers; None where an error leaves it incomplete."""
+    check_training_keys(spec, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = _checkpoint(spec.job, model, sink)
     if targets is None or checkpoint is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.spec.nearest import did_you_mean
-from parc.compiler.spec.spec import ServingSpec, TaskSpec
+from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     launch scripts and rank maps need a rank order, and theirs is that framework's.
     """
     found = len(sink.diagnostics)
-    kind = "serve" if isinstance(spec, ServingSpec) else "train"
+    kind = "train" if isinstance(spec, Spec) else "serve"
     emit = DEFAULT_EMIT[kind] if spec.emit is None else spec.emit
     _check_emit(emit, sink)
     for name in spec.versions:

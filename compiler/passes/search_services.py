@@ -14,6 +14,8 @@ from parc.compiler.passes.enumerate_services import enumerate_services
 from parc.compiler.passes.price_service import best_stages, missed, price_service, ranked
 from parc.compiler.passes.service_rules import service_rules
 
+REFINED = 24
+"""The best candidates, for which splits over stages are weighed too."""
 KEPT = 40
 """Candidates that the plan remembers."""
 EXAMPLES = 512
@@ -35,7 +37,7 @@ def search_services(
     late: list[tuple[str, ServingEstimate]] = []
     for layout in layouts:
         broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
-        found = None if broken else best_stages(problem, price_service(problem, layout))
+        found = None if broken else price_service(problem, layout)
         broken = broken or (missed(problem, found) if found else None)
         if found is not None and broken is None:
             priced.append(found)
@@ -47,6 +49,7 @@ def search_services(
         _explain_empty(problem, (rules, layouts), late, sink)
         return None
     order = ranked(problem, priced)
+    order = ranked(problem, [*_refined(problem, order[:REFINED]), *order[REFINED:]])
     search = ServingSearch(
         enumerated=len(layouts),
         dropped=tuple(sorted(dropped.items())),
@@ -54,6 +57,15 @@ def search_services(
         rejected=tuple(_rejected(order)),
     )
     return order[0], search
+
+
+def _refined(problem: ServingProblem, best: list[ServingEstimate]) -> list[ServingEstimate]:
+    """With the split over stages that serves best, where it still keeps the limits."""
+    found = []
+    for even in best:
+        split = best_stages(problem, even)
+        found.append(even if missed(problem, split) else split)
+    return found
 
 
 def _candidate(found: ServingEstimate) -> ServingCandidate:

@@ -10,11 +10,11 @@ from typing import Any, cast
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.spec.override import apply_overrides, with_overrides
 from parc.compiler.spec.source import Source
-from parc.compiler.spec.spec import ServingSpec, Spec, TaskSpec, spec_model
+from parc.compiler.spec.spec import Spec, TaskSpec
 from parc.compiler.spec.yaml_tree import Tree, read_tree, split_lines
 
 
-def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> Spec | ServingSpec | None:
+def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
     """Read, override and check a spec; None after an error.
 
     Sets ``sink.positions``, so that later passes can report at spec paths. All mistakes are
@@ -41,10 +41,10 @@ def _not_a_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     return True
 
 
-def _checked(tree: dict[str, Any], sink: Sink) -> Spec | ServingSpec | None:
+def _checked(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
     from pydantic import ValidationError
 
-    root = spec_model(tree)
+    root = _language(tree)
     try:
         # from JSON, because strict Python input would refuse a list where a tuple is declared
         return root.model_validate_json(json.dumps(tree))
@@ -54,6 +54,16 @@ def _checked(tree: dict[str, Any], sink: Sink) -> Spec | ServingSpec | None:
         errors = invalid.errors(include_url=False, include_input=False)
         report_mistakes(root, tree, errors, sink)
         return None
+
+
+def _language(tree: dict[str, Any]) -> type[TaskSpec]:
+    """That of serving where ``job.kind`` says so; its models are built on first use."""
+    job = tree.get("job")
+    if not isinstance(job, dict) or job.get("kind") != "serve":
+        return Spec
+    from parc.compiler.spec.serving_spec import ServingSpec
+
+    return ServingSpec
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:

@@ -13,12 +13,6 @@ from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.model_spec import ModelSpec
 from parc.compiler.spec.numbers import NotBool
-from parc.compiler.spec.service_spec import (
-    ServiceSpec,
-    ServingGoalsSpec,
-    ServingLaunchSpec,
-    ServingLayoutSpec,
-)
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 """It names a folder, so it can be neither a path nor a dot."""
@@ -54,23 +48,3 @@ class Spec(TaskSpec):
     """Pins; what is not pinned is decided."""
     launch: LaunchSpec = LaunchSpec()
     """The program, its extra arguments and environment, and the Slurm directives."""
-
-
-class ServingSpec(TaskSpec):
-    """What to serve, on what, how, and what to emit."""
-
-    job: ServiceSpec
-    """What is served, the requests that arrive, and the number formats."""
-    goals: ServingGoalsSpec = ServingGoalsSpec()
-    """What decides between layouts, and what users must see."""
-    layout: ServingLayoutSpec = ServingLayoutSpec()
-    """Pins; what is not pinned is decided."""
-    launch: ServingLaunchSpec = ServingLaunchSpec()
-    """Ports, extra arguments and environment, and the Slurm directives."""
-
-
-def spec_model(tree: object) -> type[Spec] | type[ServingSpec]:
-    """The language of a spec: that of serving where ``job.kind`` says so."""
-    job = tree.get("job") if isinstance(tree, dict) else None
-    serves = isinstance(job, dict) and job.get("kind") == "serve"
-    return ServingSpec if serves else Spec
