@@ -202,6 +202,8 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         checkpoint_dir=None,
         checkpoint_interval=1,
         load_dir=None,
+        moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
+        moe_overlap="ep-overlap" in run.overlap,
     )
     return Problem(
         name=run.id,

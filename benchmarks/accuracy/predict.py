@@ -47,6 +47,8 @@ PRIORS: dict[str, Prior] = {
     "dp_overlap": Prior(0.7, 0.3, 0.1, 1.0),
     "pp": Prior(0.6, 0.4, 0.05, 5.0),
     "ep": Prior(0.8, 0.4, 0.02, 4.0),
+    "experts": Prior(1.3, 0.15, 0.5, 4.0),
+    "routed": Prior(3.0, 0.3, 1.0, 20.0),
     "step_seconds": Prior(0.02, 0.8, 1e-3, 0.5),
     "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
 }
@@ -75,16 +77,21 @@ def pricing_of(case: Case) -> Pricing:
     return pricing
 
 
+FUSED, GRAPH, PART = 0.8, 0.1, 0.5
+
+
 def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
     """What a run that states these overlaps leaves exposed."""
-    if "ep-overlap" in words:
-        row = replace(row, ep=row.ep * 0.35)
-    if "deep-ep" in words:
-        row = replace(row, ep=row.ep * 0.5)
+    if "unfused-core" in words:
+        row = replace(row, unfused=True)
+    if "fused-experts" in words:
+        row = replace(row, experts=row.experts * FUSED)
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:
-        row = replace(row, layer_seconds=row.layer_seconds * 0.1)
+        row = replace(row, layer_seconds=row.layer_seconds * GRAPH)
+    elif "part-graph" in words:
+        row = replace(row, layer_seconds=row.layer_seconds * PART)
     return row
 
 

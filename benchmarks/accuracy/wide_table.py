@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.accuracy.moe_recipes import defaults
 from benchmarks.accuracy.runs import Run
 from benchmarks.accuracy.wide_models import Architectures
 from benchmarks.accuracy.wide_words import NODES, features, framework, network_gbps, shard
@@ -96,7 +97,7 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         sequence_parallel=sequence_parallel,
         micro_batch=_whole(row["micro_batch"]),
         recompute=_recompute(row["recompute"]),
-        overlap=features(f"{row['overlap']}; {row['notes']}"),
+        overlap="+".join(sorted(_features(row))),
         step_seconds=step,
         tokens_per_s_per_gpu=None if step else _real(row["derived_tokens_s_gpu"]),
         oom=row["sweep_rank"] == "OOM",
@@ -107,6 +108,12 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         source=row["source"],
         spec=spec,
     )
+
+
+def _features(row: dict[str, str]) -> set[str]:
+    """Features that the row states, and those of its recipe that it does not deny."""
+    stated = features(f"{row['overlap']}; {row['notes']}")
+    return stated | defaults(row)
 
 
 def _node(row: dict[str, str]) -> str:

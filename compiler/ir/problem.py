@@ -10,6 +10,7 @@ from parc.compiler.ir.layout import Recompute
 from parc.compiler.ir.model import Model
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Job:
     load_dir: str | None
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
     """Format in which gradients are summed and reduced; fp16 runs have 16-bit ones anyway."""
+    moe_dispatcher: Dispatcher = "auto"
+    """What carries tokens to the ranks of their experts and back; auto: what the framework takes."""
+    moe_overlap: bool = False
+    """Dispatch and combine run beside the computation of another micro-batch."""
 
     @property
     def gradient_bytes(self) -> float:
