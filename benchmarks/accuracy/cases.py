@@ -136,7 +136,7 @@ def make_cases(runs: tuple[Run, ...]) -> Cases:
 def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     tp = run.tp or 1
     dp, rest = divmod(run.gpus, tp * run.cp * run.pp)
-    if rest or not dp:
+    if rest or not dp or (model.experts and run.gpus % (run.pp * (run.ep or 1) * (run.etp or 1))):
         return None
     missing = ("tp", "zero", "sequence_parallel", "recompute", "micro_batch", "global_batch")
     imputed = [name for name in missing if getattr(run, name) is None]

@@ -5,24 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
-from parc.compiler.cost.dispatch import (
-    dispatch_seconds,
-    routed_launch_seconds,
-    routing_bytes,
-)
+from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
 from parc.compiler.cost.layer_kernels import (
     Seconds,
     Shape,
     attention_gemms,
     core_seconds,
-    expert_gemms,
     gemm_pass,
     mlp_gemms,
     stream_bytes,
     unfused_core,
 )
 from parc.compiler.cost.pricing import Groups, Pricing
+from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
@@ -77,14 +73,9 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
     launch = row.layer_seconds
     if routed:
-        moved = routing_bytes(job, model, layout, tokens)
-        own = [_pass(pricing, shape) for shape in expert_gemms(model, layout, tokens)]
-        factor = pricing.gemm_factor * row.experts
-        forward += factor * sum(one.forward for one in own)
-        backward += factor * sum(one.backward for one in own)
-        forward += row.stream * moved.forward / rate
-        backward += row.stream * moved.backward / rate
-        launch += routed_launch_seconds(row, job, model, layout)
+        own = routed_kernels(pricing, layout, tokens)
+        forward, backward = forward + own.forward, backward + own.backward
+        launch = routed_launch_seconds(pricing)
     groups = pricing.groups(layout)
     forward = overlap(forward, launch, LAUNCH_NORM)
     backward = overlap(backward, 2 * launch, LAUNCH_NORM)

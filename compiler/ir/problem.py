@@ -33,9 +33,19 @@ class Job:
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
     """Format in which gradients are summed and reduced; fp16 runs have 16-bit ones anyway."""
     moe_dispatcher: Dispatcher = "auto"
-    """What carries tokens to the ranks of their experts and back; auto: what the framework takes."""
+    """What carries tokens to their experts and back; auto: all-to-all."""
     moe_overlap: bool = False
     """Dispatch and combine run beside the computation of another micro-batch."""
+
+    @property
+    def sends_once(self) -> bool:
+        """A token crosses to an NVLink domain once, however many of its experts are there."""
+        return self.moe_dispatcher in ("deepep", "hybridep")
+
+    @property
+    def low_precision(self) -> bool:
+        """Matrix multiplications in 8 or 4 bit."""
+        return self.precision not in ("bf16", "fp16")
 
     @property
     def gradient_bytes(self) -> float:
