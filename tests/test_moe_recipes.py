@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, recipe_words, release
+from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, WHOLE, recipe_words, release
 from benchmarks.accuracy.predict import with_overlap
 from parc.compiler.cost.efficiency import UNSEEN
 
@@ -39,11 +39,12 @@ def test_a_release_is_that_of_the_container(source: str, expected: tuple[int, in
 @pytest.mark.parametrize(
     ("release_", "facts", "expected"),
     [
-        ("26.08", ("Qwen3-235B-A22B", "gb200", "fp8-mx"), FEATURES[4].words),
+        ("26.08", ("Qwen3-235B-A22B", "gb200", "fp8-mx"), WHOLE),
         ("26.02", ("Qwen3-235B-A22B", "gb200", "fp8-mx"), "deep-ep+part-graph"),
         ("26.02", ("Qwen3-235B-A22B", "h100-80", "fp8-cs"), "ep-overlap"),
         ("26.02", ("DeepSeek-V3", "h100-80", "fp8-cs"), "deep-ep"),
         ("25.11", ("DeepSeek-V3", "h100-80", "fp8-cs"), "deep-ep+ep-overlap"),
+        ("26.06", ("gpt-oss-20b", "gb200", "nvfp4"), "deep-ep+cuda-graph"),
         ("25.11", ("gpt-oss-120b", "b200", "bf16"), ""),
         ("25.09", ("Mixtral-8x7B", "h100-80", "bf16"), "token-drop"),
     ],

@@ -33,6 +33,7 @@ FEATURES = (
     Recipe("skill-qwen3-30b-a2a-45s", ANY, "", "unfused-routing+part-graph"),
     Recipe("skill-qwen3-30b-a2a", ANY, "", "unfused-routing"),
     Recipe("GB200 optimisation guide", ANY, "", "deep-ep+part-graph"),
+    Recipe(f"{BRIDGE}|training_results", ANY, "gpt-oss-20b", "deep-ep+cuda-graph"),
     Recipe(BRIDGE, (26, 6, 0), " (gb200|gb300) (fp8-mx|mxfp8)", WHOLE),
     Recipe(BRIDGE, (26, 6, 0), "30b-a3b b300 (fp8-mx|mxfp8)", WHOLE),
     Recipe(BRIDGE, (26, 4, 1), "deepseek.* b200 (fp8-mx|mxfp8)", "deep-ep+part-graph+ep-overlap"),
