@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields
+from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
@@ -213,7 +214,29 @@ def _digest(
     # A key that is not written is left out, so that the digests of older specs stay.
     unused = None if spec.goals.limits else {"goals": {"limits"}}
     written = spec.model_dump(mode="json", exclude=unused)
-    content = [written, as_json(model), as_json(cluster)]
+    resolved = as_json(cluster)
+    for part in (written, resolved):
+        _drop_unwritten(part)
+    content = [written, as_json(model), resolved]
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+_LATER = (
+    *("topology", "topology_format", "levels", "upper"),
+    *("nvlink_domains", "above", "gpu_numa", "gpu_nics"),
+)
+"""Keys of the cluster that the first specs did not have."""
+
+
+def _drop_unwritten(part: Any) -> None:
+    """Take later keys that say nothing out of a tree of dicts and lists."""
+    below = list(part.values()) if isinstance(part, dict) else part
+    if isinstance(part, dict):
+        for key in _LATER:
+            if not part.get(key, True):
+                del part[key]
+    for value in below:
+        if isinstance(value, dict | list):
+            _drop_unwritten(value)
