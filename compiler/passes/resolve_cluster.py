@@ -12,6 +12,7 @@ from parc.compiler.ir import Cluster, Host, NodeType, Rack
 from parc.compiler.passes.resolve_hardware import resolve_hardware
 from parc.compiler.passes.resolve_hosts import Hosts, WrittenRack, resolve_hosts
 from parc.compiler.passes.resolve_levels import resolve_levels, with_leaf
+from parc.compiler.passes.resolve_topology import check_told, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.topology.domains import domain_names
 
@@ -24,14 +25,19 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
     Spare and unavailable hosts leave their racks, but keep their place when a rack is cut into
     NVLink domains: a drained host does not move the others to another domain.
     """
-    complete = _complete(spec, library, sink)
-    if complete is None:
+    written = _complete(spec, library, sink)
+    told = resolve_topology(written, library, sink) if written else None
+    if told is None:
+        if written is not None:
+            resolve_hardware(written, library, sink, AT)
         return None
+    complete = told.spec
     hosts = resolve_hosts(complete, sink, AT)
     hardware = resolve_hardware(complete, library, sink, AT)
     if hosts is None or hardware is None:
         return None
     gpu, node, fabric = hardware
+    check_told(told, node, sink)
     all_racks = [_with_domains(rack, node) for rack in hosts.racks]
     _check_sizes(hosts.racks, all_racks, node, sink)
     _check_owners(hosts.racks, all_racks, sink)

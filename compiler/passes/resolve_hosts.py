@@ -72,12 +72,12 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
 
 
 def _one_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Exactly one of nodes and racks; nodes_per_rack with nodes only."""
+    """Exactly one of nodes and racks (topology has become racks); nodes_per_rack with nodes."""
     if (spec.nodes is None) == (spec.racks is None):
-        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks"
+        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks nor topology"
         fix = f"{at}.nodes: 4, or {at}.racks: [{{name: r01, nodes: 'r01n[01-16]'}}]"
         path = f"{at}.nodes" if spec.nodes else at
-        finding = Finding(f"the cluster has {message}", "exactly one of the two", fix=fix)
+        finding = Finding(f"the cluster has {message}", "exactly one of them", fix=fix)
         sink.report("H04", finding, at=path, key=True)
         return False
     if spec.racks is not None and spec.nodes_per_rack is not None:
