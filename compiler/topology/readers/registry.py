@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Sink
@@ -82,10 +82,10 @@ FORMATS: dict[str, Format] = {
 """In the order in which a text is compared with them."""
 
 
-def sniff(text: str) -> str | None:
+def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
     """The kind of ``text`` by its first characters; None where nothing fits."""
     head = text[:LOOKED_AT]
-    for name, form in FORMATS.items():
+    for name, form in formats.items():
         if any(re.search(sign, head) for sign in form.signs):
             return name
     return None
