@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from parc.compiler.diagnostics import Finding
 from parc.compiler.importers.shell_words import Word
 from parc.compiler.topology.readers.reading import Reading, some
 
+LAUNCHER = {
+    *("--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"),
+    *("--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--max-restarts"),
+    *("--standalone", "--module", "--tee", "--log-dir", "--ntasks-per-node", "--ntasks"),
+    *("--kill-on-bad-exit", "--mpi", "--label", "--nodes", "--distribution", "--cpu-bind"),
+}
+"""Flags of torchrun and srun, with dashes."""
 Kind = Literal["int", "float", "text", "texts", "set"]
 
 
@@ -52,7 +59,7 @@ def written_flags(words: list[Word], known: Iterable[str]) -> list[Flag]:
 def _flags(statement: list[Word]) -> list[Flag]:
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
-    for start, end in zip(starts, [*starts[1:], len(statement)], strict=True):
+    for start, end in pairwise([*starts, len(statement)]):
         word = statement[start]
         name, equals, rest = word.text.partition("=")
         values = statement[start + 1 : end]
@@ -120,7 +127,15 @@ def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
 
 
 def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
-    """I04 for each flag without a field, and all of their names as a note."""
+    """I04 for each flag without a field, and all of their names as a note.
+
+    Flags of the launcher say nothing about the job: they follow from the hosts.
+    """
+    flags = [
+        flag
+        for flag in flags
+        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
+    ]
     for flag in flags:
         words = " ".join(word.text for word in (flag.word, *flag.values[:4]))
         reading.say("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)

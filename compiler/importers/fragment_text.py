@@ -78,5 +78,5 @@ def _flow(value: Any) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+        return value if plain else json.dumps(value, ensure_ascii=False)
     return json.dumps(value)
