@@ -8,6 +8,7 @@ from collections.abc import Callable
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers import megatron_args, vllm_args
 from parc.compiler.importers.flags import Flag, Row, put, take_flags
+from parc.compiler.importers.megatron_flags import TABLE
 from parc.compiler.importers.shell_words import Word, assignments, shell_words
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Line, Reading
@@ -46,7 +47,7 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     _environment(words, reading)
     _launcher(words, reading)
     texts = {word.text.partition("=")[0] for word in words}
-    if texts & set(megatron_args.TABLE):
+    if texts & set(TABLE):
         megatron_args.read_words(words, reading)
     elif texts & set(vllm_args.SIGNS) or any(word.text == "vllm" for word in words):
         vllm_args.read_words(words, reading)

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
 from parc.compiler.importers.registry import KINDS
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.spec.model_spec import ModelSpec
 from tests.cli.specs import SPEC, parc
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +152,9 @@ def test_what_is_not_carried_over_is_said_and_the_fragment_is_printed(tmp_path: 
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.name for path in EXAMPLES])
-def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_of_the_plan(example: Path) -> None:
+def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_and_model_of_the_plan(
+    example: Path,
+) -> None:
     folder = example / "expected"
     plan = json.loads((folder / "plan.json").read_text("utf-8"))
     result = parc("import", "auto", str(folder / "megatron" / "args.sh"), "--format", "json")
@@ -155,15 +162,20 @@ def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_of_the_plan(examp
     spec = json.loads(result.stdout)["spec"]
     written = {key: plan["layout"][key] for key in ("tp", "cp", "pp", "ep", "etp", "micro_batch")}
     assert {key: spec["layout"].get(key) for key in written} == written
-    assert spec["layout"].get("vpp", 1) == plan["layout"]["vpp"]
+    text = plan["layout"]["split"]["text"]
+    assert spec["layout"].get("pipeline_layout", text) == text
+    assert spec["layout"].get("vpp", 1) == (1 if text else plan["layout"]["vpp"])
     assert spec["layout"]["zero_stage"] == plan["layout"]["zero_stage"]
     assert spec["layout"]["sequence_parallel"] == plan["layout"]["sequence_parallel"]
     job = plan["problem"]["job"]
     for key in ("sequence_length", "global_batch", "precision", "steps"):
         assert spec["job"][key] == job[key]
-    model = plan["problem"]["model"]
-    assert spec["model"]["layers"] == model["layers"]
-    assert spec["model"]["hidden"] == model["hidden"]
+    sink = Sink()
+    read = ModelSpec.model_validate_json(json.dumps(spec["model"]))
+    model = as_json(resolve_model(read, Library(), sink))
+    assert sink.diagnostics == ()
+    named = {key: plan["problem"]["model"][key] for key in ("name", "family", "source")}
+    assert {**model, **named} == plan["problem"]["model"]
     slurm = parc("import", "auto", str(folder / "slurm" / "job.sbatch"), "--format", "json")
     cluster = json.loads(slurm.stdout)["spec"]["cluster"]
     assert cluster["node"]["gpus_per_node"] == plan["problem"]["cluster"]["node"]["gpus"]
