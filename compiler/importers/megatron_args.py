@@ -16,7 +16,6 @@ from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
 
-
 LLAMA3_CONTEXT = 8192
 """Megatron's --use-rope-scaling knows no other (megatron/core, rotary_pos_embedding.py)."""
 
