@@ -53,17 +53,17 @@ KINDS: dict[str, Format] = {
 """In the order in which a text is compared with them."""
 
 
-def read_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Fragment | None:
-    """One fragment of (text, name) pairs of ``kind``; None after an error."""
-    if kind == "nccl-tests":
-        return read_outputs(list(files), sink)
-    fragments = [KINDS[kind].reader(text, name, sink) for text, name in files]
+def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
+    """One fragment of (kind, text, name) triples; None after an error."""
+    if {kind for kind, _, _ in files} == {"nccl-tests"}:
+        return read_outputs([(text, name) for _, text, name in files], sink)
+    fragments = [KINDS[kind].reader(text, name, sink) for kind, text, name in files]
     sound = [fragment for fragment in fragments if fragment is not None]
     if len(sound) < len(files) or sink.failed():
         return None
     merged = merge(sound, sink)
     if merged is not None:
-        _check_text(merged.spec, "", (merged.spans, Span(files[0][1], 1, 1)), sink)
+        _check_text(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
     return None if sink.failed() else merged
 
 

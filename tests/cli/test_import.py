@@ -104,6 +104,20 @@ def test_places_and_nvlink_domains_may_come_from_files_of_their_own(tmp_path: Pa
     assert "{name: leaf1, nodes: n1}" in result.stdout
 
 
+def test_racks_of_one_tool_and_states_of_another_are_one_cluster(tmp_path: Path) -> None:
+    nodes = [{"name": f"r0{r}n0{n}", "gres": "gpu:8"} for r in (1, 2) for n in (1, 2)]
+    nodes[3]["state"] = ["DOWN"]  # type: ignore[assignment]
+    files = [written(tmp_path, TREE), written(tmp_path, json.dumps({"nodes": nodes}), "nodes")]
+    result = parc("import", "auto", *files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        FRAGMENT.replace("slurm-topology", "scontrol-nodes and slurm-topology").replace(
+            "cluster:\n", "cluster:\n  node: {gpus_per_node: 8}\n"
+        )
+        + "  unavailable: r02n02\n"
+    )
+
+
 def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
     one = written(tmp_path, TREE, "a.conf")
     two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")
@@ -117,7 +131,10 @@ def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
     ("texts", "message"),
     [
         (("hello",), "error[PARC-I05]: nothing shows what wrote"),
-        ((TREE, "#SBATCH -N 2"), "error[PARC-I05]: the files are of several kinds: sbatch, slurm"),
+        (
+            (TREE, "#SBATCH -N 2"),
+            "error[PARC-I05]: the files are of kinds that do not go together: sbatch, slurm",
+        ),
         (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is no key=value"),
     ],
 )
@@ -132,7 +149,7 @@ def test_bad_files_are_told_on_standard_error(
 
 
 def test_a_file_that_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("parc.compiler.cli.import"), "MOST_BYTES", 10)
+    monkeypatch.setattr(import_module("parc.compiler.importers.import_files"), "MOST_BYTES", 10)
     result = parc("import", "auto", written(tmp_path, TREE))
     assert result.exit_code == 1
     assert "error[PARC-I06]" in result.stderr

@@ -14,7 +14,8 @@ def read(kind: str, *texts: str) -> tuple[str, Sink]:
     names = [FILE if index == 0 else f"{FILE}{index + 1}" for index in range(len(texts))]
     lines = {name: tuple(text.splitlines()) for name, text in zip(names, texts, strict=True)}
     sink = Sink(Positions(FILE, lines=lines))
-    fragment = read_files(kind, list(zip(texts, names, strict=True)), sink)
+    files = [(kind, text, name) for text, name in zip(texts, names, strict=True)]
+    fragment = read_files(files, sink)
     text = fragment_yaml(fragment, kind, sink) if fragment is not None else ""
     return ("" if sink.failed() else text.partition("\n")[2]), sink
 

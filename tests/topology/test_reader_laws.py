@@ -148,7 +148,7 @@ def racks(text: str) -> list[tuple[str, str, list[str]]]:
     kind = sniff(text)
     assert kind is not None
     sink = Sink()
-    fragment = read_files(kind, [(text, "file")], sink)
+    fragment = read_files([(kind, text, "file")], sink)
     assert fragment is not None, sink.diagnostics
     cluster, _ = cluster_of(fragment, sink)
     assert not sink.diagnostics
@@ -170,7 +170,7 @@ def test_cables_say_the_same_hosts_by_leaf_and_a_tier_for_each_that_joins_more(
     fabric: Fabric,
 ) -> None:
     sink = Sink()
-    fragment = read_files("ibnetdiscover", [(cables(fabric), "file")], sink)
+    fragment = read_files([("ibnetdiscover", cables(fabric), "file")], sink)
     assert fragment is not None, sink.diagnostics
     home = {host.name: host.path for host in fragment.hosts}
     assert home.keys() == {host for _, _, hosts in fabric.leaves for host in hosts}
@@ -185,7 +185,7 @@ def test_cables_say_the_same_hosts_by_leaf_and_a_tier_for_each_that_joins_more(
 @given(fabric=fabrics())
 def test_a_fragment_resolves_to_hosts_under_their_switches(fabric: Fabric) -> None:
     sink = Sink()
-    fragment = read_files("topograph", [(graph(fabric), "file")], sink)
+    fragment = read_files([("topograph", graph(fabric), "file")], sink)
     assert fragment is not None
     spec = ClusterSpec.model_validate_json(
         json.dumps({"node": "dgx-h100", **cluster_of(fragment, sink)[0]})

@@ -49,7 +49,10 @@ FORMATS: dict[str, Format] = {
     "nvidia-smi-topo": Format(
         read_nvidia_topology,
         "nvidia-smi topo -m, topo -p2p, fabric.clusterUuid and cliqueId as CSV",
-        (r"\tGPU0\b|\tGPU1\b", r"(?m)^([\w.-]+:[ \t]*)?[0-9a-fA-F-]{36}[ \t]*,[ \t]*[0-9]+[ \t]*$"),
+        (
+            r"(?m)^[ \t]*(\x1b\[4m)?GPU0[ \t]",
+            r"(?m)^([\w.-]+:[ \t]*)?[0-9a-fA-F-]{36}[ \t]*,[ \t]*[0-9]+[ \t]*$",
+        ),
     ),
     "topograph": Format(
         read_topograph,
