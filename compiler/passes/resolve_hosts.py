@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
+from parc.compiler.spec.tree_builder import join
 from parc.compiler.topology.hostlist import (
     MOST_HOSTS,
     HostlistError,
@@ -134,7 +135,7 @@ def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[st
     known = set(hosts)
     where: dict[str, str] = {}
     for domain, lists in rack.nvlink_domains.items():
-        at = f"{path}.nvlink_domains.{domain}"
+        at = join(f"{path}.nvlink_domains", domain)
         _check_label("nvlink_domain", domain, sink, at)
         members = _unique(_read(lists, sink, at), where, sink)
         foreign = [name for name in members if name not in known]
