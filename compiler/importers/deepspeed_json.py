@@ -14,11 +14,10 @@ _READ = {
     "zero_optimization": {"stage"},
     "bf16": {"enabled"},
     "fp16": {"enabled"},
-    "communication_data_type": set[str](),
     "train_batch_size": set[str](),
     "train_micro_batch_size_per_gpu": set[str](),
     "gradient_accumulation_steps": set[str](),
-    "optimizer": {"params"},
+    "optimizer": {"params"},  # of which the learning rate is read
 }
 
 
@@ -43,7 +42,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         number = _count(root, key, reading)
         if number:
             section[field] = number
-    job |= _precision(root)
+    job |= _precision(root) | _learning_rate(root)
     _note_replicas(root, reading)
     _report_rest(root, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
@@ -70,6 +69,14 @@ def _precision(root: Node) -> dict[str, object]:
     return {}
 
 
+def _learning_rate(root: Node) -> dict[str, object]:
+    optimizer = root.mapping("optimizer")
+    params = optimizer.mapping("params") if optimizer is not None else None
+    rate = params.value.get("lr") if params is not None else None
+    known = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e3
+    return {"learning_rate": rate} if known else {}
+
+
 def _note_replicas(root: Node, reading: Reading) -> None:
     """train_batch_size = micro-batch x accumulation x replicas (DeepSpeed, runtime/config.py)."""
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -93,6 +100,10 @@ def _report_rest(root: Node, reading: Reading) -> None:
         else:
             inner = value if isinstance(value, dict) else {}
             left = [f"{key}.{name}" for name in inner if name not in read]
-        if left and key != "optimizer":
+        if key == "optimizer" and isinstance(value, dict):
+            params = value.get("params")
+            names = params if isinstance(params, dict) else {}
+            left += [f"optimizer.params.{name}" for name in names if name != "lr"]
+        if left:
             span = root.document.find((str(key),))
             reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)
