@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir import (
+    Artifact,
+    Family,
+    Layout,
+    Mesh,
+    Model,
+    Plan,
+    Problem,
+    Recompute,
+    Split,
+    Variant,
+)
 from parc.compiler.ir.rule import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a framework's program starts on every host; texts are shell, already quoted.
+
+    ``$here`` is the folder of the launch script, beside those of the other backends.
+    """
+
+    program: str
+    """The script that torchrun starts, one word; empty where ``module`` says what starts."""
+    args: str
+    """Its arguments: words, or expansions of an array that ``before`` sets."""
+    module: str = ""
+    """A Python module to run in place of a script."""
+    before: tuple[str, ...] = ()
+    """Lines that run first: sources, exports."""
+    launcher: tuple[str, ...] = ()
+    """Words of a launcher in place of torchrun's, a line each; empty: torchrun."""
+    listens: str = ""
+    """A test that succeeds where the program saves and stops on TERM, with ``$PARC_DIR`` as the
+    output folder; empty: it never does."""
 
 
 class Backend(Protocol):
@@ -29,15 +64,32 @@ class Framework(Backend, Protocol):
 
     default_version: str
     """The version that is meant where the spec names none: the newest that is released."""
+    strategies: Mapping[str, str]
+    """What it can express: name in ``backends/strategies`` -> how that is said."""
+    runtime: str
+    """Its memory model in ``cost/runtime``: megatron, fsdp2 or deepspeed."""
+    stack: str
+    """Its class of kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
+    default_program: str
+    """What ``launch.program`` means where the spec does not say; empty: what ``emit`` writes."""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """Rank orders that exist, the default first."""
+
+    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+        """What the pins leave open beside degrees, the simplest first; at least one."""
+
+    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Levels of activation recompute, from nothing to everything; the first is none."""
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """What a legal layout keeps, for the target version of ``problem``."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh of ``layout``, as the framework builds its process groups."""
+
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        """The groups that the framework creates, the columns of the rank map first."""
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """Which chunk holds which layers, as the pins ask; None where ``vpp`` cannot be had."""
@@ -47,6 +99,9 @@ class Framework(Backend, Protocol):
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Environment variables that the framework asks for on every rank."""
+
+    def start(self, plan: Plan) -> Start:
+        """How the program starts, with the files that this backend emits."""
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding after padding."""

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from parc.backends.launch_environment import framework_environment
+from parc.backends.registry import framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Plan
 
@@ -67,7 +68,8 @@ def _check_words(plan: Plan, sink: Sink) -> None:
         if "\0" in word:
             text = f"{path} holds a NUL byte, which no program can be given"
             sink.report("L16", Finding(text, fix="remove the NUL byte"), at=path)
-    if not launch.program.strip():
+    own = not launch.program and not framework(plan.problem.framework).default_program
+    if not launch.program.strip() and not own:
         finding = Finding("the program to launch is empty", fix="launch.program: pretrain_gpt.py")
         sink.report("L15", finding, at="launch.program")
     if not 1024 <= launch.master_port <= 65535:

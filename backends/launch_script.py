@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from parc.backends.base import Start
 from parc.backends.launch_environment import launch_environment
-from parc.backends.render import render
+from parc.backends.registry import framework
+from parc.backends.render import render, shell_word
 from parc.compiler.ir import Artifact, Plan
 
 
@@ -23,11 +25,18 @@ def launch_script(plan: Plan, folder: str, hosts_file: str) -> Artifact:
         "hosts_file": hosts_file,
         "named": named,
         "environment": launch_environment(plan),
-        "program": launch.program,
-        "args": launch.args,
-        "megatron": "megatron" in plan.problem.emit,
+        "start": start_of(plan),
     }
     return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
+
+
+def start_of(plan: Plan) -> Start:
+    """What the framework starts where its files are emitted, else the user's program alone."""
+    problem = plan.problem
+    if problem.framework in problem.emit:
+        return framework(problem.framework).start(plan)
+    words = " ".join(map(shell_word, problem.launch.args))
+    return Start(program=shell_word(problem.launch.program), args=words)
 
 
 def host_lines(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""The backends: a literal list, merged with installed plugins."""
+"""The backends: literal lists, by what a job does."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from typing import cast
 
 from parc.backends.base import Backend, Framework
 
-BUILT_IN: dict[str, str] = {
+TRAINING: dict[str, str] = {
+    "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
     "torchrun": "parc.backends.torchrun.backend",
 }
-"""name -> module that holds ``BACKEND``; loaded on first use, so that start-up stays cheap."""
+"""Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
+start-up stays cheap."""
+
+SERVING: dict[str, str] = {}
+"""Targets of a serving job."""
+
+BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
+"""All of them."""
 
 FRAMEWORKS: tuple[str, ...] = ("megatron",)
-"""Backends whose rules bind the layout."""
+"""Backends whose rank order and rules bind the layout of a training job; the first is meant where
+a spec emits none of them."""
+
+ENGINES: tuple[str, ...] = ("vllm",)
+"""The same for a serving job."""
 
 
 def backend(name: str) -> Backend:

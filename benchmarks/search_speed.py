@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from parc.backends.registry import framework
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Problem
+from parc.compiler.ir import Problem, Variant
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
@@ -127,7 +127,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     pricing = fresh(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
-    sieve = Sieve(pricing, rules, memory_limit(pricing))
+    sieve = Sieve(pricing, rules, memory_limit(pricing), Variant())
     sieve.run()
     return sieve.enumerated, time.process_time() - start
 

@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "parc.compiler.topology",
         "parc.backends.base",
         "parc.backends.registry",
+        "parc.backends.strategies",
     ),
     "parc.compiler.writer": (
         IR,

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from parc.backends.base import Start
 from parc.backends.megatron import environment, meshes, split, vocab
 from parc.backends.megatron.advice import advise
-from parc.backends.megatron.args_file import args_file
+from parc.backends.megatron.args_file import PATH, args_file
 from parc.backends.megatron.arguments import arguments
 from parc.backends.megatron.extra_arguments import check_extra
+from parc.backends.megatron.recomputes import recomputes
 from parc.backends.megatron.rules import rules
 from parc.backends.megatron.rules_express import another_model
+from parc.backends.megatron.strategies import STRATEGIES
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
 from parc.backends.megatron.why_no_split import why_no_split
+from parc.backends.render import shell_word
+from parc.backends.variants import pinned
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Artifact, Layout, Mesh, Model, Plan, Problem, Split
+from parc.compiler.ir import (
+    Artifact,
+    Family,
+    Layout,
+    Mesh,
+    Model,
+    Plan,
+    Problem,
+    Recompute,
+    Split,
+    Variant,
+)
 from parc.compiler.ir.rule import Rule
 
 
@@ -22,10 +38,22 @@ class Megatron:
     name = "megatron"
     versions = VERSIONS
     default_version = DEFAULT
+    strategies = STRATEGIES
+    runtime = "megatron"
+    stack = "megatron"
+    default_program = "pretrain_gpt.py"
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The two rank orders that the command line reaches, the default first."""
         return meshes.ORDERS
+
+    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+        """The distributed optimizer over all replicas; a pin may ask for less."""
+        return pinned(problem, (Variant(),))
+
+    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Nothing, light modules, heavy ones, all layers."""
+        return recomputes(problem.model)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """What a legal layout keeps."""
@@ -34,6 +62,10 @@ class Megatron:
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh."""
         return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
+
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        """Groups that Megatron creates."""
+        return meshes.FAMILIES
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """The split of the layers; None where this grid cannot be had."""
@@ -46,6 +78,15 @@ class Megatron:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Variables that Megatron asks for."""
         return environment.environment(plan)
+
+    def start(self, plan: Plan) -> Start:
+        """``pretrain_gpt.py`` with the arguments of ``megatron/args.sh``."""
+        return Start(
+            program=shell_word(plan.problem.launch.program),
+            args='"${MEGATRON_ARGS[@]}"',
+            before=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
+            listens=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
+        )
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding after padding."""

@@ -32,8 +32,9 @@ def padded_routing(problem: Problem, layout: Layout) -> bool:
 
 
 def context_transport(problem: Problem, layout: Layout) -> str | None:
-    """Ring exchange of keys and values."""
-    return "p2p" if layout.cp > 1 else None
+    """How keys and values are exchanged, in Megatron's words."""
+    words = {"p2p": "p2p", "all_gather": "allgather", "a2a": "a2a"}
+    return words[layout.cp_comm] if layout.cp > 1 else None
 
 
 def pp_before_dp(problem: Problem, layout: Layout) -> bool:

@@ -5,7 +5,7 @@ Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_mode
 
 from __future__ import annotations
 
-from parc.compiler.ir import Layout, Mesh
+from parc.compiler.ir import Family, Layout, Mesh
 
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
@@ -27,3 +27,22 @@ def expert_mesh(layout: Layout) -> Mesh:
 def _ordered(order: str, sizes: dict[str, int]) -> tuple[tuple[str, int], ...]:
     """(name, size) pairs in ``order``; names that the mesh lacks are passed over."""
     return tuple((name, sizes[name]) for name in order.split("-") if name in sizes)
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("pp", "dense", ("pp",), column=True),
+    Family("dp", "dense", ("dp",), column=True),
+    Family("cp", "dense", ("cp",), column=True),
+    Family("tp", "dense", ("tp",), column=True),
+    Family("ep", "expert", ("ep",), column=True),
+    Family("etp", "expert", ("tp",), column=True),
+    Family("edp", "expert", ("dp",), column=True),
+    Family("dp-cp", "dense", ("dp", "cp")),
+    Family("tp-cp", "dense", ("tp", "cp")),
+    Family("tp-pp", "dense", ("tp", "pp")),
+    Family("tp-dp", "dense", ("tp", "dp")),
+    Family("tp-dp-cp", "dense", ("tp", "dp", "cp")),
+    Family("etp-ep", "expert", ("tp", "ep")),
+    Family("etp-ep-pp", "expert", ("tp", "ep", "pp")),
+)
+"""Groups that Megatron creates."""

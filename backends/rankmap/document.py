@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.rankmap.table import coordinates
-from parc.compiler.ir import DENSE_GROUPS, EXPERT_GROUPS, Mesh, Plan
+from parc.compiler.ir import Family, Mesh, Placement, Plan
 
 FORMAT = 1
 EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
@@ -17,7 +16,7 @@ EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
 def document(plan: Plan) -> str:
     """The JSON text: sorted keys, a host, a mesh axis, a group family or a column a line."""
     placement, problem = plan.placement, plan.problem
-    expert = [(EXPERT_NAMES[axis.name], axis) for axis in placement.expert.axes]
+    expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]
     meshes = {
         "dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes],
         "expert": [_axis(name, axis.size, axis.stride) for name, axis in expert],
@@ -29,11 +28,11 @@ def document(plan: Plan) -> str:
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _mapping(families(placement.dense, placement.expert)),
+        "groups": _mapping(families(placement)),
         "hosts": _sequence(hosts),
         "meshes": _mapping(meshes),
         "order": _dumps(placement.order),
-        "ranks": _mapping(coordinates(placement)),
+        "ranks": _mapping(placement.columns),
         "ranks_per_node": str(placement.ranks_per_node),
         "sizes": _dumps(_sizes(placement.dense, placement.expert)),
         "version": _dumps(problem.version(problem.framework)),
@@ -43,17 +42,17 @@ def document(plan: Plan) -> str:
     return f"{{\n{body}\n}}\n"
 
 
-def families(dense: Mesh, expert: Mesh) -> dict[str, dict[str, Any]]:
+def families(placement: Placement) -> dict[str, dict[str, Any]]:
     """Name of a process group -> its ranks in span form."""
-    table = {name: _family("dense", dense, axes) for name, axes in DENSE_GROUPS}
-    return table | {name: _family("expert", expert, axes) for name, axes in EXPERT_GROUPS}
+    return {one.name: _family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
-def _family(kind: str, mesh: Mesh, axes: tuple[str, ...]) -> dict[str, Any]:
+def _family(family: Family, mesh: Mesh) -> dict[str, Any]:
     """``within``: [size, stride] of the axes of a group; ``across``: of those between groups."""
-    within = [axis for axis in mesh.axes if axis.name in axes]
-    across = [axis for axis in mesh.axes if axis.name not in axes]
-    names = [EXPERT_NAMES[axis.name] if kind == "expert" else axis.name for axis in within]
+    within = mesh.over(*family.axes)
+    across = [axis for axis in mesh.axes if axis not in within]
+    expert = family.mesh == "expert"
+    names = [EXPERT_NAMES.get(axis.name, axis.name) if expert else axis.name for axis in within]
     size = 1
     for axis in within:
         size *= axis.size
@@ -61,7 +60,7 @@ def _family(kind: str, mesh: Mesh, axes: tuple[str, ...]) -> dict[str, Any]:
         "across": [[axis.size, axis.stride] for axis in across if axis.size > 1],
         "axes": names,
         "count": mesh.world // size,
-        "mesh": kind,
+        "mesh": family.mesh,
         "size": size,
         "within": [[axis.size, axis.stride] for axis in within if axis.size > 1],
     }
@@ -69,7 +68,7 @@ def _family(kind: str, mesh: Mesh, axes: tuple[str, ...]) -> dict[str, Any]:
 
 def _sizes(dense: Mesh, expert: Mesh) -> dict[str, int]:
     sizes = {axis.name: axis.size for axis in dense.axes}
-    return sizes | {EXPERT_NAMES[axis.name]: axis.size for axis in expert.axes}
+    return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in expert.axes}
 
 
 def _axis(name: str, size: int, stride: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from parc.backends.rankmap.cells import cell, gigabytes, milliseconds
 from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import Span, spans
 from parc.backends.rankmap.stages import stage_rows
-from parc.backends.rankmap.table import coordinates
 from parc.backends.render import render
 from parc.compiler.ir import Crossing, Mesh, Plan
 
@@ -37,6 +36,7 @@ def page(plan: Plan) -> str:
         "racks": rack_rows(placement),
         "spans": [_span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
+        "columns": tuple(placement.columns),
         "sample": _sample(plan),
     }
     return render("rankmap", "rankmap.md.j2", values)
@@ -71,7 +71,7 @@ def _alternative(one: Crossing) -> tuple[str, str, str, str]:
 def _sample(plan: Plan) -> list[tuple[str, ...]]:
     """The ranks of the first hosts, row by row."""
     placement = plan.placement
-    columns = coordinates(placement)
+    columns = placement.columns
     each = placement.ranks_per_node
     hosts = min(2, len(placement.hosts))
     return [

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from parc.compiler.ir import Placement
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
-SHOWN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("tp", "dense", ("tp",)),
-    ("cp", "dense", ("cp",)),
-    ("dp", "dense", ("dp",)),
-    ("dp-cp", "dense", ("dp", "cp")),
-    ("pp", "dense", ("pp",)),
-    ("etp", "expert", ("tp",)),
-    ("ep", "expert", ("ep",)),
-    ("edp", "expert", ("dp",)),
-)
-"""Families that carry traffic: name, mesh, axes."""
+SHOWN = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "dp-cp", "pp", "etp", "ep", "edp")
+"""Families that carry traffic, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +33,15 @@ class Span:
 
 def spans(placement: Placement, routed: bool) -> Iterator[Span]:
     """One row a family that has groups of two ranks or more; expert ones only if ``routed``."""
-    meshes = {"dense": placement.dense, "expert": placement.expert}
     alone = placement.dense.axis("cp").size == 1
-    for name, kind, axes in SHOWN:
-        if (name == "dp-cp" and alone) or (kind == "expert" and not routed):
+    families = {family.name: family for family in placement.families}
+    for family in (families[name] for name in SHOWN if name in families):
+        if (family.name == "dp-cp" and alone) or (family.mesh == "expert" and not routed):
             continue
-        groups = node_groups(meshes[kind], axes, placement.ranks_per_node)
+        mesh = placement.mesh(family.mesh)
+        groups = node_groups(mesh, family.axes, placement.ranks_per_node)
         if groups.size > 1:
-            yield _span(name, groups, placement)
+            yield _span(family.name, groups, placement)
 
 
 def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:

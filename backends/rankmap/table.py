@@ -7,14 +7,12 @@ import io
 from collections.abc import Iterable
 from typing import TypeVar
 
-from parc.compiler.ir import Mesh, Placement, Plan
+from parc.compiler.ir import Plan
 
 Cell = TypeVar("Cell", int, str)
 
-HEADER = (
-    *("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain"),
-    *("pp", "dp", "cp", "tp", "ep", "etp", "edp"),
-)
+PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
+"""Columns before the coordinates, which are those of the framework."""
 
 
 def table(plan: Plan) -> str:
@@ -30,34 +28,13 @@ def table(plan: Plan) -> str:
         local,
         _by_host([host.rack for host in placement.hosts], each),
         _by_host([host.nvlink_domain for host in placement.hosts], each),
-        *coordinates(placement).values(),
+        *placement.columns.values(),
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
+    writer.writerow((*PLACE, *placement.columns))
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue()
-
-
-def coordinates(placement: Placement) -> dict[str, list[int]]:
-    """Column name -> coordinate of every rank, in the order of the header."""
-    dense, expert = placement.dense, placement.expert
-    return {
-        "pp": _column(dense, "pp"),
-        "dp": _column(dense, "dp"),
-        "cp": _column(dense, "cp"),
-        "tp": _column(dense, "tp"),
-        "ep": _column(expert, "ep"),
-        "etp": _column(expert, "tp"),
-        "edp": _column(expert, "dp"),
-    }
-
-
-def _column(mesh: Mesh, name: str) -> list[int]:
-    """Coordinate along ``name`` of ranks 0, 1, 2, ..."""
-    axis = mesh.axis(name)
-    period = [step for step in range(axis.size) for _ in range(axis.stride)]
-    return period * (mesh.world // len(period))
 
 
 def _by_host(cells: Iterable[Cell], each: int) -> list[Cell]:

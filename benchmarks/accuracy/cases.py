@@ -174,7 +174,7 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
 def _cheapest(problem: Problem, layout: Layout) -> Layout:
     """The first recompute level that fits; full where none does."""
     pricing = pricing_for(problem, MEGATRON)
-    for level in recompute_levels(problem):
+    for level in recompute_levels(problem, MEGATRON):
         layout = replace(layout, recompute=level)
         if peak_bytes(pricing, layout) <= problem.cluster.gpu.memory_bytes:
             return layout

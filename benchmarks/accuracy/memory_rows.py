@@ -121,17 +121,17 @@ def _stage(row: Words) -> StageMemory:
     )
     cluster = _cluster(row["gpu"])
     problem = Problem(
-        "",
-        model,
-        cluster,
-        job,
-        Goals("throughput", 0.0),
-        Pins(),
-        LAUNCH,
-        (),
-        "megatron",
-        (("megatron", MEGATRON.default_version),),
-        "",
+        name="",
+        model=model,
+        cluster=cluster,
+        job=job,
+        goals=Goals("throughput", 0.0),
+        pins=Pins(),
+        launch=LAUNCH,
+        emit=(),
+        framework="megatron",
+        versions=(("megatron", MEGATRON.default_version),),
+        digest="",
     )
     pricing = pricing_for(problem, MEGATRON)
     runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)

@@ -58,9 +58,9 @@ TERMS: dict[str, tuple[float, float]] = {
 """Term of a collective that ``--nccl`` measures -> lowest and highest legal value."""
 
 
-def hardware_class(gpu: Gpu) -> str:
-    """The row of the efficiency table that prices training on ``gpu``."""
-    return f"{gpu.generation}/megatron"
+def hardware_class(gpu: Gpu, stack: str = "megatron") -> str:
+    """The row of the efficiency table that prices training on ``gpu`` with ``stack``."""
+    return f"{gpu.generation}/{stack}"
 
 
 def shipped(hardware: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from parc.compiler.cost.activations import (
     working_bytes,
 )
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.runtime import Runtime, megatron, megatron_fp8_parameters, with_gradients
+from parc.compiler.cost.runtime import Runtime, training_runtime
 from parc.compiler.cost.schedules import chunks_in_flight
 from parc.compiler.cost.stages import StageLoad, stage_load
 from parc.compiler.ir import Gpu, Layout, StageMemory
@@ -24,10 +24,16 @@ COMMUNICATOR_BYTES = 0.2e9
 def runtime_of(pricing: Pricing) -> Runtime:
     """The training program that PARC starts for this problem."""
     problem = pricing.problem
-    gpu, precision = problem.cluster.gpu, problem.job.precision
-    build = megatron_fp8_parameters if precision == "fp8" else megatron
-    gradient_bytes = problem.job.gradient_bytes
-    return pricing.memo(("runtime",), lambda: with_gradients(build(precision, gpu), gradient_bytes))
+
+    def build() -> Runtime:
+        return training_runtime(
+            pricing.framework.runtime,
+            problem.job.precision,
+            problem.cluster.gpu,
+            problem.job.gradient_bytes,
+        )
+
+    return pricing.memo(("runtime",), build)
 
 
 def context_bytes(gpu: Gpu) -> float:
@@ -183,7 +189,7 @@ def _held(
 ) -> tuple[float, float, float, float, float]:
     """(weights, gradients, optimizer, casts, gathered): the same for any micro-batch."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
-    shards = (layout.dp_replicate, layout.dp_shard, layout.zero_stage)
+    shards = (layout.dp_replicate, layout.dp_shard, layout.zero_stage, layout.offload)
 
     def price() -> tuple[float, float, float, float, float]:
         return (

@@ -41,7 +41,7 @@ class Pricing:
         self.problem = problem
         self.framework = framework
         self.kernels = kernels
-        key = hardware or hardware_class(problem.cluster.gpu)
+        key = hardware or hardware_class(problem.cluster.gpu, framework.stack)
         self.efficiency = calibrated_row(efficiency.efficiency(key), problem.calibration)
         self.links = Links.of(problem.cluster, kernels, self.efficiency)
         self.gemm_factor = (
@@ -83,7 +83,7 @@ class Pricing:
 
     def _reach(self, mesh: Mesh, *names: str) -> Reach:
         """Reach of the groups over the axes ``names``; few sizes and strides exist."""
-        axes = tuple(mesh.axis(name) for name in names)
+        axes = mesh.over(*names)
         key = ("reach", *((axis.size, axis.stride) for axis in axes))
         return self.memo(key, lambda: reach(axes, self.links.domain))
 

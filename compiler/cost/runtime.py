@@ -166,3 +166,11 @@ def with_gradients(runtime: Runtime, gradient_bytes: float) -> Runtime:
 def unfused(runtime: Runtime) -> Runtime:
     """``runtime`` with the attention matrix and dropout masks of 2022."""
     return replace(runtime, fused_attention=False, attention_dropout=True, hidden_dropout=True)
+
+
+def training_runtime(name: str, precision: str, gpu: Gpu, gradient_bytes: float) -> Runtime:
+    """The memory model called ``name``: megatron, fsdp2 or deepspeed; KeyError for another."""
+    if name == "megatron":
+        build = megatron_fp8_parameters if precision == "fp8" else megatron
+        return with_gradients(build(precision, gpu), gradient_bytes)
+    return {"fsdp2": fsdp2(), "deepspeed": deepspeed(precision)}[name]

@@ -95,7 +95,7 @@ def straggling(pricing: Pricing, layout: Layout) -> float:
 def shared_layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """``layer_time``, once for all layouts that share what it depends on."""
     groups = pricing.groups(layout)
-    lane = (layout.tp, layout.cp, layout.micro_batch, layout.sequence_parallel)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.micro_batch, layout.sequence_parallel)
     experts = (layout.ep, layout.etp, groups.ep, groups.etp) if routed else ()
     key = ("time", routed, lane, groups.tp, groups.cp_stride, experts)
     return pricing.memo(key, lambda: layer_time(pricing, layout, routed))

@@ -11,7 +11,10 @@ from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading, some
 
 _READ = {
-    "zero_optimization": {"stage"},
+    "zero_optimization": {
+        *("stage", "offload_optimizer", "offload_param", "zero_hpz_partition_size"),
+        *("zero_quantized_weights", "zero_quantized_gradients"),
+    },
     "bf16": {"enabled"},
     "fp16": {"enabled"},
     "train_batch_size": set[str](),
@@ -35,6 +38,8 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         reading.refuse("I02", f"ZeRO stage {stage}, there are 0 to 3", root.span)
     elif stage is not None:
         layout["zero_stage"] = stage
+    if zero is not None:
+        layout |= _offload(zero) | _zero_plus(zero, reading)
     for key, section, field in (
         ("train_micro_batch_size_per_gpu", layout, "micro_batch"),
         ("train_batch_size", job, "global_batch"),
@@ -67,6 +72,31 @@ def _precision(root: Node) -> dict[str, object]:
         if section is not None and section.value.get("enabled") is True:
             return {"precision": name}
     return {}
+
+
+def _offload(zero: Node) -> dict[str, object]:
+    """``{"offload_optimizer": {"device": "cpu"}}``; none where nothing leaves the GPU."""
+    found: dict[str, str] = {}
+    for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        section = zero.mapping(key)
+        device = section.text("device") if section is not None else ""
+        if section is not None and device in ("cpu", "nvme"):
+            found[part] = device
+            path = section.text("nvme_path")
+            found |= {"nvme_path": path} if device == "nvme" and path else {}
+    return {"offload": found} if found else {}
+
+
+def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
+    """ZeRO++: a second copy of the weights, and gathers and reductions in fewer bits."""
+    found: dict[str, object] = {}
+    ranks = _count(zero, "zero_hpz_partition_size", reading)
+    if ranks is not None and ranks > 1:
+        found["hpz"] = ranks
+    for key in ("quantized_weights", "quantized_gradients"):
+        if zero.value.get(f"zero_{key}") is True:
+            found[key] = True
+    return {"zero_plus": found} if found else {}
 
 
 def _learning_rate(root: Node) -> dict[str, object]:

@@ -96,9 +96,14 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
         put(reading, row.path, [word.text for word in flag.values], flag)
         return
     value = _value(flag.values[0].text, row)
+    if value is None and row.words is not None:
+        message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
+        finding = Finding(message, help=f"{row.path} can be {', '.join(row.words.values())}")
+        reading.say("I04", finding, flag.values[0].span)
+        return
     if value is None:
-        wanted = ", ".join(row.words) if row.words else {"int": "a whole number"}.get(row.kind)
-        message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted or 'a number'}"
+        wanted = "a whole number" if row.kind == "int" else "a number"
+        message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
         reading.refuse("I02", message, flag.values[0].span)
         return
     put(reading, row.path, value, flag)

@@ -13,6 +13,9 @@ TABLE: dict[str, Row] = {
     "--context-parallel-size": Row("layout.cp"),
     "--expert-model-parallel-size": Row("layout.ep"),
     "--expert-tensor-parallel-size": Row("layout.etp"),
+    "--cp-comm-type": Row(
+        "layout.cp_comm", "text", words={"p2p": "p2p", "allgather": "all_gather", "a2a": "a2a"}
+    ),
     "--sequence-parallel": Row("layout.sequence_parallel", "set", True),
     "--use-distributed-optimizer": Row("layout.zero_stage", "set", 1),
     "--use-tp-pp-dp-mapping": Row("layout.order", "set", "tp-cp-ep-pp-dp"),

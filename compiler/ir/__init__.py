@@ -2,7 +2,18 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
-from parc.compiler.ir.layout import NO_RECOMPUTE, Chunk, Layout, Recompute, Split
+from parc.compiler.ir.layout import (
+    NO_RECOMPUTE,
+    Chunk,
+    ContextComm,
+    Layout,
+    Offload,
+    Recompute,
+    Schedule,
+    Split,
+    Variant,
+    ZeroPlus,
+)
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -12,19 +23,27 @@ from parc.compiler.ir.model import (
     Position,
 )
 from parc.compiler.ir.placement import (
-    DENSE_GROUPS,
-    EXPERT_GROUPS,
     Axis,
     Crossing,
+    Family,
     Mesh,
     Placement,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
-from parc.compiler.ir.problem import Goals, Job, Launch, Limit, Pins, Precision, Problem, SlurmJob
+from parc.compiler.ir.problem import (
+    Goals,
+    Job,
+    KubernetesJob,
+    Launch,
+    Limit,
+    Pins,
+    Precision,
+    Problem,
+    SlurmJob,
+    Task,
+)
 
 __all__ = [
-    "DENSE_GROUPS",
-    "EXPERT_GROUPS",
     "NO_RECOMPUTE",
     "Artifact",
     "Attention",
@@ -33,15 +52,18 @@ __all__ = [
     "Candidate",
     "Chunk",
     "Cluster",
+    "ContextComm",
     "Crossing",
     "Estimate",
     "Experts",
     "Fabric",
+    "Family",
     "FeedForward",
     "Goals",
     "Gpu",
     "Host",
     "Job",
+    "KubernetesJob",
     "LatentAttention",
     "Launch",
     "Layout",
@@ -50,6 +72,7 @@ __all__ = [
     "Mesh",
     "Model",
     "NodeType",
+    "Offload",
     "Pins",
     "Placement",
     "Plan",
@@ -58,9 +81,13 @@ __all__ = [
     "Problem",
     "Rack",
     "Recompute",
+    "Schedule",
     "Search",
     "SlurmJob",
     "Split",
     "StageMemory",
     "StepTime",
+    "Task",
+    "Variant",
+    "ZeroPlus",
 ]

@@ -51,6 +51,46 @@ class Split:
         return sum(chunk.layers for chunk in self.chunks[stage])
 
 
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"]
+"""Pipeline schedules that a framework can be told; ``cost/schedule_registry`` has their forms."""
+ContextComm = Literal["p2p", "all_gather", "a2a"]
+"""How a context-parallel group sees all keys: a ring, a gather, or heads for tokens (Ulysses)."""
+Device = Literal["none", "cpu", "nvme"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What is kept outside of the GPU between its uses; ``none``: nothing is moved."""
+
+    optimizer: Device = "none"
+    parameters: Device = "none"
+    nvme_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPlus:
+    """ZeRO++ (arXiv:2306.10209): a second copy of weights near by, and quantised traffic."""
+
+    hpz: int = 1
+    """Consecutive ranks that keep a whole copy of the weights for the backward pass; 1: none."""
+    quantized_weights: bool = False
+    quantized_gradients: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a framework chooses beside degrees; a search looks at every variant it is offered."""
+
+    zero_stage: int = 1
+    dp_shard: int = 0
+    """Data-parallel ranks that share one state; 0: all of them."""
+    schedule: Schedule | None = None
+    """None: 1f1b, or interleaved where there are virtual stages."""
+    cp_comm: ContextComm = "p2p"
+    offload: Offload = Offload()
+    zero_plus: ZeroPlus = ZeroPlus()
+
+
 @dataclass(frozen=True)
 class Layout:
     """Degrees and choices that fix what every rank computes. ``world`` ranks in all."""
@@ -66,14 +106,18 @@ class Layout:
     ep: int
     etp: int
     micro_batch: int
-    schedule: Literal["1f1b", "interleaved"]
+    schedule: Schedule
     sequence_parallel: bool
     zero_stage: int
-    """0: every rank keeps the whole optimizer; 1: Megatron's distributed optimizer."""
+    """ZeRO: 0 shards nothing, 1 the optimizer, 2 gradients too, 3 weights too. Megatron's
+    distributed optimizer is stage 1; FSDP is 3, or 2 where weights stay gathered."""
     recompute: Recompute
     split: Split
     order: str
     """Rank order of the framework, fastest axis first: ``tp-cp-ep-dp-pp``."""
+    cp_comm: ContextComm = "p2p"
+    offload: Offload = Offload()
+    zero_plus: ZeroPlus = ZeroPlus()
 
     @cached_property
     def dp(self) -> int:

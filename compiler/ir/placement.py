@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 from parc.compiler.ir.cluster import Host
+
+DP_PARTS = ("dp_shard", "dp_replicate")
+"""Axes that a mesh has in place of ``dp`` where only some replicas share one optimizer state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,11 @@ class Mesh:
                 return axis
         raise KeyError(name)
 
+    def over(self, *names: str) -> tuple[Axis, ...]:
+        """The axes called ``names``, fastest first; ``dp`` stands for its two parts as well."""
+        wanted = {*names, *(DP_PARTS if "dp" in names else ())}
+        return tuple(axis for axis in self.axes if axis.name in wanted)
+
     def coordinate(self, rank: int, name: str) -> int:
         """Coordinate of ``rank`` along ``name``, from 0."""
         axis = self.axis(name)
@@ -56,12 +67,13 @@ class Mesh:
         ``names``; groups are numbered by the other axes, first in the mesh fastest. This equals
         Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
-        members = _span([axis for axis in self.axes if axis.name in names])
-        bases = _span([axis for axis in self.axes if axis.name not in names])
+        inside = self.over(*names)
+        members = _span(inside)
+        bases = _span(axis for axis in self.axes if axis not in inside)
         return [[base + member for member in members] for base in bases]
 
 
-def _span(axes: list[Axis]) -> list[int]:
+def _span(axes: Iterable[Axis]) -> list[int]:
     """Ranks reached from rank 0 along ``axes``, the first axis fastest."""
     ranks = [0]
     for axis in axes:
@@ -81,14 +93,32 @@ class Crossing:
     chosen: bool
 
 
+MeshName = Literal["dense", "expert"]
+
+
 @dataclass(frozen=True, slots=True)
+class Family:
+    """The groups of one kind that a framework makes: those over ``axes`` of one of its meshes."""
+
+    name: str
+    """As the framework's users call it: ``tp``, ``dp-cp``, ``ep``."""
+    mesh: MeshName
+    axes: tuple[str, ...]
+    column: bool = False
+    """Whether a rank's place in its group is a coordinate, a column of the rank map."""
+
+
+@dataclass(frozen=True)
 class Placement:
     """rank -> (host, device), and the meshes that say what each rank is."""
 
     order: str
     dense: Mesh
+    """Axes tp, cp, dp, pp in the framework's order; dp is dp_shard and dp_replicate where the
+    optimizer is sharded over a part of the replicas (hybrid sharding)."""
     expert: Mesh
     """Equal to the dense sizes (etp = tp, ep = 1) for a model without experts."""
+    families: tuple[Family, ...]
     hosts: tuple[Host, ...]
     """By node rank. rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
@@ -98,25 +128,23 @@ class Placement:
         """The host that ``rank`` runs on."""
         return self.hosts[rank // self.ranks_per_node]
 
+    def mesh(self, name: MeshName) -> Mesh:
+        """The mesh called ``name``."""
+        return self.dense if name == "dense" else self.expert
 
-DENSE_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("tp", ("tp",)),
-    ("cp", ("cp",)),
-    ("dp", ("dp",)),
-    ("pp", ("pp",)),
-    ("dp-cp", ("dp", "cp")),
-    ("tp-cp", ("tp", "cp")),
-    ("tp-pp", ("tp", "pp")),
-    ("tp-dp", ("tp", "dp")),
-    ("tp-dp-cp", ("tp", "dp", "cp")),
-)
-"""Groups of the dense mesh that Megatron creates: name -> axes."""
+    @cached_property
+    def columns(self) -> dict[str, list[int]]:
+        """Coordinate of every rank by column, in the order of the families."""
+        shown = (one for one in self.families if one.column)
+        return {one.name: places(self.mesh(one.mesh), one.axes) for one in shown}
 
-EXPERT_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("etp", ("tp",)),
-    ("ep", ("ep",)),
-    ("edp", ("dp",)),
-    ("etp-ep", ("tp", "ep")),
-    ("etp-ep-pp", ("tp", "ep", "pp")),
-)
-"""Groups of the expert mesh: name -> axes, in the expert mesh's own axis names."""
+
+def places(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
+    """By rank: its place in its group over the axes ``names``, the fastest of them first."""
+    column, factor = [0] * mesh.world, 1
+    for axis in mesh.over(*names):
+        period = [step * factor for step in range(axis.size) for _ in range(axis.stride)]
+        digits = period * (mesh.world // len(period))
+        column = digits if factor == 1 else [a + b for a, b in zip(column, digits, strict=True)]
+        factor *= axis.size
+    return column

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from parc.compiler.ir.cluster import Cluster
-from parc.compiler.ir.layout import Recompute
+from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, ZeroPlus
 from parc.compiler.ir.model import Model
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
@@ -87,6 +87,11 @@ class Pins:
     sequence_parallel: bool | None = None
     recompute: Recompute | None = None
     zero_stage: int | None = None
+    dp_shard: int | None = None
+    schedule: Schedule | None = None
+    cp_comm: ContextComm | None = None
+    offload: Offload | None = None
+    zero_plus: ZeroPlus | None = None
     first_stage_layers: int | None = None
     last_stage_layers: int | None = None
     pipeline_layout: str | None = None
@@ -113,10 +118,33 @@ class SlurmJob:
 
 
 @dataclass(frozen=True, slots=True)
+class KubernetesJob:
+    """What the objects for Kubernetes say beyond the plan; pairs are sorted."""
+
+    image: str = ""
+    """Empty: none is named."""
+    namespace: str = ""
+    queue: str = ""
+    """Kueue queue; empty: none."""
+    rack_label: str = ""
+    domain_label: str = ""
+    gpu_resource: str = ""
+    """Empty: that of the GPU's vendor."""
+    resources: tuple[tuple[str, str], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    """(PersistentVolumeClaim, path)."""
+    host_network: bool = False
+    shared_memory: str = ""
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """How the program starts."""
 
     program: str
+    """Empty: the one that the framework's backend emits."""
     args: tuple[str, ...]
     """Extra arguments for the framework, after those of the plan."""
     env: tuple[tuple[str, str], ...]
@@ -124,30 +152,37 @@ class Launch:
     network_interface: str | None
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None: not set."""
     slurm: SlurmJob
+    kubernetes: KubernetesJob = KubernetesJob()
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The question, complete: every pass after ``resolve`` reads this and nothing else."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What training and serving have in common: a model, hosts for it, and targets."""
 
     name: str
     model: Model
     cluster: Cluster
-    job: Job
-    goals: Goals
-    pins: Pins
     launch: Launch
     emit: tuple[str, ...]
     """Backends to emit, sorted, each once."""
     framework: str
-    """The backend among ``emit`` whose rank order and rules bind the layout (``megatron``)."""
+    """The backend whose rank order and rules bind the layout (``megatron``, ``vllm``)."""
     versions: tuple[tuple[str, str], ...]
     """Version per backend, sorted by name."""
     digest: str
     """sha256 of the canonical spec, over what was written and what the names resolved to."""
-    calibration: tuple[tuple[str, float], ...] = ()
-    """Parameters of the cost model that the user measured (``parc calibrate``), sorted by name."""
 
     def version(self, backend: str) -> str:
         """The target version of ``backend``, as ``major.minor``."""
         return dict(self.versions)[backend]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Task):
+    """A question of training, complete: passes after ``resolve`` read this and nothing else."""
+
+    job: Job
+    goals: Goals
+    pins: Pins
+    calibration: tuple[tuple[str, float], ...] = ()
+    """Parameters of the cost model that the user measured (``parc calibrate``), sorted by name."""

@@ -55,8 +55,8 @@ def _remedy(pricing: Pricing, plan: Plan) -> str:
 
 def _alternatives(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
     """More recompute, then the other candidates of the search."""
-    problem, chosen = pricing.problem, plan.layout.recompute
-    levels, rules = recompute_levels(problem), all_rules(problem, pricing.framework)
+    problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
+    levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
         layout = replace(plan.layout, recompute=level)
         if not any(rule.broken(problem, layout) for rule in rules):

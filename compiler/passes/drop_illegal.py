@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from parc.backends.base import Framework
+from parc.backends.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.passes.placement_rules import PLACEMENT_RULES
+from parc.compiler.passes.placement_rules import MESH_RULES, PLACEMENT_RULES
 
 CONSERVATION = ("P01", "P02")
 """Rules that a stand-in split breaks by construction."""
 
 
 def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
-    """What the framework refuses, then what no host order can place."""
-    return (*framework.rules(problem), *PLACEMENT_RULES)
+    """What the framework cannot say, what it refuses, then what no host order can place."""
+    unsaid = strategy_rules(framework.name, framework.strategies)
+    return (*unsaid, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)
 
 
 def explain_illegal(

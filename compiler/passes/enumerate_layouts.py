@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from parc.backends.base import Framework
-from parc.compiler.ir import NO_RECOMPUTE, Chunk, Problem, Recompute, Split
+from parc.compiler.ir import Chunk, Problem, Recompute, Split
 
 MAX_VPP = 12
 """More virtual stages than this have not been published for any model."""
@@ -182,21 +182,6 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
     return tuple(n for n in choices if problem.goals.allow("micro_batch", n))
 
 
-def recompute_levels(problem: Problem) -> tuple[Recompute, ...]:
-    """From nothing to everything, in the order of their cost.
-
-    Light modules stream and cost little; heavy ones run the MLP or the experts again.
-    """
-    if problem.pins.recompute:
-        return (problem.pins.recompute,)
-    model = problem.model
-    light = {"layernorm"}
-    if model.attention.latent is not None:
-        light.add("mla_up_proj")
-    heavy = light | ({"moe"} if model.moe_layers else set())
-    if model.moe_layers < model.layers:
-        heavy = heavy | {"mlp"}
-    if model.moe_layers:
-        light = light | {"moe_act"}
-    selective = (Recompute("selective", tuple(sorted(names))) for names in (light, heavy))
-    return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))
+def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:
+    """What the framework offers, from nothing to everything, in the order of its cost."""
+    return (problem.pins.recompute,) if problem.pins.recompute else framework.recomputes(problem)

@@ -15,6 +15,7 @@ from parc.compiler.ir import (
     Cluster,
     Crossing,
     Estimate,
+    Family,
     Host,
     Layout,
     Mesh,
@@ -41,6 +42,9 @@ class RankOrder(Protocol):
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh of ``layout``."""
+
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        """Groups that the framework creates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def place_ranks(
         order=layout.order,
         dense=dense,
         expert=expert,
+        families=framework.families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(

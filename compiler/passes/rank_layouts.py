@@ -26,6 +26,8 @@ class Survivor(NamedTuple):
 
     seconds: float
     point: Point
+    variant: int = 0
+    """Its place among the variants of the framework, the simplest first."""
 
 
 class Ranked(NamedTuple):
@@ -34,7 +36,8 @@ class Ranked(NamedTuple):
     seconds: float
     peak_bytes: float
     layout: Layout
-    point: Point
+    key: tuple[int, Point]
+    """Variant and point."""
     exposed_seconds: float
 
     @property
@@ -55,12 +58,12 @@ class Ranking:
     def __init__(
         self,
         pricing: Pricing,
-        build: Callable[[Point], Layout],
+        builds: tuple[Callable[[Point], Layout], ...],
         levels: tuple[Recompute, ...],
         limit_bytes: float,
     ) -> None:
-        """``build`` makes the layout of a point; ``levels`` are what its last entry counts."""
-        self._pricing, self._build, self._limit = pricing, build, limit_bytes
+        """``builds``: layout of a point, by variant; ``levels``: what its last entry counts."""
+        self._pricing, self._builds, self._limit = pricing, builds, limit_bytes
         self._few = pricing.problem.goals.maximize == "fewest-gpus"
         names = ("none", "selective", "full")
         self._effort = tuple(names.index(level.granularity) for level in levels)
@@ -76,20 +79,21 @@ class Ranking:
             placed = self._placed([*ordered[:RESCORED], first], exposed)
             ordered = placed + ordered[RESCORED:]
             first = self._simplest_of(placed)
-        return [first, *(row for row in ordered if row.point != first.point)][:KEEP]
+        return [first, *(row for row in ordered if row.key != first.key)][:KEEP]
 
     def _world(self, point: Point) -> int:
         """GPUs where fewer of them are the goal, else nothing."""
         return point[0] * point[1] * point[2] * point[3] if self._few else 0
 
     def _order(self, row: Ranked) -> tuple[object, ...]:
-        return (self._world(row.point), row.score, self._simplicity(row.point))
+        return (self._world(row.key[1]), row.score, self._simplicity(*row.key))
 
     def _price(self, survivor: Survivor) -> Ranked:
         """Time and memory to the last digit, as the estimate has them."""
-        layout = self._build(survivor.point)
+        layout = self._builds[survivor.variant](survivor.point)
         seconds = step_time(self._pricing, layout).total_seconds
-        return Ranked(seconds, peak_bytes(self._pricing, layout), layout, survivor.point, 0.0)
+        key = (survivor.variant, survivor.point)
+        return Ranked(seconds, peak_bytes(self._pricing, layout), layout, key, 0.0)
 
     def _head(self, rough: list[Survivor]) -> list[Survivor]:
         """The first ``KEEP``, and what cannot be told from the last of them."""
@@ -100,20 +104,20 @@ class Ranking:
 
     def _ties(self, rough: list[Survivor], best: Ranked) -> list[Survivor]:
         """What is predicted within 3 % of the best."""
-        most, world = best.seconds * (1 + TIE) * (1 + DIGITS), self._world(best.point)
+        most, world = best.seconds * (1 + TIE) * (1 + DIGITS), self._world(best.key[1])
         return [row for row in rough if row.seconds <= most and self._world(row.point) == world]
 
     def _simplest(self, ties: list[Survivor], most_seconds: float) -> Ranked:
         """The simplest whose whole memory band fits; where none does, the simplest."""
-        simple = sorted(ties, key=lambda row: self._simplicity(row.point))
+        simple = sorted(ties, key=lambda row: self._simplicity(row.variant, row.point))
         rows = (row for row in map(self._price, simple) if row.seconds <= most_seconds)
         return self._safe(rows)
 
     def _simplest_of(self, placed: list[Ranked]) -> Ranked:
         """The same among layouts that are placed."""
-        most, world = placed[0].score * (1 + TIE), self._world(placed[0].point)
-        ties = [row for row in placed if row.score <= most and self._world(row.point) == world]
-        return self._safe(sorted(ties, key=lambda row: self._simplicity(row.point)))
+        most, world = placed[0].score * (1 + TIE), self._world(placed[0].key[1])
+        ties = [row for row in placed if row.score <= most and self._world(row.key[1]) == world]
+        return self._safe(sorted(ties, key=lambda row: self._simplicity(*row.key)))
 
     def _safe(self, rows: Iterable[Ranked]) -> Ranked:
         """The first whose memory fits at the high end of its band; where none does, the first."""
@@ -128,15 +132,16 @@ class Ranking:
 
     def _placed(self, rows: list[Ranked], exposed: Callable[[Layout], float]) -> list[Ranked]:
         """Each once, with what its placement adds, best first."""
-        once = {row.point: row for row in rows}.values()
+        once = {row.key: row for row in rows}.values()
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
         return sorted(placed, key=self._order)
 
-    def _simplicity(self, point: Point) -> tuple[int, ...]:
-        """Smaller is simpler: fewer axes, less recompute, less of vpp, cp, pp, tp and ep.
+    def _simplicity(self, variant: int, point: Point) -> tuple[int, ...]:
+        """Smaller is simpler.
 
-        The last entries make the order total.
+        Fewer axes, an earlier variant, less recompute, less of vpp, cp, pp, tp and ep. The last
+        entries make the order total.
         """
         tp, cp, pp, _, ep, etp, vpp, micro_batch, level = point
         axes = (tp > 1) + (cp > 1) + (pp > 1) + (ep > 1)
-        return (axes, self._effort[level], vpp, cp, pp, tp, ep, etp, -micro_batch)
+        return (axes, variant, self._effort[level], vpp, cp, pp, tp, ep, etp, -micro_batch)

@@ -12,20 +12,23 @@ from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
+    KubernetesJob,
     Launch,
     Limit,
     Model,
+    Offload,
     Pins,
     Problem,
     Recompute,
     SlurmJob,
+    ZeroPlus,
 )
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_gradients, check_precision
-from parc.compiler.passes.resolve_targets import resolve_targets
+from parc.compiler.passes.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.launch_spec import LaunchSpec
-from parc.compiler.spec.layout_spec import LayoutSpec, RecomputeSpec
+from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
+from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.serving import report_serving
 from parc.compiler.spec.spec import Spec
@@ -54,7 +57,7 @@ def resolve_problem(
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
-    targets = resolve_targets(spec, sink)
+    targets = None if spec.job.kind == "serve" else resolve_targets(spec, sink)
     if job is None or targets is None:
         return None
     return Problem(
@@ -64,7 +67,7 @@ def resolve_problem(
         job=job,
         goals=_goals(spec.goals),
         pins=_pins(spec.layout),
-        launch=_launch(spec.launch, dict(targets.versions).get("slurm", "")),
+        launch=_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
@@ -174,6 +177,8 @@ def _pins(spec: LayoutSpec) -> Pins:
     written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
     pins = {name: None if value == "auto" else value for name, value in written.items()}
     pins["recompute"] = _recompute(spec.recompute)
+    pins["offload"] = _offload(spec.offload)
+    pins["zero_plus"] = ZeroPlus(**spec.zero_plus.model_dump()) if spec.zero_plus else None
     return Pins(**pins)
 
 
@@ -183,16 +188,22 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
     return RECOMPUTE.get(spec)
 
 
-def _launch(spec: LaunchSpec, slurm_version: str) -> Launch:
+def _offload(spec: str | OffloadSpec) -> Offload | None:
+    if isinstance(spec, OffloadSpec):
+        return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
+    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
+
+
+def _launch(spec: LaunchSpec, targets: Targets) -> Launch:
     slurm = spec.slurm
     return Launch(
-        program=spec.program,
+        program=targets.program if spec.program is None else spec.program,
         args=spec.args,
         env=tuple(sorted(spec.env.items())),
         master_port=spec.master_port,
         network_interface=spec.network_interface,
         slurm=SlurmJob(
-            version=slurm_version,
+            version=dict(targets.versions).get("slurm", ""),
             partition=slurm.partition,
             account=slurm.account,
             qos=slurm.qos,
@@ -204,6 +215,24 @@ def _launch(spec: LaunchSpec, slurm_version: str) -> Launch:
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
+        kubernetes=_kubernetes(spec.kubernetes),
+    )
+
+
+def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    return KubernetesJob(
+        image=spec.image or "",
+        namespace=spec.namespace or "",
+        queue=spec.queue or "",
+        rack_label=spec.rack_label,
+        domain_label=spec.domain_label,
+        gpu_resource=spec.gpu_resource or "",
+        resources=tuple(sorted(spec.resources.items())),
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        claims=tuple(sorted(spec.claims.items())),
+        host_network=spec.host_network,
+        shared_memory=spec.shared_memory,
+        max_restarts=spec.max_restarts,
     )
 
 
@@ -211,32 +240,22 @@ def _digest(
     spec: Spec, model: Model, cluster: Cluster, calibration: tuple[tuple[str, float], ...]
 ) -> str:
     """sha256 over what was written and what the names in it resolved to."""
-    # A key that is not written is left out, so that the digests of older specs stay.
-    unused = None if spec.goals.limits else {"goals": {"limits"}}
-    written = spec.model_dump(mode="json", exclude=unused)
-    resolved = as_json(cluster)
-    for part in (written, resolved):
-        _drop_unwritten(part)
-    content = [written, as_json(model), resolved]
+    # Only what was written: a key that the language gains changes no digest of older specs.
+    written = spec.model_dump(mode="json", exclude_unset=True)
+    content = [written, as_json(model), _told(as_json(cluster))]
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-_LATER = (
-    *("topology", "topology_format", "levels", "upper"),
-    *("nvlink_domains", "above", "gpu_numa", "gpu_nics"),
-)
-"""Keys of the cluster that the first specs did not have."""
+LATER = {"upper", "above", "gpu_numa", "gpu_nics"}
+"""Fields of the cluster that count once a spec, or its topology, says something there."""
 
 
-def _drop_unwritten(part: Any) -> None:
-    """Take later keys that say nothing out of a tree of dicts and lists."""
-    below = list(part.values()) if isinstance(part, dict) else part
-    if isinstance(part, dict):
-        for key in _LATER:
-            if not part.get(key, True):
-                del part[key]
-    for value in below:
-        if isinstance(value, dict | list):
-            _drop_unwritten(value)
+def _told(tree: Any) -> Any:
+    """``tree`` without later fields that are empty, so that older clusters keep their digest."""
+    if isinstance(tree, list):
+        return [_told(value) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {key: _told(value) for key, value in tree.items() if value or key not in LATER}

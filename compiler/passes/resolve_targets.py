@@ -16,28 +16,73 @@ class Targets:
     emit: tuple[str, ...]
     """Sorted, each once."""
     framework: str
+    program: str
+    """What the framework starts where the spec names no program."""
     versions: tuple[tuple[str, str], ...]
     """(backend, version) of the framework, of all in ``emit``, and of all that the spec names."""
+
+
+DEFAULT_EMIT = {
+    "train": ("megatron", "rankmap", "slurm", "torchrun"),
+    "serve": ("rankmap", "vllm"),
+}
+"""What is emitted where the spec does not say."""
 
 
 def resolve_targets(spec: Spec, sink: Sink) -> Targets | None:
     """The targets; None after an error.
 
-    The framework is the first of ``FRAMEWORKS`` in ``emit``. Without one it is the first of all:
+    The framework is the one of ``FRAMEWORKS`` in ``emit``. Without one it is the first of all:
     launch scripts and rank maps need a rank order, and theirs is that framework's.
     """
-    from parc.backends.registry import FRAMEWORKS
-
-    _check_emit(spec.emit, sink)
+    found = len(sink.diagnostics)
+    kind = "serve" if spec.job.kind == "serve" else "train"
+    emit = DEFAULT_EMIT[kind] if spec.emit is None else spec.emit
+    _check_emit(emit, sink)
     for name in spec.versions:
         _check_name(name, f"versions.{name}", sink)
-    framework = next((name for name in FRAMEWORKS if name in spec.emit), FRAMEWORKS[0])
-    targets = sorted({*spec.emit, framework, *spec.versions})
+    framework = _framework(kind, emit, sink)
+    targets = sorted({*emit, framework, *spec.versions})
     versions = [(name, _version(name, spec.versions.get(name), sink)) for name in targets]
     known = tuple((name, version) for name, version in versions if version is not None)
-    if len(known) < len(targets) or len(set(spec.emit)) < len(spec.emit):
+    if len(sink.diagnostics) > found or len(known) < len(targets):
         return None
-    return Targets(tuple(sorted(spec.emit)), framework, known)
+    return Targets(tuple(sorted(emit)), framework, _program(kind, framework), known)
+
+
+def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
+    """The one framework of ``emit`` that does ``kind`` of job, or the first of all."""
+    from parc.backends.registry import BUILT_IN, ENGINES, FRAMEWORKS, SERVING, TRAINING
+
+    does = TRAINING if kind == "train" else SERVING
+    for name in (one for one in emit if one in BUILT_IN and one not in does):
+        other = "serves models" if kind == "train" else "trains models"
+        finding = Finding(
+            f"{name} {other}, and the job does not",
+            label=f"not a target of this kind of job: {name}",
+            help=f"legal: {', '.join(sorted(does))}",
+            causes=(Cause("job.kind", "the kind of job is said here"),),
+        )
+        sink.report("X21", finding, at=f"emit[{emit.index(name)}]")
+    bind = FRAMEWORKS if kind == "train" else ENGINES
+    chosen = [name for name in emit if name in bind]
+    for name in dict.fromkeys(chosen[1:]):
+        if name == chosen[0]:
+            continue
+        finding = Finding(
+            f"{chosen[0]} and {name} cannot run one plan: each has a rank order of its own",
+            label="a second framework",
+            help="compile once for each: parc compile --emit",
+            causes=(Cause(f"emit[{emit.index(chosen[0])}]", "the first framework"),),
+        )
+        sink.report("X22", finding, at=f"emit[{emit.index(name)}]")
+    return chosen[0] if chosen else bind[0]
+
+
+def _program(kind: str, name: str) -> str:
+    from parc.backends.registry import framework
+
+    return framework(name).default_program if kind == "train" else ""
 
 
 def _check_emit(emit: tuple[str, ...], sink: Sink) -> None:

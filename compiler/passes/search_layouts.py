@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 
 from parc.compiler.cost.flops import utilization
-from parc.compiler.cost.memory import peak_stage
+from parc.compiler.cost.memory import peak_bytes, peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Candidate, Search
@@ -16,7 +17,7 @@ from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.rank_layouts import Ranked, Ranking, Survivor
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_sieve import Sieve
-from parc.compiler.passes.search_space import Point, enumerate_layouts
+from parc.compiler.passes.search_space import enumerate_layouts
 
 EXAMPLES = 512
 """Illegal layouts that explain an empty result."""
@@ -28,38 +29,52 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     Every enumerated layout is a candidate, or is counted under the first rule that dropped it,
     or lost to a sibling with less recompute (counted as ``recompute``).
     """
-    rules, limit_bytes = all_rules(pricing.problem, pricing.framework), memory_limit(pricing)
-    sieve = Sieve(pricing, rules, limit_bytes)
-    sieve.run()
-    dropped = sieve.dropped
-    survivors = sieve.survivors
+    problem, limit_bytes = pricing.problem, memory_limit(pricing)
+    rules = all_rules(problem, pricing.framework)
+    sieves = [
+        Sieve(pricing, rules, limit_bytes, variant)
+        for variant in pricing.framework.variants(problem)
+    ]
+    dropped: Counter[str] = Counter()
+    survivors: list[Survivor] = []
+    for place, sieve in enumerate(sieves):
+        sieve.run()
+        dropped += sieve.dropped
+        survivors += [row._replace(variant=place) for row in sieve.survivors]
     if not survivors:
-        close = _close(sieve, pricing, limit_bytes, sink)
+        close = _close(sieves, pricing, limit_bytes, sink)
         if close is None:
             return None
-        survivors = [Survivor(0.0, close)]
+        survivors = [close]
         dropped[OVERSIZED] -= 1
-    ranking = Ranking(pricing, sieve.layout, sieve.space.levels, limit_bytes)
+    builds = tuple(sieve.layout for sieve in sieves)
+    ranking = Ranking(pricing, builds, sieves[0].space.levels, limit_bytes)
     ranked = ranking.best(survivors, placement_score(pricing))
     return Search(
-        enumerated=sieve.enumerated,
+        enumerated=sum(sieve.enumerated for sieve in sieves),
         dropped=tuple(sorted((code, count) for code, count in dropped.items() if count)),
         ranked=tuple(_candidates(pricing, ranked)),
     )
 
 
-def _close(sieve: Sieve, pricing: Pricing, limit_bytes: float, sink: Sink) -> Point | None:
+def _close(
+    sieves: list[Sieve], pricing: Pricing, limit_bytes: float, sink: Sink
+) -> Survivor | None:
     """The layout that is let through where nothing fits; None with a diagnostic.
 
     The smallest oversized layout may still fit: the low end of its band is under the limit. The
     plan is then told that it is close (G02).
     """
-    smallest = sieve.smallest()
-    if smallest is None:
+    found = [
+        (sieve.layout(point), Survivor(0.0, point, place))
+        for place, sieve in enumerate(sieves)
+        if (point := sieve.smallest()) is not None
+    ]
+    if not found:
         layouts = chain.from_iterable(enumerate_layouts(pricing.problem, pricing.framework))
         explain_illegal(pricing.problem, pricing.framework, islice(layouts, EXAMPLES), sink)
         return None
-    layout = sieve.layout(smallest)
+    layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest
     explain_oversized(pricing, layout, limit_bytes, sink)

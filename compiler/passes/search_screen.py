@@ -20,7 +20,7 @@ PLACES: dict[str, tuple[int, ...]] = {
     "cp": (1,),
     "pp": (2,),
     "vpp": (6,),
-    "dp_replicate": (),
+    "dp_replicate": (3,),
     "dp_shard": (3,),
     "ep": (4,),
     "etp": (5,),
@@ -31,6 +31,9 @@ PLACES: dict[str, tuple[int, ...]] = {
     "recompute": (8,),
     "split": (2, 6),
     "order": (),
+    "cp_comm": (),
+    "offload": (),
+    "zero_plus": (),
 }
 """Field of a layout -> the entries of a point that decide it in one search."""
 

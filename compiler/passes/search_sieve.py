@@ -12,12 +12,11 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.stages import StageClass
 from parc.compiler.cost.time_batch import MeshTimes, TimeBatch
-from parc.compiler.ir import Layout, Split
+from parc.compiler.ir import Layout, Split, Variant
 from parc.compiler.ir.rule import Rule
 from parc.compiler.passes.drop_oversized import OVERSIZED
 from parc.compiler.passes.enumerate_layouts import (
     Degrees,
-    degree_choices,
     micro_batch_choices,
     stage_choices,
 )
@@ -59,9 +58,15 @@ class Mesh:
 class Sieve:
     """Every layout of a space, family by family; a family differs in recompute alone."""
 
-    def __init__(self, pricing: Pricing, rules: tuple[Rule, ...], limit_bytes: float) -> None:
+    def __init__(
+        self,
+        pricing: Pricing,
+        rules: tuple[Rule, ...],
+        limit_bytes: float,
+        variant: Variant,
+    ) -> None:
         """``limit_bytes`` is what the device leaves to the job."""
-        self.space = Space.of(pricing.problem, pricing.framework)
+        self.space = Space.of(pricing.problem, pricing.framework, variant)
         self.enumerated = 0
         self.survivors: list[Survivor] = []
         self._pricing, self._rules, self._limit = pricing, rules, limit_bytes
@@ -92,7 +97,7 @@ class Sieve:
 
     def run(self) -> None:
         """Sift the whole space."""
-        for degrees in degree_choices(self.space.problem):
+        for degrees in self.space.degrees():
             self._sift_mesh(degrees)
 
     def _sift_mesh(self, degrees: Degrees) -> None:
@@ -122,7 +127,7 @@ class Sieve:
     def smallest(self) -> Point | None:
         """The legal layout that needs the fewest bytes; the first of those that are equal."""
         least, found = float("inf"), None
-        choices = degree_choices(self.space.problem)
+        choices = self.space.degrees()
         for degrees, cut in ((one, cut) for one in choices for cut in self._cuts(one.pp)):
             for peak, point in self._peaks(self._mesh(degrees, cut.vpp), cut):
                 if peak < least * (1 - DIGITS):

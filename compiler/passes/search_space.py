@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.compiler.ir import Layout, Problem, Recompute, Split
+from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
 from parc.compiler.passes.enumerate_layouts import (
+    Degrees,
     degree_choices,
     micro_batch_choices,
     recompute_levels,
@@ -28,18 +29,32 @@ class Space:
     levels: tuple[Recompute, ...]
     constants: dict[str, Any]
     """Fields that all its layouts share."""
+    shard: int
+    """Data-parallel ranks that share one state; 0: all."""
+    schedule: Schedule | None
+    """None: what the virtual stages ask for."""
 
     @classmethod
-    def of(cls, problem: Problem, framework: Framework) -> Space:
-        """The space that ``problem`` leaves open for ``framework``."""
+    def of(cls, problem: Problem, framework: Framework, variant: Variant) -> Space:
+        """The space that ``problem`` leaves open for one variant of ``framework``."""
         pins = problem.pins
         constants = {
-            "dp_replicate": 1,
             "sequence_parallel": pins.sequence_parallel,
-            "zero_stage": 1 if pins.zero_stage is None else pins.zero_stage,
             "order": pins.order or framework.orders(problem)[0],
+            "zero_stage": variant.zero_stage,
+            "cp_comm": variant.cp_comm,
+            "offload": variant.offload,
+            "zero_plus": variant.zero_plus,
         }
-        return cls(problem, framework, recompute_levels(problem), constants)
+        levels = recompute_levels(problem, framework)
+        return cls(problem, framework, levels, constants, variant.dp_shard, variant.schedule)
+
+    def degrees(self) -> Iterator[Degrees]:
+        """Mesh sizes of this space; unless it is pinned, a shard is a proper part of dp."""
+        shard, pinned = self.shard, self.problem.pins.dp_shard
+        for degrees in degree_choices(self.problem):
+            if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
+                yield degrees
 
     def layout(self, point: Point, split: Split) -> Layout:
         """The layout of one point; ``split`` is what its pp and vpp stand for."""
@@ -53,12 +68,14 @@ class Space:
         fields["cp"] = cp
         fields["pp"] = pp
         fields["vpp"] = vpp
-        fields["dp"] = fields["dp_shard"] = dp
+        fields["dp"] = dp
+        fields["dp_shard"] = shard = self.shard or dp
+        fields["dp_replicate"] = max(dp // shard, 1)
         fields["world"] = tp * cp * pp * dp
         fields["ep"] = ep
         fields["etp"] = etp
         fields["micro_batch"] = micro_batch
-        fields["schedule"] = "interleaved" if vpp > 1 else "1f1b"
+        fields["schedule"] = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
         fields["recompute"] = self.levels[level]
         fields["split"] = split
         if fields["sequence_parallel"] is None:
@@ -70,11 +87,17 @@ def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[
     """Families of layouts that differ in recompute alone, cheapest recompute first.
 
     A family stops mattering once its first member that fits is found: more recompute is only
-    ever slower. Order: world size (all GPUs first), tp, cp, pp, ep, etp, vpp, micro-batch.
+    ever slower. Order: variant, world size (all GPUs first), tp, cp, pp, ep, etp, vpp,
+    micro-batch.
     """
-    space = Space.of(problem, framework)
+    for variant in framework.variants(problem):
+        yield from _families(Space.of(problem, framework, variant))
+
+
+def _families(space: Space) -> Iterator[tuple[Layout, ...]]:
+    problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
-    for degrees in degree_choices(problem):
+    for degrees in space.degrees():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):
                 family = (*degrees, vpp, micro_batch)

@@ -8,6 +8,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 
 LOCK = "parc.lock"
 PROMISED = {
+    "kubernetes": ("kubernetes/jobset.yaml",),
     "rankmap": ("rankmap.csv", "rankmap.json", "rankmap.md"),
     "slurm": ("slurm/job.sbatch",),
     "torchrun": ("torchrun/launch.sh",),

@@ -21,7 +21,7 @@ FAMILIES = {
     "H": "Hosts and hardware",
     "I": "Imports: files of other tools",
     "K": "Catalog and model configs",
-    "L": "Launch: torchrun and Slurm",
+    "L": "Launch: torchrun, Slurm and Kubernetes",
     "M": "Mixture of experts",
     "N": "Network and environment",
     "O": "Output directories and lock files",

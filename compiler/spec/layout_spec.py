@@ -23,6 +23,28 @@ class RecomputeSpec(Strict):
     """For full: layers a block (uniform), or layers of each chunk (block)."""
 
 
+class OffloadSpec(Strict):
+    """What is kept outside of the GPU between its uses."""
+
+    optimizer: Literal["none", "cpu", "nvme"] = "none"
+    """Optimizer state and its update: in GPU memory, in that of the host, or on NVMe."""
+    parameters: Literal["none", "cpu", "nvme"] = "none"
+    """Weights, fetched layer by layer: ZeRO-3 and FSDP alone."""
+    nvme_path: str = ""
+    """Folder on the local NVMe of every host."""
+
+
+class ZeroPlusSpec(Strict):
+    """ZeRO++ of DeepSpeed, with zero_stage: 3."""
+
+    hpz: Degree = 1
+    """Ranks that keep a second, whole copy of the weights (hpZ); the GPUs of a host, or 1."""
+    quantized_weights: bool = False
+    """Gather weights in 8 bit (qwZ)."""
+    quantized_gradients: bool = False
+    """Reduce gradients in 4 bit (qgZ)."""
+
+
 class LayoutSpec(Strict):
     """Pins. What is absent or auto is decided."""
 
@@ -46,8 +68,19 @@ class LayoutSpec(Strict):
     """Megatron's sequence parallelism; auto: on where tp > 1."""
     recompute: Literal["auto", "none", "selective", "full"] | RecomputeSpec = "auto"
     """Activation recompute."""
-    zero_stage: Annotated[Literal[0, 1], NotBool] | Auto = "auto"
-    """0: every rank keeps all optimizer state; 1: the distributed optimizer."""
+    zero_stage: Annotated[Literal[0, 1, 2, 3], NotBool] | Auto = "auto"
+    """0: every rank keeps all state; 1: the optimizer is sharded, 2: gradients too, 3: weights
+    too. Megatron has 0 and 1; FSDP is 3, or 2 where weights stay gathered after the forward."""
+    dp_shard: Degree | Auto = "auto"
+    """Data-parallel ranks that share one state; fewer than dp: hybrid sharding (HSDP)."""
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"] | Auto = "auto"
+    """Pipeline schedule."""
+    cp_comm: Literal["p2p", "all_gather", "a2a"] | Auto = "auto"
+    """How context parallelism sees all keys: ring, gather, or heads for tokens (Ulysses)."""
+    offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
+    """What leaves the GPU between its uses; cpu: the optimizer; auto: nothing."""
+    zero_plus: ZeroPlusSpec | None = None
+    """ZeRO++ of DeepSpeed."""
     first_stage_layers: Degree | Auto = "auto"
     """Decoder layers on the first pipeline rank."""
     last_stage_layers: Degree | Auto = "auto"

@@ -40,5 +40,6 @@ class Spec(Strict):
     versions: dict[str, str] = Field(default_factory=dict)
     """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the default that
     `parc backends` shows."""
-    emit: tuple[str, ...] = ("megatron", "rankmap", "slurm", "torchrun")
-    """Backends whose files are written."""
+    emit: tuple[str, ...] | None = None
+    """Backends whose files are written; absent: megatron, rankmap, slurm and torchrun for a
+    training job, rankmap and vllm for one that serves."""

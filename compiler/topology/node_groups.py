@@ -60,8 +60,9 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
 def _runs(mesh: Mesh, names: tuple[str, ...]) -> list[_Run]:
     """Merge neighbouring axes; axes of size 1 say nothing."""
     runs: list[_Run] = []
+    inside = mesh.over(*names)
     for axis in mesh.axes:
-        member = axis.name in names
+        member = axis in inside
         if axis.size == 1:
             continue
         if runs and runs[-1].member == member:

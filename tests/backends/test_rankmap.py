@@ -17,7 +17,7 @@ from parc.backends.rankmap.backend import BACKEND
 from parc.backends.rankmap.cells import listed, runs
 from parc.backends.rankmap.page import formula
 from parc.backends.rankmap.stages import stage_rows
-from parc.compiler.ir import DENSE_GROUPS, EXPERT_GROUPS, Mesh, Plan
+from parc.compiler.ir import Mesh, Plan
 from tests.passes.placement_plans import NVL72, cluster, estimate, layout, plan
 
 DENSE = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8))
@@ -65,10 +65,10 @@ def test_the_document_keeps_its_schema_and_its_groups_unfold_to_the_meshes(of: P
     schema = json.loads((files("parc.schemas") / "rankmap.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(tree, schema, cls=jsonschema.Draft202012Validator)
-    families = [(of.placement.dense, name, axes) for name, axes in DENSE_GROUPS]
-    families += [(of.placement.expert, name, axes) for name, axes in EXPERT_GROUPS]
-    for mesh, name, axes in families:
-        entry = tree["groups"][name]
+    assert set(tree["groups"]) == {family.name for family in of.placement.families}
+    for family in of.placement.families:
+        mesh, axes = of.placement.mesh(family.mesh), family.axes
+        entry = tree["groups"][family.name]
         members, bases = reach(entry["within"]), reach(entry["across"])
         assert [[base + member for member in members] for base in bases] == mesh.groups(*axes)
         assert (entry["size"], entry["count"]) == (len(members), len(bases))

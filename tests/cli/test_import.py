@@ -18,7 +18,11 @@ from parc.compiler.spec.model_spec import ModelSpec
 from tests.cli.specs import SPEC, parc
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted(path.parents[1] for path in ROOT.glob("examples/*/expected/plan.json"))
+EXAMPLES = sorted(
+    path.parents[1]
+    for path in ROOT.glob("examples/*/expected/plan.json")
+    if all((path.parent / file).is_file() for file in ("megatron/args.sh", "slurm/job.sbatch"))
+)
 TREE = """\
 SwitchName=leaf1 Nodes=r01n[01-02]
 SwitchName=leaf2 Nodes=r02n[01-02]

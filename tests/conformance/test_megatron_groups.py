@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from parc.backends.megatron.meshes import ORDERS, dense_mesh, expert_mesh
-from parc.compiler.ir import DENSE_GROUPS, EXPERT_GROUPS, Layout, Mesh, Problem
+from parc.backends.megatron.meshes import FAMILIES, ORDERS, dense_mesh, expert_mesh
+from parc.compiler.ir import Layout, Mesh, Problem
 from tests.conformance.judging import case_of, judge, plan_of
 from tests.conformance.random_specs import legal_spec
 
@@ -32,9 +32,8 @@ def digest(mesh: Mesh, axes: tuple[str, ...]) -> str:
 
 
 def own_digests(layout: Layout) -> dict[str, str]:
-    dense, expert = dense_mesh(layout), expert_mesh(layout)
-    found = {name: digest(dense, axes) for name, axes in DENSE_GROUPS}
-    return found | {name: digest(expert, axes) for name, axes in EXPERT_GROUPS}
+    meshes = {"dense": dense_mesh(layout), "expert": expert_mesh(layout)}
+    return {one.name: digest(meshes[one.mesh], one.axes) for one in FAMILIES}
 
 
 def grids() -> list[tuple[int, ...]]:

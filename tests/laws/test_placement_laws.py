@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from parc.compiler.ir import DENSE_GROUPS, EXPERT_GROUPS, Layout, Mesh
+from parc.backends.megatron.meshes import FAMILIES
+from parc.compiler.ir import Layout, Mesh
 from parc.compiler.passes.regenerate_groups import TOKENS, Degrees, regenerate
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
 from tests.passes.placement_plans import NODE, NVL72, MegatronOrder, cluster, estimate, layout, plan
@@ -27,6 +28,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 RACKS = st.lists(st.integers(1, 20), min_size=1, max_size=5)
 QUICK = settings(max_examples=60, deadline=None)
+DENSE = [one.axes for one in FAMILIES if one.mesh == "dense"]
 
 
 @QUICK
@@ -64,19 +66,18 @@ def test_meshes_give_the_groups_of_the_rank_generator(of: Layout) -> None:
         {"tp": of.etp, "cp": 1, "ep": of.ep, "dp": of.edp, "pp": of.pp},
     )
     families = regenerate(degrees)
-    ours = {name: dense.groups(*axes) for name, axes in DENSE_GROUPS}
-    ours |= {name: expert.groups(*axes) for name, axes in EXPERT_GROUPS}
+    meshes = {"dense": dense, "expert": expert}
+    ours = {one.name: meshes[one.mesh].groups(*one.axes) for one in FAMILIES}
     assert set(ours) == set(TOKENS)
     for name, groups in families.items():
         assert ours[name] == [[b + m for m in groups.members] for b in groups.bases]
 
 
 @QUICK
-@given(
-    layouts(), st.sampled_from([1, 2, 4, 8]), st.sampled_from([name for name, _ in DENSE_GROUPS])
-)
-def test_groups_by_host_visit_what_their_ranks_visit(of: Layout, gpus: int, name: str) -> None:
-    axes = dict(DENSE_GROUPS)[name]
+@given(layouts(), st.sampled_from([1, 2, 4, 8]), st.sampled_from(DENSE))
+def test_groups_by_host_visit_what_their_ranks_visit(
+    of: Layout, gpus: int, axes: tuple[str, ...]
+) -> None:
     mesh: Mesh = MegatronOrder().meshes(of)[0]
     each = ranks_per_node(gpus, of.world)
     coarse = node_groups(mesh, axes, each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.backends.megatron.meshes import FAMILIES
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Attention,
@@ -13,6 +14,7 @@ from parc.compiler.ir import (
     Estimate,
     Experts,
     Fabric,
+    Family,
     FeedForward,
     Goals,
     Gpu,
@@ -49,6 +51,9 @@ class MegatronOrder:
         dense = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
         expert = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
         return _mesh(layout.order, dense), _mesh(layout.order, expert)
+
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        return FAMILIES
 
 
 def _mesh(order: str, sizes: dict[str, int]) -> Mesh:

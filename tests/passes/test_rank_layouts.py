@@ -9,7 +9,7 @@ import pytest
 from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Layout
+from parc.compiler.ir import Layout, Variant
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.rank_layouts import KEEP, TIE, Ranking
@@ -36,13 +36,14 @@ def _pricing() -> Pricing:
 
 @pytest.fixture(name="sieve", scope="module")
 def _sieve(pricing: Pricing) -> Sieve:
-    sieve = Sieve(pricing, all_rules(pricing.problem, pricing.framework), memory_limit(pricing))
+    rules = all_rules(pricing.problem, pricing.framework)
+    sieve = Sieve(pricing, rules, memory_limit(pricing), Variant())
     sieve.run()
     return sieve
 
 
 def _ranking(sieve: Sieve, pricing: Pricing, limit_bytes: float) -> Ranking:
-    return Ranking(pricing, sieve.layout, sieve.space.levels, limit_bytes)
+    return Ranking(pricing, (sieve.layout,), sieve.space.levels, limit_bytes)
 
 
 def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: Sieve) -> None:

@@ -12,8 +12,11 @@ from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
+from parc.compiler.importers import megatron_flags, sbatch, vllm_args
+from parc.compiler.importers.flags import Row
 from parc.compiler.importers.registry import KINDS
 from parc.compiler.spec.cluster_spec import TopologyFormat
+from parc.compiler.spec.schema import fields
 from parc.compiler.spec.shape import literals
 from parc.compiler.spec.yaml_tree import read_tree
 from parc.compiler.topology.readers.registry import FORMATS, sniff
@@ -92,3 +95,10 @@ def test_a_long_line_takes_no_long_time(kind: str, text: str) -> None:
     read(kind, text)
     sniff(text, KINDS)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("table", [megatron_flags.TABLE, vllm_args.TABLE, sbatch.TABLE])
+def test_a_flag_stands_for_a_field_that_the_spec_has(table: dict[str, Row]) -> None:
+    derived = {"virtual", "precision", "bias", "pattern", "experts"}
+    paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}
+    assert paths - fields().keys() == set()

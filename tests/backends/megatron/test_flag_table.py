@@ -16,7 +16,7 @@ from parc.backends.megatron.extra_arguments import flags_of, known_flags
 from parc.backends.megatron.versions import VERSIONS, as_number
 from parc.compiler.ir import Job, Layout, Model
 
-WHOLE = ("layout.split.chunks", "model.attention.latent")
+WHOLE = ("layout.split.chunks", "layout.offload", "layout.zero_plus", "model.attention.latent")
 """Nouns inside the plan that one flag or a group of flags speaks for as a whole."""
 
 

@@ -1,0 +1,20 @@
+"""What Megatron-LM's command line can express (names of ``backends/strategies``)."""
+
+from __future__ import annotations
+
+STRATEGIES: dict[str, str] = {
+    "dp": "what is left of the ranks",
+    "zero-1": "--use-distributed-optimizer",
+    "hsdp": "--num-distributed-optimizer-instances",
+    "tp": "--tensor-model-parallel-size",
+    "sp": "--sequence-parallel",
+    "cp-p2p": "--context-parallel-size",
+    "cp-all-gather": "--cp-comm-type allgather",
+    "cp-a2a": "--cp-comm-type a2a",
+    "1f1b": "--pipeline-model-parallel-size",
+    "interleaved": "--num-virtual-stages-per-pipeline-rank",
+    "ep": "--expert-model-parallel-size",
+    "etp": "--expert-tensor-parallel-size",
+    "recompute-selective": "--recompute-granularity selective",
+    "recompute-full": "--recompute-granularity full",
+}
