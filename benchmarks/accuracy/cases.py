@@ -4,7 +4,8 @@ Every filled gap is counted. The rules, in the order they apply:
 
 - ``vpp``: none stated, so 1; where it does not divide the layers of a stage, 1.
 - ``tp``: none stated, so 1 (one row of a data-parallel sweep).
-- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes.
+- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes;
+  Megatron on Volta and Ampere had none yet (0).
 - ``sequence_parallel``: none stated, so wherever tp > 1.
 - ``recompute``: none stated, so the cheapest level that fits the device by PARC's memory model.
 - ``micro_batch``: none stated, so the one of 1, 2, 4, 8 that PARC predicts to be fastest among
@@ -160,6 +161,8 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
     batch = run.global_batch or ACCUMULATION * micro_batch * dp
     problem = _problem(run, model, cluster, batch)
     layout = layout_of(run, problem, MEGATRON, dp, micro_batch)
+    if run.zero is None and stack_of(run, cluster.gpu.generation) == "unfused":
+        layout = replace(layout, zero_stage=0)
     if run.recompute is None:
         layout = _cheapest(problem, layout)
     else:

@@ -49,6 +49,7 @@ PRIORS: dict[str, Prior] = {
     "ep": Prior(0.8, 0.4, 0.02, 4.0),
     "step_seconds": Prior(0.02, 0.8, 1e-3, 0.5),
     "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
+    "accumulate": Prior(1.0, 0.7, 0.05, 8.0),
 }
 """Name -> (centre, log spread, lowest, highest)."""
 

@@ -41,6 +41,8 @@ class Efficiency:
     """Once a step: optimizer launch, logging, data."""
     straggler: float
     """Growth of the step with every doubling of hosts."""
+    accumulate: float = 1.0
+    """Memory traffic of adding up gradients over its bytes at data-sheet rate."""
     unfused: bool = False
     """Attention scores go through memory: frameworks from before FlashAttention."""
 
@@ -51,7 +53,20 @@ UNSEEN = Efficiency(1.10, 1.15, 1.2, 1.3, 3e-4, 0.8, 0.75, 3e-5, 0.7, 0.6, 0.8, 
 CLASSES: dict[str, Efficiency] = {
     # 85 runs of 16 models, mean error 9.4 %.
     "ampere/bigscience": Efficiency(
-        1.25, 1.15, 1.4, 1.41, 0.0003, 0.948, 0.778, 3e-05, 0.723, 0.513, 0.8, 0.02, 0.00274, True
+        1.25,
+        1.15,
+        1.4,
+        1.41,
+        0.0003,
+        0.948,
+        0.778,
+        3e-05,
+        0.723,
+        0.513,
+        0.8,
+        0.02,
+        0.00274,
+        unfused=True,
     ),
     # 101 runs of 6 models, mean error 3.5 %.
     "ampere/fsdp": Efficiency(
@@ -80,7 +95,7 @@ CLASSES: dict[str, Efficiency] = {
         0.8,
         0.0183,
         0.0032,
-        True,
+        unfused=True,
     ),
     # 51 runs of 6 models, mean error 11.7 %.
     "blackwell/megatron": Efficiency(
@@ -120,7 +135,20 @@ CLASSES: dict[str, Efficiency] = {
     ),
     # 4 runs of 4 models, mean error 4.7 %.
     "volta/unfused": Efficiency(
-        1.06, 1.15, 0.906, 1.27, 0.0003, 1.03, 0.75, 3e-05, 0.7, 0.6, 0.8, 0.0182, 0.003, True
+        1.06,
+        1.15,
+        0.906,
+        1.27,
+        0.0003,
+        1.03,
+        0.75,
+        3e-05,
+        0.7,
+        0.6,
+        0.8,
+        0.0182,
+        0.003,
+        unfused=True,
     ),
 }
 """``generation/stack`` -> its row. Stacks: megatron (TransformerEngine, from 2023 on), unfused
@@ -140,6 +168,7 @@ def efficiency(hardware: str) -> Efficiency:
 
 
 LIKE = {
+    "volta": ("ampere",),
     "ada": ("hopper",),
     "cdna2": ("cdna4",),
     "cdna3": ("cdna4",),

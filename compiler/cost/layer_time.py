@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
 from parc.compiler.cost.flops import layer_flops
+from parc.compiler.cost.gradients import accumulate_seconds
 from parc.compiler.cost.layer_kernels import (
     Seconds,
     Shape,
@@ -72,6 +73,7 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     stream = row.stream * moved / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
     forward = pricing.gemm_factor * gemms.forward + core.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
+    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(routed, layout)))
     groups = pricing.groups(layout)
     return LayerTime(
         forward=overlap(forward, row.layer_seconds, LAUNCH_NORM),
@@ -172,7 +174,8 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
     gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
-    return row.gemm * (gemm.forward + gemm.backward) + moved
+    added = accumulate_seconds(pricing, layout, vocab * model.hidden)
+    return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:
