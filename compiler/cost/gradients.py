@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
+
+OVERLAP_NORM = 3.0
+"""How sharply traffic hides behind computation: long before it takes longer, some of it shows."""
 
 
 def accumulate_seconds(pricing: Pricing, layout: Layout, parameters: float) -> float:
@@ -84,3 +88,8 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     scatter = links.seconds("reduce_scatter", 2.0 * parameters, shard)
     first = gather / pricing.problem.model.layers
     return 2 * gather + scatter + first, first
+
+
+def exposed_seconds(traffic: float, least: float, window: float) -> float:
+    """What is waited for of ``traffic`` beside ``window`` of computation; ``least`` always."""
+    return max(overlap(traffic, window, OVERLAP_NORM) - window, least)

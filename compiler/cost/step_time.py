@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
-from parc.compiler.cost.gradients import dp_traffic, fullest_stage
+from parc.compiler.cost.gradients import dp_traffic, exposed_seconds, fullest_stage
 from parc.compiler.cost.layer_time import (
     LayerTime,
     head_seconds,
@@ -147,7 +147,8 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
     rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
     seconds, least = dp_traffic(pricing, layout)
-    return rounds * max(seconds - pricing.efficiency.dp_overlap * slowest.total, least)
+    window = pricing.efficiency.dp_overlap * slowest.total
+    return rounds * exposed_seconds(seconds, least, window)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
