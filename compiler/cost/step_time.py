@@ -133,14 +133,16 @@ def hop_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
-    """Hops on the critical path.
+    """Hops on the critical path; what the simulation of the schedules has for short hops.
 
-    1F1B sends and receives between computations, 2 a micro-batch; interleaving overlaps the
-    steady state and exposes warm-up and cool-down, 2 (p - 1) and one chunk's pair.
+    1F1B: a rank has at most p micro-batches under way, so every p of them pay a round trip over
+    all ranks, whatever their order. Interleaving hides hops but while it fills and drains: each
+    way a micro-batch passes all chunks of all ranks.
     """
     if vpp > 1:
-        return 2.0 * (pp - 1) + 2.0 * vpp
-    return 2.0 * micro_batches + 2.0 * (pp - 1)
+        return 2.0 * (pp * vpp - 1)
+    visits = micro_batches + pp - 1
+    return 2.0 * (visits - -(-visits // pp))
 
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
