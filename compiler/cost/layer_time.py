@@ -30,6 +30,9 @@ LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
 TP_BACKWARD = 0.5
 """Share of backward tensor-parallel collectives that Megatron's overlap with GEMMs leaves."""
+WEIGHT_GRADIENTS = 0.25
+"""Of a layer's backward GEMMs, about: the weight gradients that such a collective runs beside,
+half of the backward of the first projections of attention and MLP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     return LayerTime(
         forward=overlap(forward, row.layer_seconds, LAUNCH_NORM),
         backward=overlap(backward, 2 * row.layer_seconds, LAUNCH_NORM),
-        tp=row.tp * _tp_seconds(pricing, layout, groups, routed),
+        tp=row.tp * _tp_seconds(pricing, layout, routed, WEIGHT_GRADIENTS * gemms.backward),
         cp=_cp_seconds(pricing, layout, groups, core.forward),
         ep=row.ep * _ep_seconds(pricing, layout, groups) if routed else 0.0,
     )
@@ -100,25 +103,26 @@ def _core(pricing: Pricing, layout: Layout) -> Seconds:
     return Seconds(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) -> float:
+def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -> float:
     """Collectives of 2Th around attention and MLP (Korthikanti et al. 2022).
 
     With sequence parallelism a gather and a scatter each, forward; backward the same and one
-    gather more, of which half hides behind GEMMs. Without it an all-reduce each. A routed MLP at
-    etp = 1 needs none.
+    gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
+    each. A routed MLP at etp = 1 needs none.
     """
     if layout.tp == 1:
         return 0.0
     job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
+    groups = pricing.groups(layout)
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
     blocks = 1 if routed else 2
     if layout.sequence_parallel:
         gather = links.seconds("all_gather", nbytes, groups.tp)
         scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
-        block = gather + scatter + TP_BACKWARD * (2 * gather + scatter)
+        forward, backward = blocks * (gather + scatter), blocks * (2 * gather + scatter)
     else:
-        block = (1 + TP_BACKWARD) * links.seconds("all_reduce", nbytes, groups.tp)
-    seconds = blocks * block
+        forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
+    seconds = forward + max(TP_BACKWARD * backward, backward - window)
     if routed and layout.etp > 1 and model.experts is not None:
         visits = nbytes / layout.tp * model.experts.top_k * layout.etp
         seconds += 2 * links.seconds("all_gather", visits, groups.etp)
