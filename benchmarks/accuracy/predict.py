@@ -40,7 +40,7 @@ PRIORS: dict[str, Prior] = {
     "gemm_low": Prior(1.15, 0.10, 0.7, 3.0),
     "attention": Prior(1.2, 0.25, 0.3, 8.0),
     "stream": Prior(1.3, 0.25, 0.3, 8.0),
-    "layer_seconds": Prior(3e-4, 0.7, 2e-5, 5e-3),
+    "layer_seconds": Prior(6e-4, 0.7, 2e-5, 5e-3),
     "tp": Prior(0.8, 0.3, 0.05, 3.0),
     "network": Prior(0.75, 0.2, 0.1, 1.1),
     "hop_seconds": Prior(30e-6, 0.7, 2e-6, 2e-3),
