@@ -48,6 +48,16 @@ CONSTANTS = (
         "an assumption, after what Megatron-LM overlaps with GEMMs",
     ),
     Constant(
+        "cost.layer_time.WEIGHT_GRADIENTS",
+        "of a layer's backward GEMMs, what such collectives run beside",
+        "half of the backward of the first projections of attention and MLP, about",
+    ),
+    Constant(
+        "cost.gradients.OVERLAP_NORM",
+        "how sharply gradient traffic hides behind computation (1 adds, 8 takes the longer)",
+        "chosen among 1.5, 2, 3, 4 and none on published runs, few of which tell them apart",
+    ),
+    Constant(
         "cost.layer_time.LAUNCH_NORM",
         "how sharply host launches bound device time (1 adds, 8 takes the longer)",
         "an assumption",
