@@ -38,6 +38,11 @@ CONSTANTS = (
         "cuBLAS documentation names the effect; its size is an assumption",
     ),
     Constant(
+        "cost.layer_kernels.UNEVEN",
+        "slow-down where a weight on a rank has sides that are no multiple of 64",
+        "arXiv:2401.14489 and a guide of NVIDIA name the effect; its size is an assumption",
+    ),
+    Constant(
         "cost.layer_kernels.ROW_TILE",
         "rows of an expert are padded to this many",
         "an assumption",
