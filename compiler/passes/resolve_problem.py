@@ -92,6 +92,8 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
         global_batch=global_batch,
         precision=spec.precision,
         gradient_precision=spec.gradient_precision,
+        moe_dispatcher=spec.moe_dispatcher,
+        moe_overlap=spec.moe_overlap,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
         data=spec.data,

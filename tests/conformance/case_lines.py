@@ -10,6 +10,7 @@ Runs under the Python of a tool; imports neither PARC nor pytest.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -54,6 +55,7 @@ def answer_cases(judge: Judge, faults: tuple[type[Exception], ...] = FAULTS) -> 
     ``judge`` writes what it finds into the verdict, keeps its "stage" current, and raises where
     the tool refuses; an exception of ``faults`` is none of the tool's.
     """
+    gc.freeze()  # a collection in a child would copy every page that the imports filled
     verdicts = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

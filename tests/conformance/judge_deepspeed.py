@@ -3,7 +3,7 @@
     DS_ACCELERATOR=cpu python judge_deepspeed.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "config": {...}, "world": 16, "pp": 1, "mp": 1, "ep": 1, "rank": 0, "engine":
-false, "order": ["pipe", "data", "model"], "groups": false}. "mp" is a model-parallel size that
+false, "groups": false}. "mp" is a model-parallel size that
 the training code brings (Megatron's, or that of a pipeline's grid); AutoTP stands in the config.
 A verdict adds "keys_ignored" (accepted and never read, dotted), "keys_without_effect" (read, and
 then not used at this ZeRO stage), "resolved", and on demand "groups" of the rank (see

@@ -87,19 +87,22 @@ def test_deepspeed_accepts_refuses_and_names_what_it_never_reads() -> None:
 def test_the_engine_of_deepspeed_refuses_what_its_config_let_pass() -> None:
     zero2, zero3 = ({"zero_optimization": {"stage": n}} for n in (2, 3))
     tensor = {"tensor_parallel": {"autotp_size": 2}}
+    ulysses = {"data_parallel_size": 4, "sequence_parallel_size": 4}
     cases: list[Case] = [
         {"config": DEEPSPEED, "pp": 4, "mp": 2, "rank": 5, "groups": True},
         {"config": DEEPSPEED | zero2, "pp": 2},
         {"config": DEEPSPEED | zero3, "ep": 4},
         {"config": DEEPSPEED | zero2, "ep": 4, "rank": 9, "groups": True},
-        {"config": DEEPSPEED | tensor},
+        {"config": DEEPSPEED | tensor, "rank": 5, "groups": True},
+        {"config": DEEPSPEED | ulysses, "rank": 5, "groups": True},
     ]
     told = deepspeed_verdicts([case | {"world": 16, "engine": True} for case in cases])
-    assert [v["accepted"] for v in told] == [True, False, False, True, True]
+    assert [v["accepted"] for v in told] == [True, False, False, True, True, True]
     assert told[0]["engine"]["class"] == "PipelineEngine"
     assert told[0]["groups"] == {"pipe": [1, 5, 9, 13], "data": [5, 7], "model": [4, 5]}
     assert {told[1]["stage"], told[2]["stage"]} == {"engine"}
     assert (told[3]["groups"]["ep"], told[3]["groups"]["edp"]) == ([8, 9, 10, 11], [1, 5, 9, 13])
+    assert (told[4]["groups"]["autotp"], told[5]["groups"]["sp"]) == ([4, 5], [4, 5, 6, 7])
     # AutoTP trains half of the batch that the config was checked against, and says nothing
     engine = told[4]["engine"]
     assert (engine["dp"], engine["train_batch_size"], engine["real_batch_size"]) == (8, 128, 64)
