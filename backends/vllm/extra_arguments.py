@@ -14,11 +14,13 @@ from importlib.resources import files
 from typing import Any
 
 from parc.backends.vllm.arguments import Argument, planned_flags
+from parc.backends.vllm.commands import processes
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
 COUNTS = {"?": (0, 1), "*": (0, 10**6), "+": (1, 10**6)}
+SERVERS = ("--api-server-count", "-asc")
 UNCHUNKED = "--disable-chunked-prefill"
 
 
@@ -79,6 +81,24 @@ def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) ->
             sink.report(found[0], found[1], at=f"launch.args[{extra.at}]")
     if UNCHUNKED in seen:
         _check_unchunked(plan, sink)
+    _check_servers(plan, extras, sink)
+
+
+def _check_servers(plan: ServingPlan, extras: tuple[Extra, ...], sink: Sink) -> None:
+    """F03: a number of API servers, which hosts that only compute refuse."""
+    headless = [one.node for one in processes(plan) if not one.ports]
+    found = next((one for one in extras if one.flag in SERVERS), None)
+    if found is None or not headless:
+        return
+    finding = Finding(
+        f"{found.flag} cannot be used with --headless (no API servers are started in headless "
+        "mode)",
+        label=f"{len(headless)} of {len(plan.placement.hosts)} hosts are headless, and all get "
+        "the same arguments",
+        fix="remove it from launch.args",
+        targets=TARGETS,
+    )
+    sink.report("F03", finding, at=f"launch.args[{found.at}]")
 
 
 def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:

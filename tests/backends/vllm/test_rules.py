@@ -85,6 +85,13 @@ def test_arguments_that_vllm_or_the_plan_would_not_stand_are_refused(
     assert codes(tree) == [code]
 
 
+def test_a_number_of_api_servers_is_refused_where_hosts_are_headless() -> None:
+    launch = {"launch": {"args": ["--api-server-count", "4"]}}
+    layout = {"tp": 8, "pp": 2, "replicas": 1}
+    assert codes(spec("llama-3.1-405b", "hgx-h100", 2, layout=layout) | launch) == ["F03"]
+    assert codes(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | launch) == []
+
+
 @pytest.mark.parametrize(
     "args", [["--seed", "7"], ["--trust-remote-code"], ["--served-model-name", "a", "b"], []]
 )
