@@ -18,8 +18,8 @@ from parc.compiler.cost.serving_memory import (
     shard,
     shard_bytes,
 )
-from parc.compiler.ir import Model
-from parc.compiler.ir.serving import ServingLayout, even_stages
+from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
 EVERYWHERE = frozenset(
@@ -75,7 +75,7 @@ def _stage_cache(
     model, service = problem.model, problem.service
     stage, first, layers = place
     setup, block = service.setup, service.block_tokens
-    weights = stage_weights_bytes(problem, layout, place)
+    weights = stage_weights_bytes(model, setup, layout, place)
     overhead = overhead_bytes(model, setup, layout.tp)
     per_layer = kv_bytes_per_layer(model, layout.tp, setup)
     short = windowed_layers(model, first, layers)
@@ -95,10 +95,9 @@ def _stage_cache(
 
 
 def stage_weights_bytes(
-    problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int]
+    model: Model, setup: ServingSetup, layout: ServingLayout, place: tuple[int, int, int]
 ) -> float:
     """Bytes of weights on one rank of a stage: its layers, and what its end of the model adds."""
-    model, setup = problem.model, problem.service.setup
     stage, first, layers = place
     routed = sum(model.is_moe(layer) for layer in range(first, first + layers))
     whole = shard(model, layout)
@@ -111,6 +110,26 @@ def stage_weights_bytes(
     )
     final = 2 * norm_params(model, model.hidden) if is_last else 0.0
     return shard_bytes(model, part, setup) + final
+
+
+def fullest_memory(
+    model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
+) -> ServingMemory:
+    """The budget of the stage that holds the fewest tokens; ``layout.stages`` must be known.
+
+    Its cache is given in bytes of the longest stage, so that a request weighs the same everywhere.
+    """
+    overhead = overhead_bytes(model, setup, layout.tp)
+    per_layer = kv_bytes_per_layer(model, layout.tp, setup) / layout.dcp
+    budgets = []
+    for stage, layers in enumerate(layout.stages):
+        place = (stage, sum(layout.stages[:stage]), layers)
+        weights = stage_weights_bytes(model, setup, layout, place)
+        left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
+        budgets.append((left / (per_layer * layers), weights))
+    tokens, weights = min(budgets)
+    per_token = per_layer * max(layout.stages)
+    return ServingMemory(weights, overhead, tokens * per_token, per_token, tokens)
 
 
 def _vocabularies(model: Model, stage: int, pp: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from parc.compiler.cost.serving import estimate_serving
 from parc.compiler.cost.serving_stages import stage_splits
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir.serving import even_stages
 from parc.compiler.topology.engine_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -53,7 +54,10 @@ def _useful(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]
 
 def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> ServingEstimate:
     service = problem.service
-    placed = replace(layout, replicas=replicas)
+    stages = layout.stages
+    if layout.pp > 1 and not stages:
+        stages = even_stages(problem.model.layers, layout.pp)
+    placed = replace(layout, replicas=replicas, stages=stages)
     return estimate_serving(problem.model, problem.cluster, service.setup, placed, service.traffic)
 
 
@@ -77,7 +81,7 @@ def best_stages(problem: ServingProblem, found: ServingEstimate) -> ServingEstim
     More cache in the fullest stage lets more requests run; a longer stage slows every step.
     """
     layout = found.layout
-    if layout.pp == 1 or layout.stages:
+    if layout.pp == 1 or problem.pins.stages is not None:
         return found
     splits = stage_splits(problem.model.layers, layout.pp)
     tried = [_estimate(problem, replace(layout, stages=split), layout.replicas) for split in splits]

@@ -122,3 +122,18 @@ def test_a_longer_request_than_fits_is_shortened_only_where_nobody_asked_for_it(
     assert plan.limits.full_requests >= 1
     assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits})) == []
     assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits + 16})) == ["V01"]
+
+
+def test_where_memory_is_tight_layers_move_to_the_middle_and_vllm_is_told() -> None:
+    traffic = {"traffic": {**CHAT, "concurrency": 256}, "max_model_len": 2048}
+    layout = {"tp": 1, "pp": 4}
+    plan = plan_of(spec("qwen2.5-72b", "l40s-8", job=traffic, layout=layout))
+    assert plan.layout.stages == (19, 21, 21, 19)
+    environment = {name: value for name, value, _ in engine("vllm").environment(plan)}
+    assert environment["VLLM_PP_LAYER_PARTITION"] == "19,21,21,19"
+    even = plan_of(
+        spec("qwen2.5-72b", "l40s-8", job=traffic, layout={**layout, "stage_layers": [20] * 4})
+    )
+    assert min(one.blocks for one in plan.stages) > min(one.blocks for one in even.stages)
+    assert plan.estimate.tokens_per_second > even.estimate.tokens_per_second
+    assert "VLLM_PP_LAYER_PARTITION" not in {n for n, _, _ in engine("vllm").environment(even)}
