@@ -8,9 +8,11 @@ from typing import cast
 from parc.backends.base import Backend, Framework
 
 TRAINING: dict[str, str] = {
+    "fsdp": "parc.backends.fsdp.backend",
     "megatron": "parc.backends.megatron.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
+    "torchtitan": "parc.backends.torchtitan.backend",
     "torchrun": "parc.backends.torchrun.backend",
 }
 """Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
@@ -22,7 +24,7 @@ SERVING: dict[str, str] = {}
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
 
-FRAMEWORKS: tuple[str, ...] = ("megatron",)
+FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "torchtitan")
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 

@@ -21,10 +21,14 @@ def replicate_and_shard(layout: Layout) -> tuple[int, int]:
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Dense and expert mesh; data parallelism always has both its axes."""
+    """Dense and expert mesh; data parallelism always has both its axes.
+
+    A single expert is never split: the expert mesh has tp 1 whatever the layout of dense layers.
+    """
     replicate, shard = replicate_and_shard(layout)
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
-    expert = (("tp", layout.etp), ("ep", layout.ep), ("dp_shard", max(layout.edp // replicate, 1)))
+    inner = shard * layout.cp * layout.tp
+    expert = (("tp", 1), ("ep", layout.ep), ("dp_shard", max(inner // layout.ep, 1)))
     outer = (("dp_replicate", replicate), ("pp", layout.pp))
     return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
 

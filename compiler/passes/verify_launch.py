@@ -51,12 +51,17 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         text = artifacts.get(file, "")
         wanted = {
             "megatron/args.sh": "/megatron/args.sh",
+            "fsdp/train.py": "/fsdp/train.py",
+            "torchtitan/parc_titan.py": "/torchtitan",
+            "accelerate/config.yaml": "/accelerate/config.yaml",
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
             "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
         }
         needs += [(name, file) for name, mark in wanted.items() if mark in text]
+    needs += [("fsdp/config.json", f"fsdp/{name}.py") for name in ("parallelize", "train")]
+    needs += [(f"fsdp/{name}.py", "fsdp/train.py") for name in ("parallelize", "model")]
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
 
 
