@@ -8,6 +8,7 @@ from typing import cast
 from parc.backends.base import Backend, Framework
 
 TRAINING: dict[str, str] = {
+    "accelerate": "parc.backends.accelerate.backend",
     "fsdp": "parc.backends.fsdp.backend",
     "megatron": "parc.backends.megatron.backend",
     "rankmap": "parc.backends.rankmap.backend",
@@ -24,7 +25,7 @@ SERVING: dict[str, str] = {}
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
 
-FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "torchtitan")
+FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "torchtitan", "accelerate")
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 

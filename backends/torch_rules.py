@@ -218,3 +218,25 @@ def stages_rule(only: Mapping[str, str]) -> Rule:
         )
 
     return Rule("P06", ("layout.vpp", "layout.pp"), broken, explain, ("vpp", "pp"))
+
+
+def layer_blocks_rule(framework: str) -> Rule:
+    """Where every layer is recomputed by itself, blocks of them cannot be asked for."""
+
+    def broken(problem: Problem, layout: Layout) -> bool:
+        del problem
+        again = layout.recompute
+        return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        del problem
+        again = layout.recompute
+        return Finding(
+            message=f"{framework} recomputes every layer by itself",
+            label=f"method {again.method}, layers {again.layers}",
+            help="legal: full (uniform, 1 layer), none",
+            fix="layout.recompute: full",
+            targets=(framework,),
+        )
+
+    return Rule("E11", ("layout.recompute",), broken, explain, ("recompute",))

@@ -8,6 +8,7 @@ from parc.backends.torch_rules import (
     MEGATRON_PINS,
     always,
     foreign_pins,
+    layer_blocks_rule,
     replicas_rule,
     stages_rule,
     torch_rules,
@@ -22,7 +23,13 @@ PINS = (*MEGATRON_PINS, "first_stage_layers", "last_stage_layers")
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Rules that bear on ``problem``."""
-    found = [*torch_rules(problem, NAME), SEQUENCE_SHARD, _BESIDE, _BLOCKS, stages_rule({})]
+    found = [
+        *torch_rules(problem, NAME),
+        SEQUENCE_SHARD,
+        _BESIDE,
+        layer_blocks_rule(NAME),
+        stages_rule({}),
+    ]
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += foreign_pins(problem, NAME, PINS)
     if not problem.launch.program and not_plain(problem.model):
@@ -47,24 +54,6 @@ def _beside(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _blocks_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
-    again = layout.recompute
-    return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
-
-
-def _blocks(problem: Problem, layout: Layout) -> Finding:
-    del problem
-    again = layout.recompute
-    return Finding(
-        message=f"{NAME} recomputes every layer by itself",
-        label=f"method {again.method}, layers {again.layers}",
-        help="legal: full (uniform, 1 layer), none",
-        fix="layout.recompute: full",
-        targets=(NAME,),
-    )
-
-
 _BESIDE = Rule(
     "E11",
     ("layout.sequence_parallel",),
@@ -72,4 +61,3 @@ _BESIDE = Rule(
     _beside,
     ("sequence_parallel", "tp"),
 )
-_BLOCKS = Rule("E11", ("layout.recompute",), _blocks_broken, _blocks, ("recompute",))
