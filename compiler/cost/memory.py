@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.compiler.cost.activations import (
     LayerActivations,
     kept_bytes,
     layer_activations,
     working_bytes,
 )
+from parc.compiler.cost.context_exchange import gathered_key_bytes
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.runtime import Runtime, training_runtime
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedule_shares import held_chunks
+from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageLoad, stage_load
 from parc.compiler.ir import Gpu, Layout, StageMemory
 
@@ -69,9 +73,12 @@ def layer_terms(
     def price() -> LayerActivations:
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        return layer_activations(pricing.problem.model, layout, routed, batch, runtime)
+        layer = layer_activations(pricing.problem.model, layout, routed, batch, runtime)
+        keys = gathered_key_bytes(pricing, layout)
+        return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
-    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel, layout.micro_batch)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     return pricing.memo(("layer", routed, mesh, runtime.name), price)
 
 
@@ -84,7 +91,8 @@ def _priced_layers(
         layer = layer_terms(pricing, layout, kind[0], runtime)
         return kept_bytes(layer, layout, kind[1]), working_bytes(layer, layout)
 
-    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel, layout.micro_batch)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", kind, mesh, layout.vpp, layout.recompute, runtime.name)
     return pricing.memo(key, price)
 
@@ -95,7 +103,8 @@ def activation_bytes(
     """(kept by all micro-batches in flight, working set of one layer)."""
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
-    flight = chunks_in_flight(stage, layout.pp, layout.vpp, micro_batches) / layout.vpp
+    shape = Shape(layout.pp, micro_batches, layout.vpp)
+    flight = held_chunks(layout.schedule, stage, shape) / layout.vpp
     kept, working = micro_batch_bytes(pricing, layout, load, runtime)
     return flight * kept, working
 

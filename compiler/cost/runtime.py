@@ -18,6 +18,9 @@ class StateBytes:
     optimizer: float
     cast: float = 0.0
     """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
+    gathered: float = 0.0
+    """Not 0: weights are sharded at stage 2 as well, beside a copy of so many bytes that stays
+    gathered from the forward pass to the backward (FSDP2 without resharding)."""
 
     def on_rank(self, zero_stage: int, shards: int) -> tuple[float, float, float]:
         """(weight, gradient, optimizer) on one of ``shards`` ranks.
@@ -30,6 +33,8 @@ class StateBytes:
             part / shards if zero_stage >= stage else part
             for part, stage in zip(parts, (3, 2, 1), strict=True)
         )
+        if self.gathered and zero_stage == 2:
+            weight = self.weight / shards + self.gathered
         return weight, gradient, optimizer
 
 
@@ -132,7 +137,7 @@ def fsdp2() -> Runtime:
     """
     return Runtime(
         name="fsdp2",
-        state=StateBytes(4.0, 4.0, 8.0),
+        state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
         loss_bytes=14.0,
         workspace_bytes=64.0 * MIB,

@@ -12,6 +12,7 @@ from parc.compiler.cost.layer_time import (
     recompute_seconds,
 )
 from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.schedule_shares import idle_share
 from parc.compiler.cost.stages import StageLoad
 from parc.compiler.ir import Layout, StepTime
 
@@ -62,7 +63,8 @@ def stage_time(
 def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     """All terms. The slowest stage paces the pipeline; the others only add to the bubble.
 
-    T = m max_r t_r + (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer.
+    T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer, with b the
+    share of the bubble that the schedule leaves (``schedule_shares.idle_share``).
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
@@ -80,10 +82,15 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
         cp_seconds=micro_batches * slowest.cp,
         ep_seconds=micro_batches * slowest.ep,
         pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
-        bubble_seconds=(whole - slowest.total) / layout.vpp,
+        bubble_seconds=bubble_share(layout) * (whole - slowest.total) / layout.vpp,
         dp_seconds=_dp_seconds(pricing, layout, slowest),
         optimizer_seconds=optimizer_seconds(pricing, layout),
     )
+
+
+def bubble_share(layout: Layout) -> float:
+    """``idle_share`` of the schedule of ``layout``."""
+    return idle_share(layout.schedule, layout.pp, layout.recompute.granularity == "full")
 
 
 def straggling(pricing: Pricing, layout: Layout) -> float:
@@ -136,15 +143,29 @@ def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
 
 
 def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """(dense, expert) bytes of one gradient reduction on the fullest stage, both directions.
+    """(dense, expert) bytes that a shard group moves in one step, on the fullest stage.
 
-    Distributed optimizer: reduce-scatter of gradients and all-gather of 16-bit parameters;
-    without it an all-reduce, twice the gradients.
+    ZeRO-1: a reduce-scatter of gradients and an all-gather of 16-bit parameters; without it an
+    all-reduce, twice the gradients. ZeRO-2 does the same every micro-batch, ZeRO-3 gathers once
+    more for the backward pass, and scatters 16-bit gradients.
     """
     grad = pricing.problem.job.gradient_bytes
-    factor = grad + 2.0 if layout.zero_stage else 2 * grad
+    factor = (2 * grad, grad + 2.0, grad + 2.0, 6.0)[layout.zero_stage]
+    if layout.zero_stage > 1:
+        factor *= layout.micro_batches(pricing.problem.job.global_batch)
     dense, expert = fullest_stage(pricing, layout)
     return factor * dense, factor * expert
+
+
+def replica_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Bytes that a rank sends to the copies of its shard in one step."""
+    copies = layout.dp_replicate
+    if copies == 1 or not layout.zero_stage:
+        return 0.0
+    groups, (dense, expert) = pricing.groups(layout), fullest_stage(pricing, layout)
+    part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
+    rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
+    return rounds * 2 * pricing.problem.job.gradient_bytes * part * (copies - 1) / copies
 
 
 def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
@@ -157,16 +178,28 @@ def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     """Gradients reduced and parameters gathered once, nothing hidden."""
     grad = pricing.problem.job.gradient_bytes
     groups, links = pricing.groups(layout), pricing.links
+    dense, expert = fullest_stage(pricing, layout)
+    if not layout.zero_stage:
+        seconds = links.seconds("all_reduce", grad * dense, groups.dp_cp)
+        return seconds + links.seconds("all_reduce", grad * expert, groups.edp)
     seconds = 0.0
-    for parameters, group in zip(
-        fullest_stage(pricing, layout), (groups.dp_cp, groups.edp), strict=True
-    ):
-        if layout.zero_stage:
-            seconds += links.seconds("reduce_scatter", grad * parameters, group)
-            seconds += links.seconds("all_gather", 2.0 * parameters, group)
-        else:
-            seconds += links.seconds("all_reduce", grad * parameters, group)
-    return seconds
+    for parameters, group in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard)):
+        seconds += links.seconds("reduce_scatter", grad * parameters, group)
+        seconds += links.seconds("all_gather", 2.0 * parameters, group)
+    return seconds + replica_seconds(pricing, layout)
+
+
+def replica_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Hybrid shards: each rank's part of the gradients all-reduced over the copies of its shard.
+
+    Every micro-batch, as torch does where nobody asks it to wait (FSDP2, hybrid sharding).
+    """
+    if layout.dp_replicate == 1:
+        return 0.0
+    grad = pricing.problem.job.gradient_bytes
+    groups, (dense, expert) = pricing.groups(layout), fullest_stage(pricing, layout)
+    part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
+    return pricing.links.seconds("all_reduce", grad * part, groups.dp_replicate)
 
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
@@ -194,22 +227,22 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     longer of the two; the first unit's gather is always waited for.
     """
     groups, links = pricing.groups(layout), pricing.links
-    parameters = sum(fullest_stage(pricing, layout))
-    shard = groups.dp_cp
-    if layout.dp_replicate > 1:
-        size = layout.dp_shard * layout.cp
-        shard = type(shard)(size, min(shard.local, size))
-    gather = links.seconds("all_gather", 2.0 * parameters, shard)
-    scatter = links.seconds("reduce_scatter", 2.0 * parameters, shard)
+    gather = scatter = 0.0
+    for parameters, group in zip(
+        fullest_stage(pricing, layout), (groups.dp_shard_cp, groups.edp_shard), strict=True
+    ):
+        gather += links.seconds("all_gather", 2.0 * parameters, group)
+        scatter += links.seconds("reduce_scatter", 2.0 * parameters, group)
     first = gather / pricing.problem.model.layers
-    return 2 * gather + scatter + first, first
+    return 2 * gather + scatter + first + replica_seconds(pricing, layout), first
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
     """Adam over the shard, at memory bandwidth, and what happens once a step."""
     dense, expert = fullest_stage(pricing, layout)
     if layout.zero_stage:
-        dense, expert = dense / (layout.dp_shard * layout.cp), expert / max(layout.edp, 1)
+        dense = dense / (layout.dp_shard * layout.cp)
+        expert = expert / max(layout.edp // layout.dp_replicate, 1)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     row = pricing.efficiency
     return row.step_seconds + row.stream * OPTIMIZER_BYTES * (dense + expert) / rate

@@ -19,6 +19,7 @@ from parc.compiler.cost.layer_time import (
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.step_time import (
+    bubble_share,
     dp_traffic,
     exposed_hops,
     hop_seconds,
@@ -47,6 +48,8 @@ class TimeRow:
     """(shape, recompute level, vpp) -> slowest stage, its compute, all stages."""
     hops: dict[int, float] = field(default_factory=dict)
     """Stride of the pipeline -> exposed seconds of one hop."""
+    idle: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(pp, recompute level) -> share of the bubble that the schedule leaves."""
 
 
 class TimeBatch:
@@ -117,7 +120,11 @@ class MeshTimes:
             layout = self._batch.build(point)
             hop = row.hops[self._stride] = hop_seconds(self._batch.pricing, layout)
         vpp = point[6]
-        return seconds + (whole - slowest) / vpp + hop * exposed_hops(shape.pp, vpp, micro_batches)
+        idle = row.idle.get((shape.pp, point[8]))
+        if idle is None:
+            idle = row.idle[shape.pp, point[8]] = bubble_share(self._batch.build(point))
+        bubble = idle * (whole - slowest) / vpp
+        return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
     def _fold(self, point: Point) -> tuple[float, float, float]:
         """(traffic of gradients, what of it is always exposed, optimizer)."""
