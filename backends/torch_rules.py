@@ -105,7 +105,7 @@ def precision_rule(framework: str) -> Rule:
     def explain(problem: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
-            message=f"PARC says nothing but bf16 to {framework}, not {problem.job.precision}",
+            message=f"{framework} is told to train in bf16, not {problem.job.precision}",
             label="fp16 needs a loss scaler, fp8 and fp4 a quantisation library",
             help="legal: bf16; or a framework with the format: megatron",
             fix="job.precision: bf16",
