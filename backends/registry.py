@@ -10,7 +10,9 @@ from parc.backends.base import Backend, Framework
 TRAINING: dict[str, str] = {
     "accelerate": "parc.backends.accelerate.backend",
     "fsdp": "parc.backends.fsdp.backend",
+    "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
+    "preflight": "parc.backends.preflight.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
     "torchtitan": "parc.backends.torchtitan.backend",

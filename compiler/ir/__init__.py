@@ -33,6 +33,7 @@ from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
 from parc.compiler.ir.problem import (
     Goals,
     Job,
+    KubernetesJob,
     Launch,
     Limit,
     Pins,
@@ -62,6 +63,7 @@ __all__ = [
     "Gpu",
     "Host",
     "Job",
+    "KubernetesJob",
     "LatentAttention",
     "Launch",
     "Layout",

@@ -118,6 +118,28 @@ class SlurmJob:
 
 
 @dataclass(frozen=True, slots=True)
+class KubernetesJob:
+    """What the objects for Kubernetes say beyond the plan; pairs are sorted."""
+
+    image: str = ""
+    """Empty: none is named."""
+    namespace: str = ""
+    queue: str = ""
+    """Kueue queue; empty: none."""
+    rack_label: str = ""
+    domain_label: str = ""
+    gpu_resource: str = ""
+    """Empty: that of the GPU's vendor."""
+    resources: tuple[tuple[str, str], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    """(PersistentVolumeClaim, path)."""
+    host_network: bool = False
+    shared_memory: str = ""
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """How the program starts."""
 
@@ -130,6 +152,7 @@ class Launch:
     network_interface: str | None
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None: not set."""
     slurm: SlurmJob
+    kubernetes: KubernetesJob = KubernetesJob()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
+    KubernetesJob,
     Launch,
     Limit,
     Model,
@@ -25,7 +26,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_gradients, check_precision
 from parc.compiler.passes.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.launch_spec import LaunchSpec
+from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.serving import report_serving
@@ -213,6 +214,24 @@ def _launch(spec: LaunchSpec, targets: Targets) -> Launch:
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
+        kubernetes=_kubernetes(spec.kubernetes),
+    )
+
+
+def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    return KubernetesJob(
+        image=spec.image or "",
+        namespace=spec.namespace or "",
+        queue=spec.queue or "",
+        rack_label=spec.rack_label,
+        domain_label=spec.domain_label,
+        gpu_resource=spec.gpu_resource or "",
+        resources=tuple(sorted(spec.resources.items())),
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        claims=tuple(sorted(spec.claims.items())),
+        host_network=spec.host_network,
+        shared_memory=spec.shared_memory,
+        max_restarts=spec.max_restarts,
     )
 
 

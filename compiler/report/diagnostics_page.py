@@ -20,7 +20,7 @@ FAMILIES = {
     "G": "Search",
     "H": "Hosts and hardware",
     "K": "Catalog and model configs",
-    "L": "Launch: torchrun and Slurm",
+    "L": "Launch: torchrun, Slurm and Kubernetes",
     "M": "Mixture of experts",
     "N": "Network and environment",
     "O": "Output directories and lock files",
