@@ -15,8 +15,8 @@ TRAINING: dict[str, str] = {
     "preflight": "parc.backends.preflight.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
-    "torchtitan": "parc.backends.torchtitan.backend",
     "torchrun": "parc.backends.torchrun.backend",
+    "torchtitan": "parc.backends.torchtitan.backend",
 }
 """Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
 start-up stays cheap."""
