@@ -37,6 +37,8 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
         counts = list(even_counts(layers + 2, stages))
         counts[0] -= 1
         counts[-1] -= 1
+        if min(counts) < 1:  # hardly more layers than stages: the ends take theirs all the same
+            counts = list(even_counts(layers, stages))
     else:
         middle = stages - (first is not None) - (last is not None)
         rest = layers - (first or 0) - (last or 0)
