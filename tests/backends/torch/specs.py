@@ -108,7 +108,10 @@ def _titan(dice: Random) -> Spec:
         spec["model"] = {"base": dice.choice(ROUTED)}
         layout = spec["layout"]
         layout.pop("dp_shard", None)
-        layout |= {"recompute": "full", "ep": dice.choice([n for n in (1, 2, 4, 8) if inner % n == 0])}
+        layout |= {
+            "recompute": "full",
+            "ep": dice.choice([n for n in (1, 2, 4, 8) if inner % n == 0]),
+        }
         layout["etp"] = 1
     return spec
 
