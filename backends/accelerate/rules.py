@@ -27,7 +27,7 @@ PINS = (*MEGATRON_PINS, "first_stage_layers", "last_stage_layers")
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Rules that bear on ``problem``."""
     found = [*torch_rules(problem, NAME), ZIGZAG, layer_blocks_rule(NAME), stages_rule({})]
-    found += [_PLAIN_REPLICAS, _GRADIENTS, _DDP_RECOMPUTE]
+    found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(replicas_rule(NAME, "ParallelismConfig asks for a dp_shard_size above 1"))
     found += foreign_pins(problem, NAME, PINS)
     if not problem.launch.program:
@@ -50,6 +50,22 @@ def _plain(problem: Problem, layout: Layout) -> Finding:
         label=f"zero_stage 0 with tp {layout.tp}, cp {layout.cp}",
         help="legal: zero_stage 2 or 3, or tp 1 and cp 1",
         fix="layout.zero_stage: 3",
+        targets=(NAME,),
+    )
+
+
+def _nothing_broken(problem: Problem, layout: Layout) -> bool:
+    del problem
+    return layout.zero_stage > 0 and layout.dp_shard * layout.cp == 1
+
+
+def _nothing(problem: Problem, layout: Layout) -> Finding:
+    del problem
+    return Finding(
+        message="Accelerate's FSDP2 has no ranks to shard over",
+        label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1, must be more",
+        help="legal: a dp_shard above 1, or zero_stage 0 with tp 1",
+        fix="layout.dp_shard: auto" if layout.dp > 1 else "layout.zero_stage: 0",
         targets=(NAME,),
     )
 
@@ -106,6 +122,13 @@ def _own(problem: Problem, layout: Layout) -> Finding:
 
 _PLAIN_REPLICAS = Rule(
     "E11", ("layout.zero_stage",), _plain_broken, _plain, ("zero_stage", "tp", "cp")
+)
+_NOTHING = Rule(
+    "E11",
+    ("layout.dp_shard", "layout.zero_stage", "layout.dp"),
+    _nothing_broken,
+    _nothing,
+    ("zero_stage", "dp_shard", "cp"),
 )
 _GRADIENTS = Rule(
     "E11", ("job.gradient_precision",), _gradients_broken, _gradients, ("zero_stage",)
