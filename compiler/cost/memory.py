@@ -57,8 +57,9 @@ def static_bytes(
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    first = runtime.state.on_rank(layout.zero_stage, shards)
-    second = runtime.state.on_rank(layout.zero_stage, expert_shards) if expert else first
+    stage, pipelined = layout.zero_stage, layout.pp > 1
+    first = runtime.state.on_rank(stage, shards, pipelined)
+    second = runtime.state.on_rank(stage, expert_shards, pipelined) if expert else first
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
@@ -171,6 +172,8 @@ def handovers(pp: int, vpp: int) -> int:
 def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
     """Layers that ZeRO-3 holds whole: the one that runs and the one that is prefetched."""
     if layout.zero_stage < 3 or layout.dp_shard * layout.cp == 1:
+        return 0.0
+    if layout.pp > 1 and runtime.state.gathered:  # then all of them are, and counted as weights
         return 0.0
     kinds = _layer_kinds(pricing, load)
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind, _ in kinds), default=0.0)

@@ -151,8 +151,10 @@ def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """
     grad = pricing.problem.job.gradient_bytes
     factor = (2 * grad, grad + 2.0, grad + 2.0, 6.0)[layout.zero_stage]
-    if layout.zero_stage > 1:
-        factor *= layout.micro_batches(pricing.problem.job.global_batch)
+    count = layout.micro_batches(pricing.problem.job.global_batch)
+    if exchanges_often(pricing, layout):
+        held = holds_gradients(pricing, layout)
+        factor = 2.0 * count + 2.0 if held else factor * count
     dense, expert = fullest_stage(pricing, layout)
     return factor * dense, factor * expert
 
@@ -164,7 +166,8 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
         return 0.0
     groups, (dense, expert) = pricing.groups(layout), fullest_stage(pricing, layout)
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
-    rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
+    often = layout.zero_stage > 1 and not holds_gradients(pricing, layout)
+    rounds = layout.micro_batches(pricing.problem.job.global_batch) if often else 1
     return rounds * 2 * pricing.problem.job.gradient_bytes * part * (copies - 1) / copies
 
 
@@ -192,7 +195,7 @@ def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
 def replica_seconds(pricing: Pricing, layout: Layout) -> float:
     """Hybrid shards: each rank's part of the gradients all-reduced over the copies of its shard.
 
-    Every micro-batch, as torch does where nobody asks it to wait (FSDP2, hybrid sharding).
+    Every micro-batch, as torch does where nobody asks it to wait and there is no pipeline.
     """
     if layout.dp_replicate == 1:
         return 0.0
@@ -204,9 +207,30 @@ def replica_seconds(pricing: Pricing, layout: Layout) -> float:
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
-    rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
+    count = layout.micro_batches(pricing.problem.job.global_batch)
+    rounds = count if exchanges_often(pricing, layout) else 1
     seconds, least = dp_traffic(pricing, layout)
-    return rounds * max(seconds - pricing.efficiency.dp_overlap * slowest.total, least)
+    exposed = max(seconds - pricing.efficiency.dp_overlap * slowest.total, least)
+    return rounds * exposed + closing_seconds(pricing, layout)
+
+
+def holds_gradients(pricing: Pricing, layout: Layout) -> bool:
+    """Whether gradients are whole until the last micro-batch: FSDP2 in a pipeline of torch."""
+    return layout.pp > 1 and layout.zero_stage > 1 and pricing.framework.runtime == "fsdp2"
+
+
+def exchanges_often(pricing: Pricing, layout: Layout) -> bool:
+    """Whether every micro-batch gathers weights or scatters gradients; else a step does once."""
+    return layout.zero_stage == 3 or (
+        layout.zero_stage == 2 and not holds_gradients(pricing, layout)
+    )
+
+
+def closing_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Gradients reduced after the last micro-batch of a pipeline at stage 3; exposed."""
+    if layout.zero_stage < 3 or not holds_gradients(pricing, layout):
+        return 0.0
+    return _scatter_seconds(pricing, layout) + replica_seconds(pricing, layout)
 
 
 def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
@@ -224,17 +248,26 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Fully sharded: gather for forward and backward, scatter gradients, every micro-batch.
 
     Each unit hides behind the computation of its neighbour, so that a micro-batch takes the
-    longer of the two; the first unit's gather is always waited for.
+    longer of the two; the first unit's gather is always waited for. In a pipeline weights stay
+    from a backward pass to the next forward: one gather a micro-batch.
     """
     groups, links = pricing.groups(layout), pricing.links
-    gather = scatter = 0.0
-    for parameters, group in zip(
-        fullest_stage(pricing, layout), (groups.dp_shard_cp, groups.edp_shard), strict=True
-    ):
-        gather += links.seconds("all_gather", 2.0 * parameters, group)
-        scatter += links.seconds("reduce_scatter", 2.0 * parameters, group)
+    dense, expert = fullest_stage(pricing, layout)
+    gather = links.seconds("all_gather", 2.0 * dense, groups.dp_shard_cp)
+    gather += links.seconds("all_gather", 2.0 * expert, groups.edp_shard)
     first = gather / pricing.problem.model.layers
-    return 2 * gather + scatter + first + replica_seconds(pricing, layout), first
+    if holds_gradients(pricing, layout):
+        return gather + first, first
+    scatter = _scatter_seconds(pricing, layout) + replica_seconds(pricing, layout)
+    return 2 * gather + scatter + first, first
+
+
+def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Gradients of the fullest stage to their shards, 16 bit."""
+    groups, links = pricing.groups(layout), pricing.links
+    dense, expert = fullest_stage(pricing, layout)
+    seconds = links.seconds("reduce_scatter", 2.0 * dense, groups.dp_shard_cp)
+    return seconds + links.seconds("reduce_scatter", 2.0 * expert, groups.edp_shard)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:

@@ -20,7 +20,9 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.step_time import (
     bubble_share,
+    closing_seconds,
     dp_traffic,
+    exchanges_often,
     exposed_hops,
     hop_seconds,
     optimizer_seconds,
@@ -92,7 +94,7 @@ class MeshTimes:
         # What block recompute runs again depends on the layers of a chunk, so on pp and vpp.
         pinned = batch.pricing.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"
-        self._sharded = layout.zero_stage > 1
+        self._sharded = exchanges_often(batch.pricing, layout)
         self._folds: dict[StageShape, tuple[float, float, float]] = {}
 
     def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
@@ -127,9 +129,10 @@ class MeshTimes:
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
     def _fold(self, point: Point) -> tuple[float, float, float]:
-        """(traffic of gradients, what of it is always exposed, optimizer)."""
+        """(traffic of gradients, what of it is always exposed, what happens once a step)."""
         pricing, layout = self._batch.pricing, self._batch.build(point)
-        return (*dp_traffic(pricing, layout), optimizer_seconds(pricing, layout))
+        once = optimizer_seconds(pricing, layout) + closing_seconds(pricing, layout)
+        return (*dp_traffic(pricing, layout), once)
 
     def _pace(self, row: TimeRow, point: Point, shape: StageShape) -> tuple[float, float, float]:
         """One micro-batch: (slowest stage, its compute, all stages together)."""
