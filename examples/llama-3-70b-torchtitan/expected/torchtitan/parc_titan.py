@@ -137,10 +137,10 @@ def run() -> Trainer.Config:
         parallelism=ParallelismConfig(
             data_parallel_replicate_degree=1,
             data_parallel_shard_degree=16,
-            fsdp_reshard_after_forward="always",
-            context_parallel_degree=4,
-            tensor_parallel_degree=1,
-            enable_sequence_parallel=False,
+            fsdp_reshard_after_forward="never",
+            context_parallel_degree=1,
+            tensor_parallel_degree=4,
+            enable_sequence_parallel=True,
             expert_parallel_degree=1,
             pipeline_parallel_degree=4,
             pipeline_parallel_schedule="ZBVZeroBubble",
@@ -151,5 +151,5 @@ def run() -> Trainer.Config:
             enable=False,
             interval=500,
         ),
-        activation_checkpoint=None,
+        activation_checkpoint=SelectiveAC.Config(),
     )
