@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.rules_dispatch import DISPATCH_RULES
 from parc.backends.megatron.rules_express import linear_bias
 from parc.backends.megatron.rules_mesh import EXPERT_MESH_RULE
 from parc.backends.megatron.rules_sequence import EXPERT_SEQUENCE_RULE
@@ -48,6 +49,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
         EXPERT_COUNT,
         EXPERT_MESH_RULE,
         EXPERT_SEQUENCE_RULE,
+        *DISPATCH_RULES,
     ]
     rules.append(
         Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient, ())

@@ -13,9 +13,10 @@ from parc.compiler.cost.context_exchange import (
     key_bytes,
     ulysses_seconds,
 )
+from parc.compiler.cost.gradients import dp_traffic, replica_seconds
 from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.step_time import dp_traffic, replica_seconds, step_time
+from parc.compiler.cost.step_time import step_time
 from parc.compiler.ir import ContextComm, Layout
 from parc.compiler.passes.estimate_layout import axis_traffic
 from parc.compiler.passes.search_space import enumerate_layouts
