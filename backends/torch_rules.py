@@ -21,7 +21,20 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
     rules += [precision_rule(framework), order_rule(framework)]
+    if problem.job.sends_once or problem.job.moe_overlap:
+        at = "job.moe_dispatcher" if problem.job.sends_once else "job.moe_overlap"
+        rules.append(always("E11", (at,), _dispatch(framework, at)))
     return tuple(rules)
+
+
+def _dispatch(framework: str, at: str) -> Finding:
+    return Finding(
+        message=f"{framework} is told to send tokens by a plain all-to-all, nothing beside it",
+        label="would be ignored",
+        help="legal: moe_dispatcher alltoall, moe_overlap false; or a framework with them: megatron",
+        fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
+        targets=(framework,),
+    )
 
 
 def always(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
