@@ -31,7 +31,7 @@ def _dispatch(framework: str, at: str) -> Finding:
     return Finding(
         message=f"{framework} is told to send tokens by a plain all-to-all, nothing beside it",
         label="would be ignored",
-        help="legal: moe_dispatcher alltoall, moe_overlap false; or a framework with them: megatron",
+        help="legal: moe_dispatcher alltoall, moe_overlap false; megatron has them",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
