@@ -8,12 +8,15 @@ from typing import cast
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 
 TRAINING: dict[str, str] = {
+    "accelerate": "parc.backends.accelerate.backend",
+    "fsdp": "parc.backends.fsdp.backend",
     "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
     "preflight": "parc.backends.preflight.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
     "torchrun": "parc.backends.torchrun.backend",
+    "torchtitan": "parc.backends.torchtitan.backend",
 }
 """Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
 start-up stays cheap."""
@@ -29,7 +32,7 @@ SERVING: dict[str, str] = {
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
 
-FRAMEWORKS: tuple[str, ...] = ("megatron",)
+FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "torchtitan", "accelerate")
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 

@@ -29,7 +29,9 @@ def page(plan: Plan) -> str:
         "routed": routed,
         "order": placement.order,
         "dense_formula": formula(placement.dense, {}),
-        "expert_formula": formula(placement.expert, {"tp": "etp", "dp": "edp"}),
+        "expert_formula": formula(
+            placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
+        ),
         "master": cell(placement.hosts[0].name, 80),
         "named": problem.cluster.named,
         "stages": stage_rows(plan),

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-DENSE = ("pp", "dp", "cp", "tp")
-EXPERT = ("pp", "edp", "ep", "etp")
-SERVING = ("replica", "dp", "pp", "cp", "tp")
+PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
+"""Columns of a rank map before the coordinates, which are those of its framework."""
 EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
@@ -100,16 +99,16 @@ def _ranks(name: str, text: str) -> Ranks:
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
         raise NotAnOutput(f"{name}/rankmap.csv is not a table")
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
-    axes = SERVING if "replica" in columns else {*DENSE, *EXPERT}
-    missing = {"host", "local_rank", "rack", "nvlink_domain", *axes} - columns.keys()
-    if missing:
-        raise NotAnOutput(f"{name}/rankmap.csv has no column {', '.join(sorted(missing))}")
+    missing = set(PLACE) - columns.keys()
+    if missing or len(columns) == len(PLACE):
+        gone = ", ".join(sorted(missing)) or "of coordinates"
+        raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
     return Ranks(
         hosts=columns["host"],
         local=columns["local_rank"],
         racks=columns["rack"],
         domains=columns["nvlink_domain"],
-        coordinates={axis: columns[axis] for axis in axes},
+        coordinates={axis: column for axis, column in columns.items() if axis not in PLACE},
     )
 
 
