@@ -8,6 +8,7 @@ from typing import cast
 from parc.backends.base import Backend, Framework
 
 TRAINING: dict[str, str] = {
+    "deepspeed": "parc.backends.deepspeed.backend",
     "megatron": "parc.backends.megatron.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
@@ -22,7 +23,7 @@ SERVING: dict[str, str] = {}
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
 
-FRAMEWORKS: tuple[str, ...] = ("megatron",)
+FRAMEWORKS: tuple[str, ...] = ("megatron", "deepspeed")
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.megatron.rules_express import linear_bias
 from parc.backends.megatron.rules_mesh import EXPERT_MESH_RULE
 from parc.backends.megatron.rules_sequence import EXPERT_SEQUENCE_RULE

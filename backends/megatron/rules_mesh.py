@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from parc.backends.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.megatron.legal_degrees import domain_degrees, legal_tp
-from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.legal_values import around, legal, listed, pin
+from parc.backends.legal_values import around, legal, listed, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
