@@ -10,6 +10,9 @@ from parc.compiler.passes.read_emitted import read_lines, read_number
 
 HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
 SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
+DEEPSPEED = "deepspeed/launch.sh"
+"""Its launcher counts hosts and ranks in the file of slots."""
+SLOTS = "deepspeed/hostfile"
 JOB = "slurm/job.sbatch"
 NODES, RANKS = "nodes", "ranks"
 SCRIPT_NUMBERS = (
@@ -35,6 +38,10 @@ def verify_launch(
         if file in artifacts:
             _verify_numbers(file, artifacts[file], SCRIPT_NUMBERS, numbers, sink)
             _verify_master(file, artifacts[file], hosts, sink)
+    if SLOTS in artifacts:
+        _verify_slots(artifacts[SLOTS], hosts, ranks_per_node, sink)
+    if DEEPSPEED in artifacts:
+        _verify_master(DEEPSPEED, artifacts[DEEPSPEED], hosts, sink)
     if JOB in artifacts:
         _verify_numbers(JOB, artifacts[JOB], JOB_NUMBERS, numbers, sink)
         _verify_gpus(artifacts[JOB], ranks_per_node, sink)
@@ -47,10 +54,13 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         ("rankmap.csv", "rankmap.json"),
         ("rankmap.csv", "rankmap.md"),
     ]
-    for file in (*SCRIPTS, JOB):
+    for file in (*SCRIPTS, DEEPSPEED, JOB):
         text = artifacts.get(file, "")
         wanted = {
             "megatron/args.sh": "/megatron/args.sh",
+            "deepspeed/ds_config.json": "/deepspeed/ds_config.json",
+            "deepspeed/train.py": "/../deepspeed/train.py",
+            "deepspeed/hostfile": '$here/hostfile"',
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
@@ -58,6 +68,16 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         }
         needs += [(name, file) for name, mark in wanted.items() if mark in text]
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
+
+
+def _verify_slots(text: str, hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
+    """The hostfile of DeepSpeed: names in order, the ranks of a host as slots."""
+    lines = [line for line in read_lines(text) if not line.startswith("#")]
+    _verify_host_file(SLOTS, "".join(f"{line.split(' ')[0]}\n" for line in lines), hosts, sink)
+    wrong = [line for line in lines if not line.endswith(f" slots={ranks_per_node}")]
+    if wrong:
+        message = f"{wrong[0]!r:.60} in {SLOTS}, the rank map has {ranks_per_node} ranks a host"
+        sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
 
 
 def _verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
