@@ -13,6 +13,7 @@ from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "deepspeed"
 CONFIG, PROGRAM, HOSTFILE = "ds_config.json", "train.py", "hostfile"
+SOURCES = ("model.py", PROGRAM)
 
 
 def config_file(plan: Plan) -> Artifact:
@@ -21,11 +22,12 @@ def config_file(plan: Plan) -> Artifact:
 
 
 def program_files(plan: Plan) -> tuple[Artifact, ...]:
-    """``train.json``, what code must know beside it; and ``train.py`` unless the user has one."""
+    """``train.json``, what code must know beside it; and the program unless the user has one."""
     settings = _json("train.json", tree(TRAIN, plan.problem, plan.layout))
     if plan.problem.launch.program:
         return (settings,)
-    return (settings, Artifact(f"{FOLDER}/{PROGRAM}", render(FOLDER, "train.py.j2", {})))
+    sources = (Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in SOURCES)
+    return (settings, *sources)
 
 
 def hostfile(plan: Plan) -> Artifact:

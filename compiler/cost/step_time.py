@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
+from parc.compiler.cost.collectives import Operation
 from parc.compiler.cost.layer_time import (
     LayerTime,
     head_seconds,
     layer_time,
     recompute_seconds,
+)
+from parc.compiler.cost.links import Reach
+from parc.compiler.cost.offload import (
+    fetch_seconds,
+    gradient_seconds,
+    shard_parameters,
+    update_seconds,
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stages import StageLoad
@@ -181,10 +189,30 @@ def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
     Of gradients and parameters 5 %, one bucket, are always waited for.
     """
+    held = fullest_stage(pricing, layout)
+    away = gradient_seconds(pricing, layout, held)
     if layout.zero_stage == 3:
-        return _sharded_traffic(pricing, layout)
-    seconds = _reduce_seconds(pricing, layout)
+        seconds, least = _sharded_traffic(pricing, layout)
+        return seconds + 2 * fetch_seconds(pricing, layout, held) + away, least
+    if gathers_once(pricing, layout):
+        seconds = _group_seconds(pricing, layout, "reduce_scatter") + away
+    else:
+        seconds = _reduce_seconds(pricing, layout) + away
     return seconds, seconds * 0.05
+
+
+def gathers_once(pricing: Pricing, layout: Layout) -> bool:
+    """ZeRO-2 of DeepSpeed reduces every micro-batch and gathers weights after the step alone."""
+    return layout.zero_stage == 2 and pricing.framework.runtime == "deepspeed"
+
+
+def _group_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
+    """One collective over 16 bit of all parameters of the fullest stage."""
+    groups, held = pricing.groups(layout), fullest_stage(pricing, layout)
+    return sum(
+        pricing.links.seconds(operation, 2.0 * parameters, group)
+        for parameters, group in zip(held, (groups.dp_cp, groups.edp), strict=True)
+    )
 
 
 def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
@@ -199,17 +227,29 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     if layout.dp_replicate > 1:
         size = layout.dp_shard * layout.cp
         shard = type(shard)(size, min(shard.local, size))
-    gather = links.seconds("all_gather", 2.0 * parameters, shard)
-    scatter = links.seconds("reduce_scatter", 2.0 * parameters, shard)
+    # ZeRO++ (arXiv:2306.10209): 8-bit weights, a gather inside the host for the backward pass,
+    # 4-bit gradients
+    plus = layout.zero_plus
+    weight = 1.0 if plus.quantized_weights else 2.0
+    near = Reach(plus.hpz, min(plus.hpz, links.domain)) if plus.hpz > 1 else shard
+    gather = links.seconds("all_gather", weight * parameters, shard)
+    again = links.seconds("all_gather", weight * parameters, near)
+    gradient = 0.5 if plus.quantized_gradients else 2.0
+    scatter = links.seconds("reduce_scatter", gradient * parameters, shard)
     first = gather / pricing.problem.model.layers
-    return 2 * gather + scatter + first, first
+    return gather + again + scatter + first, first
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Adam over the shard, at memory bandwidth, and what happens once a step."""
-    dense, expert = fullest_stage(pricing, layout)
-    if layout.zero_stage:
-        dense, expert = dense / (layout.dp_shard * layout.cp), expert / max(layout.edp, 1)
+    """Adam over the shard, at memory bandwidth, and what happens once a step.
+
+    On the host it takes the time of its cores, and of the weights on their way back.
+    """
+    held, row = fullest_stage(pricing, layout), pricing.efficiency
+    seconds = row.step_seconds
+    if gathers_once(pricing, layout):
+        seconds += _group_seconds(pricing, layout, "all_gather")
+    if layout.offload.optimizer != "none":
+        return seconds + update_seconds(pricing, layout, held)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    row = pricing.efficiency
-    return row.step_seconds + row.stream * OPTIMIZER_BYTES * (dense + expert) / rate
+    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, held) / rate

@@ -60,6 +60,7 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
             "megatron/args.sh": "/megatron/args.sh",
             "deepspeed/ds_config.json": "/deepspeed/ds_config.json",
             "deepspeed/train.py": "/../deepspeed/train.py",
+            "deepspeed/model.py": "/../deepspeed/train.py",
             "deepspeed/hostfile": '$here/hostfile"',
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
