@@ -8,6 +8,7 @@ from parc.backends.registry import backend, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, Problem
+from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
@@ -70,6 +71,7 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     after("place_ranks")
     plan = Plan(problem, layout, estimate, placement, search)
     check_memory(pricing, plan, sink)
+    check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
     for name in sorted({problem.framework, *problem.emit}):
         backend(name).check(plan, sink)

@@ -66,6 +66,8 @@ class NodeType:
     """Device names for NCCL_IB_HCA; empty where they differ from site to site."""
     cpu_cores: int
     source: str
+    host_memory_bytes: int | None = None
+    """Memory of the host; None where the catalog does not know it."""
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:

@@ -59,6 +59,8 @@ class NodeSpec(Strict):
     """Device names for NCCL_IB_HCA, as ibstat prints them."""
     cpu_cores: Degree | None = None
     """Physical cores of the host."""
+    host_memory: Gigabytes | None = None
+    """Memory of the host, decimal GB; absent: offload is not checked against it."""
     fabric: str | None = None
     """The fabric it is sold with; cluster.fabric overrides it."""
     source: str | None = None
