@@ -7,7 +7,7 @@ from parc.compiler.ir import Experts, Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2")
-OWN_PROGRAM = "launch.program: train.py   (one of your own)"
+OWN_PROGRAM = "launch.program: train.py"
 
 
 def lacking(model: Model) -> list[str]:
@@ -43,15 +43,14 @@ def _lacking_experts(experts: Experts) -> list[str]:
 
 
 def _model_broken(problem: Problem, layout: Layout) -> bool:
-    custom = problem.model.family == "custom"
-    return not problem.launch.program and not custom and bool(lacking(problem.model))
+    return not problem.launch.program and bool(lacking(problem.model))
 
 
 def _model(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"the emitted train.py does not build {problem.model.name}",
         label=f"it has no {', no '.join(lacking(problem.model))}",
-        help="legal: a program of your own, or model.family custom: a plain model of these sizes",
+        help="legal: a program of your own, or a model without them",
         fix=OWN_PROGRAM,
         targets=("deepspeed",),
     )
