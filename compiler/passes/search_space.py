@@ -94,10 +94,11 @@ def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[
     micro-batch.
     """
     for variant in framework.variants(problem):
-        yield from _families(Space.of(problem, framework, variant))
+        yield from families_of(Space.of(problem, framework, variant))
 
 
-def _families(space: Space) -> Iterator[tuple[Layout, ...]]:
+def families_of(space: Space) -> Iterator[tuple[Layout, ...]]:
+    """The families of one space, in the order of ``enumerate_layouts``."""
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
     for degrees in space.degrees():

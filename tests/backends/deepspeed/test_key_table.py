@@ -134,7 +134,7 @@ def test_the_program_is_told_the_layers_of_every_stage() -> None:
 
 
 def test_versions_are_ranges_of_numbers_and_not_of_texts() -> None:
-    assert DEFAULT == VERSIONS[-1]
+    assert VERSIONS[-1] == DEFAULT
     assert knows("0.19.8", "0.17", None)
     assert not knows("0.16", "0.17", None)
     assert knows("0.19.6", None, "0.19.6")
