@@ -115,7 +115,11 @@ def test_the_real_engine_takes_a_sample_of_every_kind_that_a_cpu_can_run() -> No
     for seed in range(ENGINES):
         plan, _ = planned(legal_spec(seed))
         assert plan is not None
-        if kind_of(seed) not in CPU_CANNOT and plan.problem.job.precision == "bf16":
+        cut_by_code = (
+            plan.layout.tp > 1 and kind_of(seed) == "experts"
+        )  # the user's mpu is not here
+        bf16 = plan.problem.job.precision == "bf16"
+        if kind_of(seed) not in CPU_CANNOT and bf16 and not cut_by_code:
             plans[seed] = plan
     assert {kind_of(seed) for seed in plans} == set(KINDS) - set(CPU_CANNOT)
     cases = [
