@@ -150,6 +150,7 @@ def main():
             print(f"step {step + 1} loss {loss:.6f}", flush=True)
         if "save" in disk and (step + 1) % disk["interval"] == 0:
             engine.save_checkpoint(disk["save"])
+    dist.barrier()  # no rank leaves while another still talks to it
     dist.destroy_process_group()
 
 
