@@ -47,6 +47,7 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mv $(NEW) $(DOCS)/diagnostics.md
 	$(BIN)/python -m parc.compiler.cli.page > $(NEW)
 	@mv $(NEW) $(DOCS)/cli.md
+	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.strategy_matrix README.md
 
 SCHEMA_DIR := schemas
 schemas: $(DEV) ## write the generated schemas: spec, plan, lock

@@ -30,6 +30,7 @@ def launch_script(plan: Plan, folder: str, hosts_file: str, start: Start | None 
         "read_host": "IFS= read -r host" if start is None else "read -r host _",
         "environment": launch_environment(plan),
         "start": start or start_of(plan),
+        "preflight": "preflight" in plan.problem.emit,
     }
     return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
 

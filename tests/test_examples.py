@@ -81,7 +81,7 @@ def test_the_json_files_of_an_example_keep_their_schemas(name: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_scripts_of_an_example_pass_bash_and_shellcheck(name: str, tmp_path: Path) -> None:
     scripts = [path for path in compiled(name) if path.endswith((".sh", ".sbatch"))]
-    assert len(scripts) >= 3
+    assert scripts
     for path in scripts:
         target = tmp_path / path
         target.parent.mkdir(parents=True, exist_ok=True)

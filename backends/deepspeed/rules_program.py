@@ -100,8 +100,25 @@ def _precision(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _dispatch_broken(problem: Problem, layout: Layout) -> bool:
+    return problem.job.moe_dispatcher not in ("auto", "alltoall") or problem.job.moe_overlap
+
+
+def _dispatch(problem: Problem, layout: Layout) -> Finding:
+    job = problem.job
+    what = "overlap of dispatch" if job.moe_overlap else f"dispatcher {job.moe_dispatcher}"
+    return Finding(
+        message=f"deepspeed has no {what} for its experts",
+        label="cannot be expressed",
+        help="legal: an all-to-all, not overlapped",
+        fix="remove job.moe_dispatcher and job.moe_overlap",
+        targets=("deepspeed",),
+    )
+
+
 PROGRAM_RULES: tuple[Rule, ...] = (
     Rule("E08", ("job.precision",), _precision_broken, _precision, ()),
+    Rule("E08", ("job.moe_dispatcher", "job.moe_overlap"), _dispatch_broken, _dispatch, ()),
     Rule("E10", ("model", "launch.program"), _model_broken, _model, ()),
     Rule("E10", ("job.data", "launch.program"), _data_broken, _data, ()),
     Rule("E10", ("layout.pp", "layout.tp", "model"), _experts_broken, _experts, ("tp", "pp")),

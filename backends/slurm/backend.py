@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from parc.backends.host_runs import runs
 from parc.backends.launch_rules import check_launch
 from parc.backends.launch_script import host_lines, launch_script, start_of
 from parc.backends.render import render, shell_word
 from parc.backends.slurm.directives import directives
 from parc.backends.slurm.rules import check_slurm
-from parc.backends.slurm.shape import runs
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan, SlurmJob
 
@@ -42,7 +42,7 @@ class Slurm:
 
 def _job(plan: Plan, own_launcher: bool) -> str:
     slurm = plan.problem.launch.slurm
-    shape = runs(plan)
+    shape = runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": directives(plan),
         "nodes": len(plan.placement.hosts),

@@ -1,26 +1,12 @@
-"""The shape of a placement: which node ranks share a rack, without saying which rack."""
+"""Blocks of hosts that Slurm is asked to keep together."""
 
 from __future__ import annotations
 
-from itertools import groupby
 from math import gcd
 
+from parc.backends.host_runs import runs
 from parc.backends.network import spans_hosts
 from parc.compiler.ir import Plan
-
-
-def runs(plan: Plan) -> tuple[tuple[int, int], ...]:
-    """(rack number, hosts) for each run of node ranks in one rack.
-
-    Racks are numbered by first use. Where an NVLink domain spans hosts, it is the rack: Slurm
-    then has a block a domain (topology/block).
-    """
-    domains = spans_hosts(plan.problem.cluster)
-    homes = [host.nvlink_domain if domains else host.rack for host in plan.placement.hosts]
-    number: dict[str, int] = {}
-    for home in homes:
-        number.setdefault(home, len(number))
-    return tuple((number[home], len(list(run))) for home, run in groupby(homes))
 
 
 def segment(plan: Plan) -> int | None:
@@ -40,6 +26,6 @@ def segment(plan: Plan) -> int | None:
 def _shares(plan: Plan) -> dict[int, int]:
     """Hosts in each rack, all runs together."""
     shares: dict[int, int] = {}
-    for rack, hosts in runs(plan):
+    for rack, hosts in runs(plan.problem.cluster, plan.placement.hosts):
         shares[rack] = shares.get(rack, 0) + hosts
     return shares

@@ -4,8 +4,10 @@ Every filled gap is counted. The rules, in the order they apply:
 
 - ``vpp``: none stated, so 1; where it does not divide the layers of a stage, 1.
 - ``tp``: none stated, so 1 (one row of a data-parallel sweep).
-- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes.
+- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes;
+  Megatron on Volta and Ampere had none yet (0).
 - ``sequence_parallel``: none stated, so wherever tp > 1.
+- gradients are reduced in 32 bit; the performance recipes of Megatron-Bridge say 16 bit.
 - ``recompute``: none stated, so the cheapest level that fits the device by PARC's memory model.
 - ``micro_batch``: none stated, so the one of 1, 2, 4, 8 that PARC predicts to be fastest among
   those that fit.
@@ -47,10 +49,10 @@ STACKS = {
 def stack_of(run: Run, generation: str) -> str:
     """The software class of a run.
 
-    Megatron on Volta and Ampere is from before 2023; BigScience trained with a fork of its own
-    (ALiBi, embedding norm, its bf16 optimizer).
+    Megatron, and NeMo with it, on Volta and Ampere are from before 2023; BigScience trained with a
+    fork of its own (ALiBi, embedding norm, its bf16 optimizer).
     """
-    if run.framework.startswith("megatron") and generation in ("volta", "ampere"):
+    if run.framework.startswith(("megatron", "nemo")) and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
     return STACKS.get(run.framework, "megatron")
 
@@ -136,7 +138,7 @@ def make_cases(runs: tuple[Run, ...]) -> Cases:
 def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     tp = run.tp or 1
     dp, rest = divmod(run.gpus, tp * run.cp * run.pp)
-    if rest or not dp:
+    if rest or not dp or (model.experts and run.gpus % (run.pp * (run.ep or 1) * (run.etp or 1))):
         return None
     missing = ("tp", "zero", "sequence_parallel", "recompute", "micro_batch", "global_batch")
     imputed = [name for name in missing if getattr(run, name) is None]
@@ -160,6 +162,8 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
     batch = run.global_batch or ACCUMULATION * micro_batch * dp
     problem = _problem(run, model, cluster, batch)
     layout = layout_of(run, problem, MEGATRON, dp, micro_batch)
+    if run.zero is None and stack_of(run, cluster.gpu.generation) == "unfused":
+        layout = replace(layout, zero_stage=0)
     if run.recompute is None:
         layout = _cheapest(problem, layout)
     else:
@@ -202,6 +206,9 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         checkpoint_dir=None,
         checkpoint_interval=1,
         load_dir=None,
+        moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
+        moe_overlap="ep-overlap" in run.overlap,
+        gradient_precision="bf16" if "Megatron-Bridge" in run.source else "fp32",
     )
     return Problem(
         name=run.id,

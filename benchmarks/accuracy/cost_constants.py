@@ -38,14 +38,59 @@ CONSTANTS = (
         "cuBLAS documentation names the effect; its size is an assumption",
     ),
     Constant(
+        "cost.layer_kernels.UNEVEN",
+        "slow-down where a weight on a rank has sides that are no multiple of 64",
+        "arXiv:2401.14489 and a guide of NVIDIA name the effect; its size is an assumption",
+    ),
+    Constant(
         "cost.layer_kernels.ROW_TILE",
         "rows of an expert are padded to this many",
+        "an assumption",
+    ),
+    Constant(
+        "cost.routed_kernels.CAST_BYTES",
+        "traffic of one element of the experts' inputs and gradients in 8 or 4 bit, bytes",
+        "counted: padding, and quantising by row and by column",
+    ),
+    Constant(
+        "cost.routed_kernels.UNFUSED",
+        "traffic of permutation by single kernels over a fused one",
+        "fitted to published runs with and without token dropping",
+    ),
+    Constant(
+        "cost.routed_kernels.FUSED_GEMMS",
+        "time of a fused grouped MLP over that of its kernels",
+        "fitted to published runs of both",
+    ),
+    Constant(
+        "cost.routed_kernels.LOW_LAUNCH",
+        "host launch of a routed layer in 8 or 4 bit over that in 16",
+        "fitted to published runs of both",
+    ),
+    Constant(
+        "cost.dispatch.HIDDEN",
+        "most of dispatch and combine that moe_overlap hides",
+        "traces published by Megatron-Bridge (37 %) and step times with and without",
+    ),
+    Constant(
+        "cost.dispatch.BESIDE",
+        "share of a layer's computation that it can hide behind",
         "an assumption",
     ),
     Constant(
         "cost.layer_time.TP_BACKWARD",
         "share of backward tensor-parallel collectives left exposed",
         "an assumption, after what Megatron-LM overlaps with GEMMs",
+    ),
+    Constant(
+        "cost.layer_time.WEIGHT_GRADIENTS",
+        "of a layer's backward GEMMs, what such collectives run beside",
+        "half of the backward of the first projections of attention and MLP, about",
+    ),
+    Constant(
+        "cost.gradients.OVERLAP_NORM",
+        "how sharply gradient traffic hides behind computation (1 adds, 8 takes the longer)",
+        "chosen among 1.5, 2, 3, 4 and none on published runs, few of which tell them apart",
     ),
     Constant(
         "cost.layer_time.LAUNCH_NORM",

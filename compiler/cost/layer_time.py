@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
+from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
+from parc.compiler.cost.gradients import accumulate_seconds
 from parc.compiler.cost.layer_kernels import (
     Seconds,
     Shape,
     attention_gemms,
     core_seconds,
-    expert_gemms,
     gemm_pass,
     mlp_gemms,
     stream_bytes,
     unfused_core,
 )
 from parc.compiler.cost.pricing import Groups, Pricing
+from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
@@ -29,6 +31,9 @@ LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
 TP_BACKWARD = 0.5
 """Share of backward tensor-parallel collectives that Megatron's overlap with GEMMs leaves."""
+WEIGHT_GRADIENTS = 0.25
+"""Of a layer's backward GEMMs, about: the weight gradients that such a collective runs beside,
+half of the backward of the first projections of attention and MLP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,6 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     shapes = attention_gemms(model, layout, tokens)
-    if routed:
-        shapes += expert_gemms(model, layout, tokens)
     experts = model.experts
     width = experts.shared_size if routed and experts is not None else model.ffn.size
     if width:
@@ -68,17 +71,25 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     gemms = Seconds(sum(one.forward for one in passes), sum(one.backward for one in passes))
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
     core = pricing.memo(key, lambda: _core(pricing, layout))
-    moved = stream_bytes(model, layout, routed, tokens)
-    stream = row.stream * moved / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    stream = row.stream * stream_bytes(model, layout, routed, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
+    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(routed, layout)))
+    launch = row.layer_seconds
+    if routed:
+        own = routed_kernels(pricing, layout, tokens)
+        forward, backward = forward + own.forward, backward + own.backward
+        launch = routed_launch_seconds(pricing)
     groups = pricing.groups(layout)
+    forward = overlap(forward, launch, LAUNCH_NORM)
+    backward = overlap(backward, 2 * launch, LAUNCH_NORM)
     return LayerTime(
-        forward=overlap(forward, row.layer_seconds, LAUNCH_NORM),
-        backward=overlap(backward, 2 * row.layer_seconds, LAUNCH_NORM),
-        tp=row.tp * _tp_seconds(pricing, layout, groups, routed),
+        forward=forward,
+        backward=backward,
+        tp=row.tp * _tp_seconds(pricing, layout, routed, WEIGHT_GRADIENTS * gemms.backward),
         cp=_cp_seconds(pricing, layout, groups, core.forward),
-        ep=row.ep * _ep_seconds(pricing, layout, groups) if routed else 0.0,
+        ep=dispatch_seconds(pricing, layout, groups, forward + backward) if routed else 0.0,
     )
 
 
@@ -98,25 +109,26 @@ def _core(pricing: Pricing, layout: Layout) -> Seconds:
     return Seconds(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) -> float:
+def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -> float:
     """Collectives of 2Th around attention and MLP (Korthikanti et al. 2022).
 
     With sequence parallelism a gather and a scatter each, forward; backward the same and one
-    gather more, of which half hides behind GEMMs. Without it an all-reduce each. A routed MLP at
-    etp = 1 needs none.
+    gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
+    each. A routed MLP at etp = 1 needs none.
     """
     if layout.tp == 1:
         return 0.0
     job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
+    groups = pricing.groups(layout)
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
     blocks = 1 if routed else 2
     if layout.sequence_parallel:
         gather = links.seconds("all_gather", nbytes, groups.tp)
         scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
-        block = gather + scatter + TP_BACKWARD * (2 * gather + scatter)
+        forward, backward = blocks * (gather + scatter), blocks * (2 * gather + scatter)
     else:
-        block = (1 + TP_BACKWARD) * links.seconds("all_reduce", nbytes, groups.tp)
-    seconds = blocks * block
+        forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
+    seconds = forward + max(TP_BACKWARD * backward, backward - window)
     if routed and layout.etp > 1 and model.experts is not None:
         visits = nbytes / layout.tp * model.experts.top_k * layout.etp
         seconds += 2 * links.seconds("all_gather", visits, groups.etp)
@@ -155,16 +167,6 @@ def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -
     return exposed + 3 * merge
 
 
-def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
-    """Dispatch and combine, forward and backward: 4 all-to-alls of k (T/t) h 2 bytes."""
-    job, model = pricing.problem.job, pricing.problem.model
-    if layout.ep == 1 or model.experts is None:
-        return 0.0
-    tokens = layout.tokens(job.sequence_length) / layout.tp
-    nbytes = 2 * tokens * model.hidden * model.experts.top_k
-    return 4 * pricing.links.seconds("all_to_all", nbytes, groups.ep)
-
-
 def head_seconds(pricing: Pricing, layout: Layout) -> float:
     """Output projection and loss of one micro-batch, forward and backward."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
@@ -172,7 +174,8 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
     gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
-    return row.gemm * (gemm.forward + gemm.backward) + moved
+    added = accumulate_seconds(pricing, layout, vocab * model.hidden)
+    return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:

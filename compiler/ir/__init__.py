@@ -1,6 +1,6 @@
 """The nouns: frozen, typed, each saying only what is known by then."""
 
-from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack
+from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
 from parc.compiler.ir.layout import (
     NO_RECOMPUTE,
@@ -33,6 +33,7 @@ from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
 from parc.compiler.ir.problem import (
     Goals,
     Job,
+    KubernetesJob,
     Launch,
     Limit,
     Pins,
@@ -62,9 +63,11 @@ __all__ = [
     "Gpu",
     "Host",
     "Job",
+    "KubernetesJob",
     "LatentAttention",
     "Launch",
     "Layout",
+    "Level",
     "Limit",
     "Mesh",
     "Model",

@@ -10,6 +10,7 @@ from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, Z
 from parc.compiler.ir.model import Model
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,20 @@ class Job:
     load_dir: str | None
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
     """Format in which gradients are summed and reduced; fp16 runs have 16-bit ones anyway."""
+    moe_dispatcher: Dispatcher = "auto"
+    """What carries tokens to their experts and back; auto: all-to-all."""
+    moe_overlap: bool = False
+    """Dispatch and combine run beside the computation of another micro-batch."""
+
+    @property
+    def sends_once(self) -> bool:
+        """A token crosses to an NVLink domain once, however many of its experts are there."""
+        return self.moe_dispatcher in ("deepep", "hybridep")
+
+    @property
+    def low_precision(self) -> bool:
+        """Matrix multiplications in 8 or 4 bit."""
+        return self.precision not in ("bf16", "fp16")
 
     @property
     def gradient_bytes(self) -> float:
@@ -118,6 +133,28 @@ class SlurmJob:
 
 
 @dataclass(frozen=True, slots=True)
+class KubernetesJob:
+    """What the objects for Kubernetes say beyond the plan; pairs are sorted."""
+
+    image: str = ""
+    """Empty: none is named."""
+    namespace: str = ""
+    queue: str = ""
+    """Kueue queue; empty: none."""
+    rack_label: str = ""
+    domain_label: str = ""
+    gpu_resource: str = ""
+    """Empty: that of the GPU's vendor."""
+    resources: tuple[tuple[str, str], ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    """(PersistentVolumeClaim, path)."""
+    host_network: bool = False
+    shared_memory: str = ""
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """How the program starts."""
 
@@ -130,6 +167,7 @@ class Launch:
     network_interface: str | None
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None: not set."""
     slurm: SlurmJob
+    kubernetes: KubernetesJob = KubernetesJob()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

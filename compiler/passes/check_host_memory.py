@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from parc.compiler.cost.gradients import fullest_stage
 from parc.compiler.cost.offload import host_bytes
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.step_time import fullest_stage
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Plan
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields
+from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
+    KubernetesJob,
     Launch,
     Limit,
     Model,
@@ -25,7 +27,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_gradients, check_precision
 from parc.compiler.passes.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.launch_spec import LaunchSpec
+from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.serving import report_serving
@@ -98,6 +100,8 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
         global_batch=global_batch,
         precision=spec.precision,
         gradient_precision=spec.gradient_precision,
+        moe_dispatcher=spec.moe_dispatcher,
+        moe_overlap=spec.moe_overlap,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
         data=spec.data,
@@ -213,6 +217,24 @@ def _launch(spec: LaunchSpec, targets: Targets) -> Launch:
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
+        kubernetes=_kubernetes(spec.kubernetes),
+    )
+
+
+def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    return KubernetesJob(
+        image=spec.image or "",
+        namespace=spec.namespace or "",
+        queue=spec.queue or "",
+        rack_label=spec.rack_label,
+        domain_label=spec.domain_label,
+        gpu_resource=spec.gpu_resource or "",
+        resources=tuple(sorted(spec.resources.items())),
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        claims=tuple(sorted(spec.claims.items())),
+        host_network=spec.host_network,
+        shared_memory=spec.shared_memory,
+        max_restarts=spec.max_restarts,
     )
 
 
@@ -222,7 +244,20 @@ def _digest(
     """sha256 over what was written and what the names in it resolved to."""
     # Only what was written: a key that the language gains changes no digest of older specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, as_json(model), as_json(cluster)]
+    content = [written, as_json(model), _told(as_json(cluster))]
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+LATER = {"upper", "above", "gpu_numa", "gpu_nics"}
+"""Fields of the cluster that count once a spec, or its topology, says something there."""
+
+
+def _told(tree: Any) -> Any:
+    """``tree`` without later fields that are empty, so that older clusters keep their digest."""
+    if isinstance(tree, list):
+        return [_told(value) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {key: _told(value) for key, value in tree.items() if value or key not in LATER}

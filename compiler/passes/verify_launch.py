@@ -14,6 +14,7 @@ DEEPSPEED = "deepspeed/launch.sh"
 """Its launcher counts hosts and ranks in the file of slots."""
 SLOTS = "deepspeed/hostfile"
 JOB = "slurm/job.sbatch"
+JOBSET = "kubernetes/jobset.yaml"
 NODES, RANKS = "nodes", "ranks"
 SCRIPT_NUMBERS = (
     ("--nnodes", r"--nnodes=(\d+)", NODES),
@@ -42,6 +43,8 @@ def verify_launch(
         _verify_slots(artifacts[SLOTS], hosts, ranks_per_node, sink)
     if DEEPSPEED in artifacts:
         _verify_master(DEEPSPEED, artifacts[DEEPSPEED], hosts, sink)
+    if JOBSET in artifacts:
+        _verify_pods(artifacts[JOBSET], len(hosts), ranks_per_node, sink)
     if JOB in artifacts:
         _verify_numbers(JOB, artifacts[JOB], JOB_NUMBERS, numbers, sink)
         _verify_gpus(artifacts[JOB], ranks_per_node, sink)
@@ -50,6 +53,7 @@ def verify_launch(
 def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
     """(file, who needs it) for every file that another one relies on."""
     needs = [
+        ("preflight/expected.json", "preflight/check_ranks.py"),
         ("rankmap.json", "rankmap.csv"),
         ("rankmap.csv", "rankmap.json"),
         ("rankmap.csv", "rankmap.md"),
@@ -62,6 +66,7 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
             "deepspeed/train.py": "/../deepspeed/train.py",
             "deepspeed/model.py": "/../deepspeed/train.py",
             "deepspeed/hostfile": '$here/hostfile"',
+            "preflight/check_ranks.py": "/preflight/check_ranks.py",
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
@@ -114,6 +119,21 @@ def _verify_master(file: str, text: str, hosts: list[str], sink: Sink) -> None:
     if found and found[1] != hosts[0]:
         message = f"the rendezvous is on {found[1]!r:.60} in {file}, rank 0 on {hosts[0]!r:.60}"
         sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
+
+
+def _verify_pods(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None:
+    """Jobs x pods of a job are the hosts, and a pod's node rank counts pods of a job."""
+    replicas = read_number(text, r"^ +replicas: (\d+)$") or 0
+    each = read_number(text, r"^ +completions: (\d+)$") or 0
+    step = read_number(text, r"JOB_INDEX \* (\d+) ")
+    if replicas * each != hosts or step != each:
+        message = f"{replicas} x {each} pods in {JOBSET}, the rank map has {hosts} hosts"
+        sink.report("A07", message, span=Span(JOBSET, _line_of(text, r"^ +replicas:"), 1))
+    gpus = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
+    found = read_number(text, gpus)
+    if found is not None and found != ranks_per_node:
+        message = f"{found} GPUs a pod in {JOBSET}, the rank map has {ranks_per_node} a host"
+        sink.report("A07", message, span=Span(JOBSET, _line_of(text, gpus), 1))
 
 
 def _verify_gpus(job: str, ranks_per_node: int, sink: Sink) -> None:

@@ -9,6 +9,8 @@ from parc.compiler.passes.second_route import Told
 
 LOCK = "parc.lock"
 PROMISED = {
+    "kubernetes": ("kubernetes/jobset.yaml",),
+    "preflight": ("preflight/check_ranks.py", "preflight/expected.json"),
     "rankmap": ("rankmap.csv", "rankmap.json", "rankmap.md"),
     "slurm": ("slurm/job.sbatch",),
     "torchrun": ("torchrun/launch.sh",),

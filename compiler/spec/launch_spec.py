@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Port
+from parc.compiler.spec.numbers import Port, Size
 from parc.compiler.spec.units import Seconds
 
 
@@ -34,6 +34,35 @@ class SlurmSpec(Strict):
     """Folder of the logs, relative to the submit directory."""
 
 
+class KubernetesSpec(Strict):
+    """What the objects for Kubernetes say beyond the plan."""
+
+    image: str | None = None
+    """Container image with the framework; needed."""
+    namespace: str | None = None
+    """Namespace of the objects; absent: that of whoever applies them."""
+    queue: str | None = None
+    """Kueue queue; with it, racks are asked for by topology-aware scheduling."""
+    rack_label: str = "network.topology.nvidia.com/leaf"
+    """Node label whose values are the racks, as topograph writes it."""
+    domain_label: str = "network.topology.nvidia.com/accelerator"
+    """Node label whose values are NVLink domains of several hosts, as topograph writes it."""
+    gpu_resource: str | None = None
+    """Resource of a GPU; absent: nvidia.com/gpu or amd.com/gpu."""
+    resources: dict[str, str] = Field(default_factory=dict)
+    """More resources of a pod: {rdma/hca: "8", memory: 1Ti}."""
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    """Labels that the nodes must have."""
+    claims: dict[str, str] = Field(default_factory=dict)
+    """PersistentVolumeClaim -> path where it is mounted."""
+    host_network: bool = False
+    """Pods use the network of their host."""
+    shared_memory: str = "64Gi"
+    """Size of /dev/shm."""
+    max_restarts: Size = 3
+    """Times that all pods start anew after a failure."""
+
+
 class LaunchSpec(Strict):
     """How the program starts."""
 
@@ -50,3 +79,5 @@ class LaunchSpec(Strict):
     """Interface for NCCL and Gloo bootstrap, the same on every host."""
     slurm: SlurmSpec = SlurmSpec()
     """Slurm directives."""
+    kubernetes: KubernetesSpec = KubernetesSpec()
+    """Kubernetes objects."""

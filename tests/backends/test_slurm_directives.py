@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 
 import pytest
 
+from parc.backends.host_runs import runs
 from parc.backends.slurm.backend import BACKEND
 from parc.backends.slurm.directives import directives, flag_table
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
-from parc.backends.slurm.shape import runs
 from parc.compiler.ir import Launch, Plan, SlurmJob
 from tests.backends.plans import (
     HOSTILE,
@@ -85,8 +85,8 @@ def test_runs_number_racks_by_first_use() -> None:
     plan = nameless_plan(2, 2)
     a, b, c, d = plan.placement.hosts
     mixed = replace(plan, placement=replace(plan.placement, hosts=(c, a, d, b)))
-    assert runs(plan) == ((0, 2), (1, 2))
-    assert runs(mixed) == ((0, 1), (1, 1), (0, 1), (1, 1))
+    assert runs(plan.problem.cluster, plan.placement.hosts) == ((0, 2), (1, 2))
+    assert runs(mixed.problem.cluster, mixed.placement.hosts) == ((0, 1), (1, 1), (0, 1), (1, 1))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.conformance.tool_judging import deepspeed_verdicts
 pytestmark = pytest.mark.conformance
 VARIATIONS = 360
 REFUSALS = 100
-ENGINE_EVERY = 4
+ENGINE_EVERY = 8
 """The real engine takes a second or two, a config a tenth of one."""
 
 
@@ -23,7 +23,7 @@ def runs_on_cpu(config: dict[str, Any]) -> bool:
     """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
     zero = config["zero_optimization"]
     quantized = any(key.startswith("zero_quantized") for key in zero)
-    return "fp16" not in config and not quantized
+    return "fp16" not in config and not quantized and "aio" not in config
 
 
 def taken(verdict: dict[str, Any]) -> str:
@@ -47,13 +47,13 @@ def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_
         refused_by_parc.append(plan is None and sink.failed())
     verdicts = deepspeed_verdicts(cases)
     bad = [taken(verdict) for verdict in verdicts]
+    stages = Counter(filter(None, bad))
     missed = {
         verdict["name"]: (how, verdict.get("error"))
         for verdict, how, ours in zip(verdicts, bad, refused_by_parc, strict=True)
         if how and not ours
     }
-    assert missed == {}
-    stages = Counter(filter(None, bad))
+    assert missed == {}, stages
     assert stages.total() >= REFUSALS, stages
     assert len(stages) >= 3, stages
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from parc.compiler.cost.gradients import dp_traffic, fullest_stage
 from parc.compiler.cost.memory import peak_bytes, runtime_of, stage_memory, static_bytes
 from parc.compiler.cost.offload import (
     fetch_seconds,
@@ -17,7 +18,7 @@ from parc.compiler.cost.offload import (
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.runtime import StateBytes
-from parc.compiler.cost.step_time import dp_traffic, fullest_stage, optimizer_seconds
+from parc.compiler.cost.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Offload, ZeroPlus
 from parc.compiler.passes.search_layouts import search_layouts

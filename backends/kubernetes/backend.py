@@ -1,0 +1,36 @@
+"""The face of the Kubernetes backend."""
+
+from __future__ import annotations
+
+from parc.backends.kubernetes.documents import yaml_text
+from parc.backends.kubernetes.jobset import objects
+from parc.backends.kubernetes.rules import check_kubernetes
+from parc.backends.launch_rules import check_launch
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Artifact, Plan
+
+HEAD = """\
+# kubectl apply -f {path}
+# The index of a pod is its node rank; the files of the plan are mounted at /parc.
+"""
+
+
+class Kubernetes:
+    """Backend ``kubernetes``."""
+
+    name = "kubernetes"
+    versions = ("1.32", "1.33", "1.34", "1.35", "1.36")
+    """Kubernetes releases; JobSet v1alpha2 and Kueue's annotations are the same in all of them."""
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Report what the API server would refuse, and what would break the rank map."""
+        check_launch(plan, sink)
+        check_kubernetes(plan, sink)
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """``kubernetes/jobset.yaml``: a ConfigMap and a JobSet."""
+        path = "kubernetes/jobset.yaml"
+        return (Artifact(path, HEAD.format(path=path) + yaml_text(objects(plan))),)
+
+
+BACKEND = Kubernetes()

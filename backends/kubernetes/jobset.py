@@ -1,0 +1,76 @@
+"""A JobSet: one pod a host, whose index is its node rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.backends.kubernetes.files import MOUNT, config_map, mounted
+from parc.backends.kubernetes.names import label
+from parc.backends.kubernetes.pod import pod_spec
+from parc.backends.kubernetes.slices import EXCLUSIVE, jobs, level, pod_annotations
+from parc.compiler.ir import Plan
+
+HOSTS = "hosts"
+"""Name of the replicated job."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
+
+
+def objects(plan: Plan) -> list[dict[str, Any]]:
+    """The ConfigMap with the files, then the JobSet."""
+    job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
+    metadata = {"namespace": job.namespace} if job.namespace else {}
+    files, config = mounted(plan), f"{name}-plan"
+    return [config_map(config, metadata, files), _jobset(plan, name, metadata, config)]
+
+
+def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
+    problem, hosts = plan.problem, plan.placement.hosts
+    job, cluster = problem.launch.kubernetes, problem.cluster
+    count = jobs(cluster, hosts, job)
+    head: dict[str, Any] = {"name": name, **metadata}
+    if job.queue:
+        head["labels"] = {QUEUE: job.queue}
+    if count > 1:
+        head["annotations"] = {EXCLUSIVE: level(cluster, job)}
+    each = len(hosts) // count
+    template = pod_spec(
+        problem, plan.placement.ranks_per_node, mounted(plan), config, _command(plan, name, each)
+    )
+    pod: dict[str, Any] = {"spec": template}
+    if notes := pod_annotations(cluster, hosts, job):
+        pod = {"metadata": {"annotations": notes}, **pod}
+    indexed = {
+        "completionMode": "Indexed",
+        "completions": each,
+        "parallelism": each,
+        "backoffLimit": 0,
+        "template": pod,
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": head,
+        "spec": {
+            "network": {"enableDNSHostnames": True, "subdomain": name},
+            "failurePolicy": {"maxRestarts": job.max_restarts},
+            "replicatedJobs": [
+                {"name": HOSTS, "replicas": count, "template": {"spec": indexed}},
+            ],
+        },
+    }
+
+
+def _command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
+    """Command and environment: the node rank is the pod's place, job by job."""
+    start = f"NODE_RANK=$((JOB_INDEX * {hosts_per_job} + JOB_COMPLETION_INDEX))"
+    line = f"{start} exec bash {MOUNT}/torchrun/launch.sh"
+    port = plan.problem.launch.master_port
+    return {
+        "command": ["bash", "-c", line],
+        "env": [
+            {"name": "JOB_INDEX", "valueFrom": {"fieldRef": {"fieldPath": JOB_INDEX}}},
+            {"name": "MASTER_ADDR", "value": f"{name}-{HOSTS}-0-0.{name}"},
+            {"name": "MASTER_PORT", "value": str(port)},
+        ],
+    }

@@ -1,0 +1,57 @@
+"""The pod of one host: its container, resources, volumes and where it may run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.backends.kubernetes.files import MOUNT, volume
+from parc.compiler.ir import Artifact, Task
+
+GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""Resource names of the vendors' device plugins."""
+
+
+def pod_spec(
+    task: Task, gpus: int, files: tuple[Artifact, ...], config: str, command: dict[str, Any]
+) -> dict[str, Any]:
+    """``gpus`` a pod; ``command`` has the container's command and environment."""
+    job = task.launch.kubernetes
+    limits = {
+        job.gpu_resource or GPU_RESOURCES[task.cluster.gpu.vendor]: str(gpus),
+        **dict(job.resources),
+    }
+    memory = {"medium": "Memory", "sizeLimit": job.shared_memory}
+    claims = [f"claim-{place}" for place in range(len(job.claims))]
+    container = {
+        "name": "ranks",
+        "image": job.image,
+        **command,
+        "resources": {"limits": limits, "requests": dict(limits)},
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "volumeMounts": [
+            {"name": "plan", "mountPath": MOUNT},
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+            *(
+                {"name": name, "mountPath": path}
+                for name, (_, path) in zip(claims, job.claims, strict=True)
+            ),
+        ],
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": task.launch.slurm.signal_seconds,
+    }
+    if job.host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if job.node_selector:
+        spec["nodeSelector"] = dict(job.node_selector)
+    spec["containers"] = [container]
+    spec["volumes"] = [
+        volume(config, files),
+        {"name": "shared-memory", "emptyDir": memory},
+        *(
+            {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+            for name, (claim, _) in zip(claims, job.claims, strict=True)
+        ),
+    ]
+    return spec

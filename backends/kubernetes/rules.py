@@ -1,0 +1,126 @@
+"""What Kubernetes would refuse, or place elsewhere than the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.backends.kubernetes.files import MOST_BYTES, mounted
+from parc.backends.kubernetes.jobset import HOSTS
+from parc.backends.kubernetes.names import (
+    MOST_LABEL,
+    is_key,
+    is_label,
+    is_label_value,
+    is_quantity,
+    label,
+)
+from parc.backends.kubernetes.slices import jobs, slice_hosts
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import KubernetesJob, Plan
+
+TARGETS = ("kubernetes",)
+AT = "launch.kubernetes"
+
+
+def check_kubernetes(plan: Plan, sink: Sink) -> None:
+    """Report every finding on names, image, labels, quantities, size and racks."""
+    job = plan.problem.launch.kubernetes
+    if not job.image:
+        finding = Finding(
+            "pods need a container image", label="launch.kubernetes.image is not set",
+            fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
+        )  # fmt: skip
+        sink.report("L24", finding, at=AT if sink.positions.written(AT) else "emit")
+    _check_name(plan, sink)
+    for path, text, what in _malformed(job):
+        finding = Finding(f"{text!r:.80} is not a {what}", label=f"not a {what}", targets=TARGETS)
+        sink.report("L25", finding, at=path)
+    _check_size(plan, sink)
+    _check_racks(plan, sink)
+
+
+def _check_name(plan: Plan, sink: Sink) -> None:
+    """The names of pods are made of the run's, and must be DNS labels."""
+    name, hosts = label(plan.problem.name), len(plan.placement.hosts)
+    longest = f"{name}-{HOSTS}-{hosts}-{hosts}-abcde"
+    if name and len(longest) <= MOST_LABEL:
+        return
+    room = MOST_LABEL - (len(longest) - len(name))
+    finding = Finding(
+        f"pods cannot be named after {plan.problem.name}",
+        label=f"{len(name)} characters as a DNS label, must be 1 to {room}",
+        help="letters, digits and dashes; dots and underscores become dashes",
+        targets=TARGETS,
+    )
+    sink.report("L25", finding, at="name")
+
+
+Bad = tuple[str, str, str]
+"""(spec path, text, what it should be)."""
+
+
+def _malformed(job: KubernetesJob) -> Iterator[Bad]:
+    for field in ("namespace", "queue"):
+        if not is_label(getattr(job, field) or "absent"):
+            yield f"{AT}.{field}", getattr(job, field), "DNS label"
+    for field in ("rack_label", "domain_label", "gpu_resource"):
+        if not is_key(getattr(job, field) or "absent"):
+            yield f"{AT}.{field}", getattr(job, field), "label or resource name"
+    if not is_quantity(job.shared_memory):
+        yield f"{AT}.shared_memory", job.shared_memory, "quantity such as 64Gi"
+    for name, value in job.node_selector:
+        if not is_key(name) or not is_label_value(value):
+            yield f"{AT}.node_selector", f"{name}: {value}", "node label"
+    yield from _resources(job)
+    yield from _claims(job)
+
+
+def _resources(job: KubernetesJob) -> Iterator[Bad]:
+    for name, quantity in job.resources:
+        if not is_key(name):
+            yield f"{AT}.resources", name, "resource name"
+        elif not is_quantity(quantity):
+            yield f"{AT}.resources.{name}", quantity, "quantity such as 8 or 64Gi"
+
+
+def _claims(job: KubernetesJob) -> Iterator[Bad]:
+    for claim, path in job.claims:
+        if not is_label(claim):
+            yield f"{AT}.claims", claim, "name of a PersistentVolumeClaim"
+        elif not path.startswith("/") or ":" in path:
+            yield f"{AT}.claims.{claim}", path, "absolute path without a colon"
+
+
+def _check_size(plan: Plan, sink: Sink) -> None:
+    files = mounted(plan)
+    size = sum(len(file.text.encode()) + len(file.path) for file in files)
+    if size <= MOST_BYTES:
+        return
+    largest = max(files, key=lambda file: len(file.text))
+    finding = Finding(
+        f"the files of the plan are {size:,} bytes, a ConfigMap holds {MOST_BYTES:,}",
+        label=f"the largest is {largest.path}",
+        help="give a node count in place of names, and racks by nodes_per_rack",
+        targets=TARGETS,
+    )
+    sink.report("L26", finding, at="cluster")
+
+
+def _check_racks(plan: Plan, sink: Sink) -> None:
+    """L27: neighbours in node rank share a rack in the plan, and nothing makes pods do so."""
+    problem, hosts = plan.problem, plan.placement.hosts
+    job, cluster = problem.launch.kubernetes, problem.cluster
+    racks = len({host.rack for host in hosts})
+    if racks == 1 or (job.queue and slice_hosts(cluster, hosts) > 1):
+        return
+    if not job.queue and jobs(cluster, hosts, job) > 1:
+        return
+    finding = Finding(
+        f"the plan uses {racks} racks, and nothing ties pods to them",
+        label="runs of node ranks in a rack have unequal lengths",
+        help="with a Kueue queue, runs with a common divisor become slices; or racks of equal size",
+        fix="" if job.queue else "launch.kubernetes.queue: NAME",
+        causes=(Cause("cluster", f"{len(hosts)} hosts in {racks} racks"),),
+        targets=TARGETS,
+    )
+    sink.report("L27", finding, at=AT if sink.positions.written(AT) else "emit")

@@ -1,0 +1,161 @@
+"""A JobSet whose pods have the node ranks of the plan, and annotations that keep racks together."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from parc.backends.kubernetes.backend import BACKEND
+from parc.backends.kubernetes.names import is_label, label
+from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import KubernetesJob, Plan
+from parc.compiler.passes.verify_launch import verify_launch
+from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan, with_launch
+from tests.passes.placement_plans import cluster
+
+JOB = KubernetesJob(
+    image="trainer:1",
+    rack_label="network.topology.nvidia.com/leaf",
+    domain_label="network.topology.nvidia.com/accelerator",
+    shared_memory="64Gi",
+)
+
+
+def plan_for(made: Plan, **changes: Any) -> Plan:
+    return with_launch(made, kubernetes=replace(JOB, **changes))
+
+
+def documents(made: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(ConfigMap, JobSet) as a YAML reader sees them."""
+    (artifact,) = BACKEND.emit(made)
+    config, jobset = YAML(typ="safe").load_all(artifact.text)
+    return config, jobset
+
+
+def codes(made: Plan) -> list[str]:
+    sink = Sink()
+    BACKEND.check(made, sink)
+    return [one.code.removeprefix("PARC-") for one in sink.diagnostics]
+
+
+def test_every_pod_has_its_own_node_rank_and_all_ranks_are_there() -> None:
+    made = plan_for(nameless_plan(2, 2))
+    config, jobset = documents(made)
+    (job,) = jobset["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    line = container["command"][2].replace("exec bash /parc/torchrun/launch.sh", "env")
+    ranks = Counter[str]()
+    for index in range(job["replicas"]):
+        for place in range(spec["completions"]):
+            env = {"JOB_INDEX": str(index), "JOB_COMPLETION_INDEX": str(place), "PATH": "/usr/bin"}
+            done = subprocess.run(
+                ["/bin/bash", "-c", line], env=env, capture_output=True, text=True, check=True
+            )
+            ranks += Counter(one for one in done.stdout.split("\n") if one[:10] == "NODE_RANK=")
+    assert ranks == Counter(f"NODE_RANK={rank}" for rank in range(4))
+    assert "torchrun.launch.sh" in config["data"]
+
+
+def test_without_a_queue_a_rack_is_a_job_of_its_own() -> None:
+    _, jobset = documents(plan_for(nameless_plan(2, 2)))
+    assert jobset["metadata"]["annotations"] == {
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": JOB.rack_label
+    }
+    assert jobset["spec"]["replicatedJobs"][0]["replicas"] == 2
+
+
+def test_with_a_queue_runs_of_node_ranks_are_slices() -> None:
+    _, jobset = documents(plan_for(nameless_plan(4, 4), queue="training"))
+    template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/podset-preferred-topology": JOB.rack_label,
+        "kueue.x-k8s.io/podset-slice-required-topology": JOB.rack_label,
+        "kueue.x-k8s.io/podset-slice-size": "4",
+    }
+    assert jobset["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "training"}
+
+
+def test_one_rack_is_required_and_domains_of_several_hosts_are_the_racks() -> None:
+    small = plan_for(nameless_plan(4), queue="q")
+    on, hosts = small.problem.cluster, small.placement.hosts
+    assert pod_annotations(on, hosts, small.problem.launch.kubernetes) == {
+        "kueue.x-k8s.io/podset-required-topology": JOB.rack_label
+    }
+    large = plan_for(nvl72_plan(4, 4, named=False), queue="q")
+    notes = pod_annotations(
+        large.problem.cluster, large.placement.hosts, large.problem.launch.kubernetes
+    )
+    assert notes["kueue.x-k8s.io/podset-slice-required-topology"] == JOB.domain_label
+
+
+def test_slices_tile_every_run() -> None:
+    made = nameless_plan(6, 9)
+    assert slice_hosts(made.problem.cluster, made.placement.hosts) == 3
+
+
+def test_racks_that_nothing_keeps_together_are_said() -> None:
+    assert codes(plan_for(nameless_plan(3, 5))) == ["L27"]
+    assert codes(plan_for(nameless_plan(2, 2))) == []
+
+
+def test_a_pod_sees_every_file_where_it_is_in_the_output_folder() -> None:
+    made = plan_for(launch_plan(cluster(2), emit=("megatron",)))
+    config, jobset = documents(made)
+    spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    items = {item["key"]: item["path"] for item in spec["volumes"][0]["configMap"]["items"]}
+    assert items.keys() == config["data"].keys()
+    assert sorted(items.values()) == ["megatron/args.sh", "torchrun/hosts", "torchrun/launch.sh"]
+
+
+def test_hostile_text_stays_text() -> None:
+    made = with_launch(plan_for(nameless_plan(2)), program=f"{HOSTILE}.py", args=(HOSTILE,))
+    config, _ = documents(made)
+    done = subprocess.run(
+        ["/bin/bash", "-n"], input=config["data"]["torchrun.launch.sh"], text=True, check=False
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"image": ""}, "L24"),
+        ({"shared_memory": "64 GB"}, "L25"),
+        ({"namespace": "Not_A_Label"}, "L25"),
+        ({"resources": (("rdma/hca", "many"),)}, "L25"),
+        ({"node_selector": (("a b", "c"),)}, "L25"),
+        ({"claims": (("data", "relative"),)}, "L25"),
+        ({"rack_label": "bad label"}, "L25"),
+    ],
+)
+def test_what_the_api_server_would_refuse_is_refused(changes: dict[str, Any], code: str) -> None:
+    assert codes(plan_for(nameless_plan(2), **changes)) == [code]
+
+
+def test_names_become_dns_labels() -> None:
+    assert label("Llama-3.1_405B.") == "llama-3-1-405b"
+    assert is_label(label("A" * 63))
+    made = plan_for(nameless_plan(2))
+    long = replace(made, problem=replace(made.problem, name="n" * 60))
+    assert codes(long) == ["L25"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("completions: 2", "completions: 3"), ("JOB_INDEX * 2 ", "JOB_INDEX * 1 "), ("'8'", "'4'")],
+)
+def test_a_changed_jobset_is_seen(old: str, new: str) -> None:
+    made = plan_for(nameless_plan(2, 2))
+    (artifact,) = BACKEND.emit(made)
+    for text, wrong in ((artifact.text, 0), (artifact.text.replace(old, new), 1)):
+        sink = Sink()
+        names = [host.name for host in made.placement.hosts]
+        verify_launch({artifact.path: text}, names, 8, sink)
+        assert len(sink.diagnostics) == wrong
