@@ -23,22 +23,6 @@ def _pipeline(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _staged_offload_broken(problem: Problem, layout: Layout) -> bool:
-    away = layout.offload
-    return layout.pp > 1 and (away.optimizer, away.parameters) != ("none", "none")
-
-
-def _staged_offload(problem: Problem, layout: Layout) -> Finding:
-    return Finding(
-        message="offload and pipeline parallelism exclude each other",
-        label=f"offload with pp {layout.pp}",
-        help="legal: offload with pp 1, or no offload",
-        fix="layout.pp: 1",
-        causes=(Cause("layout.pp", f"pp {layout.pp}"),),
-        targets=("deepspeed",),
-    )
-
-
 def _asked_of_three(layout: Layout) -> str:
     """What the layout asks for that ZeRO-3 alone does; empty: nothing."""
     if layout.offload.parameters != "none":
@@ -166,8 +150,6 @@ _PLUS = ("zero_stage", "zero_plus", "offload")
 ZERO_RULES: tuple[Rule, ...] = (
     Rule("P12", ("layout.zero_stage", "layout.pp"), _pipeline_broken, _pipeline,
          ("pp", "zero_stage")),
-    Rule("P13", ("layout.offload", "layout.pp"), _staged_offload_broken, _staged_offload,
-         ("pp", "offload")),
     Rule("R14", ("layout.zero_stage", "layout.zero_plus", "layout.offload"), _stage_broken, _stage,
          _PLUS),
     Rule("R19", ("layout.offload.nvme_path", "layout.offload"), _path_broken, _path, ("offload",)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parc.backends.variants import pinned
 from parc.compiler.ir import NO_RECOMPUTE, Offload, Problem, Recompute, Variant
 
@@ -11,6 +9,7 @@ _CPU = Offload(optimizer="cpu")
 _ALL_CPU = Offload(optimizer="cpu", parameters="cpu")
 STAGES = tuple(Variant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
 LAST_RESORTS = (
+    Variant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),
     Variant(zero_stage=2, cp_comm="a2a", offload=_CPU, last_resort=True),
     Variant(zero_stage=3, cp_comm="a2a", offload=_CPU, last_resort=True),
     Variant(zero_stage=3, cp_comm="a2a", offload=_ALL_CPU, last_resort=True),
@@ -21,10 +20,7 @@ LAST_RESORTS = (
 def variants(problem: Problem) -> tuple[Variant, ...]:
     """ZeRO-1, 2 and 3; then the same with the host's memory, unless ``offload`` is pinned."""
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
-    found = pinned(problem, offered)
-    if problem.pins.zero_plus is not None:
-        return tuple(dict.fromkeys(replace(one, last_resort=False) for one in found))
-    return found
+    return pinned(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:

@@ -89,6 +89,8 @@ def stage_and_more(dice: Random, kind: str) -> Spec:
             "quantized_gradients": dice.random() < 0.5,
         }
         return {"zero_stage": 3, "zero_plus": plus}
+    if kind == "pipeline" and dice.random() < 0.3:
+        return {"zero_stage": 1, "offload": "cpu"}
     stages = {"pipeline": [1], "grid": [1], "experts": [1, 2]}
     return {"zero_stage": dice.choice(stages.get(kind, [1, 2, 3]))}
 

@@ -33,6 +33,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zero-3": {"dp": 4, "zero_stage": 3},
     "zero-2, recompute": {"dp": 4, "zero_stage": 2, "recompute": "full"},
     "pipeline": {"pp": 2, "dp": 2},
+    "pipeline, optimizer on the host": {"pp": 2, "dp": 2, "offload": "cpu"},
     "pipeline of cut tensors": {"pp": 2, "tp": 2, "dp": 1},
     "AutoTP": {"tp": 2, "dp": 2},
     "sequences": {"cp": 2, "dp": 2},
@@ -50,6 +51,8 @@ def written(spec: dict[str, Any], folder: Path) -> Path:
     config = json.loads(config_file.read_text("utf-8"))
     del config["bf16"], config["data_types"]
     config["optimizer"]["params"]["torch_adam"] = True
+    config["zero_force_ds_cpu_optimizer"] = False
+    config["zero_optimization"].get("offload_optimizer", {}).pop("pin_memory", None)
     config_file.write_text(json.dumps(config), "utf-8")
     return folder
 
