@@ -9,6 +9,7 @@ from parc.backends.base import Backend, Engine, Framework, ServingBackend
 
 TRAINING: dict[str, str] = {
     "accelerate": "parc.backends.accelerate.backend",
+    "deepspeed": "parc.backends.deepspeed.backend",
     "fsdp": "parc.backends.fsdp.backend",
     "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
@@ -32,7 +33,7 @@ SERVING: dict[str, str] = {
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
 
-FRAMEWORKS: tuple[str, ...] = ("megatron", "fsdp", "torchtitan", "accelerate")
+FRAMEWORKS: tuple[str, ...] = ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate")
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 

@@ -16,6 +16,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
@@ -83,6 +84,7 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     after("place_ranks")
     plan = Plan(problem, layout, estimate, placement, search)
     check_memory(pricing, plan, sink)
+    check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
     for name in sorted({problem.framework, *problem.emit}):
         backend(name).check(plan, sink)

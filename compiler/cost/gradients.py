@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from parc.compiler.cost.collectives import Operation
+from parc.compiler.cost.links import Reach
+from parc.compiler.cost.offload import fetch_seconds, gradient_seconds
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
@@ -114,10 +117,30 @@ def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
     Of gradients and parameters 5 %, one bucket, are always waited for.
     """
+    held = fullest_stage(pricing, layout)
+    away = gradient_seconds(pricing, layout, held)
     if layout.zero_stage == 3:
-        return _sharded_traffic(pricing, layout)
-    seconds = _reduce_seconds(pricing, layout)
+        seconds, least = _sharded_traffic(pricing, layout)
+        return seconds + 2 * fetch_seconds(pricing, layout, held) + away, least
+    if gathers_once(pricing, layout):
+        seconds = group_seconds(pricing, layout, "reduce_scatter") + away
+    else:
+        seconds = _reduce_seconds(pricing, layout) + away
     return seconds, seconds * 0.05
+
+
+def gathers_once(pricing: Pricing, layout: Layout) -> bool:
+    """ZeRO-2 of DeepSpeed reduces every micro-batch and gathers weights after the step alone."""
+    return layout.zero_stage == 2 and pricing.framework.runtime == "deepspeed"
+
+
+def group_seconds(pricing: Pricing, layout: Layout, operation: Operation) -> float:
+    """One collective over 16 bit of all parameters of the fullest stage."""
+    groups, held = pricing.groups(layout), fullest_stage(pricing, layout)
+    return sum(
+        pricing.links.seconds(operation, 2.0 * parameters, group)
+        for parameters, group in zip(held, (groups.dp_cp, groups.edp), strict=True)
+    )
 
 
 def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
@@ -129,21 +152,29 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
-    gather = links.seconds("all_gather", 2.0 * dense, groups.dp_shard_cp)
-    gather += links.seconds("all_gather", 2.0 * expert, groups.edp_shard)
+    # ZeRO++ (arXiv:2306.10209): 8-bit weights, a gather inside the host for the backward pass
+    plus = layout.zero_plus
+    weight = 1.0 if plus.quantized_weights else 2.0
+    gather = links.seconds("all_gather", weight * dense, groups.dp_shard_cp)
+    gather += links.seconds("all_gather", weight * expert, groups.edp_shard)
     first = gather / pricing.problem.model.layers
     if holds_gradients(pricing, layout):
         return gather + first, first
+    again = gather
+    if plus.hpz > 1:
+        near = Reach(plus.hpz, min(plus.hpz, links.domain))
+        again = links.seconds("all_gather", weight * (dense + expert), near)
     scatter = _scatter_seconds(pricing, layout) + replica_seconds(pricing, layout)
-    return 2 * gather + scatter + first, first
+    return gather + again + scatter + first, first
 
 
 def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Gradients of the fullest stage to their shards, 16 bit."""
+    """Gradients of the fullest stage to their shards, 16 bit; 4 bit with ZeRO++."""
     groups, links = pricing.groups(layout), pricing.links
     dense, expert = fullest_stage(pricing, layout)
-    seconds = links.seconds("reduce_scatter", 2.0 * dense, groups.dp_shard_cp)
-    return seconds + links.seconds("reduce_scatter", 2.0 * expert, groups.edp_shard)
+    each = 0.5 if layout.zero_plus.quantized_gradients else 2.0
+    seconds = links.seconds("reduce_scatter", each * dense, groups.dp_shard_cp)
+    return seconds + links.seconds("reduce_scatter", each * expert, groups.edp_shard)
 
 
 def exposed_seconds(traffic: float, least: float, window: float) -> float:

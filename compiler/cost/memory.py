@@ -57,9 +57,9 @@ def static_bytes(
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    stage, pipelined = layout.zero_stage, layout.pp > 1
-    first = runtime.state.on_rank(stage, shards, pipelined)
-    second = runtime.state.on_rank(stage, expert_shards, pipelined) if expert else first
+    stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
+    first = runtime.state.on_rank(stage, shards, *kept)
+    second = runtime.state.on_rank(stage, expert_shards, *kept) if expert else first
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
@@ -170,8 +170,9 @@ def handovers(pp: int, vpp: int) -> int:
 
 
 def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """Layers that ZeRO-3 holds whole: the one that runs and the one that is prefetched."""
-    if layout.zero_stage < 3 or layout.dp_shard * layout.cp == 1:
+    """Layers that ZeRO-3 holds whole: the current, the prefetched, and those kept for reuse."""
+    split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
+    if layout.zero_stage < 3 or not split:
         return 0.0
     if layout.pp > 1 and runtime.state.gathered:  # then all of them are, and counted as weights
         return 0.0
@@ -179,7 +180,8 @@ def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: R
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind, _ in kinds), default=0.0)
     table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
     ends = table * pricing.problem.model.hidden / layout.tp if load.loss or load.embedding else 0.0
-    return runtime.unit_bytes * max(runtime.gathered_units * largest, largest + ends)
+    live = min(runtime.live_parameters, sum(pricing.stage_parameters(layout, load)))
+    return runtime.unit_bytes * max(runtime.gathered_units * largest, largest + ends, live)
 
 
 def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
@@ -201,7 +203,8 @@ def _held(
 ) -> tuple[float, float, float, float, float]:
     """(weights, gradients, optimizer, casts, gathered): the same for any micro-batch."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
-    shards = (layout.dp_replicate, layout.dp_shard, layout.zero_stage, layout.offload)
+    kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
+    shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
     def price() -> tuple[float, float, float, float, float]:
         return (

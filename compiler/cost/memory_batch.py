@@ -105,11 +105,12 @@ class MemoryBatch:
         )
 
     def _state_bytes(self, layout: Layout, shards: int) -> float:
-        """Bytes a parameter."""
+        """Bytes a parameter; one search looks at one stage, offload and secondary copy."""
         key = (layout.zero_stage, shards, layout.pp > 1)
         state = self._state.get(key)
         if state is None:
-            state = self._state[key] = sum(self._runtime.state.on_rank(*key))
+            kept = layout.offload, layout.zero_plus.hpz
+            state = self._state[key] = sum(self._runtime.state.on_rank(*key, *kept))
         return state
 
     def price(self, key: Key, points: list[Point]) -> ActivationCell:

@@ -11,6 +11,8 @@ from parc.compiler.cost.gradients import (
     exchanges_often,
     exposed_seconds,
     fullest_stage,
+    gathers_once,
+    group_seconds,
 )
 from parc.compiler.cost.layer_time import (
     LayerTime,
@@ -18,6 +20,7 @@ from parc.compiler.cost.layer_time import (
     layer_time,
     recompute_seconds,
 )
+from parc.compiler.cost.offload import shard_parameters, update_seconds
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.schedule_shares import idle_share
 from parc.compiler.cost.stages import StageLoad
@@ -169,11 +172,15 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Adam over the shard, at memory bandwidth, and what happens once a step."""
-    dense, expert = fullest_stage(pricing, layout)
-    if layout.zero_stage:
-        dense = dense / (layout.dp_shard * layout.cp)
-        expert = expert / max(layout.edp // layout.dp_replicate, 1)
+    """Adam over the shard, at memory bandwidth, and what happens once a step.
+
+    On the host it takes the time of its cores, and of the weights on their way back.
+    """
+    held, row = fullest_stage(pricing, layout), pricing.efficiency
+    seconds = row.step_seconds
+    if gathers_once(pricing, layout):
+        seconds += group_seconds(pricing, layout, "all_gather")
+    if layout.offload.optimizer != "none":
+        return seconds + update_seconds(pricing, layout, held)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    row = pricing.efficiency
-    return row.step_seconds + row.stream * OPTIMIZER_BYTES * (dense + expert) / rate
+    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, held) / rate

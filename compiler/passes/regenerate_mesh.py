@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from parc.compiler.passes.regenerate_groups import Groups
+from parc.compiler.passes.second_route import Groups
 from parc.compiler.passes.torch_sizes import TorchSizes
 
 Shape = tuple[tuple[str, int], ...]

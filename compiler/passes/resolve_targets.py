@@ -122,9 +122,9 @@ def _version(name: str, asked: str | None, sink: Sink) -> str | None:
     default = str(getattr(backend(name), "default_version", known[-1]))
     if asked is None:
         return default
-    for version in known:
-        if asked == version or asked.startswith(f"{version}."):
-            return version
+    fits = [one for one in known if asked == one or asked.startswith(f"{one}.")]
+    if fits:
+        return max(fits, key=len)
     finding = Finding(
         f"{name} {asked[:60]} is not known",
         label="no such version in the flag table",

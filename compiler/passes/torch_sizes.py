@@ -34,19 +34,8 @@ class TorchSizes:
         return self.pp * self.dp_replicate * self.dp_shard * self.cp * self.tp
 
 
-def torch_sizes(artifacts: Mapping[str, str]) -> TorchSizes | None:
-    """Sizes of the first of torch's frameworks that was emitted; None where none was.
-
-    Raises:
-        Malformed: its file cannot be read.
-    """
-    for file, read in ((FSDP, _fsdp), (TITAN, _titan), (ACCELERATE, _accelerate)):
-        if file in artifacts:
-            return read(artifacts[file])
-    return None
-
-
-def _fsdp(text: str) -> TorchSizes:
+def fsdp_sizes(text: str) -> TorchSizes:
+    """The mesh of ``fsdp/config.json``; Malformed for any other text."""
     try:
         mesh = json.loads(text)["mesh"]
         sizes = {name: mesh[name] for name in ("dp_replicate", "dp_shard", "tp")}
@@ -65,7 +54,7 @@ TITAN_NAMES = {
 }
 
 
-def _titan(text: str) -> TorchSizes:
+def titan_sizes(text: str) -> TorchSizes:
     """The keywords of the one call of ``ParallelismConfig``; what is not said is 1."""
     try:
         calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
@@ -78,7 +67,8 @@ def _titan(text: str) -> TorchSizes:
     return TorchSizes("torchtitan", TITAN, **_positive(TITAN, sizes))
 
 
-def _accelerate(text: str) -> TorchSizes:
+def accelerate_sizes(text: str) -> TorchSizes:
+    """What ``accelerate launch`` makes of its file; Malformed for any other text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

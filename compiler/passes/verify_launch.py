@@ -10,6 +10,9 @@ from parc.compiler.passes.read_emitted import read_lines, read_number
 
 HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
 SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
+DEEPSPEED = "deepspeed/launch.sh"
+"""Its launcher counts hosts and ranks in the file of slots."""
+SLOTS = "deepspeed/hostfile"
 JOB = "slurm/job.sbatch"
 JOBSET = "kubernetes/jobset.yaml"
 NODES, RANKS, WORLD = "nodes", "ranks", "world"
@@ -42,6 +45,10 @@ def verify_launch(
             rows = ACCELERATE_NUMBERS if accelerate else SCRIPT_NUMBERS
             _verify_numbers(file, artifacts[file], rows, numbers, sink)
             _verify_master(file, artifacts[file], hosts, sink)
+    if SLOTS in artifacts:
+        _verify_slots(artifacts[SLOTS], hosts, ranks_per_node, sink)
+    if DEEPSPEED in artifacts:
+        _verify_master(DEEPSPEED, artifacts[DEEPSPEED], hosts, sink)
     if JOBSET in artifacts:
         _verify_pods(artifacts[JOBSET], len(hosts), ranks_per_node, sink)
     if JOB in artifacts:
@@ -57,7 +64,7 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         ("rankmap.csv", "rankmap.json"),
         ("rankmap.csv", "rankmap.md"),
     ]
-    for file in (*SCRIPTS, JOB):
+    for file in (*SCRIPTS, DEEPSPEED, JOB):
         text = artifacts.get(file, "")
         wanted = {
             "megatron/args.sh": "/megatron/args.sh",
@@ -65,6 +72,10 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
             "torchtitan/parc_titan.py": "/torchtitan",
             "accelerate/config.yaml": "/accelerate/config.yaml",
             "accelerate/train.py": "/accelerate/train.py",
+            "deepspeed/ds_config.json": "/deepspeed/ds_config.json",
+            "deepspeed/train.py": "/../deepspeed/train.py",
+            "deepspeed/model.py": "/../deepspeed/train.py",
+            "deepspeed/hostfile": '$here/hostfile"',
             "preflight/check_ranks.py": "/preflight/check_ranks.py",
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
@@ -77,6 +88,16 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
     needs += [("accelerate/job.json", "accelerate/train.py")]
     needs += [(f"fsdp/{name}.py", "fsdp/train.py") for name in ("parallelize", "model")]
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
+
+
+def _verify_slots(text: str, hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
+    """The hostfile of DeepSpeed: names in order, the ranks of a host as slots."""
+    lines = [line for line in read_lines(text) if not line.startswith("#")]
+    _verify_host_file(SLOTS, "".join(f"{line.split(' ')[0]}\n" for line in lines), hosts, sink)
+    wrong = [line for line in lines if not line.endswith(f" slots={ranks_per_node}")]
+    if wrong:
+        message = f"{wrong[0]!r:.60} in {SLOTS}, the rank map has {ranks_per_node} ranks a host"
+        sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
 
 
 def _verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.passes.expected_groups import Expected
+from parc.compiler.passes.second_route import Told
 
 LOCK = "parc.lock"
 PROMISED = {
@@ -25,15 +25,13 @@ def promised_files(lock: dict[str, Any]) -> list[str]:
     return [file for name, files in PROMISED.items() if name in names for file in files]
 
 
-def verify_lock(
-    lock: dict[str, Any], hosts: list[str], expected: Expected | None, sink: Sink
-) -> None:
+def verify_lock(lock: dict[str, Any], hosts: list[str], told: Told | None, sink: Sink) -> None:
     """A02 for hosts in another order, A05 for another rank order.
 
     Args:
         lock: the tree of ``parc.lock``.
         hosts: by node rank, as the rank map has them.
-        expected: what the framework's files ask for; None where that is not known.
+        told: what the framework's files ask for; None where it is not known.
         sink: where findings go.
     """
     decided = lock["decisions"]
@@ -48,9 +46,7 @@ def verify_lock(
             )
         message = f"the hosts of {LOCK} are not those of the rank map"
         sink.report("A02", Finding(message, label), span=Span(LOCK, 1, 1))
-    if expected is not None and decided.get("order") != expected.order:
-        message = (
-            f"order is {decided.get('order')!r:.60} in {LOCK}, "
-            f"{expected.file} asks for {expected.order}"
-        )
+    if told is not None and decided.get("order") != told.order:
+        found = f"{decided.get('order')!r:.60} in {LOCK}"
+        message = f"order is {found}, {told.file} asks for {told.order}"
         sink.report("A05", message, span=Span(LOCK, 1, 1))

@@ -1,6 +1,6 @@
 """Judge emitted files by a second route, which shares no code with what made them.
 
-The framework's files are read as it reads them, its groups are derived from them with its own
+What a framework's own files say is read, its groups are derived from them with its own
 arithmetic, and every rank, group, host and number is compared.
 """
 
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.compiler.diagnostics import Sink, Span
-from parc.compiler.passes.expected_groups import expected_groups
 from parc.compiler.passes.read_emitted import (
-    Arguments,
+    TABLE,
     Malformed,
-    read_arguments,
     read_document,
     read_lock,
     read_table,
 )
-from parc.compiler.passes.torch_sizes import torch_sizes
+from parc.compiler.passes.route_deepspeed import DEEPSPEED
+from parc.compiler.passes.route_megatron import MEGATRON
+from parc.compiler.passes.route_torch import ACCELERATE, FSDP, TORCHTITAN
+from parc.compiler.passes.second_route import SecondRoute
 from parc.compiler.passes.verify_launch import missing_files, verify_launch
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
-from parc.compiler.passes.verify_model import verify_batch, verify_layers
 from parc.compiler.passes.verify_ranks import (
     verify_coordinates,
     verify_document,
@@ -31,10 +31,10 @@ from parc.compiler.passes.verify_ranks import (
 )
 from parc.compiler.passes.verify_serving import verify_serving
 
-ARGUMENTS = "megatron/args.sh"
-TABLE = "rankmap.csv"
 DOCUMENT = "rankmap.json"
 SCRIPT = "vllm/serve.sh"
+ROUTES: tuple[SecondRoute, ...] = (MEGATRON, DEEPSPEED, FSDP, TORCHTITAN, ACCELERATE)
+"""One a framework; a plan has the files of at most one."""
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -45,18 +45,19 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
             file that another one relies on must be there.
         sink: where findings go, each at its file and line.
     """
-    if not {ARGUMENTS, TABLE, SCRIPT} & artifacts.keys() and torch_sizes(artifacts) is None:
-        sink.report("A03", f"there is neither {TABLE} nor {ARGUMENTS} to verify")
+    route = next((one for one in ROUTES if one.file in artifacts), None)
+    if route is None and not {TABLE, SCRIPT} & artifacts.keys():
+        sink.report("A03", f"there is neither {TABLE} nor {MEGATRON.file} to verify")
     missing = dict(missing_files(artifacts))
     try:
         lock = read_lock(artifacts[LOCK]) if LOCK in artifacts else None
         promised = promised_files(lock) if lock is not None else []
         missing |= {file: LOCK for file in promised if file not in artifacts}
-        arguments = read_arguments(artifacts[ARGUMENTS]) if ARGUMENTS in artifacts else None
-        if arguments is not None:
-            verify_layers(arguments, sink)
+        if route is not None:
+            missing |= {file: route.file for file in route.needs if file not in artifacts}
+            route.contents(artifacts, sink)
         if TABLE in artifacts:
-            _verify_rank_map(artifacts, arguments, lock, sink)
+            _verify_rank_map(artifacts, route, lock, sink)
     except Malformed as error:
         span = Span(error.file, error.line, 1)
         sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
@@ -66,7 +67,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 
 def _verify_rank_map(
     artifacts: Mapping[str, str],
-    arguments: Arguments | None,
+    route: SecondRoute | None,
     lock: dict[str, Any] | None,
     sink: Sink,
 ) -> None:
@@ -78,15 +79,13 @@ def _verify_rank_map(
     world = len(table["rank"])
     hosts = verify_hosts(table, sink)
     verify_launch(artifacts, hosts, world // len(hosts), sink)
-    expected = expected_groups(artifacts, arguments, world, sink)
+    told = route.told(artifacts, world, sink) if route is not None else None
     if lock is not None:
-        verify_lock(lock, hosts, expected, sink)
-    if expected is not None:
-        verify_coordinates(table, expected.families, expected.columns, sink)
-        if arguments is not None:
-            verify_batch(arguments, expected.sizes["dp"], sink)
+        verify_lock(lock, hosts, told, sink)
+    if told is not None:
+        verify_coordinates(table, told, sink)
     if DOCUMENT in artifacts:
         tree = read_document(artifacts[DOCUMENT])
         verify_document(tree, table, hosts, sink)
-        if expected is not None:
-            verify_groups(tree, expected, sink)
+        if told is not None:
+            verify_groups(tree, told, sink)

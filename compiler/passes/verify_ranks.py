@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.passes.expected_groups import Expected
-from parc.compiler.passes.read_emitted import PLACE, Malformed
-from parc.compiler.passes.regenerate_groups import Groups, coordinates
+from parc.compiler.passes.read_emitted import PLACE, TABLE
+from parc.compiler.passes.second_route import Groups, Told
 
 SHOWN = 4
 """Ranks that a finding names."""
@@ -49,15 +48,24 @@ def _report_twins(hosts: list[str], each: int, sink: Sink) -> None:
         seen[host] = node
 
 
-def verify_coordinates(
-    table: Table, families: dict[str, Groups], columns: tuple[str, ...], sink: Sink
-) -> None:
-    """A01 where a coordinate is not the rank's place in its group, A04 where it is missing."""
-    if tuple(table)[len(PLACE) :] != columns:
-        raise Malformed("rankmap.csv", 1, f"the coordinates are not {','.join(columns)}")
-    for column in columns:
-        expected = coordinates(families[column])
+def verify_coordinates(table: Table, told: Told, sink: Sink) -> None:
+    """A01 where a coordinate is not the rank's place in its group."""
+    for column in told.columns:
+        if column not in table:
+            sink.report("A01", f"the rank map has no column {column}", span=_line(1))
+            continue
+        expected = coordinates(told.families[column])
         _compare("A01", column, table[column], expected, sink)
+
+
+def coordinates(groups: Groups) -> list[str]:
+    """By rank: its place in its group, as the CSV writes it."""
+    column = [""] * (len(groups.members) * len(groups.bases))
+    for place, member in enumerate(groups.members):
+        text = str(place)
+        for base in groups.bases:
+            column[base + member] = text
+    return column
 
 
 def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: Sink) -> None:
@@ -74,28 +82,24 @@ def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: 
     ]
     if tree["hosts"] != named:
         _differs("the hosts differ from those of rankmap.csv", sink)
-    for column in tuple(table)[len(PLACE) :]:
+    for column in [name for name in table if name not in PLACE]:
         values = tree["ranks"].get(column)
         if not isinstance(values, list) or [str(value) for value in values] != table[column]:
             _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
 
 
-def verify_groups(tree: dict[str, Any], expected: Expected, sink: Sink) -> None:
+def verify_groups(tree: dict[str, Any], told: Told, sink: Sink) -> None:
     """A06 where sizes or groups of rankmap.json are not those that the framework builds."""
-    if any(tree["sizes"].get(name) != size for name, size in expected.sizes.items()):
-        _differs(f"sizes are not those of {expected.file}: {expected.sizes}", sink)
-    if tree.get("order") != expected.order:
-        _differs(
-            f"order is {tree.get('order')!r:.60}, {expected.file} asks for {expected.order}", sink
-        )
-    for family, groups in expected.families.items():
-        if _stated(tree["groups"].get(family), groups) != groups:
-            ranks = [groups.bases[0] + member for member in groups.members[:SHOWN]]
+    if any(tree["sizes"].get(name) != size for name, size in told.sizes.items()):
+        _differs(f"sizes are not those of {told.file}: {told.sizes}", sink)
+    if tree.get("order") != told.order:
+        _differs(f"order is {tree.get('order')!r:.60}, {told.file} asks for {told.order}", sink)
+    for family, expected in told.families.items():
+        if _stated(tree["groups"].get(family), expected) != expected:
+            ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
             first = ", ".join(map(str, ranks))
-            _differs(
-                f"groups.{family} is not what {expected.builder} builds (first group: {first} ...)",
-                sink,
-            )
+            text = f"groups.{family} is not what {told.builder} builds (first group: {first} ...)"
+            _differs(text, sink)
 
 
 def _stated(entry: Any, expected: Groups) -> Groups | None:
@@ -144,4 +148,4 @@ def _differs(message: str, sink: Sink) -> None:
 
 
 def _line(number: int) -> Span:
-    return Span("rankmap.csv", number, 1)
+    return Span(TABLE, number, 1)

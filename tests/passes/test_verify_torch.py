@@ -9,7 +9,12 @@ import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.regenerate_mesh import regenerate_mesh
-from parc.compiler.passes.torch_sizes import torch_sizes
+from parc.compiler.passes.torch_sizes import (
+    TorchSizes,
+    accelerate_sizes,
+    fsdp_sizes,
+    titan_sizes,
+)
 from parc.compiler.passes.verify_plan import verify_artifacts
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.source import Source
@@ -20,6 +25,7 @@ FILES = {
     "torchtitan": "torchtitan/parc_titan.py",
     "accelerate": "accelerate/config.yaml",
 }
+READ = {"fsdp": fsdp_sizes, "torchtitan": titan_sizes, "accelerate": accelerate_sizes}
 SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
 
 
@@ -31,6 +37,12 @@ def artifacts(name: str) -> dict[str, str]:
     plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
     assert plan is not None, sink.diagnostics
     return {one.path: one.text for one in emit_plan(plan, sink)}
+
+
+def torch_sizes(files: dict[str, str]) -> TorchSizes:
+    """The sizes of the one framework among ``files``."""
+    name = next(name for name, file in FILES.items() if file in files)
+    return READ[name](files[FILES[name]])
 
 
 def told(files: dict[str, str]) -> set[str]:
