@@ -15,7 +15,12 @@ DIAGNOSTICS = "parc.compiler.diagnostics"
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "parc.compiler.ir": ("parc.compiler.diagnostics.finding",),
     "parc.compiler.diagnostics": (IR,),
-    "parc.compiler.topology": (IR, DIAGNOSTICS),
+    "parc.compiler.topology": (
+        IR,
+        DIAGNOSTICS,
+        "parc.compiler.spec.tree_builder",
+        "parc.compiler.spec.yaml_tree",
+    ),
     "parc.compiler.cost": (IR, "parc.compiler.topology", "parc.backends.base"),
     "parc.compiler.spec": (IR, DIAGNOSTICS),
     "parc.compiler.catalog": ("parc.compiler.spec", DIAGNOSTICS),

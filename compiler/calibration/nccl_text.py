@@ -25,7 +25,7 @@ TESTS: dict[str, Test] = {
 """Program of nccl-tests (without ``_perf``) -> what the cost model calls it."""
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _NAMED = re.compile("|".join(TESTS))
-_RANK = re.compile(r"#\s+Rank\s+\d+\s.*?\bon\s+(\S+)\s+device\b")
+_RANK = re.compile(r"\s*#\s+Rank\s+\d+\s.*?\bon\s+(\S+)\s+device\b")
 LEAST_SIZES = 4
 """Message sizes below which latency and bandwidth cannot be told apart."""
 TIME_COLUMN = 5
@@ -55,7 +55,8 @@ def read_nccl(text: str, file: str, sink: Sink) -> Timings | None:
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
-    hosts = Counter(match.group(1) for match in _RANK.finditer(text))
+    ranks = (_RANK.match(line) for line in text.splitlines())
+    hosts = Counter(match.group(1) for match in ranks if match)
     if not hosts or len(set(hosts.values())) > 1 or sum(hosts.values()) < 2:
         counts = ", ".join(f"{name} {count}" for name, count in sorted(hosts.items())[:4])
         finding = Finding(

@@ -9,7 +9,7 @@ from pathlib import Path
 from parc.compiler.writer import WriteRefused
 
 
-def write_file(path: Path, text: str, head: str) -> None:
+def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
     """Make ``path`` hold ``text``, which starts with ``head``; its folder must be there.
 
     Raises:
@@ -20,7 +20,7 @@ def write_file(path: Path, text: str, head: str) -> None:
     new = target.with_name(f".{target.name}.new-{os.getpid()}")
     try:
         if target.exists() and not _starts_with(target, head):
-            raise WriteRefused(f"{path} was not written by parc calibrate; it is left as it is")
+            raise WriteRefused(f"{path} was not written by {by}; it is left as it is")
         new.write_text(text, encoding="utf-8", newline="\n")
         new.replace(target)
     except OSError as error:

@@ -1,6 +1,6 @@
 """The nouns: frozen, typed, each saying only what is known by then."""
 
-from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, NodeType, Rack
+from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
 from parc.compiler.ir.layout import (
     NO_RECOMPUTE,
@@ -67,6 +67,7 @@ __all__ = [
     "LatentAttention",
     "Launch",
     "Layout",
+    "Level",
     "Limit",
     "Mesh",
     "Model",

@@ -49,6 +49,18 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """One tier of switches; ``Host.path[i]`` names the switch of ``Cluster.levels[i]``."""
+
+    name: str
+    """leaf, pod, spine, core, or what the site calls it."""
+    oversubscription: float
+    """Bandwidth that comes up into a switch of this level over what leaves it upward."""
+    latency_seconds: float
+    """One-way latency of a small message between two hosts that meet at this level."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeType:
     """One host: its GPUs, their links and its NICs."""
 
@@ -66,6 +78,10 @@ class NodeType:
     """Device names for NCCL_IB_HCA; empty where they differ from site to site."""
     cpu_cores: int
     source: str
+    gpu_numa: tuple[int, ...] = ()
+    """NUMA node of every GPU, in device order; empty where nobody said."""
+    gpu_nics: tuple[str, ...] = ()
+    """The nearest NIC of every GPU, in device order; empty where nobody said."""
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
@@ -81,6 +97,13 @@ class Host:
     rack: str
     nvlink_domain: str
     """Name of the NVLink domain; the host's own name where domains end at the host."""
+    above: tuple[str, ...] = ()
+    """Switches above the leaf, nearest first; the same number for every host of a cluster."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The switch of every level, the leaf first."""
+        return (self.rack, *self.above)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +127,17 @@ class Cluster:
     unavailable: tuple[str, ...]
     named: bool
     """False where the spec gave a node count and host names are placeholders."""
+    upper: tuple[Level, ...] = ()
+    """Levels above the leaf, nearest first; empty where the spec says nothing above racks."""
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Tiers of switches, the leaf first: one for each entry of ``Host.path``.
+
+        Hosts that share no switch of the last level meet above it, in a core that is not named.
+        """
+        leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
+        return (leaf, *self.upper)
 
     @property
     def hosts(self) -> tuple[Host, ...]:

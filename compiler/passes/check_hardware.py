@@ -77,6 +77,13 @@ def _broken_counts(node: NodeType) -> Iterator[Broken]:
     if node.nic_names and len(node.nic_names) != node.nics:
         message = f"{len(node.nic_names)} nic_names for {node.nics} nics"
         yield "nic_names", Finding(message, "name every NIC that the job uses, or none")
+    for key, values in (("gpu_numa", node.gpu_numa), ("gpu_nics", node.gpu_nics)):
+        if values and len(values) != node.gpus:
+            message = f"{len(values)} entries in {key} for {node.gpus} GPUs"
+            yield key, Finding(message, "one for every GPU, in device order")
+    for name in node.gpu_nics:
+        if not _NIC_NAME.fullmatch(name):
+            yield "gpu_nics", Finding(f"{name[:64]!r} is no device name", help="such as mlx5_0")
 
 
 def _too_much(key: str, value: object, most: float) -> Finding:

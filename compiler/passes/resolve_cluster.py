@@ -11,6 +11,8 @@ from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Cluster, Host, NodeType, Rack
 from parc.compiler.passes.resolve_hardware import resolve_hardware
 from parc.compiler.passes.resolve_hosts import Hosts, WrittenRack, resolve_hosts
+from parc.compiler.passes.resolve_levels import resolve_levels, with_leaf
+from parc.compiler.passes.resolve_topology import check_told, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.topology.domains import domain_names
 
@@ -23,17 +25,23 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
     Spare and unavailable hosts leave their racks, but keep their place when a rack is cut into
     NVLink domains: a drained host does not move the others to another domain.
     """
-    complete = _complete(spec, library, sink)
-    if complete is None:
+    written = _complete(spec, library, sink)
+    told = resolve_topology(written, library, sink) if written else None
+    if told is None:
+        if written is not None:
+            resolve_hardware(written, library, sink, AT)
         return None
+    complete = told.spec
     hosts = resolve_hosts(complete, sink, AT)
     hardware = resolve_hardware(complete, library, sink, AT)
     if hosts is None or hardware is None:
         return None
     gpu, node, fabric = hardware
+    check_told(told, node, sink)
     all_racks = [_with_domains(rack, node) for rack in hosts.racks]
     _check_sizes(hosts.racks, all_racks, node, sink)
     _check_owners(hosts.racks, all_racks, sink)
+    upper = resolve_levels(complete, hosts.racks, fabric, sink)
     members = [host for rack in all_racks for host in rack.hosts]
     racks = tuple(kept for rack in all_racks if (kept := _usable(rack, hosts)).hosts)
     _check_left(hosts, racks, node, sink)
@@ -43,11 +51,12 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
     return Cluster(
         gpu=gpu,
         node=node,
-        fabric=fabric,
+        fabric=with_leaf(complete, fabric),
         racks=racks,
         spare=tuple(place[name] for name in hosts.spare),
         unavailable=tuple(hosts.unavailable),
         named=hosts.named,
+        upper=upper,
     )
 
 
@@ -70,8 +79,8 @@ def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
         for key in sorted(changes.model_fields_set - {"base"})
         if getattr(changes, key) is not None
     }
-    if "racks" in update:
-        update = {"nodes": None, "nodes_per_rack": None, **update}
+    if "racks" in update or "topology" in update:
+        update = {"nodes": None, "nodes_per_rack": None, "racks": None, **update}
     elif "nodes" in update:
         update = {"racks": None, **update}
     return base.model_copy(update=update)
@@ -81,27 +90,42 @@ def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
     """All hosts of a rack, each in its NVLink domain."""
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
+    elif rack.domains:
+        domains = [rack.domains.get(name, name) for name in rack.hosts]
     else:
         domains = domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
     pairs = zip(rack.hosts, domains, strict=True)
-    return Rack(rack.name, tuple(Host(name, rack.name, domain) for name, domain in pairs))
+    hosts = (Host(name, rack.name, domain, rack.above) for name, domain in pairs)
+    return Rack(rack.name, tuple(hosts))
 
 
 def _check_sizes(written: list[WrittenRack], racks: list[Rack], node: NodeType, sink: Sink) -> None:
     """H07 where a named NVLink domain holds more GPUs than the node type can join."""
     most = max(node.nvlink_domain // node.gpus, 1)
     size = Counter(host.nvlink_domain for rack in racks for host in rack.hosts)
-    for rack in written:
-        hosts = size[rack.nvlink_domain or ""]
-        if rack.nvlink_domain is None or hosts <= most:
-            continue
+    named = [
+        (domain, path)
+        for rack in written
+        for domain, path in _named_domains(rack)
+        if size[domain] > most
+    ]
+    for domain, path in named:
+        hosts = size[domain]
         finding = Finding(
-            message=f"NVLink domain {rack.nvlink_domain} has {hosts} hosts of {node.gpus} GPUs",
+            message=f"NVLink domain {domain} has {hosts} hosts of {node.gpus} GPUs",
             label=f"{hosts} x {node.gpus} = {hosts * node.gpus} > {most * node.gpus}",
             help=f"a domain of {node.name} ends after {most} host{'s' if most > 1 else ''}",
             causes=(Cause(f"{AT}.node", f"domains of {node.nvlink_domain} GPUs"),),
         )
-        sink.report("H07", finding, at=f"{rack.path}.nvlink_domain")
+        sink.report("H07", finding, at=path)
+
+
+def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
+    """(domain, spec path) of every NVLink domain that a rack names."""
+    if rack.nvlink_domain is not None:
+        return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
+    names = dict.fromkeys(rack.domains.values())
+    return [(name, f"{rack.path}.nvlink_domains.{name}") for name in names]
 
 
 def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:
@@ -110,7 +134,7 @@ def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> 
     for rack, resolved in zip(written, racks, strict=True):
         for domain in sorted({host.nvlink_domain for host in resolved.hosts}):
             owner = owners.setdefault(domain, rack)
-            if owner is rack or (owner.nvlink_domain and rack.nvlink_domain):
+            if owner is rack or (_named(owner, domain) and _named(rack, domain)):
                 continue
             finding = Finding(
                 message=f"racks {owner.name} and {rack.name} both have an NVLink domain {domain}",
@@ -118,6 +142,10 @@ def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> 
                 causes=(Cause(f"{owner.path}.name", "the other rack"),),
             )
             sink.report("H08", finding, at=f"{rack.path}.name")
+
+
+def _named(rack: WrittenRack, domain: str) -> bool:
+    return domain == rack.nvlink_domain or domain in rack.domains.values()
 
 
 def _usable(rack: Rack, hosts: Hosts) -> Rack:

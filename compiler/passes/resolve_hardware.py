@@ -158,6 +158,8 @@ def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
         nic_names=spec.nic_names or (),
         cpu_cores=facts["cpu_cores"],
         source=spec.source or "the spec",
+        gpu_numa=spec.gpu_numa or (),
+        gpu_nics=spec.gpu_nics or (),
     )
 
 

@@ -31,6 +31,10 @@ class WrittenRack:
     hosts: list[str]
     nvlink_domain: str | None
     path: str
+    domains: dict[str, str] = field(default_factory=dict)
+    """Host -> NVLink domain, where the rack names several."""
+    above: tuple[str, ...] = ()
+    """Switches above the leaf, nearest first."""
 
 
 @dataclass(slots=True)
@@ -68,12 +72,12 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
 
 
 def _one_form(spec: ClusterSpec, sink: Sink, at: str) -> bool:
-    """Exactly one of nodes and racks; nodes_per_rack with nodes only."""
+    """Exactly one of nodes and racks (topology has become racks); nodes_per_rack with nodes."""
     if (spec.nodes is None) == (spec.racks is None):
-        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks"
+        message = "both nodes and racks" if spec.nodes else "neither nodes nor racks nor topology"
         fix = f"{at}.nodes: 4, or {at}.racks: [{{name: r01, nodes: 'r01n[01-16]'}}]"
         path = f"{at}.nodes" if spec.nodes else at
-        finding = Finding(f"the cluster has {message}", "exactly one of the two", fix=fix)
+        finding = Finding(f"the cluster has {message}", "exactly one of them", fix=fix)
         sink.report("H04", finding, at=path, key=True)
         return False
     if spec.racks is not None and spec.nodes_per_rack is not None:
@@ -110,21 +114,52 @@ def _written(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
         read = _read(rack.nodes, sink, f"{path}.nodes")
         hosts.whole &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
         found = _unique(read, hosts.where, sink)
-        hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path))
+        domains = _domains(rack, found, sink, path)
+        above = rack.above or ()
+        hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path, domains, above))
         if len(hosts.where) > MOST_HOSTS:
             _too_many(len(hosts.where), sink, f"{path}.nodes")
             return None
     return hosts
 
 
+def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[str, str]:
+    """Host -> its NVLink domain; H08 for a bad name, H02 and H03 for a host twice or elsewhere."""
+    found: dict[str, str] = {}
+    if rack.nvlink_domains is None:
+        return found
+    if rack.nvlink_domain is not None:
+        finding = Finding("a rack has one nvlink_domain, or several nvlink_domains, not both")
+        sink.report("H08", finding, at=f"{path}.nvlink_domains", key=True)
+    known = set(hosts)
+    where: dict[str, str] = {}
+    for domain, lists in rack.nvlink_domains.items():
+        at = f"{path}.nvlink_domains.{domain}"
+        _check_label("nvlink_domain", domain, sink, at)
+        members = _unique(_read(lists, sink, at), where, sink)
+        foreign = [name for name in members if name not in known]
+        if foreign:
+            message = f"{_some(foreign)} {_is(foreign)} not among the hosts of rack {rack.name}"
+            sink.report("H03", Finding(message, "the rack has no such host"), at=at)
+        found |= dict.fromkeys(members, domain)
+    return found
+
+
+def _check_label(key: str, label: str, sink: Sink, at: str) -> None:
+    if not _LABEL.fullmatch(label):
+        legal = "letters, digits, dot, dash and underscore, at most 64, a letter or digit first"
+        finding = Finding(f"{label[:64]!r} cannot be a {key}", help=legal)
+        sink.report("H08", finding, at=at)
+
+
 def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) -> None:
     """Rack and domain names end up in tables and scripts: plain words, a rack name once."""
     labels = (("name", rack.name), ("nvlink_domain", rack.nvlink_domain))
     for key, label in labels:
-        if label is not None and not _LABEL.fullmatch(label):
-            legal = "letters, digits, dot, dash and underscore, at most 64, a letter or digit first"
-            finding = Finding(f"{label[:64]!r} cannot be a {key}", help=legal)
-            sink.report("H08", finding, at=f"{path}.{key}")
+        if label is not None:
+            _check_label(key, label, sink, f"{path}.{key}")
+    for index, switch in enumerate(rack.above or ()):
+        _check_label("switch", switch, sink, f"{path}.above[{index}]")
     if rack.name in names:
         cause = Cause(names[rack.name], "first here")
         finding = Finding(f"two racks are called {rack.name[:64]!r}", causes=(cause,))

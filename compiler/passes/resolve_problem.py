@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields
+from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
@@ -245,3 +246,10 @@ def _digest(
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+_LATER = (
+    *("topology", "topology_format", "levels", "upper"),
+    *("nvlink_domains", "above", "gpu_numa", "gpu_nics"),
+)
+"""Keys of the cluster that the first specs did not have."""

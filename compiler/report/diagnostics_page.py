@@ -19,6 +19,7 @@ FAMILIES = {
     "F": "Extra flags for the framework",
     "G": "Search",
     "H": "Hosts and hardware",
+    "I": "Imports: files of other tools",
     "K": "Catalog and model configs",
     "L": "Launch: torchrun, Slurm and Kubernetes",
     "M": "Mixture of experts",

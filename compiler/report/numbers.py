@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,12 @@ def rounded_tree(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return [rounded_tree(item) for item in tree]
     return rounded(tree) if isinstance(tree, float) else tree
+
+
+def json_text(document: dict[str, Any]) -> str:
+    """A document as it is written to a file: sorted keys, floats rounded, a newline at the end."""
+    tree = rounded_tree(document)
+    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def gib(count_bytes: float) -> str:

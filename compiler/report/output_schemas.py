@@ -11,11 +11,12 @@ import sys
 from importlib.resources import files
 from typing import Any
 
-from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, NodeType, Problem, StepTime
+from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Problem, StepTime
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
 from parc.compiler.ir.placement import Axis, Crossing
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.report.noun_schema import Schema, closed, noun_schema, type_schema
+from parc.compiler.report.plan_json import WIRING
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -107,18 +108,26 @@ def _replaced(schema: Schema, **other: Schema) -> Schema:
 
 def _cluster(nouns: Schema) -> Schema:
     rack = closed({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
-    return closed(
+    node = noun_schema(NodeType, nouns)
+    node["required"] = [name for name in node["required"] if name not in WIRING]
+    cluster = closed(
         {
             "gpu": noun_schema(Gpu, nouns),
-            "node": noun_schema(NodeType, nouns),
+            "node": node,
             "fabric": noun_schema(Fabric, nouns),
-            "racks": {"type": "array", "items": rack},
+            "racks": {"type": "array", "items": _optional(rack, above=NAMES)},
             "spare": NAMES,
             "unavailable": NAMES,
             "named": {"type": "boolean"},
         },
         "The cluster; hosts by name.",
     )
+    return _optional(cluster, levels={"type": "array", "items": noun_schema(Level, nouns)})
+
+
+def _optional(schema: Schema, **extra: Schema) -> Schema:
+    """``schema`` with keys that may be absent."""
+    return {**schema, "properties": {**schema["properties"], **extra}}
 
 
 def _estimate(nouns: Schema) -> Schema:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import Artifact, Cluster, Layout, Placement, Plan
+from parc.compiler.ir import Artifact, Cluster, Layout, NodeType, Placement, Plan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.numbers import rounded_tree
@@ -14,6 +14,7 @@ from parc.compiler.report.numbers import rounded_tree
 FORMAT = 1
 PLAN_PATH = "plan.json"
 LOCK_PATH = "parc.lock"
+WIRING = ("gpu_numa", "gpu_nics")
 
 
 def plan_artifact(plan: Plan) -> Artifact:
@@ -66,16 +67,22 @@ def _text(document: dict[str, Any]) -> str:
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
-    """The cluster with hosts as names; a rack says once which NVLink domains it holds."""
+    """The cluster with hosts as names; a rack says once which NVLink domains it holds.
+
+    Levels, and the switches above a rack, are there where the spec says something above racks.
+    """
+    levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
     return {
+        **levels,
         "gpu": as_json(cluster.gpu),
-        "node": as_json(cluster.node),
+        "node": _node(cluster.node),
         "fabric": as_json(cluster.fabric),
         "racks": [
             {
                 "name": rack.name,
                 "hosts": [host.name for host in rack.hosts],
                 "nvlink_domains": sorted({host.nvlink_domain for host in rack.hosts}),
+                **({"above": list(rack.hosts[0].above)} if rack.hosts[0].above else {}),
             }
             for rack in cluster.racks
         ],
@@ -83,6 +90,11 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "unavailable": list(cluster.unavailable),
         "named": cluster.named,
     }
+
+
+def _node(node: NodeType) -> dict[str, Any]:
+    """The node type; what nobody said about the wiring of its GPUs is left out."""
+    return {key: value for key, value in as_json(node).items() if value or key not in WIRING}
 
 
 def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:

@@ -8,6 +8,19 @@ from parc.compiler.spec.base import Strict
 from parc.compiler.spec.numbers import Degree, Degree0, Real
 from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
 
+TopologyFormat = Literal[
+    "slurm-topology",
+    "scontrol-nodes",
+    "topograph",
+    "k8s-nodes",
+    "aws",
+    "gcp",
+    "oci",
+    "lambda",
+    "ibnetdiscover",
+]
+"""Kinds of `parc import` that say which hosts there are and where."""
+
 
 class GpuSpec(Strict):
     """One device as the framework sees it."""
@@ -57,6 +70,10 @@ class NodeSpec(Strict):
     """Speed of one NIC, gigabits a second."""
     nic_names: tuple[str, ...] | None = None
     """Device names for NCCL_IB_HCA, as ibstat prints them."""
+    gpu_numa: tuple[Degree0, ...] | None = None
+    """NUMA node of every GPU, in device order."""
+    gpu_nics: tuple[str, ...] | None = None
+    """The nearest NIC of every GPU, in device order."""
     cpu_cores: Degree | None = None
     """Physical cores of the host."""
     fabric: str | None = None
@@ -91,6 +108,21 @@ class RackSpec(Strict):
     """Slurm host list, or a list of them: r01n[01-16]; zero padding is kept."""
     nvlink_domain: str | None = None
     """Name of the NVLink domain all of them share; absent: derived from the node type."""
+    nvlink_domains: dict[str, str | tuple[str, ...]] | None = None
+    """Where they share several: the name of each NVLink domain, and a host list of its hosts."""
+    above: tuple[str, ...] | None = None
+    """Switches above this leaf, nearest first: [pod1, core]; as many for every rack."""
+
+
+class LevelSpec(Strict):
+    """One tier of switches."""
+
+    name: str
+    """Name of the tier: leaf, pod, spine, core."""
+    oversubscription: Real | None = None
+    """Bandwidth that comes up into its switches over what leaves them upward; absent: 1."""
+    latency: Seconds | None = None
+    """One-way latency between hosts that meet here; absent: that of the fabric."""
 
 
 class ClusterSpec(Strict):
@@ -105,11 +137,17 @@ class ClusterSpec(Strict):
     fabric: str | FabricSpec | None = None
     """Catalog name, or a mapping; absent: the one the node type is sold with."""
     nodes: Degree | None = None
-    """Number of hosts, when their names are not known yet. Exactly one of nodes and racks."""
+    """Number of hosts, when their names are not known yet. One of nodes, racks, topology."""
     nodes_per_rack: Degree | None = None
     """With nodes: hosts under one leaf; absent: all under one."""
     racks: tuple[RackSpec, ...] | None = None
-    """Hosts by rack, in the order that matters for stability. Exactly one of nodes and racks."""
+    """Hosts by rack, in the order that matters for stability. One of nodes, racks, topology."""
+    topology: str | None = None
+    """File of another tool that says where hosts are: what `parc import` reads. One of three."""
+    topology_format: TopologyFormat | None = None
+    """What wrote the file of topology; absent: seen from its content."""
+    levels: tuple[LevelSpec, ...] | None = None
+    """Tiers of switches, the leaf first; absent: as many as the racks or the topology name."""
     spare: str | tuple[str, ...] = ()
     """Hosts kept idle for replacement: host lists."""
     unavailable: str | tuple[str, ...] = ()

@@ -27,23 +27,25 @@ class Source:
     """Paths in the spec are relative to it; None: there is no such folder."""
 
 
-def read_source(path_or_dash: str) -> Source:
+def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
     """Read a spec; ``-`` is standard input, whose paths are relative to the current folder.
+
+    A text longer than ``most`` bytes is cut after one byte more, so that the reader can tell.
 
     Raises:
         Unreadable: there is no such file, it is a folder, or it must not be read.
     """
     if path_or_dash == "-":
-        return Source("<stdin>", _text(sys.stdin.buffer), Path())
+        return Source("<stdin>", _text(sys.stdin.buffer, most), Path())
     try:
         with Path(path_or_dash).open("rb") as stream:
-            text = _text(stream)
+            text = _text(stream, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreadable(f"cannot read {path_or_dash!r}: {reason}") from error
     return Source(path_or_dash, text, Path(path_or_dash).parent)
 
 
-def _text(stream: BinaryIO) -> str:
+def _text(stream: BinaryIO, most: int) -> str:
     # one byte more than is legal, so that the loader can tell: /dev/zero must not hang
-    return stream.read(MAX_TEXT_BYTES + 1).decode("utf-8", errors="replace").removeprefix("\ufeff")
+    return stream.read(most + 1).decode("utf-8", errors="replace").removeprefix("\ufeff")

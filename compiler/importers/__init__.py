@@ -1,0 +1,1 @@
+"""``parc import``: files of other tools to fragments of a spec."""

@@ -1,0 +1,139 @@
+"""The words of a shell script, with positions: enough of the shell to find the flags of a launch.
+
+Assignments of plain values are put in where a word uses the variable. Nothing is run: a value that
+only the shell would know stays as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from parc.compiler.diagnostics import Span
+
+MOST_WORDS = 200_000
+LONGEST_VALUE = 4096
+DEEPEST = 4
+_PIECE = re.compile(
+    r"""(?P<blank>[ \t]+|\\\r?\n)
+    |(?P<end>\r?\n|;|&&?|\|\|?)
+    |(?P<open>=?\()|(?P<close>\))
+    |(?P<single>'[^']*')
+    |(?P<double>"(?:[^"\\]|\\[\s\S])*")
+    |(?P<plain>(?:[^\s'"\\;&|()]|\\[^\r\n])+)
+    |(?P<other>[\s\S])""",
+    re.VERBOSE,
+)
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
+_VARIABLE = re.compile(
+    r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word, variables put in and quotes taken off."""
+
+    text: str
+    span: Span
+    statement: int
+    """Words of one command, or of one array, have the same number."""
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a part of it is known only when the script runs."""
+        return "$" in self.text or "`" in self.text
+
+    @property
+    def is_flag(self) -> bool:
+        """``--tp`` and ``-tp``; not ``-1`` and not ``-``."""
+        return re.match(r"--?[A-Za-z]", self.text) is not None
+
+
+class _Scanner:
+    """Splits one text; quoted commands are split again."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._file = file
+        self._text = text
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self._statement = 0
+        self.words: list[Word] = []
+
+    def scan(self, start: int, end: int, depth: int) -> None:
+        """Take the words of a stretch of the text."""
+        pieces: list[str] = []
+        began = start
+        arrays = 0
+        at = start
+        while at < end and len(self.words) < MOST_WORDS:
+            match = _PIECE.match(self._text, at, end)
+            assert match is not None
+            kind, text, at = match.lastgroup, match[0], match.end()
+            if kind == "plain" and text.startswith("#") and not pieces:
+                line_end = self._text.find("\n", match.start(), end)
+                at = end if line_end < 0 else line_end
+                continue
+            if kind in ("plain", "other", "single", "double"):
+                began = began if pieces else match.start()
+                pieces.append(self._unquoted(kind, match, depth))
+                continue
+            self._finish(pieces, began)
+            arrays += (kind == "open") - (kind == "close" and arrays > 0)
+            if kind == "end" and not (arrays and text.endswith("\n")):
+                self._statement += 1
+        self._finish(pieces, began)
+        self._statement += 1
+
+    def _unquoted(self, kind: str | None, match: re.Match[str], depth: int) -> str:
+        if kind not in ("single", "double"):
+            return re.sub(r"\\(.)", r"\1", match[0])
+        inner = match[0][1:-1]
+        if depth < DEEPEST and re.search(r"\s--?[A-Za-z]", inner):
+            self.scan(match.start() + 1, match.end() - 1, depth + 1)
+            return ""
+        return inner
+
+    def _finish(self, pieces: list[str], start: int) -> None:
+        if pieces:
+            text = "".join(pieces)
+            if text:
+                line = bisect_right(self._starts, start)
+                span = Span(self._file, line, start - self._starts[line - 1] + 1, len(text))
+                self.words.append(Word(text, span, self._statement))
+            pieces.clear()
+
+
+def shell_words(text: str, file: str) -> list[Word]:
+    """Words in the order of the text, at most MOST_WORDS; comments are left out."""
+    scanner = _Scanner(text, file)
+    scanner.scan(0, len(text), 0)
+    values = dict(assignments(scanner.words))
+    return [
+        Word(_filled(word.text, values, DEEPEST), word.span, word.statement)
+        for word in scanner.words
+    ]
+
+
+def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
+    """(name, value) of every ``NAME=value``, ``export NAME=value`` too."""
+    for word in words:
+        match = _ASSIGNMENT.fullmatch(word.text)
+        if match and len(match[2]) <= LONGEST_VALUE:
+            yield match[1], match[2]
+
+
+def _filled(text: str, values: dict[str, str], depth: int) -> str:
+    """``text`` with the variables that the script assigns; others stay."""
+    if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
+        return text
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[3]
+        found = values.get(name, match[2])
+        return match[0] if found is None else found
+
+    filled = _VARIABLE.sub(value, text)
+    return text if filled == text else _filled(filled[:LONGEST_VALUE], values, depth - 1)

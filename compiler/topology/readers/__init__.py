@@ -1,0 +1,1 @@
+"""Readers of what schedulers, clouds and drivers say about a cluster: a format a file."""

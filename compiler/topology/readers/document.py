@@ -1,0 +1,176 @@
+"""JSON or YAML with positions. JSON may be large, so a position is looked up when it is asked for.
+
+``Node`` walks a tree and reports what is missing or of another kind (I02).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from parc.compiler.diagnostics import Finding, Span
+from parc.compiler.spec.tree_builder import join
+from parc.compiler.spec.yaml_tree import Tree, read_tree
+from parc.compiler.topology.readers.reading import Reading
+
+Path = tuple[str | int, ...]
+LONGEST_SEARCH = 2_000_000
+"""Characters of a JSON text in which a position is looked up; in a longer one it is 1:1."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the document and the way to it."""
+
+    value: Any
+    path: Path
+    document: Document
+
+    @property
+    def span(self) -> Span:
+        """Where it stands; where its parent stands if it is not written."""
+        return self.document.find(self.path)
+
+    def child(self, key: str) -> Node | None:
+        """The value of ``key``; None where it is absent or null, or this is no mapping."""
+        value = self.value.get(key) if isinstance(self.value, dict) else None
+        return None if value is None else Node(value, (*self.path, key), self.document)
+
+    def mapping(self, key: str) -> Node | None:
+        """The mapping at ``key``; None where it is absent; I02 for anything else."""
+        found = self.child(key)
+        return found if found is None or found.wants(dict) else None
+
+    def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
+        """Entries of the list at ``key``, or of this one; I02 where it is none."""
+        found = self if key is None else self.child(key)
+        if found is None:
+            if required:
+                self.lacks(str(key))
+            return []
+        if not found.wants(list):
+            return []
+        each = enumerate(found.value)
+        return [Node(value, (*found.path, index), self.document) for index, value in each]
+
+    def text(self, *keys: str, required: bool = False) -> str:
+        """Text (or a whole number) down ``keys``; empty where it is absent; I02 otherwise."""
+        found: Node | None = self
+        for key in keys:
+            found = found.child(key) if found is not None else None
+        if found is None:
+            if required:
+                self.lacks(".".join(keys))
+            return ""
+        if isinstance(found.value, int) and not isinstance(found.value, bool):
+            return str(found.value)[:40]
+        return found.value if found.wants(str) else ""
+
+    def wants(self, kind: type) -> bool:
+        """Whether this is of ``kind``; I02 where not."""
+        if isinstance(self.value, kind):
+            return True
+        known = _KINDS.get(type(self.value), "a number")
+        name = str(self.path[-1]) if self.path else "the file"
+        message = f"{name[:60]} is {known}, expected {_KINDS[kind]}"
+        self.document.reading.refuse("I02", Finding(message, f"this is {known}"), self.span)
+        return False
+
+    def lacks(self, key: str) -> None:
+        """I02: ``key`` is not there."""
+        name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        message = f"{name.lstrip('.')[:80] or 'the file'} has no {key}"
+        self.document.reading.refuse("I02", Finding(message, f"{key} is missing"), self.span)
+
+
+class Document:
+    """A parsed text."""
+
+    def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
+        """``tree`` has the positions of a YAML text; None for JSON."""
+        self.reading, self._tree = reading, tree
+        self.root = Node(value, (), self)
+
+    def find(self, path: Path) -> Span:
+        """Where ``path`` stands, or the nearest parent that is written."""
+        if self._tree is None:
+            return _span_at(self.reading, *_find_json(self.reading.text, path))
+        for length in range(len(path), -1, -1):
+            where = ""
+            for part in path[:length]:
+                where = f"{where}[{part}]" if isinstance(part, int) else join(where, part)
+            if where in self._tree.values:
+                return self._tree.values[where]
+        return self.reading.span()
+
+
+def read_document(reading: Reading) -> Node | None:
+    """The root of the text; None after I01 (JSON) or X06, X14 (YAML)."""
+    if reading.text.lstrip()[:1] not in ("{", "["):
+        tree = read_tree(reading.text, reading.file, reading.sink)
+        reading.sound &= tree is not None
+        return None if tree is None else Document(reading, tree.value, tree).root
+    try:
+        value = json.loads(reading.text)
+    except json.JSONDecodeError as error:
+        finding = Finding(f"this is not JSON: {error.msg}", "cannot be read after here")
+        reading.refuse("I01", finding, reading.span(error.lineno, error.colno))
+    except (RecursionError, ValueError) as error:
+        deep = isinstance(error, RecursionError)
+        why = "it is nested too deeply" if deep else str(error)[:80]
+        reading.refuse("I01", f"this is not JSON that can be read: {why}", reading.span())
+    else:
+        return Document(reading, value, None).root
+    return None
+
+
+def _find_json(text: str, path: Path) -> tuple[int, int]:
+    """(offset, length) of the value at ``path``, or of the nearest parent that is there."""
+    best, length = (0, 1), -1
+    if len(text) > LONGEST_SEARCH:
+        return best
+    here: list[str | int] = []
+    opened: list[str] = []
+    key = False
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        if word in "}]":
+            del here[-1:], opened[-1:]
+        elif word == ":":
+            key = False
+        elif word == ",":
+            key = opened[-1:] == ["{"]
+            here[-1:] = [_next(here[-1:])]
+        elif key:
+            here[-1:] = [_unquoted(word)]
+        else:
+            if len(here) > length and tuple(here) == path[: len(here)]:
+                best, length = (token.start(), len(word)), len(here)
+            if length == len(path):
+                return best
+            if word in "{[":
+                opened.append(word)
+                key = word == "{"
+                here.append("" if key else 0)
+    return best
+
+
+def _next(last: list[str | int]) -> str | int:
+    return last[0] + 1 if last and isinstance(last[0], int) else ""
+
+
+def _unquoted(word: str) -> str:
+    try:
+        return str(json.loads(word))
+    except ValueError:
+        return word
+
+
+def _span_at(reading: Reading, offset: int, length: int) -> Span:
+    line = reading.text.count("\n", 0, offset) + 1
+    column = offset - (reading.text.rfind("\n", 0, offset) + 1) + 1
+    return reading.span(line, column, length)

@@ -1,0 +1,122 @@
+"""Kubernetes: ``kubectl get nodes -o json``, where labels say what is near what.
+
+Labels of topograph (three generations), of AWS and of Google Cloud, the GPU operator's clique, and
+CoreWeave's domain. The first family that a node has counts: topograph before the cloud's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.fragment import Fragment, Located
+from parc.compiler.topology.readers.reading import Reading, some
+
+_TIERS = (
+    re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),
+    re.compile(r"network\.topology\.nvidia\.com/tier-([0-9]{1,2})"),
+)
+"""Tier 0 is the nearest."""
+_NAMED = (
+    tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
+    tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
+    tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
+    tuple(f"cloud.google.com/gce-topology-{part}" for part in ("subblock", "block")),
+)
+"""Leaf first."""
+_DOMAINS = (
+    "accelerator.topograph.run/domain",
+    "network.topology.nvidia.com/accelerator",
+    "nvidia.com/gpu.clique",
+    "ds.coreweave.com/nvlink.domain",
+)
+_GPU = "nvidia.com/gpu"
+
+
+def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Racks, tiers and NVLink domains from labels; nodes that are not ready are unavailable."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None or not root.wants(dict):
+        return None
+    counts: dict[int, list[str]] = {}
+    without: list[str] = []
+    for entry in _nodes(root):
+        host = entry.text("metadata", "name", required=True)
+        gpus = _gpus(entry)
+        if gpus == 0:
+            without.append(host)
+            continue
+        metadata = entry.mapping("metadata")
+        labels = metadata.mapping("labels") if metadata is not None else None
+        written = {str(key): str(value) for key, value in (labels.value if labels else {}).items()}
+        reading.place(Located(host, _path(written), _domain(written), entry.span))
+        counts.setdefault(gpus, []).append(host)
+        if not _ready(entry):
+            reading.unavailable[host] = None
+    _finish(reading, counts, without)
+    return reading.fragment()
+
+
+def _nodes(root: Node) -> list[Node]:
+    """Items of a list, or the one node that the file is."""
+    if root.text("kind") == "Node":
+        return [root]
+    return [entry for entry in root.items("items") if entry.wants(dict)]
+
+
+def _gpus(entry: Node) -> int:
+    """GPUs of a node by its label, else by what it can allocate; 0 where it has none."""
+    for keys in (("metadata", "labels", f"{_GPU}.count"), ("status", "allocatable", _GPU)):
+        text = entry.text(*keys)
+        if re.fullmatch(r"[0-9]{1,6}", text):
+            return int(text)
+    return 0
+
+
+def _path(labels: Mapping[str, str]) -> tuple[str, ...]:
+    for pattern in _TIERS:
+        tiers = {int(match[1]): labels[key] for key in labels if (match := pattern.fullmatch(key))}
+        if tiers:
+            return tuple(tiers[tier] for tier in sorted(tiers))
+    for keys in _NAMED:
+        if keys[0] in labels:
+            return tuple(labels[key] for key in keys if key in labels)
+    return ()
+
+
+def _domain(labels: Mapping[str, str]) -> str | None:
+    return next((labels[key] for key in _DOMAINS if labels.get(key)), None)
+
+
+def _ready(entry: Node) -> bool:
+    """Not cordoned, and the condition Ready is True or not told."""
+    spec, status = entry.mapping("spec"), entry.mapping("status")
+    if spec is not None and spec.value.get("unschedulable") is True:
+        return False
+    conditions = status.items("conditions", required=False) if status is not None else []
+    told = [one.text("status") for one in conditions if one.text("type") == "Ready"]
+    return not told or told[0] == "True"
+
+
+def _finish(reading: Reading, counts: dict[int, list[str]], without: list[str]) -> None:
+    if len(counts) > 1:
+        parts = "; ".join(
+            f"{count} on {some(hosts)}" for count, hosts in sorted(counts.items())[:3]
+        )
+        finding = Finding(
+            f"the nodes have different numbers of GPUs: {parts}",
+            help="PARC lays out one node type: select its nodes with kubectl -l",
+        )
+        reading.refuse("I03", finding, reading.span())
+    if without and counts:
+        finding = Finding(f"left out, for they have no GPU: {some(without)}")
+        reading.say("I04", finding, reading.span())
+    if not counts and reading.sound:
+        help_ = f"the label {_GPU}.count, or {_GPU} under status.allocatable"
+        finding = Finding("the file has no node with a GPU", help=help_)
+        reading.refuse("I02", finding, reading.span())
+    if counts:
+        reading.spec = {"cluster": {"node": {"gpus_per_node": min(counts)}}}

@@ -1,0 +1,199 @@
+"""NVIDIA driver: ``nvidia-smi topo -m``, ``topo -p2p``, and the fabric query as CSV.
+
+https://docs.nvidia.com/deploy/nvidia-smi: cells are NV# (a bond of # NVLinks), PIX, PXB, PHB, NODE,
+SYS, from near to far. One matrix is one host: it cannot tell an NVL72 tray from a host of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.nvidia_fabric import is_fabric, read_fabric
+from parc.compiler.topology.readers.reading import Reading
+
+_ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")
+_LINK = re.compile(r"NV([0-9]{1,3})")
+_LEGEND = re.compile(r"\s*(NIC[0-9]{1,3}):\s*([\w.-]{1,64})\s*")
+_NIC = re.compile(
+    r"(?:NIC[0-9]{1,3}|mlx5_[\w]{1,16}|bnxt_re[\w]{1,16}|rdma[\w]{1,16}|efa_[\w]{1,16})"
+)
+_GPU = re.compile(r"GPU([0-9]{1,3})")
+DISTANCE = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
+P2P = {"X", "OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
+MOST_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The cells by row and column, and where each stands."""
+
+    columns: tuple[str, ...]
+    cells: dict[tuple[str, str], tuple[str, Span]]
+
+    @property
+    def gpus(self) -> list[str]:
+        """GPU columns in device order."""
+        return [name for name in self.columns if _GPU.fullmatch(name)]
+
+    def cell(self, row: str, column: str) -> str:
+        """The text of one cell; empty where there is none."""
+        return self.cells.get((row, column), ("",))[0]
+
+
+def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
+    """A node type: GPUs, NVLink domain or PCIe, compute NICs, NUMA node and NIC of every GPU."""
+    reading = Reading(_ANSI.sub("", text), name, sink)
+    if is_fabric(reading.text):
+        return read_fabric(reading)
+    matrix = _matrix(reading)
+    if matrix is None:
+        return None
+    linked = {
+        (row, column)
+        for row in matrix.gpus
+        for column in matrix.gpus
+        if _LINK.fullmatch(matrix.cell(row, column)) or matrix.cell(row, column) == "OK"
+    }
+    peer = any(matrix.cell(row, column) in P2P - {"X"} for row, column in matrix.cells)
+    _check_symmetry(matrix, linked, reading)
+    domain = _domain(matrix, linked, reading)
+    node: dict[str, object] = {"gpus_per_node": len(matrix.gpus), "nvlink_domain": domain}
+    if domain == 1:
+        node["link_kind"] = "pcie"
+    elif not peer:
+        node["link_kind"] = "nvlink"
+    _note_links(matrix, linked, domain, reading)
+    node |= _affinity(matrix, reading)
+    reading.spec = {"cluster": {"node": node}}
+    if matrix.cells:
+        reading.spans["cluster.node"] = next(iter(matrix.cells.values()))[1]
+    return reading.fragment()
+
+
+def _matrix(reading: Reading) -> Matrix | None:
+    """The table; I02 where there is no header, I01 for a row that is shorter than it."""
+    columns: tuple[str, ...] = ()
+    cells: dict[tuple[str, str], tuple[str, Span]] = {}
+    for line in reading.lines():
+        words = [word.strip() for word in line.text.split("\t")]
+        if not columns:
+            columns = tuple(word for word in words[1:] if word) if "GPU0" in words else ()
+        elif words[0] in columns:
+            start = len(words[0])
+            wanted = [name for name in columns if "Affinity" not in name and "NUMA" not in name]
+            if len(words) <= len(wanted):
+                finding = Finding(
+                    f"row {words[0]} has {len(words) - 1} cells, the header {len(wanted)}",
+                    help="keep the tabs: copy the output to a file with nvidia-smi topo -m > FILE",
+                )
+                reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
+                continue
+            for column, word in zip(columns, words[1:], strict=False):
+                start = max(line.text.find(word, start), start)
+                cells[words[0], column] = word, reading.span(line.number, start + 1, len(word))
+                start += len(word)
+        elif not line.text.strip().startswith(("Legend", "NIC")) and "=" not in line.text:
+            finding = Finding(f"{words[0][:40]!r} is no row of the matrix", "no such column")
+            reading.refuse("I01", finding, reading.span(line.number, 1, len(words[0])))
+    matrix = Matrix(columns, cells)
+    return matrix if _complete(matrix, reading) else None
+
+
+def _complete(matrix: Matrix, reading: Reading) -> bool:
+    """I02 where the table lacks its header, a row of a GPU, or has too many of them."""
+    if not matrix.columns:
+        help_ = "the first line names GPU0, GPU1, ... between tabs"
+        reading.refuse("I02", Finding("no matrix of GPUs", help=help_), reading.span())
+    expected = [f"GPU{number}" for number in range(len(matrix.gpus))]
+    if matrix.gpus != expected or len(expected) > MOST_GPUS:
+        message = f"GPUs {', '.join(matrix.gpus[:8])} are not 0, 1, 2, ... up to {MOST_GPUS}"
+        reading.refuse("I02", message, reading.span())
+    for name in expected:
+        if reading.sound and (name, name) not in matrix.cells:
+            finding = Finding(f"the matrix has no row {name}", "a GPU without a row")
+            reading.refuse("I02", finding, reading.span())
+    for (row, _), (word, span) in matrix.cells.items():
+        known = word in DISTANCE or word in P2P or _LINK.fullmatch(word)
+        in_table = _GPU.fullmatch(row) and (row, row) != (row, word)
+        if in_table and not known and _ not in ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID"):
+            finding = Finding(
+                f"{word[:20]!r} is no connection", help="NV#, PIX, PXB, PHB, NODE, SYS"
+            )
+            reading.refuse("I01", finding, span)
+    return reading.sound
+
+
+def _check_symmetry(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> None:
+    for row, column in sorted(linked):
+        there, back = matrix.cell(row, column), matrix.cell(column, row)
+        if there != back and row < column:
+            finding = Finding(f"{row} to {column} is {there}, {column} to {row} is {back}")
+            reading.refuse("I03", finding, matrix.cells[row, column][1])
+
+
+def _domain(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> int:
+    """GPUs that reach one another over NVLink; I03 where the groups differ in size."""
+    groups: list[set[str]] = []
+    for gpu in matrix.gpus:
+        near = {gpu, *(other for other in matrix.gpus if (gpu, other) in linked)}
+        touching = [group for group in groups if group & near]
+        groups = [group for group in groups if group not in touching] + [near.union(*touching)]
+    sizes = sorted({len(group) for group in groups})
+    if len(sizes) > 1:
+        finding = Finding(
+            f"NVLink groups of {' and '.join(map(str, sizes))} GPUs in one host",
+            help="PARC knows hosts whose groups are all of one size",
+        )
+        reading.refuse("I03", finding, matrix.cells["GPU0", "GPU0"][1])
+    return sizes[0] if sizes else 1
+
+
+def _note_links(
+    matrix: Matrix, linked: set[tuple[str, str]], domain: int, reading: Reading
+) -> None:
+    bonds = sorted({matrix.cell(*pair) for pair in linked} - {"OK"})
+    if bonds:
+        reading.notes.append(
+            f"{', '.join(bonds)}: links a pair of GPUs; link_gb_per_s depends on the GPU"
+        )
+    if domain > 1:
+        reading.notes.append(
+            "one host: whether its NVLink domain spans hosts, the fabric query tells"
+        )
+
+
+def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
+    """NICs that are nearest to a GPU, in order; NUMA node and one of these NICs for every GPU."""
+    found: dict[str, object] = {}
+    numa = [re.match(r"[0-9]{1,4}", matrix.cell(gpu, "NUMA Affinity")) for gpu in matrix.gpus]
+    if numa and all(numa):
+        found["gpu_numa"] = [int(match[0]) for match in numa if match]
+    legend = (_LEGEND.fullmatch(line.text) for line in reading.lines())
+    names = {match[1]: match[2] for match in legend if match}
+    nearest = {gpu: _nearest(matrix, gpu) for gpu in matrix.gpus}
+    wanted = {nic for nics in nearest.values() for nic in nics}
+    compute = [name for name in matrix.columns if name in wanted]
+    if not compute:
+        return found
+    found |= {"nics": len(compute), "nic_names": [names.get(nic, nic) for nic in compute]}
+    used = dict.fromkeys(compute, 0)
+    each = []
+    for gpu in matrix.gpus:
+        if nearest[gpu]:
+            nic = min(nearest[gpu], key=lambda name: used[name])
+            used[nic] += 1
+            each.append(names.get(nic, nic))
+    if len(each) == len(matrix.gpus):
+        found["gpu_nics"] = each
+    return found
+
+
+def _nearest(matrix: Matrix, gpu: str) -> list[str]:
+    """NICs at the least distance from ``gpu``; none where all are across the sockets."""
+    nics = [name for name in matrix.columns if _NIC.fullmatch(name)]
+    away = {nic: DISTANCE.get(matrix.cell(gpu, nic), DISTANCE["SYS"]) for nic in nics}
+    least = min(away.values(), default=DISTANCE["SYS"])
+    return [nic for nic in nics if away[nic] == least < DISTANCE["SYS"]]

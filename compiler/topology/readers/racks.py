@@ -1,0 +1,173 @@
+"""Hosts with their places to ``cluster:`` of a spec: racks, switches above, NVLink domains."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.topology.hostlist import fold
+from parc.compiler.topology.readers.fragment import Fragment, Located
+from parc.compiler.topology.readers.reading import shown_place
+
+LONGEST_LABEL = 64
+_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
+    """One fragment of several files; I03 where two files contradict one another."""
+    hosts: dict[str, Located] = {}
+    spec: dict[str, Any] = {}
+    before = sink.failed()
+    for fragment in fragments:
+        for host in fragment.hosts:
+            hosts[host.name] = _both(hosts.get(host.name, host), host, sink)
+        first = next(iter(fragment.spans.values()), None) or _first_span(fragment)
+        _merge_into(spec, fragment.spec, ("", first), sink)
+    if sink.failed() and not before:
+        return None
+    return Fragment(
+        hosts=tuple(hosts.values()),
+        unavailable=tuple(dict.fromkeys(name for one in fragments for name in one.unavailable)),
+        spec=spec,
+        spans={path: span for one in fragments for path, span in one.spans.items()},
+        notes=tuple(dict.fromkeys(note for one in fragments for note in one.notes)),
+    )
+
+
+def _first_span(fragment: Fragment) -> Span:
+    return fragment.hosts[0].span if fragment.hosts else Span("", 1, 1)
+
+
+def _both(known: Located, host: Located, sink: Sink) -> Located:
+    """What two files say about a host; a place or a domain may be in one of them only."""
+    if known == host:
+        return known
+    paths = {known.path, host.path} - {()}
+    domains = {known.nvlink_domain, host.nvlink_domain} - {None}
+    if len(paths) > 1 or len(domains) > 1:
+        finding = Finding(
+            f"two files put host {host.name} in two places",
+            label=f"here under {shown_place(host)}",
+            causes=(Cause("", f"here under {shown_place(known)}", known.span),),
+        )
+        sink.report("I03", finding, span=host.span)
+    return Located(
+        host.name, known.path or host.path, known.nvlink_domain or host.nvlink_domain, known.span
+    )
+
+
+def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: Sink) -> None:
+    path, span = where
+    for key, value in more.items():
+        at = f"{path}.{key}" if path else str(key)
+        known = spec.get(key)
+        if isinstance(value, dict) and isinstance(known, dict):
+            _merge_into(known, value, (at, span), sink)
+        elif known is not None and known != value:
+            message = (
+                f"the files say two things about {at}: {str(known)[:60]} and {str(value)[:60]}"
+            )
+            sink.report("I03", Finding(message), at=at, span=span)
+        else:
+            spec[key] = dict(value) if isinstance(value, dict) else value
+
+
+def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str, Span]]:
+    """``cluster`` as a spec has it, and the spans of its racks.
+
+    Racks in the order in which their first host stands in the file, hosts in the order of the
+    file. I02 where some hosts have a place and others none.
+    """
+    cluster = dict(fragment.spec.get("cluster", {}))
+    spans = dict(fragment.spans)
+    placed = [host for host in fragment.hosts if host.path]
+    if placed and len(placed) < len(fragment.hosts):
+        lost = next(host for host in fragment.hosts if not host.path)
+        count = len(fragment.hosts) - len(placed)
+        finding = Finding(
+            f"{count} of {len(fragment.hosts)} hosts stand under no switch", lost.name
+        )
+        sink.report("I02", finding, span=lost.span)
+    groups: dict[tuple[str, ...], list[Located]] = {}
+    for host in fragment.hosts:
+        groups.setdefault(_padded(host.path, fragment), []).append(host)
+    labels = _Labels()
+    names = _rack_names(list(groups), labels)
+    domains = _shared_domains(fragment.hosts)
+    racks = []
+    for index, (path, hosts) in enumerate(groups.items()):
+        racks.append(_rack(names[path], path, hosts, (labels, domains)))
+        spans[f"cluster.racks[{index}]"] = hosts[0].span
+    if racks:
+        cluster["racks"] = racks
+    if fragment.unavailable:
+        cluster["unavailable"] = fold(fragment.unavailable)
+    return cluster, spans
+
+
+def _padded(path: tuple[str, ...], fragment: Fragment) -> tuple[str, ...]:
+    """A path as long as the longest: the leaf's own name in the tiers that it skips."""
+    depth = max(len(host.path) for host in fragment.hosts)
+    return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
+
+
+def _shared_domains(hosts: Sequence[Located]) -> set[str]:
+    """NVLink domains of two hosts or more; none where every domain is a host of its own."""
+    counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
+    return {name for name in counts if name} if max(counts.values(), default=0) > 1 else set()
+
+
+class _Labels:
+    """Names as racks and domains may have them, each original with one label of its own."""
+
+    def __init__(self) -> None:
+        self._labels: dict[tuple[str, str], str] = {}
+        self._taken: set[tuple[str, str]] = set()
+
+    def of(self, kind: str, name: str) -> str:
+        """A legal label for ``name``; the same for the same name, unique among its ``kind``."""
+        if (kind, name) not in self._labels:
+            plain = _ILLEGAL.sub("-", name)[-LONGEST_LABEL:].lstrip("._-") or kind
+            label, number = plain, 1
+            while (kind, label) in self._taken:
+                number += 1
+                label = f"{plain[: LONGEST_LABEL - 8]}-{number}"
+            self._taken.add((kind, label))
+            self._labels[kind, name] = label
+        return self._labels[kind, name]
+
+
+def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple[str, ...], str]:
+    """The leaf's name; with the switch above it in front where two leaves have one name."""
+    counts = Counter(path[0] if path else "all" for path in paths)
+    names: dict[tuple[str, ...], str] = {}
+    for path in paths:
+        leaf = path[0] if path else "all"
+        full = ".".join(reversed(path[:2])) if counts[leaf] > 1 and len(path) > 1 else leaf
+        repeated = len([other for other in names if other[:2] == path[:2]]) * (counts[leaf] > 1)
+        names[path] = labels.of("rack", f"{full}.{repeated}" if repeated else full)
+    return names
+
+
+def _rack(
+    name: str, path: tuple[str, ...], hosts: list[Located], known: tuple[_Labels, set[str]]
+) -> dict[str, Any]:
+    labels, shared = known
+    rack: dict[str, Any] = {"name": name, "nodes": fold(host.name for host in hosts)}
+    domains: dict[str, list[str]] = {}
+    for host in hosts:
+        if host.nvlink_domain in shared:
+            label = labels.of("domain", str(host.nvlink_domain))
+            domains.setdefault(label, []).append(host.name)
+    if len(domains) == 1 and len(next(iter(domains.values()))) == len(hosts):
+        rack["nvlink_domain"] = next(iter(domains))
+    elif domains:
+        rack["nvlink_domains"] = {label: fold(names) for label, names in domains.items()}
+    if len(path) > 1:
+        rack["above"] = [
+            name if part == path[0] else labels.of("switch", part) for part in path[1:]
+        ]
+    return rack

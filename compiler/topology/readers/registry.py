@@ -1,0 +1,91 @@
+"""Kinds of topology files: who reads them, and how they are told apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.topology.readers.aws import read_aws
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.gcp import read_gcp
+from parc.compiler.topology.readers.ibnetdiscover import read_ibnetdiscover
+from parc.compiler.topology.readers.k8s_nodes import read_k8s_nodes
+from parc.compiler.topology.readers.lambda_cloud import read_lambda
+from parc.compiler.topology.readers.nvidia_topology import read_nvidia_topology
+from parc.compiler.topology.readers.oci import read_oci
+from parc.compiler.topology.readers.scontrol_nodes import read_scontrol_nodes
+from parc.compiler.topology.readers.slurm_topology import read_slurm_topology
+from parc.compiler.topology.readers.topograph import read_topograph
+
+Reader = Callable[[str, str, Sink], Fragment | None]
+LOOKED_AT = 65_536
+"""Characters of a text in which its kind shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of file."""
+
+    reader: Reader
+    what: str
+    """What it is, for help texts."""
+    signs: tuple[str, ...]
+    """Patterns; the text is of this kind where one of them is found."""
+
+
+FORMATS: dict[str, Format] = {
+    "slurm-topology": Format(
+        read_slurm_topology,
+        "topology.conf, topology.yaml, scontrol show topology",
+        (r"(?im)^[ \t]*(SwitchName|BlockName)\s*=", r"(?m)^[ \t]*-[ \t]+topology:"),
+    ),
+    "scontrol-nodes": Format(
+        read_scontrol_nodes,
+        "scontrol show nodes --json, sinfo --json",
+        (r'"sinfo"\s*:', r'"(gres_used|slurmd_start_time)"\s*:'),
+    ),
+    "nvidia-smi-topo": Format(
+        read_nvidia_topology,
+        "nvidia-smi topo -m, topo -p2p, fabric.clusterUuid and cliqueId as CSV",
+        (r"\tGPU0\b|\tGPU1\b", r"(?m)^([\w.-]+:[ \t]*)?[0-9a-fA-F-]{36}[ \t]*,[ \t]*[0-9]+[ \t]*$"),
+    ),
+    "topograph": Format(
+        read_topograph,
+        "NVIDIA topograph: models, Slurm output, graph",
+        (r'"network_layers"\s*:', r"(?m)^(switches|blocks|capacity_blocks):"),
+    ),
+    "k8s-nodes": Format(
+        read_k8s_nodes,
+        "kubectl get nodes -o json",
+        (r'(?m)"?apiVersion"?\s*:\s*"?v1\b',),
+    ),
+    "aws": Format(read_aws, "aws ec2 describe-instance-topology", (r'"?NetworkNodes"?\s*:',)),
+    "gcp": Format(
+        read_gcp,
+        "gcloud compute instances list --format json",
+        (r'"?physicalHostTopology"?\s*:',),
+    ),
+    "oci": Format(
+        read_oci,
+        "OCI compute hosts, rdmaTopologyData",
+        (r'"?(customerLocalBlock|localBlockId)"?\s*:',),
+    ),
+    "lambda": Format(read_lambda, "Lambda Cloud topology of instances", (r'"?networkPath"?\s*:',)),
+    "ibnetdiscover": Format(
+        read_ibnetdiscover,
+        "ibnetdiscover, ibdiagnet2.lst",
+        (r"(?m)^(switchguid|caguid|vendid)=", r"(?m)^\{ (SW|CA) Ports:"),
+    ),
+}
+"""In the order in which a text is compared with them."""
+
+
+def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
+    """The kind of ``text`` by its first characters; None where nothing fits."""
+    head = text[:LOOKED_AT]
+    for name, form in formats.items():
+        if any(re.search(sign, head) for sign in form.signs):
+            return name
+    return None

@@ -1,0 +1,76 @@
+"""Switches that name their children, turned into the path of every leaf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from parc.compiler.diagnostics import Cause, Finding, Span
+from parc.compiler.topology.readers.reading import Reading, some
+
+MOST_TIERS = 16
+"""The deepest fabrics have four or five tiers."""
+
+
+@dataclass(slots=True)
+class Switch:
+    """One switch as a file describes it."""
+
+    name: str
+    span: Span
+    children: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+
+
+def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple[str, ...]]:
+    """Leaf -> its switches up to the root, the leaf first, all of one length.
+
+    A leaf that hangs higher than others has its own name again in the tiers that it skips. I03
+    for a child that is unknown or has two parents, and for a circle; I07 where there is no common
+    root.
+    """
+    parents = _parents(switches, reading)
+    paths: dict[str, tuple[str, ...]] = {}
+    for switch in switches.values():
+        if switch.hosts:
+            paths[switch.name] = _climb(switch, parents, reading)
+    roots = sorted({path[-1] for path in paths.values()})
+    if len(roots) > 1 and reading.sound:
+        finding = Finding(
+            f"no switch joins {some(roots)}",
+            label="jobs do not span them, or over links that the file does not name",
+            help="name the switch above them, or keep one part of the file",
+        )
+        reading.say("I07", finding, switches[roots[1]].span)
+    depth = max(map(len, paths.values()), default=0)
+    return {name: (name,) * (depth - len(path)) + path for name, path in paths.items()}
+
+
+def _parents(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]:
+    parents: dict[str, Switch] = {}
+    for switch in switches.values():
+        for child in switch.children:
+            if child not in switches:
+                message = f"switch {switch.name[:60]} joins {child[:60]}, which is not described"
+                reading.refuse("I03", Finding(message, "no such switch"), switch.span)
+            elif parents.setdefault(child, switch) is not switch:
+                other = parents[child]
+                finding = Finding(
+                    f"switch {child[:60]} is under {other.name[:60]} and {switch.name[:60]}",
+                    label="again here",
+                    help="a switch of a tree has one parent",
+                    causes=(Cause("", "first here", other.span),),
+                )
+                reading.refuse("I03", finding, switch.span)
+    return parents
+
+
+def _climb(leaf: Switch, parents: dict[str, Switch], reading: Reading) -> tuple[str, ...]:
+    path = [leaf.name]
+    while (above := parents.get(path[-1])) is not None:
+        if above.name in path or len(path) == MOST_TIERS:
+            circle = "in a circle" if above.name in path else f"over {MOST_TIERS} tiers deep"
+            message = f"the switches above {leaf.name[:60]} go {circle}"
+            reading.refuse("I03", Finding(message, f"{above.name[:60]} is above it"), above.span)
+            break
+        path.append(above.name)
+    return tuple(path)

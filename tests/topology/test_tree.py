@@ -1,0 +1,89 @@
+"""Levels of the cluster, switches of a host, and who meets where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster
+from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.topology.tree import meeting_level, spread, tree_levels, uplink_gb_per_s, zones
+
+PODS = {
+    "node": "dgx-h100",
+    "levels": [
+        {"name": "leaf", "oversubscription": 1},
+        {"name": "pod", "oversubscription": 7, "latency": "5us"},
+        {"name": "core"},
+    ],
+    "racks": [
+        {"name": "leaf1", "nodes": "a[1-2]", "above": ["pod1", "core"]},
+        {"name": "leaf2", "nodes": "b[1-2]", "above": ["pod1", "core"]},
+        {"name": "leaf3", "nodes": "c[1-2]", "above": ["pod2", "core"]},
+    ],
+}
+
+
+def resolved(given: dict[str, Any]) -> Cluster:
+    sink = Sink()
+    spec = ClusterSpec.model_validate_json(json.dumps(given))
+    cluster = resolve_cluster(spec, Library(), sink)
+    assert cluster is not None, sink.diagnostics
+    return cluster
+
+
+def test_a_host_knows_its_switches_leaf_first_and_every_one_has_a_level() -> None:
+    cluster = resolved(PODS)
+    assert cluster.hosts[0].path == ("leaf1", "pod1", "core")
+    assert [level.name for level in cluster.levels] == ["leaf", "pod", "core"]
+    assert all(len(host.path) == len(cluster.levels) for host in cluster.hosts)
+    assert [level.oversubscription for level in cluster.levels] == [1.0, 7.0, 1.0]
+    assert cluster.levels[1].latency_seconds == 5e-6
+    assert cluster.levels[2].latency_seconds == cluster.fabric.latency_seconds
+
+
+def test_a_cluster_that_says_nothing_above_racks_has_the_leaf_alone() -> None:
+    cluster = resolved({"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2})
+    assert cluster.upper == ()
+    assert [level.name for level in cluster.levels] == ["leaf"]
+    assert cluster.hosts[3].path == ("rack02",)
+    assert meeting_level(cluster.hosts[0], cluster.hosts[3]) == 1
+
+
+def test_what_levels_say_about_the_leaf_is_the_fabrics_oversubscription() -> None:
+    given = {"node": "dgx-h100", "nodes": 4, "levels": [{"name": "leaf", "oversubscription": 3}]}
+    assert resolved(given).fabric.oversubscription == 3.0
+
+
+def test_hosts_meet_at_the_nearest_switch_that_is_the_same_from_there_up() -> None:
+    a1, a2, b1, _, c1, _ = resolved(PODS).hosts
+    assert [meeting_level(a1, other) for other in (a2, b1, c1)] == [0, 1, 2]
+
+
+def test_a_zone_is_a_switch_and_all_that_is_above_it() -> None:
+    hosts = resolved(PODS).hosts
+    assert zones(hosts, 0) == (0, 0, 1, 1, 2, 2)
+    assert zones(hosts, 1) == (0, 0, 0, 0, 1, 1)
+    assert spread(hosts) == (3, 2, 1)
+
+
+def test_an_uplink_is_thinned_by_every_tier_beneath() -> None:
+    cluster = resolved(PODS)
+    assert uplink_gb_per_s(cluster, 2, 0) == 2 * 8 * 50.0
+    assert uplink_gb_per_s(cluster, 4, 1) == 4 * 8 * 50.0 / 7
+
+
+def test_the_whole_tree_starts_at_the_device() -> None:
+    levels = tree_levels(resolved(PODS))
+    assert [level.name for level in levels] == ["device", "nvlink_domain", "leaf", "pod", "core"]
+    assert [level.gb_per_s_per_gpu for level in levels] == [3350, 450, 50, 50, 50 / 7]
+
+
+def test_hosts_of_one_rack_may_be_in_several_nvlink_domains() -> None:
+    domains = {"d1": "a[1-2]", "d2": "a3"}
+    racks = [{"name": "su1", "nodes": "a[1-3]", "nvlink_domains": domains}]
+    cluster = resolved({"node": "gb200-nvl72", "racks": racks})
+    assert [host.nvlink_domain for host in cluster.hosts] == ["d1", "d1", "d2"]
