@@ -246,10 +246,3 @@ def _digest(
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-_LATER = (
-    *("topology", "topology_format", "levels", "upper"),
-    *("nvlink_domains", "above", "gpu_numa", "gpu_nics"),
-)
-"""Keys of the cluster that the first specs did not have."""
