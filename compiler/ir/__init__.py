@@ -28,6 +28,7 @@ from parc.compiler.ir.placement import (
     Family,
     Mesh,
     Placement,
+    Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
 from parc.compiler.ir.problem import (
@@ -75,6 +76,7 @@ __all__ = [
     "Offload",
     "Pins",
     "Placement",
+    "Proof",
     "Plan",
     "Position",
     "Precision",

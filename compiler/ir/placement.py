@@ -83,14 +83,38 @@ def _span(axes: Iterable[Axis]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What the chosen placement sends over rack uplinks, beside an alternative."""
+    """What an order of hosts sends over links that hosts share."""
 
     name: str
-    """The arrangement: ``stages across racks``, ``replicas across racks``, ``name order``."""
+    """The arrangement: ``stages across racks``, ``replicas across racks``, ``name order``, the
+    boxes of an order by boxes, or ``previous plan``."""
     uplink_bytes: float
-    """Bytes a step over the busiest rack uplink, one direction."""
+    """Bytes a step over the busiest uplink of a switch, one direction."""
     exposed_seconds: float
+    """Over all phases: exposed share x bytes over the fullest link / its rate."""
     chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How good the order of the hosts is, by exposed seconds over shared links."""
+
+    quality: Literal["optimal", "bounded", "heuristic"]
+    """No order exposes less; none can expose much less than this; nobody knows."""
+    exposed_seconds: float
+    bound_seconds: float
+    """No order of these hosts exposes less."""
+
+    @property
+    def gap(self) -> float:
+        """Exposed beyond the bound, as a share of the bound; 0.0 where both are nothing."""
+        excess = self.exposed_seconds - self.bound_seconds
+        if excess <= 0 or self.quality == "optimal":
+            return 0.0
+        return excess / self.bound_seconds if self.bound_seconds else float("inf")
+
+
+UNKNOWN = Proof("heuristic", 0.0, 0.0)
 
 
 MeshName = Literal["dense", "expert"]
@@ -123,6 +147,7 @@ class Placement:
     """By node rank. rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
     alternatives: tuple[Crossing, ...]
+    proof: Proof = UNKNOWN
 
     def host_of(self, rank: int) -> Host:
         """The host that ``rank`` runs on."""

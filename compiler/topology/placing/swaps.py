@@ -1,0 +1,72 @@
+"""Better orders from a good one: two node ranks change places while that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.compiler.topology.placing.loads import Loads, Score
+
+SMALL = 64
+"""Hosts up to which every pair is tried."""
+
+
+def improve(loads: Loads, trials: int) -> int:
+    """Swap until no swap helps or ``trials`` are used up; returns the trials that are left.
+
+    First the node ranks under the fullest link change places with neighbours of their partners;
+    small jobs then try every pair. A swap is kept where it exposes less, or as much and moves
+    fewer bytes.
+    """
+    best = loads.score()
+    while trials > 0:
+        before = best
+        for one, other in _pairs(loads):
+            if trials <= 0:
+                break
+            trials -= 1
+            score = _tried(loads, one, other, best)
+            if score is not None:
+                best = score
+                break
+        if best == before:
+            break
+    return trials
+
+
+def _tried(loads: Loads, one: int, other: int, best: Score) -> Score | None:
+    """The score after the swap where it is better; else the swap is undone."""
+    loads.swap(one, other)
+    score = loads.score()
+    if _better(score, best):
+        return score
+    loads.swap(one, other)
+    return None
+
+
+def _better(score: Score, best: Score) -> bool:
+    """Less, and by more than what floating point adds."""
+    small = 1e-9
+    if abs(score[0] - best[0]) > small * best[0]:
+        return score[0] < best[0]
+    return score[1] < best[1] * (1 - small)
+
+
+def _pairs(loads: Loads) -> Iterator[tuple[int, int]]:
+    """Pairs worth trying: first around the fullest links, then all of a small job."""
+    place = loads.place
+    beside: dict[int, list[int]] = {}
+    for node, site in enumerate(place):
+        beside.setdefault(site, []).append(node)
+    seen: set[tuple[int, int]] = set()
+    for one, away in loads.crossing():
+        sites = dict.fromkeys(place[other] for other in sorted(away))
+        for other in (node for site in sites for node in beside[site]):
+            pair = (min(one, other), max(one, other))
+            if pair not in seen and place[one] != place[other]:
+                seen.add(pair)
+                yield pair
+    if len(place) <= SMALL:
+        for one in range(len(place)):
+            for other in range(one):
+                if place[one] != place[other] and (other, one) not in seen:
+                    yield other, one
