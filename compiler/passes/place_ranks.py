@@ -26,7 +26,7 @@ from parc.compiler.ir import (
     Rack,
 )
 from parc.compiler.passes.pose_placement import Posed, pose_placement
-from parc.compiler.topology.arrange import NAMES, Shape, arrangements, name_order
+from parc.compiler.topology.arrange import Shape, arrangements, name_order
 from parc.compiler.topology.node_groups import ranks_per_node
 from parc.compiler.topology.placing.choose import (
     THOROUGH,
@@ -80,8 +80,8 @@ def place_ranks(
     Total order: exposed seconds over the fullest link of every phase (NICs of a host, uplinks of
     leaf, pod and spine), then bytes over the busiest uplink, then bytes over all uplinks, then
     fewer hosts moved from the name order, then the order in which ``topology/arrange.py`` names
-    them. Bare name order is a reference, for it may cut tensor and expert blocks; it is taken
-    where it costs the same as the best. The order of hosts in the spec does not matter.
+    them. So the name order is taken wherever nothing costs less. The order of hosts in the spec
+    does not matter.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout, which no legal layout has.
@@ -97,7 +97,7 @@ def place_ranks(
     choice = choose(posed.question, posed.bound, map(_found(posed), priced), effort)
     if choice.better is not None:
         priced.append(_seated(cluster, posed, choice.better, meshes[0], per_node))
-    chosen = _chosen(priced)
+    chosen = min(priced, key=lambda one: one.order)
     return Placement(
         order=layout.order,
         dense=meshes[0],
@@ -173,13 +173,6 @@ def _name(found: Found, dense: Mesh, per_node: int) -> str:
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
     return {"boxes": boxes, "swaps": f"{boxes}, swapped", "every order": "best of all"}[found.way]
-
-
-def _chosen(priced: list[_Priced]) -> _Priced:
-    """The cheapest order, or the name order where that costs the same and moves less."""
-    best = min((one for one in priced if one.name != NAMES), key=lambda one: one.order)
-    names = next(one for one in priced if one.name == NAMES)
-    return names if names.cost == best.cost and best.moved else best
 
 
 def _proof(exposed_seconds: float, choice: Choice) -> Proof:

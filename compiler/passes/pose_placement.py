@@ -8,7 +8,8 @@ from math import prod
 
 from parc.compiler.ir import Cluster, Estimate, Host, Layout, Mesh
 from parc.compiler.topology.node_groups import node_groups
-from parc.compiler.topology.placing.bound import Bound, Kind, kind_of
+from parc.compiler.topology.placing.bound import Bound
+from parc.compiler.topology.placing.cuts import Kind, kind_of
 from parc.compiler.topology.placing.digits import digits_of, node_digits
 from parc.compiler.topology.placing.price import Question
 from parc.compiler.topology.placing.sites import canonical_hosts, sites_of

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from parc.compiler.topology.placing.loads import Loads, Score
 
+MOST_WANTED = 40
+"""Partners beyond a link, and node ranks under it, that are tried first."""
 SMALL = 64
 """Hosts up to which every pair is tried."""
 
@@ -58,7 +60,15 @@ def _pairs(loads: Loads) -> Iterator[tuple[int, int]]:
     for node, site in enumerate(place):
         beside.setdefault(site, []).append(node)
     seen: set[tuple[int, int]] = set()
-    for one, away in loads.crossing():
+    crossing = loads.crossing()
+    wanted = dict.fromkeys(other for _, away in crossing for other in sorted(away))
+    for one, away in crossing[:MOST_WANTED]:
+        for other in list(wanted)[:MOST_WANTED]:
+            if other not in away and place[one] != place[other]:
+                pair = (min(one, other), max(one, other))
+                seen.add(pair)
+                yield pair
+    for one, away in crossing:
         sites = dict.fromkeys(place[other] for other in sorted(away))
         for other in (node for site in sites for node in beside[site]):
             pair = (min(one, other), max(one, other))
