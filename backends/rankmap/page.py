@@ -36,6 +36,7 @@ def page(plan: Plan) -> str:
         "racks": rack_rows(placement),
         "spans": [_span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
+        "proof": proof(plan),
         "columns": tuple(placement.columns),
         "sample": _sample(plan),
     }
@@ -66,6 +67,13 @@ def _span_cells(span: Span) -> tuple[str, ...]:
 def _alternative(one: Crossing) -> tuple[str, str, str, str]:
     choice = "**chosen**" if one.chosen else ""
     return (one.name, gigabytes(one.uplink_bytes), milliseconds(one.exposed_seconds), choice)
+
+
+def proof(plan: Plan) -> str:
+    """How good the order is, with the bound."""
+    found = plan.placement.proof
+    exposed, bound = milliseconds(found.exposed_seconds), milliseconds(found.bound_seconds)
+    return f"{found.words}: {exposed} exposed over shared links, no order exposes less than {bound}"
 
 
 def _sample(plan: Plan) -> list[tuple[str, ...]]:

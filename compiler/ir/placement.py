@@ -113,6 +113,15 @@ class Proof:
             return 0.0
         return excess / self.bound_seconds if self.bound_seconds else float("inf")
 
+    @property
+    def words(self) -> str:
+        """``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``."""
+        if self.quality == "optimal":
+            return "optimal (proved)"
+        if self.quality == "bounded":
+            return f"within {max(self.gap * 100, 0.1):.1f} % of the bound"
+        return "heuristic"
+
 
 UNKNOWN = Proof("heuristic", 0.0, 0.0)
 

@@ -8,6 +8,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.ir import Cluster, Estimate, Layout
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.topology.placing.choose import QUICK
 
 MOST_RANKS = 32_768
 """Above it a placement takes too long to be tried for every candidate."""
@@ -16,7 +17,7 @@ MOST_RANKS = 32_768
 def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
     """Layout -> seconds that its best arrangement exposes beyond its estimate.
 
-    None where the order of hosts makes no difference: one rack, or a full fabric between racks
+    None where the order of hosts makes no difference: one rack, or full bandwidth at every level,
     and NVLink domains that end at the host.
     """
     cluster = pricing.problem.cluster
@@ -26,17 +27,17 @@ def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
 
 
 def _matters(cluster: Cluster) -> bool:
-    if len(cluster.racks) < 2:
+    if cluster.nodes < 2:
         return False
-    return cluster.fabric.oversubscription > 1 or cluster.node.nvlink_domain > cluster.node.gpus
+    thin = any(level.oversubscription > 1 for level in cluster.levels)
+    return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
 def _exposed_seconds(pricing: Pricing, layout: Layout) -> float:
     """Exposed seconds over uplinks, less what the estimate has for the same traffic."""
     estimate = estimate_layout(pricing, layout)
-    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
-    chosen = next(one for one in placement.alternatives if one.chosen)
-    return max(chosen.exposed_seconds - _fabric_seconds(estimate), 0.0)
+    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate, QUICK)
+    return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 
 
 def _fabric_seconds(estimate: Estimate) -> float:

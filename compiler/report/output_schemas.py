@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Problem, StepTime
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
-from parc.compiler.ir.placement import Axis, Crossing
+from parc.compiler.ir.placement import Axis, Crossing, Proof
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.report.noun_schema import Schema, closed, noun_schema, type_schema
 from parc.compiler.report.plan_json import WIRING
@@ -153,6 +153,7 @@ def _placement(nouns: Schema) -> Schema:
             "expert": axes,
             "hosts": {**NAMES, "description": "Host of each node rank."},
             "alternatives": {"type": "array", "items": type_schema(Crossing, nouns)},
+            "proof": type_schema(Proof, nouns),
         }
     )
 

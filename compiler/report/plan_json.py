@@ -133,6 +133,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "expert": as_json(placement.expert.axes),
         "hosts": [host.name for host in placement.hosts],
         "alternatives": as_json(placement.alternatives),
+        "proof": as_json(placement.proof),
     }
 
 

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import ceil, inf
 
 from parc.compiler.topology.placing.cuts import Kind, Slices, slices_of
 from parc.compiler.topology.placing.price import Question, rounded
+from parc.compiler.topology.uplinks import Flow
 
 MOST_SLACK = 64
 """Idle hosts for which a bound is sought; beyond, the floors alone hold."""
@@ -44,7 +45,7 @@ class Bound:
         for level in self._levels:
             for index, (kind, flow) in enumerate(zip(self.kinds, self.question.flows, strict=True)):
                 if kind.size:
-                    alone = _Alone(kind, flow.unit_bytes)
+                    alone = _Alone(kind, flow, level.host_bytes_per_s)
                     floors[index] = max(floors[index], level.least(alone, floors[index]))
                     floors[index] = max(floors[index], level.shared(alone))
         return tuple(floors)
@@ -68,7 +69,7 @@ class Bound:
             for site, domain in enumerate(sites.domains):
                 room[domain if domain >= 0 else ~site] += sites.sizes[site]
             pairs = [(count, count * sites.nic_bytes_per_s) for count in room.values()]
-            levels.append(_Level(nodes, tuple(pairs)))
+            levels.append(_Level(nodes, tuple(pairs), sites.nic_bytes_per_s))
         for tier in sites.tiers:
             beneath = [0] * len(tier.bytes_per_s)
             for zone, size in zip(tier.zones, sites.sizes, strict=True):
@@ -93,11 +94,22 @@ class _Alone:
     """Seconds that one flow by itself takes out of a switch."""
 
     kind: Kind
-    unit_bytes: float
+    flow: Flow
+    host_bytes_per_s: float
+    """NICs of a host where hosts share no uplink; 0.0 where they do."""
 
     def __call__(self, held: int, rate: float) -> float:
-        """At least, where the switch holds ``held`` node ranks."""
-        return self.kind.remainder(held) * self.unit_bytes / rate
+        """At least, where the switch holds ``held`` node ranks.
+
+        Messages are not split: without an uplink some host sends its whole share by itself.
+        """
+        if not held:
+            return 0.0
+        messages, each = self.kind.remainder(held), self.flow.parallel
+        if self.host_bytes_per_s:
+            share = ceil(messages / each / held) * each
+            return share * self.flow.unit_bytes / self.host_bytes_per_s
+        return messages * self.flow.unit_bytes / rate
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,8 @@ class _Level:
     nodes: int
     switches: tuple[tuple[int, float], ...]
     """(hosts, bytes a second out) of every switch."""
+    host_bytes_per_s: float = 0.0
+    """NICs of a host, for NVLink domains: what leaves one does so host by host."""
 
     @cached_property
     def _alike(self) -> list[tuple[tuple[int, float], int]]:
@@ -146,5 +160,5 @@ class _Level:
         kind = alone.kind
         whole = sum(room // kind.size for room, _ in self.switches)
         cut = max(self.nodes // kind.size - whole, 0)
-        return 2 * cut * kind.least * alone.unit_bytes / sum(rate for _, rate in self.switches)
+        return 2 * cut * kind.least * alone.flow.unit_bytes / sum(rate for _, rate in self.switches)
 

@@ -38,8 +38,8 @@ class Effort:
 
 
 THOROUGH = Effort(4_000, 6_000_000, 3_000_000, 3)
-QUICK = Effort(0, 0, 0, 0)
-"""For the many layouts of a search: named orders only."""
+QUICK = Effort(0, 600_000, 0, 0)
+"""For the many layouts of a search: named orders and the likeliest boxes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,16 @@ def choose(question: Question, bound: Bound, named: Iterable[Found], effort: Eff
     start = list(named)
     least = min(start, key=lambda one: one.cost)
     limit = bound.exposed_seconds
-    if least.cost.exposed_seconds <= limit or not effort.every:
+    if least.cost.exposed_seconds <= limit:
         return Choice(None, limit, False)
-    whole = _every(question, effort.every)
+    whole = _every(question, effort.every) if effort.every else None
     if whole is not None:
         return Choice(whole if whole.cost < least.cost else None, limit, True)
     flows = [messages(one, question.nodes) for one in question.flows]
     found = [*start]
     found += _boxes(question, bound, flows, effort)
     found.sort(key=lambda one: one.cost)
-    if found[0].cost.exposed_seconds > limit:
+    if effort.starts and found[0].cost.exposed_seconds > limit:
         found += _swapped(question, flows, found, effort)
     best = min(found, key=lambda one: one.cost)
     return Choice(best if best.cost < least.cost else None, limit, False)
@@ -107,8 +107,7 @@ def _boxes(
     question: Question, bound: Bound, flows: list[Messages], effort: Effort
 ) -> Iterator[Found]:
     """Orders by boxes, until the budget is used up or the bound is met."""
-    each = sum(len(one.senders) + sum(map(len, one.meetings)) for one in question.flows)
-    most = effort.seed_messages // max((each + question.nodes) * (1 + len(question.sites.tiers)), 1)
+    most = effort.seed_messages // (_messages(question) * (1 + len(question.sites.tiers)))
     seen = set()
     for seed in islice(seeds(question, bound.digits, flows), max(most, 4)):
         if seed.place in seen:
@@ -123,13 +122,16 @@ def _boxes(
 def _swapped(
     question: Question, flows: list[Messages], found: list[Found], effort: Effort
 ) -> Iterator[Found]:
-    """The best different orders, each improved by swaps."""
+    """The best different orders, each improved by swaps; of a large job only the best."""
     tiers = question.sites.tiers
     zones = sum(len(tier.bytes_per_s) for tier in tiers) + question.sites.wide * question.nodes
-    trials = effort.swap_messages // max(1, effort.starts * (20 + zones) * len(flows))
+    start = 4 * _messages(question) * (len(tiers) + question.sites.wide)
+    starts = max(1, min(effort.starts, effort.swap_messages // start))
+    left = max(effort.swap_messages - starts * start, effort.swap_messages // 10)
+    trials = left // (starts * (20 + zones) * len(flows))
     seen: set[Cost] = set()
     for one in found:
-        if len(seen) == effort.starts:
+        if len(seen) == starts:
             return
         if one.cost in seen:
             continue
@@ -138,6 +140,12 @@ def _swapped(
         improve(loads, trials)
         place = tuple(loads.place[: question.nodes])
         yield Found(SWAPS, one.nested, place, question.cost(place))
+
+
+def _messages(question: Question) -> int:
+    """Messages and members of all flows."""
+    flows = question.flows
+    return sum(len(one.senders) + sum(map(len, one.meetings)) for one in flows) + question.nodes
 
 
 def box_sizes(nested: tuple[Shape, ...]) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import mul
 
 from parc.compiler.topology.placing.messages import Messages
 from parc.compiler.topology.placing.price import Question, domains_of
@@ -16,28 +17,31 @@ Score = tuple[float, float]
 class _Link:
     """What one flow sends out of the zones of one level."""
 
-    def __init__(self, flow: Messages, zone: list[int], seconds: dict[int, float]) -> None:
+    def __init__(self, flow: Messages, zone: list[int], seconds: list[float]) -> None:
         """``seconds``: by zone, what one message takes over its uplink."""
         self.flow, self.zone, self.seconds = flow, zone, seconds
-        self.sent: Counter[int] = Counter()
+        self.sent = [0] * len(seconds)
         self.inside: list[Counter[int]] = []
-        for node, others in enumerate(flow.sends):
-            here = zone[node]
-            self.sent[here] += sum(zone[other] != here for other in others)
-        for meeting in flow.meetings:
+        for here, others in zip(zone, flow.sends, strict=True):
+            for other in others:
+                if zone[other] != here:
+                    self.sent[here] += 1
+        for meeting, size in zip(flow.meetings, flow.sizes, strict=True):
             members: Counter[int] = Counter()
             for node, count in meeting.items():
                 members[zone[node]] += count
             self.inside.append(members)
             for where, count in members.items():
-                self.sent[where] += count * (meeting.total() - count)
+                self.sent[where] += count * (size - count)
 
-    def fullest(self) -> tuple[float, int]:
-        """(seconds, zone) of the fullest uplink."""
-        return max(
-            ((count * self.seconds[zone], -zone) for zone, count in self.sent.items()),
-            default=(0.0, 0),
-        )
+    def fullest(self) -> float:
+        """Seconds over the fullest uplink."""
+        return max(map(mul, self.sent, self.seconds), default=0.0)
+
+    def fullest_zone(self) -> int:
+        """The first of the zones with the fullest uplink."""
+        spent = list(map(mul, self.sent, self.seconds))
+        return spent.index(max(spent))
 
     def move(self, node: int, to: int) -> None:
         """Count ``node`` in the zone ``to``."""
@@ -56,8 +60,8 @@ class _Link:
         zone[node] = to
 
     def _move_member(self, group: int, node: int, here: int, to: int) -> None:
-        meeting, members = self.flow.meetings[group], self.inside[group]
-        size, count = meeting.total(), meeting[node]
+        members, size = self.inside[group], self.flow.sizes[group]
+        count = self.flow.meetings[group][node]
         for where, change in ((here, -count), (to, count)):
             old = members[where]
             self.sent[where] += (old + change) * (size - old - change) - old * (size - old)
@@ -87,17 +91,17 @@ class Loads:
             message = flow.unit_bytes * flow.parallel
             for tier in sites.tiers:
                 zone = [tier.zones[site] for site in self.place]
-                rates = enumerate(tier.bytes_per_s)
-                row.append(_Link(flow, zone, {one: message / rate for one, rate in rates}))
+                row.append(_Link(flow, zone, [message / rate for rate in tier.bytes_per_s]))
             if sites.wide:
                 row.append(self._domain_link(flow, message))
         return rows
 
     def _domain_link(self, flow: Messages, message: float) -> _Link:
-        zone = domains_of(self.question.sites, self.place)
-        nics = self.question.sites.nic_bytes_per_s
-        hosts = Counter(zone)
-        return _Link(flow, zone, {one: message / (count * nics) for one, count in hosts.items()})
+        numbers: dict[int, int] = {}
+        domains = domains_of(self.question.sites, self.place)
+        zone = [numbers.setdefault(domain, len(numbers)) for domain in domains]
+        nics, hosts = self.question.sites.nic_bytes_per_s, Counter(zone)
+        return _Link(flow, zone, [message / (hosts[one] * nics) for one in numbers.values()])
 
     def score(self) -> Score:
         """Of the order as it is now."""
@@ -106,9 +110,9 @@ class Loads:
         floors = self.question.nic_seconds
         for row, flow, floor in zip(self._links, self._flows, floors, strict=True):
             least = 0.0 if self.question.sites.wide else floor
-            spent = max((link.fullest()[0] for link in row), default=0.0)
+            spent = max((link.fullest() for link in row), default=0.0)
             exposed += flow.exposure * max(spent, least)
-            sent = sum(link.sent.total() for link in row[:tiers])
+            sent = sum(sum(link.sent) for link in row[:tiers])
             total += flow.unit_bytes * flow.parallel * sent
         return exposed, total
 
@@ -128,7 +132,7 @@ class Loads:
     def crossing(self) -> list[tuple[int, set[int]]]:
         """(node rank under one of the two dearest links, its partners beyond that link)."""
         rows = [
-            (flow.exposure * link.fullest()[0], index, link)
+            (flow.exposure * link.fullest(), index, link)
             for index, (row, flow) in enumerate(zip(self._links, self._flows, strict=True))
             for link in row
         ]
@@ -141,7 +145,7 @@ class Loads:
 
 def _partners(link: _Link) -> list[tuple[int, set[int]]]:
     """Node ranks of the fullest zone that talk across its uplink, and whom they talk to."""
-    fullest = -link.fullest()[1]
+    fullest = link.fullest_zone()
     found = []
     for node, zone in enumerate(link.zone):
         if zone != fullest:

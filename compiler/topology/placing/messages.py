@@ -24,6 +24,8 @@ class Messages:
     """Senders to every node rank, once a message."""
     meetings: tuple[Counter[int], ...]
     """Members of every all-to-all group by node rank."""
+    sizes: tuple[int, ...]
+    """Members of every all-to-all group."""
     member_of: Partners
     """Groups of every node rank."""
 
@@ -32,9 +34,9 @@ class Messages:
         own = inside if isinstance(inside, (set, frozenset)) else set(inside)
         count = sum(other not in own for node in own for other in self.sends[node])
         for group in {group for node in own for group in self.member_of[node]}:
-            meeting = self.meetings[group]
-            here = sum(members for node, members in meeting.items() if node in own)
-            count += here * (meeting.total() - here)
+            meeting = self.meetings[group].items()
+            here = sum(members for node, members in meeting if node in own)
+            count += here * (self.sizes[group] - here)
         return count * self.parallel
 
 
@@ -57,5 +59,6 @@ def messages(flow: Flow, nodes: int) -> Messages:
         tuple(map(tuple, sends)),
         tuple(map(tuple, gets)),
         meetings,
+        tuple(map(len, flow.meetings)),
         tuple(map(tuple, member_of)),
     )
