@@ -111,7 +111,7 @@ def place_ranks(
             )
             for one in priced
         ),
-        proof=_proof(chosen.cost.exposed_seconds, choice),
+        proof=proof_of(chosen.cost.exposed_seconds, choice),
     )
 
 
@@ -175,7 +175,7 @@ def _name(found: Found, dense: Mesh, per_node: int) -> str:
     return {"boxes": boxes, "swaps": f"{boxes}, swapped", "every order": "best of all"}[found.way]
 
 
-def _proof(exposed_seconds: float, choice: Choice) -> Proof:
+def proof_of(exposed_seconds: float, choice: Choice) -> Proof:
     """What the bound, or having seen every order, says about ``exposed_seconds``."""
     bound = exposed_seconds if choice.every else min(choice.bound_seconds, exposed_seconds)
     if exposed_seconds <= bound:

@@ -57,9 +57,15 @@ def lock_document(plan: Plan) -> dict[str, Any]:
             "order": plan.placement.order,
             "ranks_per_node": plan.placement.ranks_per_node,
             "hosts": [host.name for host in plan.placement.hosts],
+            **_out_of_use(plan.problem.cluster),
         },
     }
     return dict(rounded_tree(document))
+
+
+def _out_of_use(cluster: Cluster) -> dict[str, Any]:
+    """Unavailable hosts, where there are some: a later replan must not take them for idle ones."""
+    return {"unavailable": list(cluster.unavailable)} if cluster.unavailable else {}
 
 
 def _text(document: dict[str, Any]) -> str:
