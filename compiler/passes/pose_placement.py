@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from parc.compiler.ir import Cluster, Estimate, Host, Layout, Mesh
@@ -50,6 +50,13 @@ def pose_placement(
     pairs = list(_flows(meshes, per_node, layout, estimate))
     question = Question(nodes, tuple(one for one, _ in pairs), sites_of(cluster, hosts))
     return Posed(question, Bound(question, tuple(kind for _, kind in pairs), digits), tuple(hosts))
+
+
+def over(posed: Posed, cluster: Cluster) -> Posed:
+    """The same messages on the hosts of ``cluster``."""
+    hosts = canonical_hosts(cluster)
+    question = replace(posed.question, sites=sites_of(cluster, hosts))
+    return Posed(question, replace(posed.bound, question=question), tuple(hosts))
 
 
 def _flows(

@@ -16,7 +16,7 @@ from parc.compiler.ir import (
     Rack,
 )
 from parc.compiler.passes.place_ranks import proof_of
-from parc.compiler.passes.pose_placement import Posed, pose_placement
+from parc.compiler.passes.pose_placement import Posed, over, pose_placement
 from parc.compiler.passes.resolve_hosts import near_hosts
 from parc.compiler.topology.hostlist import compress, natural_key
 from parc.compiler.topology.placing.choose import Choice
@@ -68,8 +68,8 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
     whole = _with_hosts(cluster, everyone)
     posed = _posed(plan, whole)
     before = _cost(posed, plan.placement.hosts)
-    used = {host.name for host in plan.placement.hosts}
-    free = [host for host in everyone if host.name not in used | gone]
+    busy = gone | {host.name for host in plan.placement.hosts}
+    free = [host for host in everyone if host.name not in busy]
     lost = [node for node, host in enumerate(plan.placement.hosts) if host.name in gone]
     if len(free) < len(lost):
         _none_left(plan, lost, free, sink)
@@ -77,7 +77,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
     hosts = _seated(posed, plan.placement.hosts, lost, free)
     taken = {hosts[node].name for node in lost}
     left = _with_hosts(cluster, [host for host in everyone if host.name not in gone])
-    placement = _placement(plan, _posed(plan, left), posed, before, tuple(hosts))
+    placement = _placement(plan, over(posed, left), posed, before, tuple(hosts))
     problem = replace(plan.problem, cluster=_drained(cluster, gone, taken))
     each = plan.placement.ranks_per_node
     moves = tuple(
@@ -199,11 +199,11 @@ def _none_left(plan: Plan, lost: list[int], free: list[Host], sink: Sink) -> Non
     names = compress(placement.hosts[node].name for node in lost)
     room = (len(placement.hosts) - len(lost) + len(free)) * placement.ranks_per_node
     finding = Finding(
-        f"{len(lost)} hosts with ranks are drained ({names}), and {len(free)} are free",
+        f"drained hosts with ranks: {len(lost)} ({names}), free hosts: {len(free)}",
         label=f"{layout.world} ranks need {len(placement.hosts)} hosts",
         help=_smaller(plan, room),
         fix="add a host under cluster.spare, or compile a smaller plan",
-        causes=(Cause("cluster.spare", f"{len(plan.problem.cluster.spare)} spare hosts"),),
+        causes=(Cause("cluster.spare", f"spare hosts: {len(plan.problem.cluster.spare)}"),),
     )
     sink.report("T11", finding, span=DRAIN)
 
