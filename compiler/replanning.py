@@ -23,6 +23,16 @@ EVERYONE = "cluster.unavailable=[]"
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """What is asked for."""
+
+    hosts: tuple[str, ...]
+    """Host lists."""
+    lock: str | None
+    """Text of the parc.lock of the plan so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class Previous:
     """The plan that is replanned."""
 
@@ -36,22 +46,21 @@ class Previous:
 def replan_spec(
     source: Source,
     overrides: Sequence[str],
-    drain: Sequence[str],
-    lock: str | None,
+    drain: Drain,
     sink: Sink,
     after: Watch = ignore,
 ) -> tuple[Replanned, Previous] | None:
-    """Replace the hosts of ``drain`` (host lists) in the plan of ``lock``, or of the spec.
+    """Replace hosts in the plan of the lock file, or of the spec.
 
     A lock file that holds no plan for this spec is passed over. None: see the sink.
     """
-    names = _names(drain, sink)
+    names = _names(drain.hosts, sink)
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
     if names is None or problem is None:
         return None
     previous = None
-    if lock is not None:
-        previous = _locked(source, overrides, problem, lock)
+    if drain.lock is not None:
+        previous = _locked(source, overrides, problem, drain.lock)
         after("adopt_plan")
     previous = previous or _compiled(problem, sink, after)
     if previous is None:

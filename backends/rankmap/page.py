@@ -28,6 +28,7 @@ def page(plan: Plan) -> str:
         "expert": _degrees(plan, ("etp", "ep", "pp", "edp")),
         "routed": routed,
         "order": placement.order,
+        "gpu": gpu(plan),
         "dense_formula": formula(placement.dense, {}),
         "expert_formula": formula(placement.expert, {"tp": "etp", "dp": "edp"}),
         "master": cell(placement.hosts[0].name, 80),
@@ -69,6 +70,14 @@ def _alternative(one: Crossing) -> tuple[str, str, str, str]:
     return (one.name, gigabytes(one.uplink_bytes), milliseconds(one.exposed_seconds), choice)
 
 
+def gpu(plan: Plan) -> str:
+    """The device of a rank, in words."""
+    each, devices = plan.placement.ranks_per_node, plan.placement.devices
+    if not devices:
+        return f"GPU = `rank % {each}`"
+    return f"GPU = entry `rank % {each}` of {', '.join(map(str, devices))}"
+
+
 def proof(plan: Plan) -> str:
     """How good the order is, with the bound."""
     found = plan.placement.proof
@@ -86,7 +95,7 @@ def _sample(plan: Plan) -> list[tuple[str, ...]]:
         (
             str(rank),
             cell(placement.host_of(rank).name, 40),
-            str(rank % each),
+            str((placement.devices or range(each))[rank % each]),
             *(str(column[rank]) for column in columns.values()),
         )
         for rank in range(min(each * hosts, SAMPLE_RANKS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,15 +31,7 @@ from parc.compiler.cli import options, session
 @click.option("--dry-run", is_flag=True, help="Show what would move; write nothing.")
 @options.format_option("text", "json")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    spec: str,
-    drain: tuple[str, ...],
-    output: Path | None,
-    overrides: tuple[str, ...],
-    dry_run: bool,
-    style: str,
-) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:
     """Give the ranks of drained hosts to spare or idle ones; all others stay.
 
     The plan is that of DIR/parc.lock, where there is one for SPEC; else SPEC is compiled as if
@@ -47,9 +40,9 @@ def command(
     """
     from parc.compiler.cli.replanning import Request, replan
 
-    request = Request(spec, drain, output, overrides, dry_run)
+    request = Request(**given)
     outcome = replan(request)
-    if style == "json":
+    if request.style == "json":
         session.print_json(outcome.to_json())
     else:
         session.show((outcome.sink,), "text", sys.stderr)

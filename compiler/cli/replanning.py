@@ -9,7 +9,7 @@ from typing import Any
 from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.replan_hosts import Replanned
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.replanning import replan_spec
+from parc.compiler.replanning import Drain, replan_spec
 from parc.compiler.report.plan_json import LOCK_PATH
 from parc.compiler.report.replan_text import replan_document, replan_text
 from parc.compiler.spec.source import read_source
@@ -25,6 +25,7 @@ class Request:
     output: Path | None
     overrides: tuple[str, ...]
     dry_run: bool
+    style: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def replan(request: Request) -> Outcome:
     sink = Sink()
     source = read_source(request.spec)
     lock = request.output / LOCK_PATH if request.output is not None else None
-    found = replan_spec(source, request.overrides, request.drain, _text(lock), sink)
+    drain = Drain(request.drain, _text(lock))
+    found = replan_spec(source, request.overrides, drain, sink)
     if found is None:
         return Outcome(sink)
     replanned, previous = found

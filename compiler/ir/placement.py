@@ -157,6 +157,8 @@ class Placement:
     ranks_per_node: int
     alternatives: tuple[Crossing, ...]
     proof: Proof = UNKNOWN
+    devices: tuple[int, ...] = ()
+    """Device of every local rank, the same on all hosts; empty: its own number."""
 
     def host_of(self, rank: int) -> Host:
         """The host that ``rank`` runs on."""

@@ -8,6 +8,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.ir import Candidate, Host, Layout, Placement, Plan, Search
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.topology.gpu_order import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
@@ -38,6 +39,7 @@ def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan |
         hosts=tuple(known[name] for name in hosts),
         ranks_per_node=each,
         alternatives=(),
+        devices=gpu_order(cluster.node, (dense, expert), each),
     )
     seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
     candidate = Candidate(layout, seconds, peak, estimate.mfu)

@@ -27,6 +27,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.passes.pose_placement import Posed, pose_placement
 from parc.compiler.topology.arrange import Shape, arrangements, name_order
+from parc.compiler.topology.gpu_order import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 from parc.compiler.topology.placing.choose import (
     THOROUGH,
@@ -37,6 +38,7 @@ from parc.compiler.topology.placing.choose import (
     choose,
 )
 from parc.compiler.topology.placing.price import Cost
+from parc.compiler.topology.placing.sites import Sites
 
 HEURISTIC_GAP = 0.5
 """A bound that is further away than this share says nothing about the order."""
@@ -94,9 +96,10 @@ def place_ranks(
         raise ValueError(f"{layout.world} ranks need {nodes} hosts of {cluster.nodes}")
     posed = pose_placement(cluster, meshes, per_node, layout, estimate)
     priced = _arranged(cluster, posed, _shape(cluster, meshes, per_node))
-    choice = choose(posed.question, posed.bound, map(_found(posed), priced), effort)
+    named = [_found(one, posed.question.sites) for one in priced]
+    choice = choose(posed.question, posed.bound, named, effort)
     if choice.better is not None:
-        priced.append(_seated(cluster, posed, choice.better, meshes[0], per_node))
+        priced.append(_seated(cluster, posed, choice.better))
     chosen = min(priced, key=lambda one: one.order)
     return Placement(
         order=layout.order,
@@ -112,6 +115,7 @@ def place_ranks(
             for one in priced
         ),
         proof=proof_of(chosen.cost.exposed_seconds, choice),
+        devices=gpu_order(cluster.node, meshes, per_node),
     )
 
 
@@ -139,17 +143,11 @@ def _moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
-def _found(posed: Posed):  # type: ignore[no-untyped-def]
-    def found(one: _Priced) -> Found:
-        place = tuple(posed.question.sites.site_of[host.name] for host in one.hosts)
-        return Found(one.name, (), place, one.cost)
-
-    return found
+def _found(one: _Priced, sites: Sites) -> Found:
+    return Found(one.name, (), tuple(sites.site_of[host.name] for host in one.hosts), one.cost)
 
 
-def _seated(
-    cluster: Cluster, posed: Posed, found: Found, dense: Mesh, per_node: int
-) -> _Priced:
+def _seated(cluster: Cluster, posed: Posed, found: Found) -> _Priced:
     """Hosts for the sites of ``found``; a host keeps its place in the name order where it can."""
     names = name_order(cluster)[: len(found.place)]
     sites = posed.question.sites
@@ -165,11 +163,11 @@ def _seated(
         if node not in seats:
             seats[node] = queues[site].pop()
     hosts = tuple(seats[node] for node in range(len(names)))
-    return _Priced(_name(found, dense, per_node), hosts, found.cost, _moved(hosts, names))
+    return _Priced(_name(found), hosts, found.cost, _moved(hosts, names))
 
 
-def _name(found: Found, dense: Mesh, per_node: int) -> str:
-    del dense, per_node
+def _name(found: Found) -> str:
+    """``boxes of 4 in 16 hosts``: the narrowest box first; after swaps, ``..., swapped``."""
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
     return {"boxes": boxes, "swaps": f"{boxes}, swapped", "every order": "best of all"}[found.way]

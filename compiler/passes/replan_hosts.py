@@ -139,9 +139,7 @@ def _cost(posed: Posed, hosts: Iterable[Host]) -> Cost:
     return posed.question.cost([site[host.name] for host in hosts])
 
 
-def _seated(
-    posed: Posed, hosts: tuple[Host, ...], lost: list[int], free: list[Host]
-) -> list[Host]:
+def _seated(posed: Posed, hosts: tuple[Host, ...], lost: list[int], free: list[Host]) -> list[Host]:
     """Hosts by node rank, every lost one replaced; the others stay."""
     seats, left = list(hosts), sorted(free, key=lambda host: natural_key(host.name))
     for node in lost:
@@ -224,4 +222,3 @@ def _divides(plan: Plan, dp: int) -> bool:
     shares_batch = job.global_batch % (dp * layout.micro_batch) == 0
     stage = layout.tp * layout.cp * dp
     return shares_batch and stage % (layout.ep * layout.etp) == 0
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields
-from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (

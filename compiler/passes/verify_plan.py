@@ -19,7 +19,7 @@ from parc.compiler.passes.read_emitted import (
     read_table,
 )
 from parc.compiler.passes.regenerate_groups import regenerate
-from parc.compiler.passes.verify_launch import missing_files, verify_launch
+from parc.compiler.passes.verify_launch import missing_files, verify_launch, visible_devices
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
 from parc.compiler.passes.verify_model import verify_batch, verify_layers
 from parc.compiler.passes.verify_ranks import (
@@ -71,7 +71,7 @@ def _verify_rank_map(
     """The table first, then all that must agree with it."""
     table = read_table(artifacts[TABLE])
     world = len(table["rank"])
-    hosts = verify_hosts(table, sink)
+    hosts = verify_hosts(table, sink, visible_devices(artifacts))
     verify_launch(artifacts, hosts, world // len(hosts), sink)
     degrees = degrees_of(arguments, world, sink) if arguments is not None else None
     if lock is not None:

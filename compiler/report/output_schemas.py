@@ -145,7 +145,7 @@ def _estimate(nouns: Schema) -> Schema:
 
 def _placement(nouns: Schema) -> Schema:
     axes = {"type": "array", "items": type_schema(Axis, nouns)}
-    return closed(
+    schema = closed(
         {
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
@@ -156,6 +156,7 @@ def _placement(nouns: Schema) -> Schema:
             "proof": type_schema(Proof, nouns),
         }
     )
+    return _optional(schema, devices={"type": "array", "items": COUNT})
 
 
 def _search(nouns: Schema) -> Schema:

@@ -140,6 +140,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "hosts": [host.name for host in placement.hosts],
         "alternatives": as_json(placement.alternatives),
         "proof": as_json(placement.proof),
+        **({"devices": list(placement.devices)} if placement.devices else {}),
     }
 
 

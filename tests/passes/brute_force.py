@@ -89,15 +89,14 @@ def _seconds(
     for pairs in sends.values():
         carried: dict[tuple[object, ...], float] = defaultdict(float)
         for a, b, size in pairs:
-            for zone, other in zip(at[a][:tiers], at[b][:tiers], strict=True):
-                if zone != other:
-                    carried[zone] += size
+            crossed = zip(at[a][:tiers], at[b][:tiers], strict=True)
+            links = [zone for zone, other in crossed if zone != other]
             if not wide or at[a][-1] != at[b][-1]:
-                carried["nics", a] += size
-        slowest = 0.0
-        for link, size in carried.items():
-            slowest = max(slowest, size / _rate(on, link, nics, beneath))
-        total += slowest
+                links.append(("nics", a))
+            for link in links:
+                carried[link] += size
+        rates = (size / _rate(on, link, nics, beneath) for link, size in carried.items())
+        total += max(rates, default=0.0)
     return total
 
 

@@ -16,9 +16,7 @@ def in_pods(on: Cluster, racks_per_pod: int, oversubscription: float) -> Cluster
     racks = tuple(
         Rack(
             rack.name,
-            tuple(
-                replace(host, above=(f"pod{index // racks_per_pod}",)) for host in rack.hosts
-            ),
+            tuple(replace(host, above=(f"pod{index // racks_per_pod}",)) for host in rack.hosts),
         )
         for index, rack in enumerate(on.racks)
     )

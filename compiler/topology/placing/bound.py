@@ -83,9 +83,7 @@ class Bound:
         base = sum(floors)
         if held in (0, self.question.nodes):
             return base
-        weights = tuple(
-            one.exposure * one.unit_bytes / rate for one in self.question.flows
-        )
+        weights = tuple(one.exposure * one.unit_bytes / rate for one in self.question.flows)
         return max((base, *(one.least(held, weights, floors) for one in self._slices)))
 
 
@@ -161,4 +159,3 @@ class _Level:
         whole = sum(room // kind.size for room, _ in self.switches)
         cut = max(self.nodes // kind.size - whole, 0)
         return 2 * cut * kind.least * alone.flow.unit_bytes / sum(rate for _, rate in self.switches)
-

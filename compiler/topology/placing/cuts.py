@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations
 from math import inf, isqrt, prod
 
 from parc.compiler.topology.node_groups import NodeGroups
@@ -91,7 +91,7 @@ class Slices:
             slope = min(slope, self._inside(most, price) / most)
             if most * self.count < held:
                 continue
-            inside = self._inner(held, held * slope, price, floors)
+            inside = max(self._floor(floors), held * slope)
             for lines, slices in self._cuts(held, most):
                 spent = _at_least(self.across, lines, price, floors)
                 spent += _at_least(self.whole, slices, price, floors)
@@ -121,18 +121,12 @@ class Slices:
         rows, columns = price[self.rows], price[self.columns]
         return min(a * rows + b * columns for a, b in grid_cuts(cells, *self.shape))
 
-    def _inner(
-        self, held: int, together: float, price: Sequence[float], floors: Sequence[float]
-    ) -> float:
-        """Rows and columns at least: each alone, or both together."""
-        del held
-        each = sum(floors[one] for one in (self.rows, self.columns) if one is not None)
-        return max(each, together)
+    def _floor(self, floors: Sequence[float]) -> float:
+        """Rows and columns at least, whatever the switch holds."""
+        return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
-def _at_least(
-    flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]
-) -> float:
+def _at_least(flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]) -> float:
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
 
@@ -167,21 +161,22 @@ def slices_of(kinds: tuple[Kind, ...], digits: tuple[int, ...]) -> tuple[Slices,
     for across in [None, *known]:
         lines = set() if across is None else set(kinds[across].digits)
         inside = everything - lines
-        whole = next((one for one in known if set(kinds[one].digits) == inside and lines), None)
-        pairs = [
-            (a, b)
-            for a, b in product(known, known)
-            if a < b
-            and not set(kinds[a].digits) & set(kinds[b].digits)
-            and set(kinds[a].digits) | set(kinds[b].digits) == inside
-        ]
         count = prod(digits[index] for index in lines)
-        for rows, columns in pairs or [(None, None)]:
-            shape = (
-                (prod(digits[index] for index in inside), 1)
-                if rows is None or columns is None
-                else (kinds[rows].size, kinds[columns].size)
-            )
-            if (across, rows) != (None, None):
-                found.append(Slices(kinds, across, whole, rows, columns, count, shape))
+        whole = next((one for one in known if set(kinds[one].digits) == inside and lines), None)
+        for rows, columns in _pairs(kinds, known, inside):
+            shape = (kinds[rows].size, kinds[columns].size)
+            found.append(Slices(kinds, across, whole, rows, columns, count, shape))
+        if across is not None:
+            shape = (prod(digits[index] for index in inside), 1)
+            found.append(Slices(kinds, across, whole, None, None, count, shape))
     return tuple(found)
+
+
+def _pairs(kinds: tuple[Kind, ...], known: list[int], inside: set[int]) -> list[tuple[int, int]]:
+    """Flows whose groups are the rows and the columns of a slice."""
+    return [
+        (a, b)
+        for a, b in combinations(known, 2)
+        if not set(kinds[a].digits) & set(kinds[b].digits)
+        and set(kinds[a].digits) | set(kinds[b].digits) == inside
+    ]

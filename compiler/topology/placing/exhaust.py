@@ -68,12 +68,11 @@ def _shapes(sites: Sites) -> _Shapes:
     form: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     spanning = _spanning(sites)
     for site, tree in enumerate(sites.trees):
-        mark = tuple(number - tree[0] for number in tree[:1])
         size = (sites.sizes[site], tree[-2] if tree[-2] in spanning else -1)
         for depth in range(1, len(tree) + 1):
             branch = tree[:depth]
             inner = tuple(_local(sites, tree, level) for level in range(depth, len(tree)))
-            form.setdefault(branch, []).append((*mark, *size, *inner))
+            form.setdefault(branch, []).append((*size, *inner))
     earlier: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     seen: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     for branch, rows in form.items():

@@ -65,9 +65,7 @@ class Question:
                     seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
             busiest = max(busiest, *carried)
             total += sum(carried)
-        exposed = sum(
-            one.exposure * spent for one, spent in zip(self.flows, seconds, strict=True)
-        )
+        exposed = sum(one.exposure * spent for one, spent in zip(self.flows, seconds, strict=True))
         return Cost(rounded(exposed), rounded(busiest), rounded(total))
 
     def _inside(self, place: Sequence[int]) -> Iterator[float]:
@@ -90,4 +88,3 @@ def domains_of(sites: Sites, place: Sequence[int]) -> list[int]:
 def rounded(value: float) -> float:
     """``value`` to DIGITS significant digits."""
     return float(f"{value:.{DIGITS}g}")
-

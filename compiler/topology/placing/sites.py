@@ -11,7 +11,6 @@ from parc.compiler.ir.cluster import Cluster, Host
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.tree import uplink_gb_per_s
 
-
 ALONE = -1
 
 
@@ -81,7 +80,7 @@ def canonical_hosts(cluster: Cluster) -> list[Host]:
     def place(host: Host) -> tuple[object, ...]:
         return (*(key(one) for one in reversed(host.path)), key(host.nvlink_domain), key(host.name))
 
-    return sorted(cluster.hosts, key=place)  # type: ignore[arg-type]
+    return sorted(cluster.hosts, key=place)
 
 
 def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
@@ -109,9 +108,7 @@ def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}
-        zones = [
-            numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups
-        ]
+        zones = [numbers.setdefault(hosts[0].path[level:], len(numbers)) for hosts in groups]
         beneath = [0] * len(numbers)
         for zone, hosts in zip(zones, groups, strict=True):
             beneath[zone] += len(hosts)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, combinations
 
 from parc.compiler.topology.placing.loads import Loads, Score
 
+Crossing = list[tuple[int, set[int]]]
+"""Node ranks under a full link, and their partners beyond it."""
 MOST_WANTED = 40
 """Partners beyond a link, and node ranks under it, that are tried first."""
 SMALL = 64
@@ -54,29 +57,37 @@ def _better(score: Score, best: Score) -> bool:
 
 
 def _pairs(loads: Loads) -> Iterator[tuple[int, int]]:
-    """Pairs worth trying: first around the fullest links, then all of a small job."""
-    place = loads.place
+    """Pairs worth trying, each once: around the fullest links, then all of a small job."""
+    place, seen = loads.place, set[tuple[int, int]]()
+    crossing = loads.crossing()
+    for one, other in chain(_exchanges(crossing), _followers(crossing, place), _all(place)):
+        pair = (min(one, other), max(one, other))
+        if place[one] != place[other] and pair not in seen:
+            seen.add(pair)
+            yield pair
+
+
+def _exchanges(crossing: Crossing) -> Iterator[tuple[int, int]]:
+    """A partner from beyond the link for a node rank that talks to others there."""
+    wanted = list(dict.fromkeys(other for _, away in crossing for other in sorted(away)))
+    for one, away in crossing[:MOST_WANTED]:
+        for other in wanted[:MOST_WANTED]:
+            if other not in away:
+                yield one, other
+
+
+def _followers(crossing: Crossing, place: list[int]) -> Iterator[tuple[int, int]]:
+    """A node rank for whatever sits beside its partners beyond the link."""
     beside: dict[int, list[int]] = {}
     for node, site in enumerate(place):
         beside.setdefault(site, []).append(node)
-    seen: set[tuple[int, int]] = set()
-    crossing = loads.crossing()
-    wanted = dict.fromkeys(other for _, away in crossing for other in sorted(away))
-    for one, away in crossing[:MOST_WANTED]:
-        for other in list(wanted)[:MOST_WANTED]:
-            if other not in away and place[one] != place[other]:
-                pair = (min(one, other), max(one, other))
-                seen.add(pair)
-                yield pair
     for one, away in crossing:
-        sites = dict.fromkeys(place[other] for other in sorted(away))
-        for other in (node for site in sites for node in beside[site]):
-            pair = (min(one, other), max(one, other))
-            if pair not in seen and place[one] != place[other]:
-                seen.add(pair)
-                yield pair
+        for site in dict.fromkeys(place[other] for other in sorted(away)):
+            for other in beside[site]:
+                yield one, other
+
+
+def _all(place: list[int]) -> Iterator[tuple[int, int]]:
+    """Every pair, where there are few."""
     if len(place) <= SMALL:
-        for one in range(len(place)):
-            for other in range(one):
-                if place[one] != place[other] and (other, one) not in seen:
-                    yield other, one
+        yield from combinations(range(len(place)), 2)
