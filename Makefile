@@ -28,7 +28,7 @@ check: $(DEV) ## lint, format, types, shell, and that generated files are curren
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck .ci/run
+	$(BIN)/shellcheck .ci/run tests/conformance/run
 	@$(MAKE) --no-print-directory DOCS=$(VENV)/docs SCHEMA_DIR=$(VENV)/schemas docs schemas
 	@(diff -r $(VENV)/docs docs; diff -r $(VENV)/schemas schemas) | grep -v '^Only in [ds]' > $(NEW); \
 	  test ! -s $(NEW) || { cat $(NEW); echo "generated files are stale: run make docs schemas" >&2; exit 1; }
@@ -47,6 +47,7 @@ docs: $(DEV) ## write the generated pages of docs/
 	@mv $(NEW) $(DOCS)/diagnostics.md
 	$(BIN)/python -m parc.compiler.cli.page > $(NEW)
 	@mv $(NEW) $(DOCS)/cli.md
+	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.strategy_matrix README.md
 
 SCHEMA_DIR := schemas
 schemas: $(DEV) ## write the generated schemas: spec, plan, lock

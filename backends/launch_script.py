@@ -26,6 +26,7 @@ def launch_script(plan: Plan, folder: str, hosts_file: str) -> Artifact:
         "named": named,
         "environment": launch_environment(plan),
         "start": start_of(plan),
+        "preflight": "preflight" in plan.problem.emit,
     }
     return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
 

@@ -10,6 +10,7 @@ from parc.backends.base import Backend, Framework
 TRAINING: dict[str, str] = {
     "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
+    "preflight": "parc.backends.preflight.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
     "torchrun": "parc.backends.torchrun.backend",

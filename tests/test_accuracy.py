@@ -26,7 +26,7 @@ LIMITS = {
     "FSDP and ZeRO-2/3": 12.0,
     "dense, A100 and H100": 10.0,
     "all dense": 10.0,
-    "all MoE": 24.0,
+    "all MoE": 9.0,
 }
 """Mean absolute error of the shipped parameters, in %, that no change may exceed."""
 BIG = 20
@@ -170,8 +170,8 @@ def test_networks_are_read_from_words(text: str, gbps: float | None) -> None:
 def test_sharding_features_and_frameworks_are_read_from_words() -> None:
     assert shard("jax fsdp=128 x dp=8") == 128
     assert shard("FULL_SHARD") is None
-    assert features("EP A2A overlap on; CUDA graph") == "cuda-graph+ep-overlap"
-    assert features("EP overlap off") == ""
+    assert features("EP A2A overlap on; CUDA graph") == {"cuda-graph", "ep-overlap"}
+    assert features("EP overlap off") == set()
     assert framework("mosaicml/llm-foundry README") == "composer-fsdp"
     assert framework("a blog") == "other"
 

@@ -25,6 +25,11 @@ def permute_fusion(problem: Problem, layout: Layout) -> bool:
     return grouped_gemm(problem, layout) and problem.cluster.gpu.vendor == "nvidia"
 
 
+def dispatch_overlap(problem: Problem, layout: Layout) -> bool:
+    """Dispatch and combine beside the computation of another micro-batch."""
+    return problem.job.moe_overlap and layout.ep > 1
+
+
 def padded_routing(problem: Problem, layout: Layout) -> bool:
     """Tokens of an expert are padded to what the low-precision GEMM demands."""
     low = problem.job.precision in ("fp8", "mxfp8", "nvfp4")

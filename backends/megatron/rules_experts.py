@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.megatron.rules_dispatch import DISPATCH_RULES
 from parc.backends.megatron.rules_express import linear_bias
 from parc.backends.megatron.rules_mesh import EXPERT_MESH_RULE
 from parc.backends.megatron.rules_sequence import EXPERT_SEQUENCE_RULE
@@ -86,6 +87,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
         Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, _divide, ("ep",)),
         EXPERT_MESH_RULE,
         EXPERT_SEQUENCE_RULE,
+        *DISPATCH_RULES,
     ]
     rules.append(
         Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient, ())

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.compiler.ir import Family, Mesh, Placement, Plan
+from parc.backends.group_spans import EXPERT_NAMES, families
+from parc.compiler.ir import Mesh, Plan
 
 FORMAT = 1
-EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
-"""Axis of the expert mesh -> column of the rank map."""
 
 
 def document(plan: Plan) -> str:
@@ -40,30 +39,6 @@ def document(plan: Plan) -> str:
     }
     body = ",\n".join(f'"{key}": {text}' for key, text in sorted(parts.items()))
     return f"{{\n{body}\n}}\n"
-
-
-def families(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Name of a process group -> its ranks in span form."""
-    return {one.name: _family(one, placement.mesh(one.mesh)) for one in placement.families}
-
-
-def _family(family: Family, mesh: Mesh) -> dict[str, Any]:
-    """``within``: [size, stride] of the axes of a group; ``across``: of those between groups."""
-    within = mesh.over(*family.axes)
-    across = [axis for axis in mesh.axes if axis not in within]
-    expert = family.mesh == "expert"
-    names = [EXPERT_NAMES.get(axis.name, axis.name) if expert else axis.name for axis in within]
-    size = 1
-    for axis in within:
-        size *= axis.size
-    return {
-        "across": [[axis.size, axis.stride] for axis in across if axis.size > 1],
-        "axes": names,
-        "count": mesh.world // size,
-        "mesh": family.mesh,
-        "size": size,
-        "within": [[axis.size, axis.stride] for axis in within if axis.size > 1],
-    }
 
 
 def _sizes(dense: Mesh, expert: Mesh) -> dict[str, int]:

@@ -82,7 +82,7 @@ def proof(plan: Plan) -> str:
     """How good the order is, with the bound."""
     found = plan.placement.proof
     exposed, bound = milliseconds(found.exposed_seconds), milliseconds(found.bound_seconds)
-    return f"{found.words}: {exposed} exposed over shared links, no order exposes less than {bound}"
+    return f"{found.words}: {exposed} exposed over shared links, {bound} at least"
 
 
 def _sample(plan: Plan) -> list[tuple[str, ...]]:

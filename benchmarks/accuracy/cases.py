@@ -136,7 +136,7 @@ def make_cases(runs: tuple[Run, ...]) -> Cases:
 def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     tp = run.tp or 1
     dp, rest = divmod(run.gpus, tp * run.cp * run.pp)
-    if rest or not dp:
+    if rest or not dp or (model.experts and run.gpus % (run.pp * (run.ep or 1) * (run.etp or 1))):
         return None
     missing = ("tp", "zero", "sequence_parallel", "recompute", "micro_batch", "global_batch")
     imputed = [name for name in missing if getattr(run, name) is None]
@@ -202,6 +202,8 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         checkpoint_dir=None,
         checkpoint_interval=1,
         load_dir=None,
+        moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
+        moe_overlap="ep-overlap" in run.overlap,
     )
     return Problem(
         name=run.id,

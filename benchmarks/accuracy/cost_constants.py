@@ -43,6 +43,41 @@ CONSTANTS = (
         "an assumption",
     ),
     Constant(
+        "cost.routed_kernels.CAST_BYTES",
+        "traffic of one element of the experts' inputs and gradients in 8 or 4 bit, bytes",
+        "counted: padding, and quantising by row and by column",
+    ),
+    Constant(
+        "cost.routed_kernels.ACCUMULATED_BYTES",
+        "adding a gradient of the experts to its fp32 sum, bytes",
+        "counted: read and written in fp32, less a 16-bit output",
+    ),
+    Constant(
+        "cost.routed_kernels.UNFUSED",
+        "traffic of permutation by single kernels over a fused one",
+        "fitted to published runs with and without token dropping",
+    ),
+    Constant(
+        "cost.routed_kernels.FUSED_GEMMS",
+        "time of a fused grouped MLP over that of its kernels",
+        "fitted to published runs of both",
+    ),
+    Constant(
+        "cost.routed_kernels.LOW_LAUNCH",
+        "host launch of a routed layer in 8 or 4 bit over that in 16",
+        "fitted to published runs of both",
+    ),
+    Constant(
+        "cost.dispatch.HIDDEN",
+        "most of dispatch and combine that moe_overlap hides",
+        "traces published by Megatron-Bridge (37 %) and step times with and without",
+    ),
+    Constant(
+        "cost.dispatch.BESIDE",
+        "share of a layer's computation that it can hide behind",
+        "an assumption",
+    ),
+    Constant(
         "cost.layer_time.TP_BACKWARD",
         "share of backward tensor-parallel collectives left exposed",
         "an assumption, after what Megatron-LM overlaps with GEMMs",

@@ -35,7 +35,7 @@ FITTED = re.compile(
     r'\s+"(?P<name>[a-z0-9]+/[a-z]+)":'
 )
 """What the source says above every row of CLASSES."""
-FIELD = re.compile(r'^    (?P<name>\w+): float\n    """(?P<text>[^"]+)"""', re.M)
+FIELD = re.compile(r'^    (?P<name>\w+): float(?: = [-\w.]+)?\n    """(?P<text>[^"]+)"""', re.M)
 """A parameter and what the source says below it."""
 MISSES = 12
 """Rows of the table of misses."""

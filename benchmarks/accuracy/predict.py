@@ -46,7 +46,9 @@ PRIORS: dict[str, Prior] = {
     "hop_seconds": Prior(30e-6, 0.7, 2e-6, 2e-3),
     "dp_overlap": Prior(0.7, 0.3, 0.1, 1.0),
     "pp": Prior(0.6, 0.4, 0.05, 5.0),
-    "ep": Prior(0.8, 0.4, 0.02, 4.0),
+    "ep": Prior(1.0, 0.2, 0.02, 4.0),
+    "experts": Prior(1.3, 0.15, 0.5, 4.0),
+    "routed_seconds": Prior(2e-3, 0.25, 1e-4, 2e-2),
     "step_seconds": Prior(0.02, 0.8, 1e-3, 0.5),
     "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
 }
@@ -75,16 +77,27 @@ def pricing_of(case: Case) -> Pricing:
     return pricing
 
 
+GRAPH = 0.1
+"""What a graph of the whole iteration leaves of the host's launch time."""
+PART = 0.6
+"""The same for graphs of attention, router and preprocessing alone."""
+
+
 def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
     """What a run that states these overlaps leaves exposed."""
-    if "ep-overlap" in words:
-        row = replace(row, ep=row.ep * 0.35)
-    if "deep-ep" in words:
-        row = replace(row, ep=row.ep * 0.5)
+    if "unfused-core" in words:
+        row = replace(row, unfused=True)
+    if "fused-experts" in words:
+        row = replace(row, fused_experts=True)
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:
-        row = replace(row, layer_seconds=row.layer_seconds * 0.1)
+        launch = row.layer_seconds * GRAPH, row.routed_seconds * GRAPH
+        row = replace(row, layer_seconds=launch[0], routed_seconds=launch[1])
+    elif "part-graph" in words:
+        row = replace(row, routed_seconds=row.routed_seconds * PART)
+    if "token-drop" in words or "unfused-routing" in words:
+        row = replace(row, fused_routing=False)
     return row
 
 

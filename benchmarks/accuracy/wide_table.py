@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, recipe_words
 from benchmarks.accuracy.runs import Run
 from benchmarks.accuracy.wide_models import Architectures
 from benchmarks.accuracy.wide_words import NODES, features, framework, network_gbps, shard
@@ -95,8 +96,8 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         zero=3 if zero is None and row["fsdp"] not in ("", "0", "0.0") else zero,
         sequence_parallel=sequence_parallel,
         micro_batch=_whole(row["micro_batch"]),
-        recompute=_recompute(row["recompute"]),
-        overlap=features(f"{row['overlap']}; {row['notes']}"),
+        recompute=_recompute(row),
+        overlap=_features(row),
         step_seconds=step,
         tokens_per_s_per_gpu=None if step else _real(row["derived_tokens_s_gpu"]),
         oom=row["sweep_rank"] == "OOM",
@@ -107,6 +108,13 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
         source=row["source"],
         spec=spec,
     )
+
+
+def _features(row: dict[str, str]) -> str:
+    """Features that the row states, and those of its recipe."""
+    stated = features(f"{row['overlap']}; {row['notes']}")
+    known = set(recipe_words(FEATURES, row).split("+"))
+    return "+".join(sorted((stated | known) - {""}))
 
 
 def _node(row: dict[str, str]) -> str:
@@ -125,10 +133,12 @@ def _fewer(row: dict[str, str]) -> int | None:
     return stated if usual else None
 
 
-def _recompute(text: str) -> str | None:
+def _recompute(row: dict[str, str]) -> str | None:
     """``selective:a,b`` -> ``selective:a+b``; the first word is the granularity."""
-    words = re.split(r"[\s(]", text.strip(), maxsplit=1)
-    return words[0].replace(",", "+") or None
+    words = re.split(r"[\s(]", row["recompute"].strip(), maxsplit=1)
+    if words[0]:
+        return words[0].replace(",", "+")
+    return recipe_words(RECOMPUTE, row) or None
 
 
 def _whole(text: str) -> int | None:

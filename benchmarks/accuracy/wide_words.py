@@ -69,17 +69,18 @@ def shard(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def features(text: str) -> str:
-    """Features that ``text`` says were on, sorted, joined by ``+``."""
+def features(text: str) -> set[str]:
+    """Features that ``text`` says were on, as words."""
     found = set()
     if re.search(r"EP (?:A2A )?overlap(?! off)", text):
         found.add("ep-overlap")
-    if re.search(r"CUDA.graph", text, re.IGNORECASE):
-        found.add("cuda-graph")
+    if re.search(r"(?<!no )CUDA.graph", text, re.IGNORECASE):
+        part = re.search(r"cuda_graph=transformer_engine|router", text)
+        found.add("part-graph" if part else "cuda-graph")
     if re.search(r"TP comm overlap|tp-comm-overlap|async TP", text):
         found.add("tp-overlap")
     if re.search(r"overlap(?:-| )grad|grad-reduce|prefetch", text):
         found.add("dp-overlap")
     if re.search(r"DeepEP|HybridEP", text, re.IGNORECASE):
         found.add("deep-ep")
-    return "+".join(sorted(found))
+    return found

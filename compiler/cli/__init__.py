@@ -23,7 +23,7 @@ COMMANDS: dict[str, str] = {
     "diff": "Show what changes between two specs or two output directories.",
     "verify": "Check an output directory again, by a second route.",
     "catalog": "List what the catalog knows, or show one entry with its sources.",
-    "backends": "List the backends: versions, rank orders, files.",
+    "backends": "List the backends: versions, and what each framework can express.",
     "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",
     "init": "Print a starter spec.",
 }

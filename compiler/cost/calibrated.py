@@ -42,7 +42,11 @@ PARAMETERS: dict[str, Parameter] = {
     "hop_seconds": Parameter(0.7, 1e-6, 1e-2, "small messages over many hosts, or --nccl"),
     "dp_overlap": Parameter(0.3, 0.02, 1.0, "runs with few micro-batches and large dp"),
     "pp": Parameter(0.4, 0.02, 8.0, "one model with several pp and vpp"),
-    "ep": Parameter(0.4, 0.02, 8.0, "mixture-of-experts runs with ep > 1"),
+    "ep": Parameter(0.2, 0.02, 8.0, "mixture-of-experts runs with ep > 1"),
+    "experts": Parameter(0.15, 0.3, 6.0, "mixture-of-experts runs of wide experts"),
+    "routed_seconds": Parameter(
+        0.25, 1e-6, 5e-2, "mixture-of-experts runs, few tokens a micro-batch"
+    ),
     "step_seconds": Parameter(0.8, 1e-4, 2.0, "runs with short steps"),
     "straggler": Parameter(0.8, 1e-5, 0.1, "one layout on few and on many hosts"),
 }

@@ -131,16 +131,6 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
     return [(padded, columns, model.hidden), (padded, model.hidden, inner)]
 
 
-def routing_bytes(model: Model, layout: Layout, tokens: float) -> float:
-    """Permutation before and after the experts: two reads and writes of every visit, and act."""
-    experts = model.experts
-    if experts is None:
-        return 0.0
-    visits = experts.top_k * tokens / layout.tp * layout.etp
-    gate = 6 if model.ffn.gated else 4
-    return visits * (16 * model.hidden + gate * experts.size / layout.etp)
-
-
 def stream_bytes(model: Model, layout: Layout, routed: bool, tokens: float) -> float:
     """Bytes that the element-wise kernels of one layer's forward move.
 
@@ -155,5 +145,4 @@ def stream_bytes(model: Model, layout: Layout, routed: bool, tokens: float) -> f
     if routed and experts is not None:
         width = float(experts.shared_size)
     gate = 6 if model.ffn.gated else 4
-    moved = stream + rotated + gate * tokens * width / t
-    return moved + routing_bytes(model, layout, tokens) if routed else moved
+    return stream + rotated + gate * tokens * width / t

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
+from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
 from parc.compiler.cost.layer_kernels import (
     Seconds,
     Shape,
     attention_gemms,
     core_seconds,
-    expert_gemms,
     gemm_pass,
     mlp_gemms,
     stream_bytes,
     unfused_core,
 )
 from parc.compiler.cost.pricing import Groups, Pricing
+from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
@@ -58,8 +59,6 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     shapes = attention_gemms(model, layout, tokens)
-    if routed:
-        shapes += expert_gemms(model, layout, tokens)
     experts = model.experts
     width = experts.shared_size if routed and experts is not None else model.ffn.size
     if width:
@@ -68,17 +67,24 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     gemms = Seconds(sum(one.forward for one in passes), sum(one.backward for one in passes))
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
     core = pricing.memo(key, lambda: _core(pricing, layout))
-    moved = stream_bytes(model, layout, routed, tokens)
-    stream = row.stream * moved / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    stream = row.stream * stream_bytes(model, layout, routed, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
+    launch = row.layer_seconds
+    if routed:
+        own = routed_kernels(pricing, layout, tokens)
+        forward, backward = forward + own.forward, backward + own.backward
+        launch = routed_launch_seconds(pricing)
     groups = pricing.groups(layout)
+    forward = overlap(forward, launch, LAUNCH_NORM)
+    backward = overlap(backward, 2 * launch, LAUNCH_NORM)
     return LayerTime(
-        forward=overlap(forward, row.layer_seconds, LAUNCH_NORM),
-        backward=overlap(backward, 2 * row.layer_seconds, LAUNCH_NORM),
+        forward=forward,
+        backward=backward,
         tp=row.tp * _tp_seconds(pricing, layout, groups, routed),
         cp=_cp_seconds(pricing, layout, groups, core.forward),
-        ep=row.ep * _ep_seconds(pricing, layout, groups) if routed else 0.0,
+        ep=dispatch_seconds(pricing, layout, groups, forward + backward) if routed else 0.0,
     )
 
 
@@ -153,16 +159,6 @@ def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -
     hop = pricing.links.hop_seconds(ring_bytes(pricing, layout), groups.cp_stride)
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
-
-
-def _ep_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
-    """Dispatch and combine, forward and backward: 4 all-to-alls of k (T/t) h 2 bytes."""
-    job, model = pricing.problem.job, pricing.problem.model
-    if layout.ep == 1 or model.experts is None:
-        return 0.0
-    tokens = layout.tokens(job.sequence_length) / layout.tp
-    nbytes = 2 * tokens * model.hidden * model.experts.top_k
-    return 4 * pricing.links.seconds("all_to_all", nbytes, groups.ep)
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:

@@ -136,8 +136,9 @@ TERMS: dict[str, Term] = {
             "ep_seconds",
             "seconds",
             "expert parallelism",
-            "4 all-to-alls of 2 k (T/t) h a routed layer, split between NVLink and network",
-            "Megatron-Core alltoall dispatcher",
+            "4 x 2 (T/t) h a routed layer, k copies, or with deepep and hybridep one a domain, "
+            "split between NVLink and network; moe_overlap hides up to 45 %",
+            "Megatron-Core dispatchers alltoall and flex; deepseek-ai/DeepEP",
         ),
         Term(
             "pp_seconds",

@@ -11,14 +11,16 @@ from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading, some
 
 _READ = {
-    "zero_optimization": {"stage"},
+    "zero_optimization": {
+        *("stage", "offload_optimizer", "offload_param", "zero_hpz_partition_size"),
+        *("zero_quantized_weights", "zero_quantized_gradients"),
+    },
     "bf16": {"enabled"},
     "fp16": {"enabled"},
-    "communication_data_type": set[str](),
     "train_batch_size": set[str](),
     "train_micro_batch_size_per_gpu": set[str](),
     "gradient_accumulation_steps": set[str](),
-    "optimizer": {"params"},
+    "optimizer": {"params"},  # of which the learning rate is read
 }
 
 
@@ -36,6 +38,8 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         reading.refuse("I02", f"ZeRO stage {stage}, there are 0 to 3", root.span)
     elif stage is not None:
         layout["zero_stage"] = stage
+    if zero is not None:
+        layout |= _offload(zero) | _zero_plus(zero, reading)
     for key, section, field in (
         ("train_micro_batch_size_per_gpu", layout, "micro_batch"),
         ("train_batch_size", job, "global_batch"),
@@ -43,7 +47,7 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         number = _count(root, key, reading)
         if number:
             section[field] = number
-    job |= _precision(root)
+    job |= _precision(root) | _learning_rate(root)
     _note_replicas(root, reading)
     _report_rest(root, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
@@ -70,6 +74,39 @@ def _precision(root: Node) -> dict[str, object]:
     return {}
 
 
+def _offload(zero: Node) -> dict[str, object]:
+    """``{"offload_optimizer": {"device": "cpu"}}``; none where nothing leaves the GPU."""
+    found: dict[str, str] = {}
+    for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        section = zero.mapping(key)
+        device = section.text("device") if section is not None else ""
+        if section is not None and device in ("cpu", "nvme"):
+            found[part] = device
+            path = section.text("nvme_path")
+            found |= {"nvme_path": path} if device == "nvme" and path else {}
+    return {"offload": found} if found else {}
+
+
+def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
+    """ZeRO++: a second copy of the weights, and gathers and reductions in fewer bits."""
+    found: dict[str, object] = {}
+    ranks = _count(zero, "zero_hpz_partition_size", reading)
+    if ranks is not None and ranks > 1:
+        found["hpz"] = ranks
+    for key in ("quantized_weights", "quantized_gradients"):
+        if zero.value.get(f"zero_{key}") is True:
+            found[key] = True
+    return {"zero_plus": found} if found else {}
+
+
+def _learning_rate(root: Node) -> dict[str, object]:
+    optimizer = root.mapping("optimizer")
+    params = optimizer.mapping("params") if optimizer is not None else None
+    rate = params.value.get("lr") if params is not None else None
+    known = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e3
+    return {"learning_rate": rate} if known else {}
+
+
 def _note_replicas(root: Node, reading: Reading) -> None:
     """train_batch_size = micro-batch x accumulation x replicas (DeepSpeed, runtime/config.py)."""
     keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -93,6 +130,10 @@ def _report_rest(root: Node, reading: Reading) -> None:
         else:
             inner = value if isinstance(value, dict) else {}
             left = [f"{key}.{name}" for name in inner if name not in read]
-        if left and key != "optimizer":
+        if key == "optimizer" and isinstance(value, dict):
+            params = value.get("params")
+            names = params if isinstance(params, dict) else {}
+            left += [f"optimizer.params.{name}" for name in names if name != "lr"]
+        if left:
             span = root.document.find((str(key),))
             reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from parc.compiler.diagnostics import Finding
 from parc.compiler.importers.shell_words import Word
 from parc.compiler.topology.readers.reading import Reading, some
 
+LAUNCHER = {
+    *("--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"),
+    *("--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--max-restarts"),
+    *("--standalone", "--module", "--tee", "--log-dir", "--ntasks-per-node", "--ntasks"),
+    *("--kill-on-bad-exit", "--mpi", "--label", "--nodes", "--distribution", "--cpu-bind"),
+}
+"""Flags of torchrun and srun, with dashes."""
 Kind = Literal["int", "float", "text", "texts", "set"]
 
 
@@ -52,7 +59,7 @@ def written_flags(words: list[Word], known: Iterable[str]) -> list[Flag]:
 def _flags(statement: list[Word]) -> list[Flag]:
     starts = [index for index, word in enumerate(statement) if word.is_flag]
     flags = []
-    for start, end in zip(starts, [*starts[1:], len(statement)], strict=True):
+    for start, end in pairwise([*starts, len(statement)]):
         word = statement[start]
         name, equals, rest = word.text.partition("=")
         values = statement[start + 1 : end]
@@ -89,9 +96,14 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
         put(reading, row.path, [word.text for word in flag.values], flag)
         return
     value = _value(flag.values[0].text, row)
+    if value is None and row.words is not None:
+        message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
+        finding = Finding(message, help=f"{row.path} can be {', '.join(row.words.values())}")
+        reading.say("I04", finding, flag.values[0].span)
+        return
     if value is None:
-        wanted = ", ".join(row.words) if row.words else {"int": "a whole number"}.get(row.kind)
-        message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted or 'a number'}"
+        wanted = "a whole number" if row.kind == "int" else "a number"
+        message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
         reading.refuse("I02", message, flag.values[0].span)
         return
     put(reading, row.path, value, flag)
@@ -120,7 +132,15 @@ def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
 
 
 def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
-    """I04 for each flag without a field, and all of their names as a note."""
+    """I04 for each flag without a field, and all of their names as a note.
+
+    Flags of the launcher say nothing about the job: they follow from the hosts.
+    """
+    flags = [
+        flag
+        for flag in flags
+        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
+    ]
     for flag in flags:
         words = " ".join(word.text for word in (flag.word, *flag.values[:4]))
         reading.say("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)

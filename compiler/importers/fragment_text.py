@@ -29,15 +29,22 @@ def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
 
 def fragment_json(fragment: Fragment, sink: Sink) -> dict[str, Any]:
     """The same as JSON types, with the notes."""
-    return {"format": 1, "spec": fragment_tree(fragment, sink), "notes": list(fragment.notes)}
+    return {"format": 1, "spec": fragment_tree(fragment, sink), "notes": _notes(fragment)}
 
 
 def fragment_yaml(fragment: Fragment, kind: str, sink: Sink) -> str:
     """The notes as comments, then the parts of a spec."""
     tree = fragment_tree(fragment, sink)
-    notes = [f"parc import {kind}", *fragment.notes]
+    notes = [f"parc import {kind}", *_notes(fragment)]
     head = [f"# {_comment(note)}" for note in notes]
     return "\n".join([*head, *_lines(tree, "")]) + "\n"
+
+
+def _notes(fragment: Fragment) -> list[str]:
+    """What the readers say about the whole, and where hosts have no place, that."""
+    placeless = fragment.hosts and not any(host.path for host in fragment.hosts)
+    text = "nothing says which hosts share a switch: they stand in one rack"
+    return [*fragment.notes, *([text] if placeless else [])]
 
 
 def _comment(note: str) -> str:
@@ -78,5 +85,5 @@ def _flow(value: Any) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+        return value if plain else json.dumps(value, ensure_ascii=False)
     return json.dumps(value)

@@ -5,85 +5,22 @@ Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.importers.flags import Flag, Row, report_unknown, take_flags, written_flags
+from parc.compiler.importers.flags import Flag, report_unknown, take_flags, written_flags
+from parc.compiler.importers.megatron_flags import FOLLOWS, TABLE
 from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
 
-TABLE: dict[str, Row] = {
-    "--tensor-model-parallel-size": Row("layout.tp"),
-    "--pipeline-model-parallel-size": Row("layout.pp"),
-    "--context-parallel-size": Row("layout.cp"),
-    "--expert-model-parallel-size": Row("layout.ep"),
-    "--expert-tensor-parallel-size": Row("layout.etp"),
-    "--sequence-parallel": Row("layout.sequence_parallel", "set", True),
-    "--use-distributed-optimizer": Row("layout.zero_stage", "set", 1),
-    "--use-tp-pp-dp-mapping": Row("layout.order", "set", "tp-cp-ep-pp-dp"),
-    "--num-virtual-stages-per-pipeline-rank": Row("layout.vpp"),
-    "--num-layers-per-virtual-pipeline-stage": Row("virtual.layers"),
-    "--decoder-first-pipeline-num-layers": Row("layout.first_stage_layers"),
-    "--decoder-last-pipeline-num-layers": Row("layout.last_stage_layers"),
-    "--pipeline-model-parallel-layout": Row("layout.pipeline_layout", "text"),
-    "--account-for-embedding-in-pipeline-split": Row("layout.count_embedding", "set", True),
-    "--account-for-loss-in-pipeline-split": Row("layout.count_loss", "set", True),
-    "--micro-batch-size": Row("layout.micro_batch"),
-    "--recompute-activations": Row("layout.recompute.granularity", "set", "selective"),
-    "--recompute-granularity": Row("layout.recompute.granularity", "text"),
-    "--recompute-method": Row("layout.recompute.method", "text"),
-    "--recompute-num-layers": Row("layout.recompute.layers"),
-    "--recompute-modules": Row("layout.recompute.modules", "texts"),
-    "--global-batch-size": Row("job.global_batch"),
-    "--seq-length": Row("job.sequence_length"),
-    "--train-iters": Row("job.steps"),
-    "--lr": Row("job.learning_rate", "float"),
-    "--bf16": Row("job.precision", "set", "bf16"),
-    "--fp16": Row("job.precision", "set", "fp16"),
-    "--fp8-format": Row("precision.fp8", "text"),
-    "--fp8-recipe": Row("precision.recipe", "text"),
-    "--fp4-format": Row("precision.fp4", "text"),
-    "--grad-reduce-in-bf16": Row("job.gradient_precision", "set", "bf16"),
-    "--data-path": Row("job.data", "texts"),
-    "--tokenizer-type": Row("job.tokenizer", "text"),
-    "--tokenizer-model": Row("job.tokenizer_model", "text"),
-    "--save": Row("job.checkpoint_dir", "text"),
-    "--save-interval": Row("job.checkpoint_interval"),
-    "--load": Row("job.load_dir", "text"),
-    "--finetune": Row("job.kind", "set", "finetune"),
-    "--num-layers": Row("model.layers"),
-    "--hidden-size": Row("model.hidden"),
-    "--ffn-hidden-size": Row("model.ffn"),
-    "--num-attention-heads": Row("model.heads"),
-    "--num-query-groups": Row("model.kv_heads"),
-    "--kv-channels": Row("model.head_dim"),
-    "--vocab-size": Row("model.vocab"),
-    "--swiglu": Row("model.gated", "set", True),
-    "--squared-relu": Row("model.activation", "set", "relu2"),
-    "--add-qkv-bias": Row("model.qkv_bias", "set", True),
-    "--disable-bias-linear": Row("bias.none", "set", True),
-    "--untie-embeddings-and-output-weights": Row("bias.untied", "set", True),
-    "--normalization": Row(
-        "model.norm", "text", words={"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
-    ),
-    "--norm-epsilon": Row("model.norm_epsilon", "float"),
-    "--qk-layernorm": Row("model.qk_norm", "set", "head"),
-    "--position-embedding-type": Row(
-        "model.position.kind",
-        "text",
-        words={"rope": "rope", "yarn": "yarn", "learned_absolute": "learned", "none": "none"},
-    ),
-    "--rotary-base": Row("model.position.base", "float"),
-    "--rotary-percent": Row("model.position.percent", "float"),
-    "--max-position-embeddings": Row("model.position.max_positions"),
-    "--mtp-num-layers": Row("model.mtp_layers"),
-    "--num-experts": Row("model.experts.count"),
-    "--moe-router-topk": Row("model.experts.top_k"),
-    "--moe-ffn-hidden-size": Row("model.experts.size"),
-    "--moe-shared-expert-intermediate-size": Row("model.experts.shared_size"),
-}
-"""``virtual``, ``precision`` and ``bias`` are no parts of a spec: ``_derive`` drops them."""
+LLAMA3_CONTEXT = 8192
+"""Megatron's --use-rope-scaling knows no other (megatron/core, rotary_pos_embedding.py)."""
+
+LATENT_CONTEXT = 4096
+"""Default of MLATransformerConfig.original_max_position_embeddings."""
 
 
 def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -100,18 +37,21 @@ def read_words(words: list[Word], reading: Reading) -> None:
     """Take the flags of Megatron among ``words``."""
     from parc.backends.megatron.arguments import flag_table
 
-    own = {row.flag for row in flag_table()}
+    groups = {row.flag: row.group for row in flag_table()}
     unknown = take_flags(written_flags(words, TABLE), TABLE, reading)
     _derive(reading)
-    set_by_parc = [flag for flag in unknown if flag.name in own]
-    if set_by_parc:
-        names = ", ".join(dict.fromkeys(flag.name for flag in set_by_parc))
+    decided = [flag for flag in unknown if _decided(flag, groups)]
+    if decided:
+        names = ", ".join(dict.fromkeys(flag.name for flag in decided))
         reading.notes.append(f"PARC decides these itself: {names}")
-    report_unknown(_others(unknown, own), "launch.args takes it, if it still holds", reading)
+    rest = [flag for flag in unknown if flag not in decided]
+    report_unknown(rest, "launch.args takes it, if it still holds", reading)
 
 
-def _others(flags: list[Flag], own: set[str]) -> list[Flag]:
-    return [flag for flag in flags if flag.name not in own]
+def _decided(flag: Flag, groups: Mapping[str, str]) -> bool:
+    """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
+    group = groups.get(flag.name)
+    return flag.name in FOLLOWS or (group is not None and group not in ("model", "experts"))
 
 
 def _derive(reading: Reading) -> None:
@@ -123,6 +63,7 @@ def _derive(reading: Reading) -> None:
     _precision(spec.pop("precision", {}), job)
     flags = spec.pop("bias", {})
     _virtual(spec.pop("virtual", {}).get("layers"), layout, spec)
+    _pattern(spec.pop("pattern", {}).get("text", ""), spec)
     layout.setdefault("zero_stage", 0)
     layout.setdefault("sequence_parallel", False)
     _recompute(layout)
@@ -138,9 +79,25 @@ def _derive(reading: Reading) -> None:
             model.setdefault("activation", "gelu_tanh")
         if "ffn" not in model and not model["gated"] and "hidden" in model:
             model["ffn"] = 4 * model["hidden"]
+        _tidy(model)
     for section in ("layout", "job"):
         if not spec[section]:
             del spec[section]
+
+
+def _tidy(model: dict[str, Any]) -> None:
+    """What Megatron takes for other kinds of models too: heads beside latent attention, ..."""
+    experts = model.get("experts", {})
+    if "latent" in model:
+        for key in ("head_dim", "kv_heads", "qk_norm"):
+            model.pop(key, None)
+    if experts and not experts.get("first_dense_layers") and experts.get("every", 1) == 1:
+        model["ffn"] = 0
+    position = model.get("position", {})
+    if position.get("scaling") == "llama3":
+        position.setdefault("original_max_positions", LLAMA3_CONTEXT)
+    if position.get("kind") == "yarn" and "latent" in model:
+        position.setdefault("original_max_positions", LATENT_CONTEXT)
 
 
 def _precision(written: dict[str, Any], job: dict[str, Any]) -> None:
@@ -155,6 +112,16 @@ def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -
     total = spec.get("model", {}).get("layers")
     if layers and total and total % (layout.get("pp", 1) * layers) == 0:
         layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
+
+
+def _pattern(text: str, spec: dict[str, Any]) -> None:
+    """``2``: every second layer routes; ``([0]*3+[1]*58)``: the first three are dense."""
+    experts = spec.get("model", {}).get("experts")
+    leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
+    if experts and leading:
+        experts["first_dense_layers"] = int(leading[1])
+    elif experts and re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        experts["every"] = int(text)
 
 
 def _recompute(layout: dict[str, Any]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers.deepspeed_json import read_deepspeed_json
 from parc.compiler.importers.hf_config import read_hf_config
 from parc.compiler.importers.megatron_args import read_megatron_args
@@ -15,6 +17,10 @@ from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
 from parc.compiler.topology.readers.registry import FORMATS, Format
 
+ILLEGAL = re.compile(
+    "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
+)
+"""What no value of a spec may hold: YAML 1.2.2, section 5.1, and line breaks."""
 KINDS: dict[str, Format] = {
     **FORMATS,
     "nccl-tests": Format(
@@ -47,10 +53,35 @@ KINDS: dict[str, Format] = {
 """In the order in which a text is compared with them."""
 
 
-def read_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Fragment | None:
-    """One fragment of (text, name) pairs of ``kind``; None after an error."""
-    if kind == "nccl-tests":
-        return read_outputs(list(files), sink)
-    fragments = [KINDS[kind].reader(text, name, sink) for text, name in files]
+def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
+    """One fragment of (kind, text, name) triples; None after an error."""
+    if {kind for kind, _, _ in files} == {"nccl-tests"}:
+        return read_outputs([(text, name) for _, text, name in files], sink)
+    fragments = [KINDS[kind].reader(text, name, sink) for kind, text, name in files]
     sound = [fragment for fragment in fragments if fragment is not None]
-    return merge(sound, sink) if len(sound) == len(files) and not sink.failed() else None
+    if len(sound) < len(files) or sink.failed():
+        return None
+    merged = merge(sound, sink)
+    if merged is not None:
+        _check_text(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
+    return None if sink.failed() else merged
+
+
+def _check_text(tree: Any, path: str, where: tuple[Mapping[str, Span], Span], sink: Sink) -> None:
+    """I02 for a text that no spec can hold: it would end up in a script, or break a line of one."""
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(tree, Mapping):
+        inner = tree.items()
+    elif isinstance(tree, list | tuple):
+        inner = ((path.rpartition(".")[2], value) for value in tree)
+        path = path.rpartition(".")[0]
+    elif isinstance(tree, str) and (bad := ILLEGAL.search(tree)):
+        spans, first = where
+        finding = Finding(
+            f"{path} holds the character U+{ord(bad[0]):04X}", help="only text that can be printed"
+        )
+        sink.report("I02", finding, at=path, span=spans.get(path, first))
+    for key, value in inner:
+        below = f"{path}.{key}" if path else str(key)
+        _check_text(key, below, where, sink)
+        _check_text(value, below, where, sink)

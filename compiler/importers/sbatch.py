@@ -8,6 +8,7 @@ from collections.abc import Callable
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers import megatron_args, vllm_args
 from parc.compiler.importers.flags import Flag, Row, put, take_flags
+from parc.compiler.importers.megatron_flags import TABLE as MEGATRON
 from parc.compiler.importers.shell_words import Word, assignments, shell_words
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Line, Reading
@@ -18,7 +19,7 @@ _SHORT = {
     **{"-q": "--qos", "-t": "--time", "-J": "--job-name", "-x": "--exclude", "-n": "--ntasks"},
     **{"-o": "--output", "-e": "--error", "-C": "--constraint", "-c": "--cpus-per-task"},
 }
-_TABLE: dict[str, Row] = {
+TABLE: dict[str, Row] = {
     "--partition": Row("launch.slurm.partition", "text"),
     "--account": Row("launch.slurm.account", "text"),
     "--qos": Row("launch.slurm.qos", "text"),
@@ -46,7 +47,7 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     _environment(words, reading)
     _launcher(words, reading)
     texts = {word.text.partition("=")[0] for word in words}
-    if texts & set(megatron_args.TABLE):
+    if texts & set(MEGATRON):
         megatron_args.read_words(words, reading)
     elif texts & set(vllm_args.SIGNS) or any(word.text == "vllm" for word in words):
         vllm_args.read_words(words, reading)
@@ -79,7 +80,7 @@ def _option(flag: Flag, reading: Reading) -> None:
         special(flag, flag.values[0].text, reading)
     elif flag.name in _WRITTEN:
         reading.notes.append(f"PARC writes it itself: {flag.name}")
-    elif take_flags([flag], _TABLE, reading):
+    elif take_flags([flag], TABLE, reading):
         _ignored(flag, reading)
 
 

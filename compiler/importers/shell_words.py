@@ -110,7 +110,7 @@ def shell_words(text: str, file: str) -> list[Word]:
     """Words in the order of the text, at most MOST_WORDS; comments are left out."""
     scanner = _Scanner(text, file)
     scanner.scan(0, len(text), 0)
-    values = dict(assignments(scanner.words))
+    values = {name: _own(name, value) for name, value in assignments(scanner.words)}
     return [
         Word(_filled(word.text, values, DEEPEST), word.span, word.statement)
         for word in scanner.words
@@ -123,6 +123,12 @@ def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
         match = _ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
+
+
+def _own(name: str, value: str) -> str:
+    """``GBS=${GBS:-512}`` is 512 where nobody set it before."""
+    match = _VARIABLE.fullmatch(value)
+    return match[2] if match and name in (match[1], match[3]) and match[2] else value
 
 
 def _filled(text: str, values: dict[str, str], depth: int) -> str:

@@ -10,6 +10,7 @@ from parc.compiler.ir.layout import ContextComm, Offload, Recompute, Schedule, Z
 from parc.compiler.ir.model import Model
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,20 @@ class Job:
     load_dir: str | None
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
     """Format in which gradients are summed and reduced; fp16 runs have 16-bit ones anyway."""
+    moe_dispatcher: Dispatcher = "auto"
+    """What carries tokens to their experts and back; auto: all-to-all."""
+    moe_overlap: bool = False
+    """Dispatch and combine run beside the computation of another micro-batch."""
+
+    @property
+    def sends_once(self) -> bool:
+        """A token crosses to an NVLink domain once, however many of its experts are there."""
+        return self.moe_dispatcher in ("deepep", "hybridep")
+
+    @property
+    def low_precision(self) -> bool:
+        """Matrix multiplications in 8 or 4 bit."""
+        return self.precision not in ("bf16", "fp16")
 
     @property
     def gradient_bytes(self) -> float:

@@ -14,6 +14,7 @@ from parc.compiler.passes.resolve_hosts import Hosts, WrittenRack, resolve_hosts
 from parc.compiler.passes.resolve_levels import resolve_levels, with_leaf
 from parc.compiler.passes.resolve_topology import check_told, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.tree_builder import join
 from parc.compiler.topology.domains import domain_names
 
 AT = "cluster"
@@ -87,14 +88,17 @@ def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
 
 
 def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
-    """All hosts of a rack, each in its NVLink domain."""
+    """All hosts of a rack, each in its NVLink domain; hosts of one domain side by side."""
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
     elif rack.domains:
         domains = [rack.domains.get(name, name) for name in rack.hosts]
     else:
         domains = domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
-    pairs = zip(rack.hosts, domains, strict=True)
+    pairs = list(zip(rack.hosts, domains, strict=True))
+    if rack.domains:
+        place = {domain: index for index, domain in enumerate(dict.fromkeys(domains))}
+        pairs.sort(key=lambda pair: place[pair[1]])  # stable: else in the order written
     hosts = (Host(name, rack.name, domain, rack.above) for name, domain in pairs)
     return Rack(rack.name, tuple(hosts))
 
@@ -125,7 +129,7 @@ def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
     names = dict.fromkeys(rack.domains.values())
-    return [(name, f"{rack.path}.nvlink_domains.{name}") for name in names]
+    return [(name, join(f"{rack.path}.nvlink_domains", name)) for name in names]
 
 
 def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:

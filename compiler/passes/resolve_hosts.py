@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
-from parc.compiler.topology.hostlist import (
-    MOST_HOSTS,
-    HostlistError,
-    TooManyHosts,
-    expand,
-    natural_key,
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.passes.expand_hosts import (
+    are,
+    near_hosts,
+    read_hosts,
+    report_too_many,
+    some_hosts,
+    unique_hosts,
 )
+from parc.compiler.spec.cluster_spec import ClusterSpec, RackSpec
+from parc.compiler.spec.tree_builder import join
+from parc.compiler.topology.hostlist import MOST_HOSTS
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-MOST_COMPARED = 2000
-"""Names that a misspelt one is compared with."""
-SHOWN = 3
-"""Names that one message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def resolve_hosts(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     both = [name for name in hosts.spare if name in hosts.unavailable]
     if both:
         cause = Cause(hosts.unavailable[both[0]], "unavailable here")
-        message = f"{_some(both)} {_is(both)} both spare and unavailable"
+        message = f"{some_hosts(both)} {are(both)} both spare and unavailable"
         sink.report("H02", Finding(message, causes=(cause,)), at=hosts.spare[both[0]])
     return hosts
 
@@ -91,7 +89,7 @@ def _placeholders(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     """``nodes: 40`` -> node0001 ... node0040 in racks of nodes_per_rack."""
     nodes = spec.nodes or 0
     if nodes > MOST_HOSTS:
-        _too_many(nodes, sink, f"{at}.nodes")
+        report_too_many(nodes, sink, f"{at}.nodes")
         return None
     width = max(4, len(str(nodes)))
     names = [f"node{number:0{width}d}" for number in range(1, nodes + 1)]
@@ -111,14 +109,14 @@ def _written(spec: ClusterSpec, sink: Sink, at: str) -> Hosts | None:
     for index, rack in enumerate(spec.racks or ()):
         path = f"{at}.racks[{index}]"
         _check_labels(rack, names, sink, path)
-        read = _read(rack.nodes, sink, f"{path}.nodes")
+        read = read_hosts(rack.nodes, sink, f"{path}.nodes")
         hosts.whole &= len(read) == (1 if isinstance(rack.nodes, str) else len(rack.nodes))
-        found = _unique(read, hosts.where, sink)
+        found = unique_hosts(read, hosts.where, sink)
         domains = _domains(rack, found, sink, path)
         above = rack.above or ()
         hosts.racks.append(WrittenRack(rack.name, found, rack.nvlink_domain, path, domains, above))
         if len(hosts.where) > MOST_HOSTS:
-            _too_many(len(hosts.where), sink, f"{path}.nodes")
+            report_too_many(len(hosts.where), sink, f"{path}.nodes")
             return None
     return hosts
 
@@ -134,12 +132,14 @@ def _domains(rack: RackSpec, hosts: list[str], sink: Sink, path: str) -> dict[st
     known = set(hosts)
     where: dict[str, str] = {}
     for domain, lists in rack.nvlink_domains.items():
-        at = f"{path}.nvlink_domains.{domain}"
+        at = join(f"{path}.nvlink_domains", domain)
         _check_label("nvlink_domain", domain, sink, at)
-        members = _unique(_read(lists, sink, at), where, sink)
+        members = unique_hosts(read_hosts(lists, sink, at), where, sink)
         foreign = [name for name in members if name not in known]
         if foreign:
-            message = f"{_some(foreign)} {_is(foreign)} not among the hosts of rack {rack.name}"
+            message = (
+                f"{some_hosts(foreign)} {are(foreign)} not among the hosts of rack {rack.name}"
+            )
             sink.report("H03", Finding(message, "the rack has no such host"), at=at)
         found |= dict.fromkeys(members, domain)
     return found
@@ -167,67 +167,10 @@ def _check_labels(rack: RackSpec, names: dict[str, str], sink: Sink, path: str) 
     names.setdefault(rack.name, f"{path}.name")
 
 
-def _read(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
-    """(path, names) of every host list; one that cannot be read is reported and left out."""
-    texts = (
-        [(at, lists)]
-        if isinstance(lists, str)
-        else [(f"{at}[{index}]", text) for index, text in enumerate(lists)]
-    )
-    found = []
-    for path, text in texts:
-        try:
-            found.append((path, expand(text)))
-        except HostlistError as error:
-            code = "H09" if isinstance(error, TooManyHosts) else "H01"
-            finding = Finding(f"host list {text[:60]!r}: {error.message}", error.message)
-            sink.report(code, finding, at=path, span=_inside(sink, path, text, error))
-    return found
-
-
-def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
-    """The culprit's own span, where the host list stands on one line as it is."""
-    span = sink.positions.of(path) if sink.positions.written(path) else None
-    lines = sink.positions.lines.get(span.file, ()) if span else ()
-    if span is None or not 0 < span.line <= len(lines):
-        return None
-    start = lines[span.line - 1].find(text, span.column - 1) if text else -1
-    if start < 0:
-        return None
-    return Span(span.file, span.line, start + error.column, error.length)
-
-
-def _unique(lists: Iterable[tuple[str, list[str]]], where: dict[str, str], sink: Sink) -> list[str]:
-    """Names that are new, in order, which ``where`` learns; H02 for the others of a list."""
-    fresh: list[str] = []
-    for path, names in lists:
-        twice = []
-        for name in names:
-            if name in where:
-                twice.append(name)
-            else:
-                where[name] = path
-                fresh.append(name)
-        if twice:
-            _report_twice(twice, where, sink, path)
-    return fresh
-
-
-def _report_twice(twice: list[str], where: dict[str, str], sink: Sink, at: str) -> None:
-    places = dict.fromkeys(where[name] for name in twice)
-    causes = tuple(Cause(path, "first here") for path in list(places)[:SHOWN] if path != at)
-    finding = Finding(
-        message=f"{_some(twice)} {_is(twice)} listed twice",
-        label="again here" if causes else "twice in this list",
-        causes=causes,
-    )
-    sink.report("H02", finding, at=at)
-
-
 def _kept_apart(lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str) -> dict[str, str]:
     """Host -> path for the spare or unavailable ones; H03 where the cluster lacks one."""
     found: dict[str, str] = {}
-    _unique(_read(lists, sink, at) if lists else (), found, sink)
+    unique_hosts(read_hosts(lists, sink, at) if lists else (), found, sink)
     unknown: dict[str, list[str]] = {}
     for name, path in found.items():
         if name not in hosts.where and hosts.whole:
@@ -235,35 +178,10 @@ def _kept_apart(lists: str | tuple[str, ...], hosts: Hosts, sink: Sink, at: str)
     for path, names in unknown.items():
         near = near_hosts(names[0], hosts.where)
         finding = Finding(
-            message=f"{_some(names)} {_is(names)} not among the {len(hosts.where)} hosts",
+            message=f"{some_hosts(names)} {are(names)} not among the {len(hosts.where)} hosts",
             label="the cluster has no such host",
             help=f"did you mean {' or '.join(near)}?" if near else "",
             fix=f"{path}: {near[0]}" if near and len(names) == 1 else "",
         )
         sink.report("H03", finding, at=path)
     return {name: path for name, path in found.items() if name in hosts.where}
-
-
-def near_hosts(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three of ``known``: the same but for zero padding, else the most alike."""
-    from difflib import get_close_matches
-
-    names = list(known)
-    parts = natural_key(name)[0]
-    padded = [other for other in names if natural_key(other)[0] == parts]
-    alike = [other for other in names if abs(len(other) - len(name)) <= 1][:MOST_COMPARED]
-    return padded[:1] or get_close_matches(name, alike, n=3, cutoff=0.7)
-
-
-def _too_many(hosts: int, sink: Sink, at: str) -> None:
-    finding = Finding(f"{hosts} hosts", f"{hosts} > {MOST_HOSTS}")
-    sink.report("H09", finding, at=at)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _is(names: list[str]) -> str:
-    return "is" if len(names) == 1 else "are"

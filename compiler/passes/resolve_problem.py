@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields
+from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
@@ -99,6 +100,8 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
         global_batch=global_batch,
         precision=spec.precision,
         gradient_precision=spec.gradient_precision,
+        moe_dispatcher=spec.moe_dispatcher,
+        moe_overlap=spec.moe_overlap,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
         data=spec.data,
@@ -241,7 +244,20 @@ def _digest(
     """sha256 over what was written and what the names in it resolved to."""
     # Only what was written: a key that the language gains changes no digest of older specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, as_json(model), as_json(cluster)]
+    content = [written, as_json(model), _told(as_json(cluster))]
     content += [as_json(calibration)] if calibration else []
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+LATER = {"upper", "above", "gpu_numa", "gpu_nics"}
+"""Fields of the cluster that count once a spec, or its topology, says something there."""
+
+
+def _told(tree: Any) -> Any:
+    """``tree`` without later fields that are empty, so that older clusters keep their digest."""
+    if isinstance(tree, list):
+        return [_told(value) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    return {key: _told(value) for key, value in tree.items() if value or key not in LATER}

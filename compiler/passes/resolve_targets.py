@@ -23,7 +23,7 @@ class Targets:
 
 
 DEFAULT_EMIT = {
-    "train": ("megatron", "rankmap", "slurm", "torchrun"),
+    "train": ("megatron", "preflight", "rankmap", "slurm", "torchrun"),
     "serve": ("rankmap", "vllm"),
 }
 """What is emitted where the spec does not say."""

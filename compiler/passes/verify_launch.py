@@ -46,6 +46,7 @@ def verify_launch(
 def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
     """(file, who needs it) for every file that another one relies on."""
     needs = [
+        ("preflight/expected.json", "preflight/check_ranks.py"),
         ("rankmap.json", "rankmap.csv"),
         ("rankmap.csv", "rankmap.json"),
         ("rankmap.csv", "rankmap.md"),
@@ -54,6 +55,7 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         text = artifacts.get(file, "")
         wanted = {
             "megatron/args.sh": "/megatron/args.sh",
+            "preflight/check_ranks.py": "/preflight/check_ranks.py",
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",

@@ -9,6 +9,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 LOCK = "parc.lock"
 PROMISED = {
     "kubernetes": ("kubernetes/jobset.yaml",),
+    "preflight": ("preflight/check_ranks.py", "preflight/expected.json"),
     "rankmap": ("rankmap.csv", "rankmap.json", "rankmap.md"),
     "slurm": ("slurm/job.sbatch",),
     "torchrun": ("torchrun/launch.sh",),

@@ -30,6 +30,10 @@ class JobSpec(Strict):
     """Number format of the matrix multiplications."""
     gradient_precision: Literal["fp32", "bf16"] = "fp32"
     """Format in which gradients are summed and reduced; bf16 halves their memory and traffic."""
+    moe_dispatcher: Literal["auto", "alltoall", "deepep", "hybridep"] = "auto"
+    """What carries tokens to their experts; deepep and hybridep are libraries to be installed."""
+    moe_overlap: bool = False
+    """Overlap the dispatch of tokens to experts with the computation of another micro-batch."""
     steps: Size = 1000
     """Optimizer steps."""
     learning_rate: Real = 1.0e-4

@@ -41,5 +41,5 @@ class Spec(Strict):
     """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the default that
     `parc backends` shows."""
     emit: tuple[str, ...] | None = None
-    """Backends whose files are written; absent: megatron, rankmap, slurm and torchrun for a
-    training job, rankmap and vllm for one that serves."""
+    """Backends whose files are written; absent: megatron, preflight, rankmap, slurm and
+    torchrun for a training job, rankmap and vllm for one that serves."""

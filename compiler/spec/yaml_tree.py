@@ -54,7 +54,8 @@ def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> Tree | Non
 
 
 def _refuse_text(text: str) -> None:
-    if len(text) > MAX_TEXT_BYTES:
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    if size > MAX_TEXT_BYTES:
         message = f"the text has more than {MAX_TEXT_BYTES} bytes"
         raise Refused("X14", Finding(message, help="a spec of 16,384 hosts has about 300 kB"))
     bad = _ILLEGAL.search(text)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,9 @@ from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
 from parc.compiler.passes.search_space import enumerate_layouts
 from parc.compiler.pipeline import plan_problem, resolve_spec
 from parc.compiler.spec.source import Source
+from tests.conformance.tool_judging import judged
 
 JUDGE = Path(__file__).with_name("judge_megatron.py")
-PROCESSES = 2
 Case = dict[str, Any]
 Verdict = dict[str, Any]
 
@@ -36,21 +34,8 @@ def judge_command() -> list[str]:
 
 
 def judge(cases: list[Case]) -> dict[str, Verdict]:
-    """Verdict by name of case; the cases are shared out over a few processes."""
-    shares = [cases[k::PROCESSES] for k in range(PROCESSES)]
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        texts = list(pool.map(_judge_share, [share for share in shares if share]))
-    verdicts = [json.loads(line) for text in texts for line in text.splitlines()]
-    return {verdict["name"]: verdict for verdict in verdicts}
-
-
-def _judge_share(cases: list[Case]) -> str:
-    lines = "".join(json.dumps(case) + "\n" for case in cases)
-    done = subprocess.run(
-        judge_command(), input=lines, capture_output=True, text=True, check=False, timeout=1200
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    """Verdict by name of case."""
+    return {verdict["name"]: verdict for verdict in judged(judge_command(), cases)}
 
 
 def resolve(spec: dict[str, Any]) -> tuple[Problem | None, Sink]:

@@ -40,6 +40,7 @@ def legal_spec(seed: int) -> Spec:
     grid = _grid(dice, routed)
     precision = dice.choice(["bf16", "bf16", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"])
     micro_batch = dice.choice([1, 1, 2])
+    pins = _pins(dice, grid, micro_batch, routed)
     return {
         "parc": 1,
         "name": f"random-{seed}",
@@ -50,10 +51,20 @@ def legal_spec(seed: int) -> Spec:
             "global_batch": micro_batch * grid.dp * grid.pp * dice.randint(1, 4),
             "precision": precision,
             "gradient_precision": _gradients(dice, precision),
+            **_dispatch(dice, pins, routed),
         },
-        "layout": _pins(dice, grid, micro_batch, routed),
+        "layout": pins,
         "emit": ["megatron"],
     }
+
+
+def _dispatch(dice: Random, pins: Spec, routed: bool) -> Spec:
+    """A dispatcher, and overlap where pipeline and recompute allow it."""
+    if not routed:
+        return {}
+    allowed = (pins["pp"] == 1 or pins["vpp"] > 1) and "full" not in str(pins["recompute"])
+    dispatcher = dice.choice(["auto", "alltoall", "deepep", "hybridep"])
+    return {"moe_dispatcher": dispatcher, "moe_overlap": allowed and dice.random() < 0.5}
 
 
 def _grid(dice: Random, routed: bool) -> Grid:

@@ -29,10 +29,10 @@ def install_stand_ins(megatron: str) -> None:
     try:
         import triton  # noqa: F401
     except ImportError:
-        _stand_in_for_triton()
+        stand_in_for_triton()
 
 
-def _stand_in_for_triton() -> None:
+def stand_in_for_triton() -> None:
     """A triton whose decorators do nothing; some modules on the import path hold kernels."""
     import torch.utils._triton
 
@@ -48,7 +48,7 @@ def _stand_in_for_triton() -> None:
     def name_of_language(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return type(name, (), {"__init__": lambda *_, **__: None})
 
     values = {"jit": decorator, "autotune": decorator, "heuristics": decorator}
     values |= {"Config": lambda *_, **__: None, "cdiv": lambda a, b: -(-a // b)}

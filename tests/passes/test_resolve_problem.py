@@ -115,7 +115,7 @@ def test_finetune_needs_a_checkpoint():
 
 def test_targets_are_sorted_and_have_their_default_version():
     problem = resolved(JOB)
-    assert problem.emit == ("megatron", "rankmap", "slurm", "torchrun")
+    assert problem.emit == ("megatron", "preflight", "rankmap", "slurm", "torchrun")
     assert [name for name, _ in problem.versions] == list(problem.emit)
     assert problem.version("megatron") == framework("megatron").default_version
     assert problem.version("slurm") == backend("slurm").versions[-1]

@@ -32,7 +32,7 @@ def codes(emit: list[str] | None) -> list[str]:
 def test_a_training_job_gets_its_usual_targets_where_none_are_named() -> None:
     targets = resolve_targets(spec(None), Sink())
     assert targets is not None
-    assert targets.emit == ("megatron", "rankmap", "slurm", "torchrun")
+    assert targets.emit == ("megatron", "preflight", "rankmap", "slurm", "torchrun")
     assert (targets.framework, targets.program) == ("megatron", "pretrain_gpt.py")
 
 

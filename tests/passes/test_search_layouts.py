@@ -54,6 +54,8 @@ def _case(number: int) -> dict[str, Any]:
     }
     if draw.random() < 0.3:
         job["precision"] = "fp8"
+    if number % 4 == 1:
+        job |= {"moe_dispatcher": "hybridep", "moe_overlap": True}
     goals: dict[str, Any] = {
         "maximize": draw.choice(("throughput", "throughput", "fewest-gpus", "latency"))
     }

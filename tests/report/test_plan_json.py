@@ -9,10 +9,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from parc.compiler.ir import Level
 from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
 from parc.compiler.report.numbers import rounded
 from parc.compiler.report.output_schemas import schema_text
-from parc.compiler.report.plan_json import lock_artifact, lock_document, plan_artifact
+from parc.compiler.report.plan_json import (
+    lock_artifact,
+    lock_document,
+    plan_artifact,
+    plan_document,
+)
 from tests.passes.placement_plans import cluster, layout, plan
 
 SCHEMAS = Path(__file__).parent.parent.parent / "schemas"
@@ -34,6 +40,25 @@ def test_what_is_written_keeps_its_schema_and_the_schema_is_closed(name: str, te
     document = json.loads(text)
     validator.validate(document)
     assert not validator.is_valid({**document, "surprise": 1})
+
+
+def test_what_is_known_above_racks_is_in_the_plan_and_keeps_the_schema() -> None:
+    schema = json.loads((SCHEMAS / "plan.schema.json").read_text("utf-8"))
+    plain = PLAN.problem.cluster
+    racks = tuple(
+        replace(rack, hosts=tuple(replace(host, above=("core",)) for host in rack.hosts))
+        for rack in plain.racks
+    )
+    node = replace(plain.node, gpu_numa=(0,) * 4 + (1,) * 4)
+    tree = replace(plain, node=node, racks=racks, upper=(Level("core", 1.0, 2e-6),))
+    document = plan_document(replace(PLAN, problem=replace(PLAN.problem, cluster=tree)))
+    jsonschema.Draft202012Validator(schema).validate(document)
+    written = document["problem"]["cluster"]
+    assert [level["name"] for level in written["levels"]] == ["leaf", "core"]
+    assert [rack["above"] for rack in written["racks"]] == [["core"], ["core"]]
+    assert written["node"]["gpu_numa"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    before = plan_document(PLAN)["problem"]["cluster"]
+    assert {"levels", "above", "gpu_numa"}.isdisjoint(before.keys() | before["node"].keys())
 
 
 def test_files_end_in_one_newline_and_have_sorted_keys() -> None:

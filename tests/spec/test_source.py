@@ -44,3 +44,11 @@ def test_bytes_that_are_not_utf8_are_found_by_line_and_column(tmp_path):
     (found,) = sink.diagnostics
     assert (found.code, found.finding.message) == ("PARC-X06", "the bytes here are not UTF-8")
     assert (found.span.line, found.span.column) == (2, 7)
+
+
+def test_a_long_text_of_wide_characters_is_refused_and_not_cut(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text("# " + "é" * (MAX_TEXT_BYTES // 2) + "\nname: lost\n", encoding="utf-8")
+    sink = Sink()
+    assert load_spec(read_source(str(path)), (), sink) is None
+    assert [found.code for found in sink.diagnostics] == ["PARC-X14"]

@@ -87,3 +87,10 @@ def test_hosts_of_one_rack_may_be_in_several_nvlink_domains() -> None:
     racks = [{"name": "su1", "nodes": "a[1-3]", "nvlink_domains": domains}]
     cluster = resolved({"node": "gb200-nvl72", "racks": racks})
     assert [host.nvlink_domain for host in cluster.hosts] == ["d1", "d1", "d2"]
+
+
+def test_hosts_of_one_nvlink_domain_stand_side_by_side_in_their_rack() -> None:
+    domains = {"d2": "a[2,4]", "d1": "a[1,3]"}
+    racks = [{"name": "su1", "nodes": "a[1-4]", "nvlink_domains": domains}]
+    cluster = resolved({"node": "gb200-nvl72", "racks": racks})
+    assert [host.name for host in cluster.hosts] == ["a1", "a3", "a2", "a4"]

@@ -37,7 +37,7 @@ class Effort:
     """Orders that swaps start from."""
 
 
-THOROUGH = Effort(4_000, 6_000_000, 3_000_000, 3)
+THOROUGH = Effort(4_000, 3_000_000, 2_000_000, 3)
 QUICK = Effort(0, 600_000, 0, 0)
 """For the many layouts of a search: named orders and the likeliest boxes."""
 

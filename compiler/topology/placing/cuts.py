@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from math import inf, isqrt, prod
 
@@ -130,7 +131,8 @@ def _at_least(flow: int | None, cut: int, price: Sequence[float], floors: Sequen
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
 
-def grid_cuts(held: int, length: int, other_length: int) -> list[tuple[int, int]]:
+@cache
+def grid_cuts(held: int, length: int, other_length: int) -> tuple[tuple[int, int], ...]:
     """(rows cut, columns cut) that a set of ``held`` cells of a grid can have, the least ones.
 
     Rows have ``length`` cells and there are ``other_length`` of them; columns the other way
@@ -140,7 +142,7 @@ def grid_cuts(held: int, length: int, other_length: int) -> list[tuple[int, int]
     """
     cells = length * other_length
     if held in (0, cells):
-        return [(0, 0)]
+        return ((0, 0),)
     found = [
         (other_length, int(held % other_length > 0)),
         (int(held % length > 0), length),
@@ -150,7 +152,11 @@ def grid_cuts(held: int, length: int, other_length: int) -> list[tuple[int, int]
             many = -(-part // few)
             found += [(few, many)] if few <= other_length and many <= length else []
             found += [(many, few)] if many <= other_length and few <= length else []
-    return found
+    least: list[tuple[int, int]] = []
+    for rows, columns in sorted(set(found)):
+        if not least or columns < least[-1][1]:
+            least.append((rows, columns))
+    return tuple(least)
 
 
 def slices_of(kinds: tuple[Kind, ...], digits: tuple[int, ...]) -> tuple[Slices, ...]:

@@ -35,6 +35,12 @@ class Node:
         """Where it stands; where its parent stands if it is not written."""
         return self.document.find(self.path)
 
+    @property
+    def name(self) -> str:
+        """``nodes[3].gres``; the file, for the root."""
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        return "".join(parts).lstrip(".")[:80] or "the file"
+
     def child(self, key: str) -> Node | None:
         """The value of ``key``; None where it is absent or null, or this is no mapping."""
         value = self.value.get(key) if isinstance(self.value, dict) else None
@@ -75,15 +81,13 @@ class Node:
         if isinstance(self.value, kind):
             return True
         known = _KINDS.get(type(self.value), "a number")
-        name = str(self.path[-1]) if self.path else "the file"
-        message = f"{name[:60]} is {known}, expected {_KINDS[kind]}"
+        message = f"{self.name} is {known}, expected {_KINDS[kind]}"
         self.document.reading.refuse("I02", Finding(message, f"this is {known}"), self.span)
         return False
 
     def lacks(self, key: str) -> None:
         """I02: ``key`` is not there."""
-        name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
-        message = f"{name.lstrip('.')[:80] or 'the file'} has no {key}"
+        message = f"{self.name} has no {key}"
         self.document.reading.refuse("I02", Finding(message, f"{key} is missing"), self.span)
 
 

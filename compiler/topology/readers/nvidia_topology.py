@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.nvidia_fabric import is_fabric, read_fabric
-from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.reading import Line, Reading
 
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,10}m")
 _LINK = re.compile(r"NV([0-9]{1,3})")
@@ -21,9 +21,13 @@ _NIC = re.compile(
     r"(?:NIC[0-9]{1,3}|mlx5_[\w]{1,16}|bnxt_re[\w]{1,16}|rdma[\w]{1,16}|efa_[\w]{1,16})"
 )
 _GPU = re.compile(r"GPU([0-9]{1,3})")
-DISTANCE = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
+_TITLE = re.compile(r"(?:CPU|NUMA)[ _]Affinity|GPU[ _]NUMA[ _]ID")
+"""Columns that are no connections."""
+DISTANCE = {"X": 0, "PIX": 1, "PSB": 2, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 P2P = {"X", "OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 MOST_GPUS = 64
+Cells = dict[tuple[str, str], tuple[str, Span]]
+"""(row, column) -> text and place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Matrix:
     """The cells by row and column, and where each stands."""
 
     columns: tuple[str, ...]
-    cells: dict[tuple[str, str], tuple[str, Span]]
+    cells: Cells
 
     @property
     def gpus(self) -> list[str]:
@@ -76,30 +80,46 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
 def _matrix(reading: Reading) -> Matrix | None:
     """The table; I02 where there is no header, I01 for a row that is shorter than it."""
     columns: tuple[str, ...] = ()
-    cells: dict[tuple[str, str], tuple[str, Span]] = {}
+    cells: Cells = {}
     for line in reading.lines():
-        words = [word.strip() for word in line.text.split("\t")]
+        words = _words(line.text)
         if not columns:
             columns = tuple(word for word in words[1:] if word) if "GPU0" in words else ()
         elif words[0] in columns:
-            start = len(words[0])
-            wanted = [name for name in columns if "Affinity" not in name and "NUMA" not in name]
-            if len(words) <= len(wanted):
-                finding = Finding(
-                    f"row {words[0]} has {len(words) - 1} cells, the header {len(wanted)}",
-                    help="keep the tabs: copy the output to a file with nvidia-smi topo -m > FILE",
-                )
-                reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
-                continue
-            for column, word in zip(columns, words[1:], strict=False):
-                start = max(line.text.find(word, start), start)
-                cells[words[0], column] = word, reading.span(line.number, start + 1, len(word))
-                start += len(word)
+            _row(line, words, columns, (cells, reading))
         elif not line.text.strip().startswith(("Legend", "NIC")) and "=" not in line.text:
             finding = Finding(f"{words[0][:40]!r} is no row of the matrix", "no such column")
             reading.refuse("I01", finding, reading.span(line.number, 1, len(words[0])))
     matrix = Matrix(columns, cells)
     return matrix if _complete(matrix, reading) else None
+
+
+def _words(text: str) -> list[str]:
+    """Cells between tabs; between blanks where a terminal has made the tabs into them."""
+    if "\t" in text:
+        return [word.strip() for word in text.split("\t")]
+    found = _TITLE.sub(lambda match: match[0].replace(" ", "_"), text).split()
+    words = [word.replace("_", " ") if _TITLE.match(word) else word for word in found]
+    return ["", *words] if words[:1] == ["GPU0"] and "GPU1" in words[:2] else words
+
+
+def _row(
+    line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
+) -> None:
+    cells, reading = known
+    wanted = [name for name in columns if not _TITLE.match(name)]
+    if len(words) <= len(wanted):
+        finding = Finding(
+            f"row {words[0]} has {len(words) - 1} cells, the header {len(wanted)}",
+            help="write the output to a file as it is: nvidia-smi topo -m > FILE",
+        )
+        reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
+        return
+    start = len(words[0])
+    for column, word in zip(columns, words[1:], strict=False):
+        start = max(line.text.find(word, start), start)
+        cells[words[0], column] = word, reading.span(line.number, start + 1, len(word))
+        start += len(word)
 
 
 def _complete(matrix: Matrix, reading: Reading) -> bool:
@@ -115,10 +135,9 @@ def _complete(matrix: Matrix, reading: Reading) -> bool:
         if reading.sound and (name, name) not in matrix.cells:
             finding = Finding(f"the matrix has no row {name}", "a GPU without a row")
             reading.refuse("I02", finding, reading.span())
-    for (row, _), (word, span) in matrix.cells.items():
+    for (row, column), (word, span) in matrix.cells.items():
         known = word in DISTANCE or word in P2P or _LINK.fullmatch(word)
-        in_table = _GPU.fullmatch(row) and (row, row) != (row, word)
-        if in_table and not known and _ not in ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID"):
+        if _GPU.fullmatch(row) and not _TITLE.match(column) and not known:
             finding = Finding(
                 f"{word[:20]!r} is no connection", help="NV#, PIX, PXB, PHB, NODE, SYS"
             )

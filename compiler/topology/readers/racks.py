@@ -92,8 +92,9 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
         )
         sink.report("I02", finding, span=lost.span)
     groups: dict[tuple[str, ...], list[Located]] = {}
+    depth = max((len(host.path) for host in fragment.hosts), default=0)
     for host in fragment.hosts:
-        groups.setdefault(_padded(host.path, fragment), []).append(host)
+        groups.setdefault(_padded(host.path, depth), []).append(host)
     labels = _Labels()
     names = _rack_names(list(groups), labels)
     domains = _shared_domains(fragment.hosts)
@@ -108,9 +109,8 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     return cluster, spans
 
 
-def _padded(path: tuple[str, ...], fragment: Fragment) -> tuple[str, ...]:
-    """A path as long as the longest: the leaf's own name in the tiers that it skips."""
-    depth = max(len(host.path) for host in fragment.hosts)
+def _padded(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
+    """A path of ``depth``: the leaf's own name in the tiers that it skips."""
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
 

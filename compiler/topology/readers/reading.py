@@ -79,7 +79,13 @@ class Reading:
         return found
 
     def place(self, host: Located) -> None:
-        """Take a host; I02 for a bad name, I03 where it already stands in another place."""
+        """Take a host; I02 for a bad name, I03 where it already stands in another place.
+
+        A host without a name is left: that it has none was reported where it was looked for.
+        """
+        if not host.name:
+            self.sound = False
+            return
         if not HOST_NAME.fullmatch(host.name) or len(host.name) > LONGEST_NAME:
             legal = "letters, digits, dot, dash and underscore, a letter or digit first"
             finding = Finding(f"{host.name[:60]!r} cannot be a host name", help=legal)

@@ -44,12 +44,15 @@ FORMATS: dict[str, Format] = {
     "scontrol-nodes": Format(
         read_scontrol_nodes,
         "scontrol show nodes --json, sinfo --json",
-        (r'"sinfo"\s*:', r'"(gres_used|slurmd_start_time)"\s*:'),
+        (r'"sinfo"\s*:', r'"gres"\s*:'),
     ),
     "nvidia-smi-topo": Format(
         read_nvidia_topology,
         "nvidia-smi topo -m, topo -p2p, fabric.clusterUuid and cliqueId as CSV",
-        (r"\tGPU0\b|\tGPU1\b", r"(?m)^([\w.-]+:[ \t]*)?[0-9a-fA-F-]{36}[ \t]*,[ \t]*[0-9]+[ \t]*$"),
+        (
+            r"(?m)^[ \t]*(\x1b\[4m)?GPU0[ \t]",
+            r"(?m)^([\w.-]+:[ \t]*)?[0-9a-fA-F-]{36}[ \t]*,[ \t]*[0-9]+[ \t]*$",
+        ),
     ),
     "topograph": Format(
         read_topograph,
@@ -59,7 +62,7 @@ FORMATS: dict[str, Format] = {
     "k8s-nodes": Format(
         read_k8s_nodes,
         "kubectl get nodes -o json",
-        (r'(?m)"?apiVersion"?\s*:\s*"?v1\b',),
+        (r'"?apiVersion"?\s*:\s*"?v1\b', r'"nvidia\.com/gpu'),
     ),
     "aws": Format(read_aws, "aws ec2 describe-instance-topology", (r'"?NetworkNodes"?\s*:',)),
     "gcp": Format(
@@ -76,7 +79,11 @@ FORMATS: dict[str, Format] = {
     "ibnetdiscover": Format(
         read_ibnetdiscover,
         "ibnetdiscover, ibdiagnet2.lst",
-        (r"(?m)^(switchguid|caguid|vendid)=", r"(?m)^\{ (SW|CA) Ports:"),
+        (
+            r"(?m)^(switchguid|caguid|vendid)=",
+            r'(?m)^(Switch|Ca)[ \t]+[0-9]+[ \t]+"',
+            r"(?m)^\{ (SW|CA) Ports:",
+        ),
     ),
 }
 """In the order in which a text is compared with them."""

@@ -19,7 +19,7 @@ _GPUS = re.compile(r"gpu(?::([\w.-]+))?:([0-9]{1,6})(?:\([^)]*\))?")
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),
     *("INVALID", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN"),
-    *("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED", "RESERVED", "UNKNOWN"),
+    *("POWERING_DOWN", "POWER_DOWN", "REBOOT_ISSUED", "UNKNOWN"),
 }
 
 
@@ -111,7 +111,7 @@ def _finished(reading: Reading, seen: _Seen) -> Fragment | None:
     found = reading.fragment()
     if found is None:
         return None
-    notes = ["the file does not say which hosts share a switch: they stand in one rack"]
+    notes: list[str] = []
     if not counts:
         notes.append("no host has a gpu in its gres")
         return Fragment(found.hosts, found.unavailable, {}, {}, tuple(notes))

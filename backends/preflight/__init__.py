@@ -1,0 +1,1 @@
+"""Preflight: a program that checks every rank and group against the rank map at job start."""

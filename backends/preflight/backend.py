@@ -1,0 +1,52 @@
+"""The face of the preflight backend."""
+
+from __future__ import annotations
+
+import json
+
+from parc.backends.group_spans import families
+from parc.backends.render import render
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Artifact, Plan
+
+PROGRAM = "preflight/check_ranks.py"
+EXPECTED = "preflight/expected.json"
+
+
+class Preflight:
+    """Backend ``preflight``; launch scripts start its program first where it is emitted."""
+
+    name = "preflight"
+    versions = ("1",)
+    """The ``format`` of expected.json."""
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Nothing: every placement can be checked."""
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """``preflight/check_ranks.py`` and what it expects."""
+        return (
+            Artifact(PROGRAM, render("preflight", "check_ranks.py.j2", {}), True),
+            Artifact(EXPECTED, _expected(plan)),
+        )
+
+
+def _expected(plan: Plan) -> str:
+    """Hosts by node rank (none where they have no names), and the groups as spans of ranks."""
+    placement = plan.placement
+    groups = {
+        name: {"size": family["size"], "within": family["within"]}
+        for name, family in families(placement).items()
+        if family["size"] > 1
+    }
+    document = {
+        "format": 1,
+        "groups": groups,
+        "hosts": [host.name for host in placement.hosts] if plan.problem.cluster.named else [],
+        "ranks_per_node": placement.ranks_per_node,
+        "world": placement.dense.world,
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
+
+
+BACKEND = Preflight()

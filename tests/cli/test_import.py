@@ -1,0 +1,202 @@
+"""``parc import``: fragments that go into a spec, and what it says about files."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.importers.registry import KINDS
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.spec.model_spec import ModelSpec
+from tests.cli.specs import SPEC, parc
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(
+    path.parents[1]
+    for path in ROOT.glob("examples/*/expected/plan.json")
+    if all((path.parent / file).is_file() for file in ("megatron/args.sh", "slurm/job.sbatch"))
+)
+TREE = """\
+SwitchName=leaf1 Nodes=r01n[01-02]
+SwitchName=leaf2 Nodes=r02n[01-02]
+SwitchName=core Switches=leaf[1-2]
+"""
+FRAGMENT = """\
+# parc import slurm-topology
+cluster:
+  racks:
+    - {name: leaf1, nodes: "r01n[01-02]", above: [core]}
+    - {name: leaf2, nodes: "r02n[01-02]", above: [core]}
+"""
+
+
+def written(folder: Path, text: str, name: str = "topology.conf") -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def test_the_kinds_of_the_command_are_those_that_have_a_reader() -> None:
+    command = import_module("parc.compiler.cli.import")
+    assert set(command.KINDS) == {"auto", *KINDS}
+    assert [kind for kind in KINDS if kind not in command.command.help] == []
+
+
+def test_a_fragment_is_printed_and_goes_into_a_spec(tmp_path: Path) -> None:
+    result = parc("import", "slurm-topology", written(tmp_path, TREE))
+    assert (result.exit_code, result.stdout, result.stderr) == (0, FRAGMENT, "")
+    racks = SPEC[SPEC.index("  racks:") : SPEC.index("job:")]
+    spec = SPEC.replace(racks, FRAGMENT.partition("cluster:\n")[2])
+    assert parc("check", written(tmp_path, spec, "spec.yaml")).exit_code == 0
+
+
+def test_the_kind_is_seen_and_standard_input_is_read() -> None:
+    result = parc("import", "auto", "-", given=TREE)
+    assert (result.exit_code, result.stdout) == (0, FRAGMENT)
+
+
+def test_json_has_the_same_and_the_notes(tmp_path: Path) -> None:
+    result = parc("import", "auto", written(tmp_path, TREE), "--format", "json")
+    document = json.loads(result.stdout)
+    assert document["format"] == 1
+    assert document["spec"] == YAML(typ="safe").load(FRAGMENT)
+    assert document["notes"] == []
+
+
+@pytest.mark.parametrize("style", ["yaml", "json"])
+def test_a_fragment_is_written_over_a_fragment_and_over_nothing_else(
+    tmp_path: Path, style: str
+) -> None:
+    source, target = written(tmp_path, TREE), tmp_path / "out"
+    words = ("import", "auto", source, "-o", str(target), "--format", style)
+    for _ in range(2):
+        result = parc(*words)
+        assert (result.exit_code, result.stdout) == (0, f"wrote {target}\n")
+    printed = parc("import", "auto", source, "--format", style).stdout
+    assert target.read_text("utf-8") == printed
+    target.write_text("mine\n", encoding="utf-8")
+    result = parc(*words)
+    assert result.exit_code == 2
+    assert "was not written by parc import; it is left as it is" in result.stderr
+    assert target.read_text("utf-8") == "mine\n"
+
+
+def test_several_files_are_one_fragment(tmp_path: Path) -> None:
+    hosts = [{"id": f"i-{n}", "networkPath": [{"id": f"leaf{n}"}]} for n in (1, 2)]
+    files = [written(tmp_path, json.dumps({"data": [h]}), f"{h['id']}.json") for h in hosts]
+    result = parc("import", "lambda", *files)
+    assert result.exit_code == 0
+    assert result.stdout.endswith("{name: leaf1, nodes: i-1}\n    - {name: leaf2, nodes: i-2}\n")
+
+
+def test_places_and_nvlink_domains_may_come_from_files_of_their_own(tmp_path: Path) -> None:
+    first = {"items": [{"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.count": "8"}}}]}
+    labels = first["items"][0]["metadata"]["labels"]  # type: ignore[index]
+    other = json.loads(json.dumps(first))
+    labels["fabric.topograph.run/tier-0"] = "leaf1"  # type: ignore[index]
+    files = [
+        written(tmp_path, json.dumps(each), name) for each, name in ((first, "a"), (other, "b"))
+    ]
+    result = parc("import", "k8s-nodes", *files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "{name: leaf1, nodes: n1}" in result.stdout
+
+
+def test_racks_of_one_tool_and_states_of_another_are_one_cluster(tmp_path: Path) -> None:
+    nodes = [{"name": f"r0{r}n0{n}", "gres": "gpu:8"} for r in (1, 2) for n in (1, 2)]
+    nodes[3]["state"] = ["DOWN"]  # type: ignore[assignment]
+    files = [written(tmp_path, TREE), written(tmp_path, json.dumps({"nodes": nodes}), "nodes")]
+    result = parc("import", "auto", *files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        FRAGMENT.replace("slurm-topology", "scontrol-nodes and slurm-topology").replace(
+            "cluster:\n", "cluster:\n  node: {gpus_per_node: 8}\n"
+        )
+        + "  unavailable: r02n02\n"
+    )
+
+
+def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
+    one = written(tmp_path, TREE, "a.conf")
+    two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")
+    result = parc("import", "auto", one, two)
+    assert result.exit_code == 1
+    assert "error[PARC-I03]: two files put host r01n01 in two places" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("hello",), "error[PARC-I05]: nothing shows what wrote"),
+        (
+            (TREE, "#SBATCH -N 2"),
+            "error[PARC-I05]: the files are of kinds that do not go together: sbatch, slurm",
+        ),
+        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is no key=value"),
+    ],
+)
+def test_bad_files_are_told_on_standard_error(
+    tmp_path: Path, texts: tuple[str, ...], message: str
+) -> None:
+    files = [written(tmp_path, text, f"file{index}") for index, text in enumerate(texts)]
+    result = parc("import", "auto", *files, "-o", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("parc.compiler.importers.import_files"), "MOST_BYTES", 10)
+    result = parc("import", "auto", written(tmp_path, TREE))
+    assert result.exit_code == 1
+    assert "error[PARC-I06]" in result.stderr
+
+
+def test_a_file_that_is_not_there_and_an_unknown_kind_are_usage(tmp_path: Path) -> None:
+    assert parc("import", "auto", str(tmp_path / "none")).exit_code == 2
+    assert parc("import", "slurm", written(tmp_path, TREE)).exit_code == 2
+
+
+def test_what_is_not_carried_over_is_said_and_the_fragment_is_printed(tmp_path: Path) -> None:
+    script = written(tmp_path, "--tensor-model-parallel-size 2 --my-flag 1\n", "args")
+    result = parc("import", "megatron-args", script)
+    assert result.exit_code == 0
+    assert "advice[PARC-I04]: not carried over: --my-flag 1" in result.stderr
+    assert "  tp: 2\n" in result.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[path.name for path in EXAMPLES])
+def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_and_model_of_the_plan(
+    example: Path,
+) -> None:
+    folder = example / "expected"
+    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    result = parc("import", "auto", str(folder / "megatron" / "args.sh"), "--format", "json")
+    assert result.exit_code == 0
+    spec = json.loads(result.stdout)["spec"]
+    written = {key: plan["layout"][key] for key in ("tp", "cp", "pp", "ep", "etp", "micro_batch")}
+    assert {key: spec["layout"].get(key) for key in written} == written
+    text = plan["layout"]["split"]["text"]
+    assert spec["layout"].get("pipeline_layout", text) == text
+    assert spec["layout"].get("vpp", 1) == (1 if text else plan["layout"]["vpp"])
+    assert spec["layout"]["zero_stage"] == plan["layout"]["zero_stage"]
+    assert spec["layout"]["sequence_parallel"] == plan["layout"]["sequence_parallel"]
+    job = plan["problem"]["job"]
+    for key in ("sequence_length", "global_batch", "precision", "steps"):
+        assert spec["job"][key] == job[key]
+    sink = Sink()
+    read = ModelSpec.model_validate_json(json.dumps(spec["model"]))
+    model = as_json(resolve_model(read, Library(), sink))
+    assert sink.diagnostics == ()
+    named = {key: plan["problem"]["model"][key] for key in ("name", "family", "source")}
+    assert {**model, **named} == plan["problem"]["model"]
+    slurm = parc("import", "auto", str(folder / "slurm" / "job.sbatch"), "--format", "json")
+    cluster = json.loads(slurm.stdout)["spec"]["cluster"]
+    assert cluster["node"]["gpus_per_node"] == plan["problem"]["cluster"]["node"]["gpus"]

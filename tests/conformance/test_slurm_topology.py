@@ -1,0 +1,70 @@
+"""What a real Slurm says about itself reads back as the cluster that it was started with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.importers.fragment_text import fragment_tree
+from parc.compiler.importers.import_files import import_files
+from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from tests.conformance.slurm_cluster import SlurmCluster, missing
+
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+]
+RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Eight nodes in two racks whose names do not follow the racks."""
+    port = 31000 + os.getpid() % 1000
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, port) as running:
+        yield running
+
+
+def fragment(*texts: str) -> dict[str, object]:
+    sink = Sink()
+    files = [(text, f"file{number}") for number, text in enumerate(texts)]
+    found = import_files("auto", files, sink)
+    assert found is not None, sink.diagnostics
+    tree: dict[str, object] = fragment_tree(found.fragment, sink)["cluster"]
+    assert not sink.failed()
+    return tree
+
+
+def test_the_topology_that_it_prints_is_the_file_that_it_read(cluster: SlurmCluster) -> None:
+    printed = fragment(cluster.run("scontrol", "show", "topology"))
+    assert printed == fragment((cluster.root / "topology.conf").read_text())
+    assert printed["racks"] == [
+        {"name": "rack1", "nodes": "n[1,3,5,7]", "above": ["spine"]},
+        {"name": "rack2", "nodes": "n[2,4,6,10]", "above": ["spine"]},
+    ]
+
+
+def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(cluster: SlurmCluster) -> None:
+    drain = ("scontrol", "update", "NodeName=n4")
+    cluster.run(*drain, "State=DRAIN", "Reason=test")
+    try:
+        topology = cluster.run("scontrol", "show", "topology")
+        nodes = cluster.run("sinfo", "--json")
+    finally:
+        cluster.run(*drain, "State=RESUME")
+    tree = fragment(topology, nodes)
+    assert tree["unavailable"] == "n4"
+    spec = {**tree, "node": "dgx-h100"}
+    sink = Sink()
+    found = resolve_cluster(ClusterSpec.model_validate_json(json.dumps(spec)), Library(), sink)
+    assert found is not None, sink.diagnostics
+    assert [(rack.name, [host.name for host in rack.hosts]) for rack in found.racks] == [
+        ("rack1", RACKS["rack1"]),
+        ("rack2", ["n2", "n6", "n10"]),
+    ]

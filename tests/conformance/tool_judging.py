@@ -1,0 +1,117 @@
+"""The judges of DeepSpeed, torch, torchtitan, Accelerate, Kubernetes and vLLM, as functions.
+
+Each takes the cases that the judge of the same name describes and returns their verdicts, in the
+same order. tests/conformance/run says where the tools are; without it the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parc.compiler.ir import Gpu
+
+HERE = Path(__file__).parent
+PROCESSES = 2
+FEW = 6
+"""Up to so many cases one process is quicker than two, which both import the tool."""
+LONGEST_SECONDS = 900
+Case = dict[str, Any]
+Verdict = dict[str, Any]
+
+
+def deepspeed_verdicts(cases: list[Case]) -> list[Verdict]:
+    """What DeepSpeed says to ds_config.json files (judge_deepspeed.py)."""
+    return tool_verdicts("torch", "judge_deepspeed.py", cases)
+
+
+def mesh_verdicts(cases: list[Case]) -> list[Verdict]:
+    """Groups of torch's DeviceMesh (judge_mesh.py)."""
+    return tool_verdicts("torch", "judge_mesh.py", cases)
+
+
+def launch_verdicts(cases: list[Case]) -> list[Verdict]:
+    """What torchrun and the launcher of DeepSpeed make of a command line (judge_launch.py)."""
+    return tool_verdicts("torch", "judge_launch.py", cases)
+
+
+def torchtitan_verdicts(cases: list[Case]) -> list[Verdict]:
+    """What torchtitan says to config modules (judge_torchtitan.py)."""
+    return tool_verdicts("torch", "judge_torchtitan.py", cases)
+
+
+def accelerate_verdicts(cases: list[Case]) -> list[Verdict]:
+    """What Accelerate says to config files (judge_accelerate.py)."""
+    return tool_verdicts("torch", "judge_accelerate.py", cases)
+
+
+def kubernetes_verdicts(cases: list[Case]) -> list[Verdict]:
+    """What the models and schemas of Kubernetes say to manifests (judge_kubernetes.py)."""
+    return tool_verdicts("torch", "judge_kubernetes.py", cases)
+
+
+def vllm_verdicts(cases: list[Case]) -> list[Verdict]:
+    """What vLLM says to `vllm serve` commands (judge_vllm.py)."""
+    return tool_verdicts("vllm", "judge_vllm.py", cases)
+
+
+def vllm_gpu(gpu: Gpu) -> dict[str, Any]:
+    """A GPU of PARC's catalog as judge_vllm.py wants it: vLLM's defaults depend on it."""
+    return {
+        "name": f"NVIDIA {gpu.catalog_name}",
+        "memory_gib": gpu.memory_bytes / 2**30,
+        "capability": list(gpu.compute_capability),
+        "multiprocessors": 132,
+    }
+
+
+def tool_python(tool: str) -> str:
+    """The Python that has ``tool``; skips the test where there is none.
+
+    Args:
+        tool: "torch" (with DeepSpeed, torchtitan, Accelerate and Kubeflow's models) or "vllm".
+    """
+    variable = {"torch": "PARC_CONFORMANCE_PYTHON", "vllm": "PARC_CONFORMANCE_VLLM"}[tool]
+    python = os.environ.get(variable, "")
+    if not python:
+        why = os.environ.get(f"{variable}_ABSENT", "run tests/conformance/run, which installs it")
+        pytest.skip(f"{variable} names no Python that has {tool}: {why}")
+    return python
+
+
+def tool_verdicts(tool: str, program: str, cases: list[Case]) -> list[Verdict]:
+    """Verdicts of one judge; fails where the judge broke on a case."""
+    command = [tool_python(tool), str(HERE / program)]
+    named = [case | {"name": str(number)} for number, case in enumerate(cases)]
+    told = {verdict["name"]: verdict for verdict in judged(command, named)}
+    verdicts = [
+        told[str(number)] | {"name": case.get("name", str(number))}
+        for number, case in enumerate(cases)
+    ]
+    broken = [v for v in verdicts if v["fault"]]
+    assert not broken, f"the judge broke on {len(broken)} cases, so on {broken[0]}"
+    return verdicts
+
+
+def judged(command: list[str], cases: list[Case]) -> list[Verdict]:
+    """Verdicts in any order; the cases are shared out over a few processes."""
+    count = 1 if len(cases) <= FEW else PROCESSES
+    shares = [share for k in range(count) if (share := cases[k::count])]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        texts = list(pool.map(lambda share: _judge_share(command, share), shares))
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def _judge_share(command: list[str], cases: list[Case]) -> str:
+    lines = "".join(json.dumps(case) + "\n" for case in cases)
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, check=False, timeout=LONGEST_SECONDS
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout

@@ -1,0 +1,35 @@
+"""The matrix of the README is what the frameworks say, and its rules refuse the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parc.backends.registry import FRAMEWORKS, framework
+from parc.backends.strategies import STRATEGIES, strategy_rules
+from parc.compiler.report.strategy_matrix import matrix_markdown, matrix_text, with_matrix
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_matrix_of_the_readme_is_current() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert with_matrix(text) == text, "run make docs"
+
+
+def test_a_text_without_the_block_is_said() -> None:
+    with pytest.raises(ValueError, match="there is no"):
+        with_matrix("# nothing\n")
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_names_strategies_that_exist_and_is_refused_the_others(name: str) -> None:
+    said, known = framework(name).strategies, {one.name for one in STRATEGIES}
+    assert set(said) <= known
+    assert len(strategy_rules(name, said)) == len(known) - len(said)
+
+
+def test_both_tables_have_a_row_a_strategy() -> None:
+    assert matrix_markdown().count("\n") == len(STRATEGIES) + 2
+    assert all(one.title in matrix_text() for one in STRATEGIES)

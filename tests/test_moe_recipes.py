@@ -1,0 +1,74 @@
+"""What recipes switch on is read from the source of a row."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, WHOLE, recipe_words, release
+from benchmarks.accuracy.predict import with_overlap
+from parc.compiler.cost.efficiency import UNSEEN
+
+BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"
+WORDS = {
+    *("deep-ep", "ep-overlap", "part-graph", "cuda-graph"),
+    *("fused-experts", "token-drop", "unfused-routing", "unfused-core"),
+}
+
+
+def row(source: str, model: str, gpu: str, precision: str, ep: str = "8") -> dict[str, str]:
+    facts = {"model": model, "gpu": gpu, "precision": precision, "ep": ep, "experts": ""}
+    return {"source": source, "id": "", **facts}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (BRIDGE.format("26.04.01"), (26, 4, 1)),
+        (BRIDGE.format("25.09"), (25, 9, 0)),
+        ("NVIDIA/dgxc-benchmarking tag v25.05.05 README.md", (25, 4, 1)),
+        ("NVIDIA/dgxc-benchmarking tag v27.01", (27, 1, 0)),
+        ("a paper of 2024", (0, 0, 0)),
+    ],
+)
+def test_a_release_is_that_of_the_container(source: str, expected: tuple[int, int, int]) -> None:
+    assert release(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("release_", "facts", "expected"),
+    [
+        ("26.08", ("Qwen3-235B-A22B", "gb200", "fp8-mx"), WHOLE),
+        ("26.02", ("Qwen3-235B-A22B", "gb200", "fp8-mx"), "deep-ep+part-graph"),
+        ("26.02", ("Qwen3-235B-A22B", "h100-80", "fp8-cs"), "ep-overlap"),
+        ("26.02", ("DeepSeek-V3", "h100-80", "fp8-cs"), "deep-ep"),
+        ("25.11", ("DeepSeek-V3", "h100-80", "fp8-cs"), "deep-ep+ep-overlap"),
+        ("26.06", ("gpt-oss-20b", "gb200", "nvfp4"), "deep-ep+cuda-graph"),
+        ("25.11", ("gpt-oss-120b", "b200", "bf16"), ""),
+        ("25.09", ("Mixtral-8x7B", "h100-80", "bf16"), "token-drop"),
+    ],
+)
+def test_a_row_without_words_gets_those_of_its_recipe(
+    release_: str, facts: tuple[str, str, str], expected: str
+) -> None:
+    assert recipe_words(FEATURES, row(BRIDGE.format(release_), *facts)) == expected
+
+
+def test_dense_rows_and_other_sources_get_nothing() -> None:
+    assert recipe_words(FEATURES, row(BRIDGE.format("26.08"), "Llama", "gb200", "fp8", "1")) == ""
+    assert recipe_words(FEATURES, row("a paper", "Mixtral-8x7B", "h100-80", "bf16")) == ""
+
+
+def test_every_word_is_known_and_every_pattern_compiles() -> None:
+    said = {word for recipe in FEATURES for word in recipe.words.split("+") if word}
+    assert said <= WORDS
+    for recipe in (*FEATURES, *RECOMPUTE):
+        assert re.compile(recipe.source)
+        assert re.compile(recipe.pattern)
+    assert {recipe.words.partition(":")[0] for recipe in RECOMPUTE} <= {"none", "selective", "full"}
+
+
+@pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
+def test_a_word_about_the_software_changes_its_row(word: str) -> None:
+    assert with_overlap(UNSEEN, word) != UNSEEN

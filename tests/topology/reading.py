@@ -1,0 +1,31 @@
+"""Reads one text as ``parc import`` does, for the tests of readers."""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Positions, Sink
+from parc.compiler.importers.fragment_text import fragment_yaml
+from parc.compiler.importers.registry import read_files
+
+FILE = "given"
+
+
+def read(kind: str, *texts: str) -> tuple[str, Sink]:
+    """(fragment as YAML without its first line, sink); empty after an error."""
+    names = [FILE if index == 0 else f"{FILE}{index + 1}" for index in range(len(texts))]
+    lines = {name: tuple(text.splitlines()) for name, text in zip(names, texts, strict=True)}
+    sink = Sink(Positions(FILE, lines=lines))
+    files = [(kind, text, name) for text, name in zip(texts, names, strict=True)]
+    fragment = read_files(files, sink)
+    text = fragment_yaml(fragment, kind, sink) if fragment is not None else ""
+    return ("" if sink.failed() else text.partition("\n")[2]), sink
+
+
+def told(sink: Sink) -> list[str]:
+    """``CODE line:column message | label`` of every finding."""
+    found = []
+    for one in sink.diagnostics:
+        assert one.span is not None
+        place = f"{one.span.line}:{one.span.column}"
+        label = f" | {one.finding.label}" if one.finding.label else ""
+        found.append(f"{one.code.removeprefix('PARC-')} {place} {one.finding.message}{label}")
+    return found

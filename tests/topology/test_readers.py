@@ -1,0 +1,104 @@
+"""Every reader: what it makes of a file, and what it says about a bad one."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.render import render
+from parc.compiler.importers import megatron_flags, sbatch, vllm_args
+from parc.compiler.importers.flags import Row
+from parc.compiler.importers.registry import KINDS
+from parc.compiler.spec.cluster_spec import TopologyFormat
+from parc.compiler.spec.schema import fields
+from parc.compiler.spec.shape import literals
+from parc.compiler.spec.yaml_tree import read_tree
+from parc.compiler.topology.readers.registry import FORMATS, sniff
+from tests.topology.mutations import mutated
+from tests.topology.reading import FILE, read, told
+
+Case = dict[str, Any]
+FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+CASES: list[Case] = [
+    case for path in FILES for case in YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
+]
+SHOWN = [case for case in CASES if "prints" in case]
+
+
+def titles(cases: list[Case]) -> list[str]:
+    return [case["title"] for case in cases]
+
+
+@pytest.mark.parametrize("case", CASES, ids=titles(CASES))
+def test_a_file_becomes_a_fragment_or_findings_at_their_place(case: Case) -> None:
+    text, sink = read(case["kind"], case["given"])
+    assert (text, told(sink)) == (case.get("prints", ""), case.get("told", []))
+
+
+def test_every_kind_has_a_good_and_a_bad_file() -> None:
+    assert {case["kind"] for case in SHOWN} == KINDS.keys() - {"nccl-tests"}
+    assert {case["kind"] for case in CASES if "prints" not in case} == KINDS.keys() - {"nccl-tests"}
+
+
+@pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
+def test_the_kind_of_a_good_file_is_seen(case: Case) -> None:
+    same = {"topograph's Slurm output has the real names in comments": "slurm-topology"}
+    assert sniff(case["given"], KINDS) == same.get(case["title"], case["kind"])
+
+
+def test_a_text_of_no_kind_is_none() -> None:
+    assert sniff("hello\n", KINDS) is None
+
+
+def test_the_formats_that_a_spec_may_name_are_those_that_place_hosts() -> None:
+    assert set(literals(TopologyFormat)) == FORMATS.keys() - {"nvidia-smi-topo"}
+
+
+@pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
+def test_a_damaged_file_gives_a_fragment_or_a_finding_in_it(case: Case) -> None:
+    dice = random.Random(case["title"])
+    for _ in range(6):
+        damaged = mutated(case["given"], dice)
+        text, sink = read(case["kind"], damaged)
+        assert text or sink.failed()
+        assert read_tree(text, "fragment", Sink()) is not None or not text
+        assert render([sink]).count("PARC-") >= len(sink.diagnostics)
+        spans = [found.span for found in sink.diagnostics]
+        lines = len(damaged.splitlines()) + 1
+        assert all(span and span.file == FILE and 1 <= span.line <= lines for span in spans)
+
+
+LONG = {
+    "slurm-topology": ["SwitchName=" * 20_000, "a" * 300_000, "#" * 300_000, "\n" * 300_000],
+    "scontrol-nodes": ['{"nodes": ' * 100_000, "[" * 300_000, '{"nodes": [{"gres": "gpu:'],
+    "topograph": ["# a=" + " " * 200_000 + "b", "switches: {" * 200],
+    "nvidia-smi-topo": ["\tGPU0" * 40_000, "n:" * 100_000, "\tGPU0\n" + "GPU0\tX\n" * 40_000],
+    "ibnetdiscover": ['[1]\t"' * 1_000 + "\n", "{ SW Ports:1 " * 20_000],
+    "megatron-args": ["--a " * 40_000, "'" * 99_999, '"--x ' * 20_000, "A=$A" * 50_000],
+    "sbatch": ["#SBATCH --x=1\n" * 5_000, "#SBATCH " + "-" * 200_000],
+    "nccl-tests": ["# Rank 0 " * 40_000, "_perf" * 60_000],
+}
+"""Texts on which a careless pattern would take minutes."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind, texts in LONG.items() for text in texts]
+)
+def test_a_long_line_takes_no_long_time(kind: str, text: str) -> None:
+    start = time.process_time()
+    read(kind, text)
+    sniff(text, KINDS)
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("table", [megatron_flags.TABLE, vllm_args.TABLE, sbatch.TABLE])
+def test_a_flag_stands_for_a_field_that_the_spec_has(table: dict[str, Row]) -> None:
+    derived = {"virtual", "precision", "bias", "pattern", "experts"}
+    paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}
+    assert paths - fields().keys() == set()
