@@ -15,9 +15,9 @@ from parc.compiler.ir import (
     Proof,
     Rack,
 )
+from parc.compiler.passes.expand_hosts import near_hosts
 from parc.compiler.passes.place_ranks import proof_of
 from parc.compiler.passes.pose_placement import Posed, over, pose_placement
-from parc.compiler.passes.expand_hosts import near_hosts
 from parc.compiler.topology.hostlist import compress, natural_key
 from parc.compiler.topology.placing.choose import Choice
 from parc.compiler.topology.placing.price import Cost
