@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.ir import Cluster, Estimate, Layout
+from parc.compiler.ir import Cluster, Estimate, Layout, Placement
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
 from parc.compiler.topology.placing.choose import QUICK
@@ -37,6 +37,11 @@ def _exposed_seconds(pricing: Pricing, layout: Layout) -> float:
     """Exposed seconds over uplinks, less what the estimate has for the same traffic."""
     estimate = estimate_layout(pricing, layout)
     placement = place_ranks(pricing.problem, pricing.framework, layout, estimate, QUICK)
+    return added_seconds(estimate, placement)
+
+
+def added_seconds(estimate: Estimate, placement: Placement) -> float:
+    """What ``placement`` exposes over shared links beyond what ``estimate`` has for the traffic."""
     return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 
 
