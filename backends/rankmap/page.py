@@ -79,7 +79,9 @@ def gpu(plan: Plan) -> str:
 
 
 def proof(plan: Plan) -> str:
-    """How good the order is, with the bound."""
+    """How good the order is, with the bound; empty where none was weighed."""
+    if not plan.placement.alternatives:
+        return ""
     found = plan.placement.proof
     exposed, bound = milliseconds(found.exposed_seconds), milliseconds(found.bound_seconds)
     return f"{found.words}: {exposed} exposed over shared links, {bound} at least"
