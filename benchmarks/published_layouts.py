@@ -24,6 +24,9 @@ nothing pinned, and with what the source says pinned, on the same hosts, batch a
 - **fits**: predicted peak memory, low end of its band, is under device memory less 8 % headroom. A
   layout that does not fit is priced as if it did.
 - **measured**: step time that the source prints or implies, of any software version.
+- Gradients are summed and reduced in 16 bit in NVIDIA's recipes, as their common settings say, and
+  in 32 bit elsewhere. Runs from before FlashAttention (2021, 2022) are priced as if they ran the
+  kernels of today.
 - NVIDIA's recipes were read at Megatron-Bridge 067f987df. Left out: those that need FSDP or
   offload, development variants, and those that differ from another one in precision alone
   (unless their step time is published). What a source does not state is left to PARC.

@@ -53,6 +53,11 @@ class Published:
     source: str
 
     @property
+    def gradient_precision(self) -> str:
+        """Format of gradients: the performance recipes of Megatron-Bridge reduce in 16 bit."""
+        return "bf16" if "Megatron-Bridge" in self.source else "fp32"
+
+    @property
     def family(self) -> str:
         """The group that the summary counts it under."""
         if "Megatron-Bridge" not in self.source:
@@ -127,6 +132,7 @@ def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> 
                 "sequence_length": row.sequence,
                 "global_batch": row.global_batch,
                 "precision": row.precision,
+                "gradient_precision": row.gradient_precision,
             },
             "layout": pins,
             "emit": ["megatron"],

@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
+from benchmarks.accuracy.groups import small
 from benchmarks.accuracy.page import page
 from benchmarks.accuracy.predict import price, priors, shipped
 from benchmarks.accuracy.refit import refit
 from benchmarks.accuracy.rows import row_lines
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.accuracy.score import score
+from benchmarks.accuracy.small import small_runs
 from benchmarks.accuracy.wide_table import read_wide
 
 
@@ -46,7 +48,7 @@ def load(data: Path | None) -> Cases:
     if data is None:
         return make_cases(read_runs(PUBLISHED / "runs.csv"))
     table = read_wide(data)
-    cases = make_cases(tuple(table.runs))
+    cases = make_cases((*table.runs, *small_runs(data)))
     cases.left_out.update(table.left_out)
     return cases
 
@@ -98,7 +100,8 @@ def _summary(cases: list[Case]) -> str:
     for case in cases:
         if case.scored:
             ratio = price(case).total_seconds / case.seconds
-            for key in (case.group, f"all {case.kind}", f"framework {case.run.framework}"):
+            whole = (case.group, f"all {case.kind}", f"framework {case.run.framework}")
+            for key in ("small models on one host",) if small(case) else whole:
                 groups.setdefault(key, []).append(ratio)
     lines = [f"{'group':36} {'rows':>5} {'MAPE':>6} {'median':>6} {'p90':>6} {'bias':>6}  (%)"]
     for key, ratios in sorted(groups.items()):

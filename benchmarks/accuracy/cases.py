@@ -4,8 +4,10 @@ Every filled gap is counted. The rules, in the order they apply:
 
 - ``vpp``: none stated, so 1; where it does not divide the layers of a stage, 1.
 - ``tp``: none stated, so 1 (one row of a data-parallel sweep).
-- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes.
+- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes;
+  Megatron on Volta and Ampere had none yet (0).
 - ``sequence_parallel``: none stated, so wherever tp > 1.
+- gradients are reduced in 32 bit; the performance recipes of Megatron-Bridge say 16 bit.
 - ``recompute``: none stated, so the cheapest level that fits the device by PARC's memory model.
 - ``micro_batch``: none stated, so the one of 1, 2, 4, 8 that PARC predicts to be fastest among
   those that fit.
@@ -47,10 +49,10 @@ STACKS = {
 def stack_of(run: Run, generation: str) -> str:
     """The software class of a run.
 
-    Megatron on Volta and Ampere is from before 2023; BigScience trained with a fork of its own
-    (ALiBi, embedding norm, its bf16 optimizer).
+    Megatron, and NeMo with it, on Volta and Ampere are from before 2023; BigScience trained with a
+    fork of its own (ALiBi, embedding norm, its bf16 optimizer).
     """
-    if run.framework.startswith("megatron") and generation in ("volta", "ampere"):
+    if run.framework.startswith(("megatron", "nemo")) and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
     return STACKS.get(run.framework, "megatron")
 
@@ -160,6 +162,8 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
     batch = run.global_batch or ACCUMULATION * micro_batch * dp
     problem = _problem(run, model, cluster, batch)
     layout = layout_of(run, problem, MEGATRON, dp, micro_batch)
+    if run.zero is None and stack_of(run, cluster.gpu.generation) == "unfused":
+        layout = replace(layout, zero_stage=0)
     if run.recompute is None:
         layout = _cheapest(problem, layout)
     else:
@@ -204,6 +208,7 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         load_dir=None,
         moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
         moe_overlap="ep-overlap" in run.overlap,
+        gradient_precision="bf16" if "Megatron-Bridge" in run.source else "fp32",
     )
     return Problem(
         name=run.id,

@@ -38,6 +38,11 @@ CONSTANTS = (
         "cuBLAS documentation names the effect; its size is an assumption",
     ),
     Constant(
+        "cost.layer_kernels.UNEVEN",
+        "slow-down where a weight on a rank has sides that are no multiple of 64",
+        "arXiv:2401.14489 and a guide of NVIDIA name the effect; its size is an assumption",
+    ),
+    Constant(
         "cost.layer_kernels.ROW_TILE",
         "rows of an expert are padded to this many",
         "an assumption",
@@ -46,11 +51,6 @@ CONSTANTS = (
         "cost.routed_kernels.CAST_BYTES",
         "traffic of one element of the experts' inputs and gradients in 8 or 4 bit, bytes",
         "counted: padding, and quantising by row and by column",
-    ),
-    Constant(
-        "cost.routed_kernels.ACCUMULATED_BYTES",
-        "adding a gradient of the experts to its fp32 sum, bytes",
-        "counted: read and written in fp32, less a 16-bit output",
     ),
     Constant(
         "cost.routed_kernels.UNFUSED",
@@ -81,6 +81,16 @@ CONSTANTS = (
         "cost.layer_time.TP_BACKWARD",
         "share of backward tensor-parallel collectives left exposed",
         "an assumption, after what Megatron-LM overlaps with GEMMs",
+    ),
+    Constant(
+        "cost.layer_time.WEIGHT_GRADIENTS",
+        "of a layer's backward GEMMs, what such collectives run beside",
+        "half of the backward of the first projections of attention and MLP, about",
+    ),
+    Constant(
+        "cost.gradients.OVERLAP_NORM",
+        "how sharply gradient traffic hides behind computation (1 adds, 8 takes the longer)",
+        "chosen among 1.5, 2, 3, 4 and none on published runs, few of which tell them apart",
     ),
     Constant(
         "cost.layer_time.LAUNCH_NORM",

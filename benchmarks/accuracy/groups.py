@@ -6,9 +6,15 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.accuracy.cases import Case
 
+
+def small(case: Case) -> bool:
+    """One of the hundreds of small models on one host: a set of its own, where launches rule."""
+    return "vTrain" in case.run.source and case.run.gpus <= 8
+
+
 NAMED: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("Selene", lambda case: "Korthikanti" in case.run.source),
-    ("vTrain multi-node", lambda case: "vTrain" in case.run.source and case.run.gpus > 8),
+    ("vTrain multi-node", lambda case: "vTrain" in case.run.source),
     ("FSDP and ZeRO-2/3", lambda case: case.fsdp),
     (
         "dense, A100 and H100",
@@ -27,7 +33,8 @@ NAMED: tuple[tuple[str, Callable[[Case], bool]], ...] = (
 
 def named_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
     """(name, run ids) of the groups that papers and peers report on; empty ones are left out."""
-    found = [(name, [c.run.id for c in cases if c.scored and has(c)]) for name, has in NAMED]
+    large = [case for case in cases if case.scored and not small(case)]
+    found = [(name, [case.run.id for case in large if has(case)]) for name, has in NAMED]
     return [(name, ids) for name, ids in found if ids]
 
 
@@ -35,6 +42,6 @@ def hardware_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
     """(GPU precision kind, run ids), sorted."""
     table: dict[str, list[str]] = {}
     for case in cases:
-        if case.scored:
+        if case.scored and not small(case):
             table.setdefault(case.group, []).append(case.run.id)
     return sorted(table.items())

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Cases
-from benchmarks.accuracy.groups import hardware_groups, named_groups
+from benchmarks.accuracy.groups import hardware_groups, named_groups, small
 from benchmarks.accuracy.peers import peers_of
 from benchmarks.accuracy.predict import priors, shipped
 from benchmarks.accuracy.refit import Columns, columns
@@ -45,8 +45,8 @@ def page(cases: Cases, data: Path | None) -> str:
         _peer_section(cases, found),
         "## Step time by GPU, precision and kind\n\n" + _table(hardware_groups(cases.cases), found),
         _fit_section(found),
-        _regret_section(sweeps(cases.cases)),
-        small_section(data, found.fits),
+        _regret_section(sweeps([case for case in cases.cases if not small(case)])),
+        small_section([case for case in cases.cases if small(case)], found),
         *_hooks(data),
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 
 from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.groups import small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
 from parc.compiler.cost.fit import Fitted, Prior, fit
@@ -56,9 +57,10 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
     """The columns that need no fit of the model; the others are empty."""
     found = Columns({}, {}, {}, {}, {}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))
-    found.naive.update(_ratios(timed, naive_seconds(timed, timed)))
-    for out, rest in _left_out(timed, _width):
-        found.naive_no_model.update(_ratios(out, naive_seconds(rest, out)))
+    for chosen in ([c for c in timed if not small(c)], [c for c in timed if small(c)]):
+        found.naive.update(_ratios(chosen, naive_seconds(chosen, chosen)))
+        for out, rest in _left_out(chosen, _width):
+            found.naive_no_model.update(_ratios(out, naive_seconds(rest or chosen, out)))
     return found
 
 

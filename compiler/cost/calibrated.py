@@ -49,6 +49,7 @@ PARAMETERS: dict[str, Parameter] = {
     ),
     "step_seconds": Parameter(0.8, 1e-4, 2.0, "runs with short steps"),
     "straggler": Parameter(0.8, 1e-5, 0.1, "one layout on few and on many hosts"),
+    "accumulate": Parameter(0.7, 0.05, 8.0, "one layout with several micro-batch sizes"),
 }
 """One row for every fitted field of ``Efficiency``; spreads are those of the published runs."""
 OTHER = Parameter(0.3, 1e-6, 1e3, "more runs of other kinds")

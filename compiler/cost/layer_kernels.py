@@ -18,6 +18,11 @@ ALIGNED = 8
 """16-bit elements of an address that tensor cores load at once (cuBLAS documentation)."""
 MISALIGNED = 4
 """Times that a product without that alignment takes longer, about."""
+WHOLE = 64
+"""16-bit elements of a row of a weight that load best, 128 bytes (NVIDIA, Matrix Multiplication
+Background User's Guide, on A100; Anthony et al. 2024, arXiv:2401.14489)."""
+UNEVEN = 1.2
+"""Times that a weight with other rows takes longer, about."""
 STREAM_SHARE = 0.85
 """Of the memory bandwidth, for streaming kernels."""
 ROW_TILE = 64
@@ -68,8 +73,9 @@ def gemm_pass(fit: GemmFit, shapes: list[Shape]) -> Seconds:
     """Forward, and backward by input and by weight, of matrix multiplications."""
     forward = backward = 0.0
     for m, n, k in shapes:
-        forward += gemm_seconds(fit, m, n, k)
-        backward += gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m)
+        odd = UNEVEN if n % WHOLE or k % WHOLE else 1.0
+        forward += odd * gemm_seconds(fit, m, n, k)
+        backward += odd * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m))
     return Seconds(forward, backward)
 
 

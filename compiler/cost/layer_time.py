@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from parc.compiler.cost.attention import BACKWARD_FACTOR
 from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
+from parc.compiler.cost.gradients import accumulate_seconds
 from parc.compiler.cost.layer_kernels import (
     Seconds,
     Shape,
@@ -30,6 +31,9 @@ LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
 TP_BACKWARD = 0.5
 """Share of backward tensor-parallel collectives that Megatron's overlap with GEMMs leaves."""
+WEIGHT_GRADIENTS = 0.25
+"""Of a layer's backward GEMMs, about: the weight gradients that such a collective runs beside,
+half of the backward of the first projections of attention and MLP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     stream = row.stream * stream_bytes(model, layout, routed, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
+    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(routed, layout)))
     launch = row.layer_seconds
     if routed:
         own = routed_kernels(pricing, layout, tokens)
@@ -82,7 +87,7 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     return LayerTime(
         forward=forward,
         backward=backward,
-        tp=row.tp * _tp_seconds(pricing, layout, groups, routed),
+        tp=row.tp * _tp_seconds(pricing, layout, routed, WEIGHT_GRADIENTS * gemms.backward),
         cp=_cp_seconds(pricing, layout, groups, core.forward),
         ep=dispatch_seconds(pricing, layout, groups, forward + backward) if routed else 0.0,
     )
@@ -104,25 +109,26 @@ def _core(pricing: Pricing, layout: Layout) -> Seconds:
     return Seconds(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(pricing: Pricing, layout: Layout, groups: Groups, routed: bool) -> float:
+def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -> float:
     """Collectives of 2Th around attention and MLP (Korthikanti et al. 2022).
 
     With sequence parallelism a gather and a scatter each, forward; backward the same and one
-    gather more, of which half hides behind GEMMs. Without it an all-reduce each. A routed MLP at
-    etp = 1 needs none.
+    gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
+    each. A routed MLP at etp = 1 needs none.
     """
     if layout.tp == 1:
         return 0.0
     job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
+    groups = pricing.groups(layout)
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
     blocks = 1 if routed else 2
     if layout.sequence_parallel:
         gather = links.seconds("all_gather", nbytes, groups.tp)
         scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
-        block = gather + scatter + TP_BACKWARD * (2 * gather + scatter)
+        forward, backward = blocks * (gather + scatter), blocks * (2 * gather + scatter)
     else:
-        block = (1 + TP_BACKWARD) * links.seconds("all_reduce", nbytes, groups.tp)
-    seconds = blocks * block
+        forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
+    seconds = forward + max(TP_BACKWARD * backward, backward - window)
     if routed and layout.etp > 1 and model.experts is not None:
         visits = nbytes / layout.tp * model.experts.top_k * layout.etp
         seconds += 2 * links.seconds("all_gather", visits, groups.etp)
@@ -168,7 +174,8 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
     gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
-    return row.gemm * (gemm.forward + gemm.backward) + moved
+    added = accumulate_seconds(pricing, layout, vocab * model.hidden)
+    return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:

@@ -22,8 +22,6 @@ FUSED_CASTS = 0.25
 """What is left of them where the grouped MLP is one kernel: the gradients that arrive."""
 FUSED_GEMMS = 0.8
 """Time of such a grouped MLP over that of a kernel a matrix; fitted to published runs."""
-ACCUMULATED_BYTES = 6
-"""A weight's gradient added to its fp32 sum (read, written) beyond the 16-bit output of a GEMM."""
 LOW_LAUNCH = 1.5
 """Host launch with casts for every expert over that in 16 bit."""
 
@@ -41,16 +39,9 @@ def routed_kernels(pricing: Pricing, layout: Layout, tokens: float) -> Seconds:
 
 
 def _gemms(pricing: Pricing, layout: Layout, tokens: float) -> Seconds:
-    """Grouped multiplications; gradients of all experts of the rank are summed in fp32."""
-    model = pricing.problem.model
-    shapes = expert_gemms(model, layout, tokens)
-    key = ("grouped", *shapes)
-    gemms = pricing.memo(key, lambda: gemm_pass(pricing.gemm, shapes))
-    experts = model.experts
-    assert experts is not None
-    weights = experts.count / layout.ep * sum(n * k for _, n, k in shapes)
-    summed = ACCUMULATED_BYTES * weights / pricing.gemm.bytes_per_second
-    return Seconds(gemms.forward, gemms.backward + summed)
+    """Grouped multiplications."""
+    shapes = expert_gemms(pricing.problem.model, layout, tokens)
+    return pricing.memo(("grouped", *shapes), lambda: gemm_pass(pricing.gemm, shapes))
 
 
 def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> Seconds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
+from parc.compiler.cost.gradients import dp_traffic, exposed_seconds, fullest_stage
 from parc.compiler.cost.layer_time import (
     LayerTime,
     head_seconds,
@@ -95,9 +96,10 @@ def straggling(pricing: Pricing, layout: Layout) -> float:
 def shared_layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """``layer_time``, once for all layouts that share what it depends on."""
     groups = pricing.groups(layout)
-    lane = (layout.tp, layout.cp, layout.cp_comm, layout.micro_batch, layout.sequence_parallel)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.micro_batch)
+    state = (layout.sequence_parallel, layout.zero_stage)
     experts = (layout.ep, layout.etp, groups.ep, groups.etp) if routed else ()
-    key = ("time", routed, lane, groups.tp, groups.cp_stride, experts)
+    key = ("time", routed, lane, state, groups.tp, groups.cp_stride, experts)
     return pricing.memo(key, lambda: layer_time(pricing, layout, routed))
 
 
@@ -110,99 +112,46 @@ def _kinds(pricing: Pricing, load: StageLoad) -> set[bool]:
 
 
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Bytes of one activation between two stages: 2 T h, over t with sequence parallelism."""
+    """Bytes of one activation between two stages: 2 T h, over t where it is divided.
+
+    Sequence parallelism divides it; Megatron before that sent a part from each rank and gathered
+    it on arrival (Narayanan et al. 2021, section 4.1), as DeepSpeed's pipeline does.
+    """
     job, model = pricing.problem.job, pricing.problem.model
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
-    return nbytes / (layout.tp if layout.sequence_parallel else 1)
+    return nbytes / (layout.tp if layout.sequence_parallel or pricing.efficiency.unfused else 1)
 
 
 def hop_seconds(pricing: Pricing, layout: Layout) -> float:
     """One activation from a stage to the next, the part that is exposed."""
     if layout.pp == 1:
         return 0.0
-    stride = pricing.groups(layout).pp_stride
-    return pricing.efficiency.pp * pricing.links.hop_seconds(hop_bytes(pricing, layout), stride)
+    groups, nbytes = pricing.groups(layout), hop_bytes(pricing, layout)
+    seconds = pricing.links.hop_seconds(nbytes, groups.pp_stride)
+    if pricing.efficiency.unfused and not layout.sequence_parallel:
+        seconds += pricing.links.seconds("all_gather", nbytes * layout.tp, groups.tp)
+    return pricing.efficiency.pp * seconds
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
-    """Hops on the critical path.
+    """Hops on the critical path; what the simulation of the schedules has for short hops.
 
-    1F1B sends and receives between computations, 2 a micro-batch; interleaving overlaps the
-    steady state and exposes warm-up and cool-down, 2 (p - 1) and one chunk's pair.
+    1F1B: a rank has at most p micro-batches under way, so every p of them pay a round trip over
+    all ranks, whatever their order. Interleaving hides hops but while it fills and drains: each
+    way a micro-batch passes all chunks of all ranks.
     """
     if vpp > 1:
-        return 2.0 * (pp - 1) + 2.0 * vpp
-    return 2.0 * micro_batches + 2.0 * (pp - 1)
-
-
-def dp_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """(dense, expert) bytes of one gradient reduction on the fullest stage, both directions.
-
-    Distributed optimizer: reduce-scatter of gradients and all-gather of 16-bit parameters;
-    without it an all-reduce, twice the gradients.
-    """
-    grad = pricing.problem.job.gradient_bytes
-    factor = grad + 2.0 if layout.zero_stage else 2 * grad
-    dense, expert = fullest_stage(pricing, layout)
-    return factor * dense, factor * expert
-
-
-def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """(dense, expert) parameters of the stage that has the most."""
-    loads = [pricing.stage_parameters(layout, kind.load) for kind in pricing.classes(layout.split)]
-    return max(loads, key=sum)
-
-
-def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Gradients reduced and parameters gathered once, nothing hidden."""
-    grad = pricing.problem.job.gradient_bytes
-    groups, links = pricing.groups(layout), pricing.links
-    seconds = 0.0
-    for parameters, group in zip(
-        fullest_stage(pricing, layout), (groups.dp_cp, groups.edp), strict=True
-    ):
-        if layout.zero_stage:
-            seconds += links.seconds("reduce_scatter", grad * parameters, group)
-            seconds += links.seconds("all_gather", 2.0 * parameters, group)
-        else:
-            seconds += links.seconds("all_reduce", grad * parameters, group)
-    return seconds
+        return 2.0 * (pp * vpp - 1)
+    visits = micro_batches + pp - 1
+    return 2.0 * (visits - -(-visits // pp))
 
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
     rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
     seconds, least = dp_traffic(pricing, layout)
-    return rounds * max(seconds - pricing.efficiency.dp_overlap * slowest.total, least)
-
-
-def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """(seconds with nothing hidden, what no overlap hides), of a step; ZeRO 2, 3: a micro-batch.
-
-    Of gradients and parameters 5 %, one bucket, are always waited for.
-    """
-    if layout.zero_stage == 3:
-        return _sharded_traffic(pricing, layout)
-    seconds = _reduce_seconds(pricing, layout)
-    return seconds, seconds * 0.05
-
-
-def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """Fully sharded: gather for forward and backward, scatter gradients, every micro-batch.
-
-    Each unit hides behind the computation of its neighbour, so that a micro-batch takes the
-    longer of the two; the first unit's gather is always waited for.
-    """
-    groups, links = pricing.groups(layout), pricing.links
-    parameters = sum(fullest_stage(pricing, layout))
-    shard = groups.dp_cp
-    if layout.dp_replicate > 1:
-        size = layout.dp_shard * layout.cp
-        shard = type(shard)(size, min(shard.local, size))
-    gather = links.seconds("all_gather", 2.0 * parameters, shard)
-    scatter = links.seconds("reduce_scatter", 2.0 * parameters, shard)
-    first = gather / pricing.problem.model.layers
-    return 2 * gather + scatter + first, first
+    window = pricing.efficiency.dp_overlap * slowest.total
+    return rounds * exposed_seconds(seconds, least, window)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:

@@ -107,7 +107,8 @@ TERMS: dict[str, Term] = {
             "seconds",
             "compute",
             "micro-batches x forward and backward of the slowest stage: every GEMM and the "
-            "attention core by shape, plus streamed bytes / bandwidth; not under the launch floor",
+            "attention core by shape, plus streamed bytes / bandwidth, with those of adding up "
+            "gradients; not under the launch floor",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/cost/efficiency.py",
         ),
         Term(
@@ -122,7 +123,8 @@ TERMS: dict[str, Term] = {
             "seconds",
             "tensor parallelism",
             "a gather and a scatter of 2 T h around attention and MLP (MLP not where routed), "
-            "backward 1.5 times more of which half is hidden; times the class factor",
+            "backward 1.5 times more of which half is hidden, not more than the weight gradients "
+            "take; times the class factor",
             _KORTHIKANTI,
         ),
         Term(
@@ -144,8 +146,9 @@ TERMS: dict[str, Term] = {
             "pp_seconds",
             "seconds",
             "pipeline point-to-point",
-            "hop x (2 m + 2 (p-1)); interleaved: hop x (2 (p-1) + 2 v); times the class factor",
-            "Narayanan et al. 2021, section 2.2",
+            "hop x 2 (n - ceil(n / p)), n = m + p - 1; interleaved: hop x 2 (p v - 1); times the "
+            "class factor",
+            "Simulated schedules: parc/compiler/cost/schedule_formulas.py",
         ),
         Term(
             "bubble_seconds",
@@ -158,8 +161,9 @@ TERMS: dict[str, Term] = {
             "dp_seconds",
             "seconds",
             "data parallelism",
-            "reduce-scatter of 4 B gradients, all-gather of 2 B parameters, less the hidden share "
-            "of one micro-batch, at least 5 %; ZeRO-3: two gathers and a scatter a micro-batch",
+            "T: reduce-scatter of 4 B gradients, all-gather of 2 B parameters; beside w, a share "
+            "of one micro-batch: (T^3 + w^3)^(1/3) - w, at least 5 %; ZeRO-3: two gathers and a "
+            "scatter a micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
         Term(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
+from parc.compiler.cost.gradients import dp_traffic, exposed_seconds
 from parc.compiler.cost.layer_time import (
     LayerTime,
     head_seconds,
@@ -19,7 +20,6 @@ from parc.compiler.cost.layer_time import (
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.step_time import (
-    dp_traffic,
     exposed_hops,
     hop_seconds,
     optimizer_seconds,
@@ -106,7 +106,7 @@ class MeshTimes:
             fold = self._folds[shape] = self._fold(point)
         slowest, compute, whole = pace
         traffic, least, optimizer = fold
-        exposed = max(traffic - self._hidden * slowest, least)
+        exposed = exposed_seconds(traffic, least, self._hidden * slowest)
         if self._sharded:
             exposed *= micro_batches
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer

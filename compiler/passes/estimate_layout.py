@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from parc.compiler.cost.flops import step_flops, utilization
+from parc.compiler.cost.gradients import dp_bytes
 from parc.compiler.cost.layer_time import ring_bytes
 from parc.compiler.cost.links import Reach
 from parc.compiler.cost.memory import all_stages
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.step_time import dp_bytes, hop_bytes, step_time
+from parc.compiler.cost.step_time import hop_bytes, step_time
 from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 

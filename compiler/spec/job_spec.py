@@ -56,7 +56,11 @@ class GoalsSpec(Strict):
     """What to maximise and what must hold."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"] = "throughput"
-    """What decides between layouts that are legal and fit."""
+    """What decides between layouts that are legal and fit.
+
+    The batch of a training step is given, so that throughput and latency both mean the shortest
+    step there.
+    """
     memory_headroom: Percent = 0.08
     """Device memory to keep free: 8%."""
     limits: LimitsSpec | None = None

@@ -139,6 +139,6 @@ def test_casts_and_loose_permutations_cost_and_a_fused_mlp_saves() -> None:
 
 def test_experts_in_fewer_ranks_cost_more_gradient_sums() -> None:
     pricing = priced()
-    wide, narrow = (routed_kernels(pricing, layout(pricing, ep), 4096) for ep in (8, 32))
+    wide, narrow = (layer_time(pricing, layout(pricing, ep), routed=True) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)

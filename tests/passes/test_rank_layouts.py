@@ -25,7 +25,7 @@ def _spec(**cluster: Any) -> dict[str, Any]:
         "name": "ranked",
         "model": "llama-3-8b",
         "cluster": {"node": "dgx-h100", "nodes": 4, **cluster},
-        "job": {"sequence_length": 4096, "global_batch": 256},
+        "job": {"sequence_length": 4096, "global_batch": 128},
     }
 
 

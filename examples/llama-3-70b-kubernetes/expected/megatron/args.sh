@@ -25,17 +25,16 @@ MEGATRON_ARGS=(
   # parallelism
   --tensor-model-parallel-size 4
   --pipeline-model-parallel-size 4
-  --context-parallel-size 2
+  --context-parallel-size 1
   --expert-model-parallel-size 1
   --expert-tensor-parallel-size 4
   --sequence-parallel
-  --cp-comm-type p2p
   --use-distributed-optimizer
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 2
+  --num-virtual-stages-per-pipeline-rank 10
   # batch
   --seq-length 8192
   --micro-batch-size 1
@@ -54,6 +53,9 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
+  # recompute
+  --recompute-granularity selective
+  --recompute-modules layernorm
   # data
   --mock-data
   --tokenizer-type NullTokenizer

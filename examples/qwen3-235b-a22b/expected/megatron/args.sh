@@ -36,7 +36,7 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 1
+  --pipeline-model-parallel-size 4
   --context-parallel-size 1
   --expert-model-parallel-size 64
   --expert-tensor-parallel-size 1
@@ -44,9 +44,13 @@ MEGATRON_ARGS=(
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
+  # pipeline
+  --num-virtual-stages-per-pipeline-rank 6
+  --account-for-embedding-in-pipeline-split
+  --account-for-loss-in-pipeline-split
   # batch
   --seq-length 4096
-  --micro-batch-size 1
+  --micro-batch-size 2
   --global-batch-size 2048
   --train-iters 1000
   --eval-iters 0
@@ -62,6 +66,9 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
+  # recompute
+  --recompute-granularity selective
+  --recompute-modules layernorm moe_act
   # data
   --mock-data
   --tokenizer-type NullTokenizer

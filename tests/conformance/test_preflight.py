@@ -1,0 +1,69 @@
+"""The preflight program, really started: all well, hosts swapped, one host for two node ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parc.backends.preflight.backend import BACKEND
+from parc.compiler.ir import Plan
+from tests.backends.plans import launch_plan
+from tests.conformance.real_runs import environment, free_port
+from tests.conformance.tool_judging import tool_python
+from tests.passes.placement_plans import NODE, cluster, layout, plan
+
+pytestmark = pytest.mark.conformance
+SECONDS = 120
+
+
+def small_plan() -> Plan:
+    """Two hosts of two ranks: tp inside, dp across."""
+    on = cluster(1, 1, node=replace(NODE, gpus=2, nvlink_domain=2))
+    made = plan(on, layout(tp=2, dp=2))
+    return replace(launch_plan(on), placement=made.placement, layout=made.layout)
+
+
+def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
+    """(exit statuses, output of the first) of an agent a node rank, each told its host's name."""
+    for artifact in BACKEND.emit(small_plan()):
+        target = folder / artifact.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(artifact.text)
+    python, port = tool_python("torch"), free_port()
+    agents = []
+    for node, host in enumerate(hosts):
+        command = [python, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
+        command += [f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}"]
+        command += [str(folder / "preflight" / "check_ranks.py"), "--timeout=60", "--probe=1"]
+        env = {**os.environ, **environment(), "SLURMD_NODENAME": host}
+        agents.append(
+            subprocess.Popen(
+                command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        )
+    said = [agent.communicate(timeout=SECONDS)[0] for agent in agents]
+    return [agent.returncode for agent in agents], said[0]
+
+
+def planned_hosts() -> tuple[str, ...]:
+    (expected,) = (one for one in BACKEND.emit(small_plan()) if one.path.endswith(".json"))
+    return tuple(json.loads(expected.text)["hosts"])
+
+
+def test_ranks_in_their_places_pass_and_every_group_is_timed(tmp_path: Path) -> None:
+    statuses, said = started(tmp_path, planned_hosts())
+    assert statuses == [0, 0]
+    assert "4 ranks on 2 hosts are where the plan has them" in said
+    assert "tp: 2 groups" in said
+
+
+def test_swapped_hosts_stop_the_job_with_a_table(tmp_path: Path) -> None:
+    first, second = planned_hosts()
+    statuses, said = started(tmp_path, (second, first))
+    assert all(statuses)
+    assert f"rank 0: host {second}, planned {first}" in said
