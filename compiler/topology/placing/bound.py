@@ -20,6 +20,9 @@ from parc.compiler.topology.uplinks import Flow
 MOST_SLACK = 64
 """Idle hosts for which a bound is sought; beyond, the floors alone hold."""
 
+MOST_STEPS = 600_000
+"""Cuts of grids that are looked at for one level; a level that asks for more is left out."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -34,7 +37,8 @@ class Bound:
         """No order of hosts exposes less."""
         found = sum(self._exposed_floors)
         for level in self._levels:
-            found = max(found, level.least(self._held, found))
+            if level.steps * len(self._slices) <= MOST_STEPS:
+                found = max(found, level.least(self._held, found))
         return rounded(found)
 
     @cached_property
@@ -119,6 +123,12 @@ class _Level:
     """(hosts, bytes a second out) of every switch."""
     host_bytes_per_s: float = 0.0
     """NICs of a host, for NVLink domains: what leaves one does so host by host."""
+
+    @property
+    def steps(self) -> float:
+        """About how many cuts of grids ``Bound`` looks at for this level."""
+        slack = sum(room for room, _ in self.switches) - self.nodes
+        return sum((min(slack, room) + 1) * room**1.5 for (room, _), _ in self._alike)
 
     @cached_property
     def _alike(self) -> list[tuple[tuple[int, float], int]]:
