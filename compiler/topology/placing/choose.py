@@ -19,8 +19,8 @@ from parc.compiler.topology.placing.swaps import improve
 BOXES = "boxes"
 SWAPS = "swaps"
 EVERY = "every order"
-MOST_NODES = 16
-"""Node ranks of a job whose orders may be few enough to price each."""
+MOST_NODES, MOST_SITES = 16, 24
+"""Node ranks, and sites for them, of a job whose orders may be few enough to price each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def choose(question: Question, bound: Bound, named: Iterable[Found], effort: Eff
 
 def _every(question: Question, most: int) -> Found | None:
     """The best of all orders; None where there are more than ``most``."""
-    if question.nodes > MOST_NODES:
+    if question.nodes > MOST_NODES or len(question.sites.sizes) > MOST_SITES:
         return None
     best: tuple[Cost, tuple[int, ...]] | None = None
     for count, place in enumerate(every_place(question.nodes, question.sites)):
