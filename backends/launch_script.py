@@ -6,7 +6,7 @@ from parc.backends.base import Start
 from parc.backends.launch_environment import launch_environment
 from parc.backends.registry import framework
 from parc.backends.render import render, shell_word
-from parc.compiler.ir import Artifact, Plan
+from parc.compiler.ir import AnyPlan, Artifact, Plan
 
 
 def launch_script(plan: Plan, folder: str, hosts_file: str) -> Artifact:
@@ -40,6 +40,6 @@ def start_of(plan: Plan) -> Start:
     return Start(program=shell_word(problem.launch.program), args=words)
 
 
-def host_lines(plan: Plan) -> str:
+def host_lines(plan: AnyPlan) -> str:
     """One host a line, line n+1 is node rank n."""
     return "".join(f"{host.name}\n" for host in plan.placement.hosts)

@@ -22,6 +22,10 @@ EVERYONE = "cluster.unavailable=[]"
 """The override under which drained hosts still have their place in the racks."""
 
 
+class NotTraining(ValueError):
+    """The spec asks for a service, whose replicas a router moves; the message says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Drain:
     """What is asked for."""
@@ -53,11 +57,16 @@ def replan_spec(
     """Replace hosts in the plan of the lock file, or of the spec.
 
     A lock file that holds no plan for this spec is passed over. None: see the sink.
+
+    Raises:
+        NotTraining: the spec is none of a training job.
     """
     names = _names(drain.hosts, sink)
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
     if names is None or problem is None:
         return None
+    if not isinstance(problem, Problem):
+        raise NotTraining("parc replan is for training jobs; compile a service anew without hosts")
     previous = None
     if drain.lock is not None:
         previous = _locked(source, overrides, problem, drain.lock)
@@ -101,7 +110,7 @@ def _locked(
     if plan is None and problem.cluster.unavailable:
         # Hosts of the lock are out of use by now: look where they were.
         everyone = resolve_spec(source, (*overrides, EVERYONE), Sink())
-        plan = None if everyone is None else _adopted(everyone, found)
+        plan = _adopted(everyone, found) if isinstance(everyone, Problem) else None
     return None if plan is None else Previous(plan, locked=True, gone=gone)
 
 

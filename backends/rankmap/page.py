@@ -30,12 +30,14 @@ def page(plan: Plan) -> str:
         "order": placement.order,
         "gpu": gpu(plan),
         "dense_formula": formula(placement.dense, {}),
-        "expert_formula": formula(placement.expert, {"tp": "etp", "dp": "edp"}),
+        "expert_formula": formula(
+            placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
+        ),
         "master": cell(placement.hosts[0].name, 80),
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [_span_cells(span) for span in spans(placement, routed)],
+        "spans": [span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
         "proof": proof(plan),
         "columns": tuple(placement.columns),
@@ -59,7 +61,8 @@ def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
-def _span_cells(span: Span) -> tuple[str, ...]:
+def span_cells(span: Span) -> tuple[str, ...]:
+    """One row of the table of groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))

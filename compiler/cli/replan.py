@@ -39,9 +39,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     the same leaf is taken first; else the one whose place costs least.
     """
     from parc.compiler.cli.replanning import Request, replan
+    from parc.compiler.replanning import NotTraining
 
     request = Request(**given)
-    outcome = replan(request)
+    try:
+        outcome = replan(request)
+    except NotTraining as error:
+        raise click.UsageError(str(error)) from None
     if request.style == "json":
         session.print_json(outcome.to_json())
     else:

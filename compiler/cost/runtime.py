@@ -18,8 +18,15 @@ class StateBytes:
     optimizer: float
     cast: float = 0.0
     """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
+    gathered: float = 0.0
+    """Not 0: weights are sharded at stage 2 as well, beside a copy of so many bytes that stays
+    gathered from the forward pass to the backward (FSDP2 without resharding). In a pipeline it
+    stays at stage 3 too, and gradients are added up whole until the last micro-batch
+    (torch.distributed.pipelining/stage.py, backward_maybe_with_nosync)."""
 
-    def on_rank(self, zero_stage: int, shards: int) -> tuple[float, float, float]:
+    def on_rank(
+        self, zero_stage: int, shards: int, pipelined: bool = False
+    ) -> tuple[float, float, float]:
         """(weight, gradient, optimizer) on one of ``shards`` ranks.
 
         Stage 1 shards the optimizer, 2 the gradients too, 3 the weights too (ZeRO,
@@ -30,6 +37,10 @@ class StateBytes:
             part / shards if zero_stage >= stage else part
             for part, stage in zip(parts, (3, 2, 1), strict=True)
         )
+        if self.gathered and (zero_stage == 2 or (pipelined and zero_stage == 3)):
+            weight = self.weight / shards + self.gathered
+        if self.gathered and pipelined and zero_stage >= 2:
+            gradient = self.gradient
         return weight, gradient, optimizer
 
 
@@ -132,7 +143,7 @@ def fsdp2() -> Runtime:
     """
     return Runtime(
         name="fsdp2",
-        state=StateBytes(4.0, 4.0, 8.0),
+        state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
         loss_bytes=14.0,
         workspace_bytes=64.0 * MIB,

@@ -43,9 +43,17 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.serving import ServingEstimate, ServingLayout
+from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
+
+AnyPlan = Plan | ServingPlan
+"""What backends and reports are given."""
+AnyProblem = Problem | ServingProblem
 
 __all__ = [
     "NO_RECOMPUTE",
+    "AnyPlan",
+    "AnyProblem",
     "Artifact",
     "Attention",
     "Axis",
@@ -85,6 +93,11 @@ __all__ = [
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEstimate",
+    "ServingLayout",
+    "ServingPlan",
+    "ServingProblem",
+    "ServingSearch",
     "SlurmJob",
     "Split",
     "StageMemory",

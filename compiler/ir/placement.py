@@ -160,6 +160,11 @@ class Placement:
     devices: tuple[int, ...] = ()
     """Device of every local rank, the same on all hosts; empty: its own number."""
 
+    @property
+    def one_mesh(self) -> bool:
+        """Whether experts have no mesh of their own: their groups are families of the dense one."""
+        return self.expert is self.dense
+
     def host_of(self, rank: int) -> Host:
         """The host that ``rank`` runs on."""
         return self.hosts[rank // self.ranks_per_node]

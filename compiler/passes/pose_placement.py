@@ -22,8 +22,14 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "pp": ("dense", ("pp",), "line"),
     "ep": ("expert", ("ep",), "all-to-all"),
     "edp": ("expert", ("dp",), "ring"),
+    "dp_shard_cp": ("dense", ("dp_shard", "cp"), "ring"),
+    "edp_shard": ("expert", ("dp_shard",), "ring"),
+    "dp_replicate": ("dense", ("dp_replicate",), "ring"),
 }
 """Traffic axis of the estimate -> mesh, axes of its groups, who sends to whom."""
+
+DATA = ("dp_cp", "edp", "dp_shard_cp", "edp_shard", "dp_replicate")
+"""Those of gradients and weights; the estimate has one term for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ def _flows(
         if pattern == "line" and layout.vpp > 1:
             # Interleaving closes the line: the last rank hands chunks back to the first.
             pattern = "ring"
+        if traffic.axis == "cp" and layout.cp_comm == "a2a":
+            pattern = "all-to-all"
         if groups.visits:
             inside = digits_of(mesh.over(*axes), digits, per_node)
             size = prod(digits[index] for index in inside)
@@ -89,14 +97,12 @@ def _exposure(estimate: Estimate) -> dict[str, float]:
         if traffic.axis in full and traffic.gb_per_s:
             full[traffic.axis] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
     time = estimate.time
-    data = _share(time.dp_seconds, full["dp_cp"] + full["edp"])
-    return {
+    data = _share(time.dp_seconds, sum(full[axis] for axis in DATA))
+    return dict.fromkeys(DATA, data) | {
         "tp": _share(time.tp_seconds, full["tp"]),
         "cp": _share(time.cp_seconds, full["cp"]),
-        "dp_cp": data,
         "pp": _share(time.pp_seconds, full["pp"]),
         "ep": _share(time.ep_seconds, full["ep"]),
-        "edp": data,
     }
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-HEADER = "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
+PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
+"""Columns of ``rankmap.csv`` before the coordinates, which are those of the framework."""
 ARGUMENTS = "megatron/args.sh"
 LARGEST = 10**9
 """No count in an emitted file is larger; one that is stands for damage."""
@@ -103,9 +104,9 @@ def read_table(text: str) -> dict[str, list[str]]:
     """Columns of ``rankmap.csv``, as text; at least one rank."""
     file = "rankmap.csv"
     lines = text.split("\n", 1)
-    if lines[0].rstrip("\r") != HEADER:
-        raise Malformed(file, 1, f"the header is not {HEADER}")
-    names = HEADER.split(",")
+    names = lines[0].rstrip("\r").split(",")
+    if tuple(names[: len(PLACE)]) != PLACE or len(set(names)) < len(names):
+        raise Malformed(file, 1, f"the header does not start with {','.join(PLACE)}")
     try:
         rows = list(csv.reader(io.StringIO(lines[1] if len(lines) > 1 else ""), strict=True))
     except csv.Error as error:

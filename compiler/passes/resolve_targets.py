@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.spec.nearest import did_you_mean
-from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ DEFAULT_EMIT = {
 """What is emitted where the spec does not say."""
 
 
-def resolve_targets(spec: Spec, sink: Sink) -> Targets | None:
+def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """The targets; None after an error.
 
     The framework is the one of ``FRAMEWORKS`` in ``emit``. Without one it is the first of all:
     launch scripts and rank maps need a rank order, and theirs is that framework's.
     """
     found = len(sink.diagnostics)
-    kind = "serve" if spec.job.kind == "serve" else "train"
+    kind = "train" if isinstance(spec, Spec) else "serve"
     emit = DEFAULT_EMIT[kind] if spec.emit is None else spec.emit
     _check_emit(emit, sink)
     for name in spec.versions:

@@ -8,6 +8,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.ir import Cluster, Estimate, Layout, Placement
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.passes.pose_placement import DATA
 from parc.compiler.topology.placing.choose import QUICK
 
 MOST_RANKS = 32_768
@@ -53,10 +54,7 @@ def _fabric_seconds(estimate: Estimate) -> float:
         "cp": time.cp_seconds,
         "ep": time.ep_seconds,
         "pp": time.pp_seconds,
-        "dp_cp": time.dp_seconds,
-        "edp": time.dp_seconds,
     }
     outside = {row.axis for row in estimate.traffic if row.level == "fabric"}
-    if "dp_cp" in outside:
-        outside.discard("edp")
-    return sum(terms[axis] for axis in sorted(outside))
+    data = time.dp_seconds if outside & set(DATA) else 0.0
+    return sum(terms[axis] for axis in sorted(outside - set(DATA))) + data

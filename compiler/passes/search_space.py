@@ -79,7 +79,7 @@ class Space:
         fields["recompute"] = self.levels[level]
         fields["split"] = split
         if fields["sequence_parallel"] is None:
-            fields["sequence_parallel"] = tp > 1
+            fields["sequence_parallel"] = tp > 1 and "sp" in self.framework.strategies
         return layout
 
 

@@ -12,10 +12,14 @@ HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
 SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
 JOB = "slurm/job.sbatch"
 JOBSET = "kubernetes/jobset.yaml"
-NODES, RANKS = "nodes", "ranks"
+NODES, RANKS, WORLD = "nodes", "ranks", "world"
 SCRIPT_NUMBERS = (
     ("--nnodes", r"--nnodes=(\d+)", NODES),
     ("--nproc-per-node", r"--nproc-per-node=(\d+)", RANKS),
+)
+ACCELERATE_NUMBERS = (
+    ("--num_machines", r"--num_machines=(\d+)", NODES),
+    ("--num_processes", r"--num_processes=(\d+)", WORLD),
 )
 JOB_NUMBERS = (
     ("--nodes", r"^#SBATCH --nodes=(\d+)", NODES),
@@ -31,10 +35,12 @@ def verify_launch(
     for file in HOST_FILES:
         if file in artifacts:
             _verify_host_file(file, artifacts[file], hosts, sink)
-    numbers = {NODES: len(hosts), RANKS: ranks_per_node}
+    numbers = {NODES: len(hosts), RANKS: ranks_per_node, WORLD: len(hosts) * ranks_per_node}
     for file in SCRIPTS:
         if file in artifacts:
-            _verify_numbers(file, artifacts[file], SCRIPT_NUMBERS, numbers, sink)
+            accelerate = "\nexec accelerate launch" in artifacts[file]
+            rows = ACCELERATE_NUMBERS if accelerate else SCRIPT_NUMBERS
+            _verify_numbers(file, artifacts[file], rows, numbers, sink)
             _verify_master(file, artifacts[file], hosts, sink)
     if JOBSET in artifacts:
         _verify_pods(artifacts[JOBSET], len(hosts), ranks_per_node, sink)
@@ -55,13 +61,21 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         text = artifacts.get(file, "")
         wanted = {
             "megatron/args.sh": "/megatron/args.sh",
+            "fsdp/train.py": "/fsdp/train.py",
+            "torchtitan/parc_titan.py": "/torchtitan",
+            "accelerate/config.yaml": "/accelerate/config.yaml",
+            "accelerate/train.py": "/accelerate/train.py",
             "preflight/check_ranks.py": "/preflight/check_ranks.py",
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
+            "vllm/serve.sh": "$PARC_DIR/vllm/serve.sh",
             "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
         }
         needs += [(name, file) for name, mark in wanted.items() if mark in text]
+    needs += [("fsdp/config.json", f"fsdp/{name}.py") for name in ("parallelize", "train")]
+    needs += [("accelerate/job.json", "accelerate/train.py")]
+    needs += [(f"fsdp/{name}.py", "fsdp/train.py") for name in ("parallelize", "model")]
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
 
 

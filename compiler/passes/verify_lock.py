@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.passes.expected_groups import Expected
 
 LOCK = "parc.lock"
 PROMISED = {
@@ -24,13 +25,15 @@ def promised_files(lock: dict[str, Any]) -> list[str]:
     return [file for name, files in PROMISED.items() if name in names for file in files]
 
 
-def verify_lock(lock: dict[str, Any], hosts: list[str], order: str | None, sink: Sink) -> None:
+def verify_lock(
+    lock: dict[str, Any], hosts: list[str], expected: Expected | None, sink: Sink
+) -> None:
     """A02 for hosts in another order, A05 for another rank order.
 
     Args:
         lock: the tree of ``parc.lock``.
         hosts: by node rank, as the rank map has them.
-        order: the rank order that the arguments ask for; None where it is not known.
+        expected: what the framework's files ask for; None where that is not known.
         sink: where findings go.
     """
     decided = lock["decisions"]
@@ -45,8 +48,9 @@ def verify_lock(lock: dict[str, Any], hosts: list[str], order: str | None, sink:
             )
         message = f"the hosts of {LOCK} are not those of the rank map"
         sink.report("A02", Finding(message, label), span=Span(LOCK, 1, 1))
-    if order is not None and decided.get("order") != order:
+    if expected is not None and decided.get("order") != expected.order:
         message = (
-            f"order is {decided.get('order')!r:.60} in {LOCK}, megatron/args.sh asks for {order}"
+            f"order is {decided.get('order')!r:.60} in {LOCK}, "
+            f"{expected.file} asks for {expected.order}"
         )
         sink.report("A05", message, span=Span(LOCK, 1, 1))

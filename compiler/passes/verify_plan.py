@@ -1,7 +1,7 @@
 """Judge emitted files by a second route, which shares no code with what made them.
 
-The arguments are parsed as bash reads them, Megatron's groups are derived from them with
-Megatron's own arithmetic, and every rank, group, host and number is compared.
+The framework's files are read as it reads them, its groups are derived from them with its own
+arithmetic, and every rank, group, host and number is compared.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.passes.expected_groups import expected_groups
 from parc.compiler.passes.read_emitted import (
     Arguments,
     Malformed,
@@ -18,21 +19,22 @@ from parc.compiler.passes.read_emitted import (
     read_lock,
     read_table,
 )
-from parc.compiler.passes.regenerate_groups import regenerate
+from parc.compiler.passes.torch_sizes import torch_sizes
 from parc.compiler.passes.verify_launch import missing_files, verify_launch, visible_devices
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
 from parc.compiler.passes.verify_model import verify_batch, verify_layers
 from parc.compiler.passes.verify_ranks import (
-    degrees_of,
     verify_coordinates,
     verify_document,
     verify_groups,
     verify_hosts,
 )
+from parc.compiler.passes.verify_serving import verify_serving
 
 ARGUMENTS = "megatron/args.sh"
 TABLE = "rankmap.csv"
 DOCUMENT = "rankmap.json"
+SCRIPT = "vllm/serve.sh"
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -43,7 +45,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
             file that another one relies on must be there.
         sink: where findings go, each at its file and line.
     """
-    if not {ARGUMENTS, TABLE} & artifacts.keys():
+    if not {ARGUMENTS, TABLE, SCRIPT} & artifacts.keys() and torch_sizes(artifacts) is None:
         sink.report("A03", f"there is neither {TABLE} nor {ARGUMENTS} to verify")
     missing = dict(missing_files(artifacts))
     try:
@@ -70,18 +72,21 @@ def _verify_rank_map(
 ) -> None:
     """The table first, then all that must agree with it."""
     table = read_table(artifacts[TABLE])
+    if "replica" in table:
+        verify_serving(artifacts, table, lock, sink)
+        return
     world = len(table["rank"])
     hosts = verify_hosts(table, sink, visible_devices(artifacts))
     verify_launch(artifacts, hosts, world // len(hosts), sink)
-    degrees = degrees_of(arguments, world, sink) if arguments is not None else None
+    expected = expected_groups(artifacts, arguments, world, sink)
     if lock is not None:
-        verify_lock(lock, hosts, degrees.order if degrees is not None else None, sink)
-    families = regenerate(degrees) if degrees is not None else {}
-    if arguments is not None and degrees is not None:
-        verify_coordinates(table, families, sink)
-        verify_batch(arguments, degrees.dense["dp"], sink)
+        verify_lock(lock, hosts, expected, sink)
+    if expected is not None:
+        verify_coordinates(table, expected.families, expected.columns, sink)
+        if arguments is not None:
+            verify_batch(arguments, expected.sizes["dp"], sink)
     if DOCUMENT in artifacts:
         tree = read_document(artifacts[DOCUMENT])
         verify_document(tree, table, hosts, sink)
-        if degrees is not None:
-            verify_groups(tree, degrees, families, sink)
+        if expected is not None:
+            verify_groups(tree, expected, sink)

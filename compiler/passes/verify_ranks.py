@@ -1,43 +1,18 @@
-"""Compare the rank map with the hosts it names and with Megatron's own arithmetic."""
+"""Compare the rank map with the hosts it names and with the framework's own arithmetic."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.passes.read_emitted import Arguments
-from parc.compiler.passes.regenerate_groups import (
-    COLUMNS,
-    Degrees,
-    Groups,
-    coordinates,
-)
+from parc.compiler.passes.expected_groups import Expected
+from parc.compiler.passes.read_emitted import PLACE, Malformed
+from parc.compiler.passes.regenerate_groups import Groups, coordinates
 
 SHOWN = 4
 """Ranks that a finding names."""
 
 Table = dict[str, list[str]]
-
-
-def degrees_of(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
-    """Sizes that the arguments ask for on ``world`` ranks; None (and A05) where they do not fit."""
-    tp = arguments.number("tensor-model-parallel-size", 1)
-    pp = arguments.number("pipeline-model-parallel-size", 1)
-    cp = arguments.number("context-parallel-size", 1)
-    ep = arguments.number("expert-model-parallel-size", 1)
-    etp = arguments.number("expert-tensor-parallel-size", tp)
-    for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
-        if world % product:
-            message = f"the rank map has {world} ranks, but {name} = {product} of megatron/args.sh"
-            label = f"{world} % {product} = {world % product}, must be 0"
-            sink.report("A05", Finding(f"{message} does not divide it", label), span=_line(1))
-            return None
-    swapped = arguments.has("use-tp-pp-dp-mapping")
-    return Degrees(
-        order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
-        dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
-        expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},
-    )
 
 
 def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
@@ -79,9 +54,13 @@ def _report_twins(hosts: list[str], each: int, sink: Sink) -> None:
         seen[host] = node
 
 
-def verify_coordinates(table: Table, families: dict[str, Groups], sink: Sink) -> None:
-    """A01 where a coordinate is not the rank's place in its Megatron group."""
-    for column in COLUMNS:
+def verify_coordinates(
+    table: Table, families: dict[str, Groups], columns: tuple[str, ...], sink: Sink
+) -> None:
+    """A01 where a coordinate is not the rank's place in its group, A04 where it is missing."""
+    if tuple(table)[len(PLACE) :] != columns:
+        raise Malformed("rankmap.csv", 1, f"the coordinates are not {','.join(columns)}")
+    for column in columns:
         expected = coordinates(families[column])
         _compare("A01", column, table[column], expected, sink)
 
@@ -100,28 +79,27 @@ def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: 
     ]
     if tree["hosts"] != named:
         _differs("the hosts differ from those of rankmap.csv", sink)
-    for column in COLUMNS:
+    for column in tuple(table)[len(PLACE) :]:
         values = tree["ranks"].get(column)
         if not isinstance(values, list) or [str(value) for value in values] != table[column]:
             _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
 
 
-def verify_groups(
-    tree: dict[str, Any], degrees: Degrees, families: dict[str, Groups], sink: Sink
-) -> None:
-    """A06 where sizes or groups of rankmap.json are not those that Megatron builds."""
-    if tree["sizes"] != degrees.sizes():
-        _differs(f"sizes are not those of megatron/args.sh: {degrees.sizes()}", sink)
-    if tree.get("order") != degrees.order:
+def verify_groups(tree: dict[str, Any], expected: Expected, sink: Sink) -> None:
+    """A06 where sizes or groups of rankmap.json are not those that the framework builds."""
+    if any(tree["sizes"].get(name) != size for name, size in expected.sizes.items()):
+        _differs(f"sizes are not those of {expected.file}: {expected.sizes}", sink)
+    if tree.get("order") != expected.order:
         _differs(
-            f"order is {tree.get('order')!r:.60}, megatron/args.sh asks for {degrees.order}", sink
+            f"order is {tree.get('order')!r:.60}, {expected.file} asks for {expected.order}", sink
         )
-    for family, expected in families.items():
-        if _stated(tree["groups"].get(family), expected) != expected:
-            ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
+    for family, groups in expected.families.items():
+        if _stated(tree["groups"].get(family), groups) != groups:
+            ranks = [groups.bases[0] + member for member in groups.members[:SHOWN]]
             first = ", ".join(map(str, ranks))
             _differs(
-                f"groups.{family} is not what Megatron builds (first group: {first} ...)", sink
+                f"groups.{family} is not what {expected.builder} builds (first group: {first} ...)",
+                sink,
             )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import gib, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.serving_summary import serving_summary, serving_summary_document
 
 
-def summary_text(plan: Plan) -> str:
+def summary_text(plan: AnyPlan) -> str:
     """What was chosen, what it costs, how well it is placed and out of how many; six lines."""
+    if isinstance(plan, ServingPlan):
+        return serving_summary(plan)
     estimate, search = plan.estimate, plan.search
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
@@ -59,8 +62,10 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def summary_document(plan: Plan) -> dict[str, Any]:
+def summary_document(plan: AnyPlan) -> dict[str, Any]:
     """The same as JSON types."""
+    if isinstance(plan, ServingPlan):
+        return serving_summary_document(plan)
     estimate = plan.estimate
     document = {
         "name": plan.problem.name,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf
+from math import ceil, inf, sqrt
 
 from parc.compiler.topology.placing.cuts import Kind, Slices, slices_of
 from parc.compiler.topology.placing.price import Question, rounded
@@ -128,7 +128,7 @@ class _Level:
     def steps(self) -> float:
         """About how many cuts of grids ``Bound`` looks at for this level."""
         slack = sum(room for room, _ in self.switches) - self.nodes
-        return sum((min(slack, room) + 1) * room**1.5 for (room, _), _ in self._alike)
+        return sum((min(slack, room) + 1) * room * sqrt(room) for (room, _), _ in self._alike)
 
     @cached_property
     def _alike(self) -> list[tuple[tuple[int, float], int]]:
