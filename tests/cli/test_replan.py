@@ -173,3 +173,12 @@ def test_a_lock_of_other_hosts_or_another_layout_is_passed_over(spec: str, tmp_p
         (out / "parc.lock").write_text(json.dumps(damaged), encoding="utf-8")
         found = replanned(spec, "--drain", "r01n01", "-o", str(out), "--dry-run")
         assert found["from"] == "a compile of the spec"
+
+
+def test_a_service_is_not_replanned(tmp_path: Path) -> None:
+    traffic = "{input_tokens: 1000, output_tokens: 100, concurrency: 8}"
+    text = SPEC[: SPEC.index("job:")] + f"job: {{kind: serve, traffic: {traffic}}}\n"
+    (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
+    result = parc("replan", str(tmp_path / "spec.yaml"), "--drain", "r01n01", "--dry-run")
+    assert result.exit_code == 2, result.output
+    assert "parc replan is for training jobs" in result.output
