@@ -27,6 +27,7 @@ from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
 from parc.compiler.passes.search_layouts import search_layouts
+from parc.compiler.passes.turn_order import turn_order, with_chosen
 from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.source import Source
 from parc.compiler.spec.spec import Spec
@@ -82,7 +83,10 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     after("estimate_layout")
     placement = place_ranks(problem, target, layout, estimate)
     after("place_ranks")
-    plan = Plan(problem, layout, estimate, placement, search)
+    placed = turn_order(pricing, layout, estimate, placement)
+    after("turn_order")
+    search = with_chosen(search, placed)
+    plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)

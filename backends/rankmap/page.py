@@ -28,6 +28,7 @@ def page(plan: Plan) -> str:
         "expert": _degrees(plan, ("etp", "ep", "pp", "edp")),
         "routed": routed,
         "order": placement.order,
+        "gpu": gpu(plan),
         "dense_formula": formula(placement.dense, {}),
         "expert_formula": formula(
             placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
@@ -38,6 +39,7 @@ def page(plan: Plan) -> str:
         "racks": rack_rows(placement),
         "spans": [span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
+        "proof": proof(plan),
         "columns": tuple(placement.columns),
         "sample": _sample(plan),
     }
@@ -71,6 +73,23 @@ def _alternative(one: Crossing) -> tuple[str, str, str, str]:
     return (one.name, gigabytes(one.uplink_bytes), milliseconds(one.exposed_seconds), choice)
 
 
+def gpu(plan: Plan) -> str:
+    """The device of a rank, in words."""
+    each, devices = plan.placement.ranks_per_node, plan.placement.devices
+    if not devices:
+        return f"GPU = `rank % {each}`"
+    return f"GPU = entry `rank % {each}` of {', '.join(map(str, devices))}"
+
+
+def proof(plan: Plan) -> str:
+    """How good the order is, with the bound; empty where none was weighed."""
+    if not plan.placement.alternatives:
+        return ""
+    found = plan.placement.proof
+    exposed, bound = milliseconds(found.exposed_seconds), milliseconds(found.bound_seconds)
+    return f"{found.words}: {exposed} exposed over shared links, {bound} at least"
+
+
 def _sample(plan: Plan) -> list[tuple[str, ...]]:
     """The ranks of the first hosts, row by row."""
     placement = plan.placement
@@ -81,7 +100,7 @@ def _sample(plan: Plan) -> list[tuple[str, ...]]:
         (
             str(rank),
             cell(placement.host_of(rank).name, 40),
-            str(rank % each),
+            str((placement.devices or range(each))[rank % each]),
             *(str(column[rank]) for column in columns.values()),
         )
         for rank in range(min(each * hosts, SAMPLE_RANKS))

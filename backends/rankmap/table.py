@@ -20,12 +20,13 @@ def table(plan: AnyPlan) -> str:
     placement = plan.placement
     each, world = placement.ranks_per_node, placement.dense.world
     local = list(range(each)) * (world // each)
+    gpus = list(placement.devices or range(each)) * (world // each)
     columns = (
         range(world),
         _by_host(range(len(placement.hosts)), each),
         _by_host([host.name for host in placement.hosts], each),
         local,
-        local,
+        gpus,
         _by_host([host.rack for host in placement.hosts], each),
         _by_host([host.nvlink_domain for host in placement.hosts], each),
         *placement.columns.values(),

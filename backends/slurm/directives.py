@@ -6,11 +6,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parc.backends.network import spans_hosts
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
 from parc.compiler.ir import AnyPlan
 
+SWITCHES_WAIT = "01:00:00"
+"""How long a job waits for so few leaves before it takes others."""
 NODELIST_WITH_SEGMENT_SINCE = (26, 5)
 """Before, topology/block answers both with "Requested node configuration is not available"; from
 then on the segment makes it accept hosts that it would not have chosen itself."""
@@ -59,6 +62,19 @@ def _segment(plan: AnyPlan, version: tuple[int, int]) -> str | None:
     return str(size) if size is not None and useful else None
 
 
+def _switches(plan: AnyPlan) -> str | None:
+    """Leaf switches that the plan was priced for, where Slurm chooses the hosts.
+
+    A wish with a deadline: the job checks the shape that it got. Named hosts are on their leaves
+    already, and where NVLink domains span hosts the segment says more.
+    """
+    cluster = plan.problem.cluster
+    leaves = len({host.rack for host in plan.placement.hosts})
+    if cluster.named or leaves < 2 or spans_hosts(cluster):
+        return None
+    return f"{leaves}@{SWITCHES_WAIT}"
+
+
 def _values(plan: AnyPlan) -> dict[str, str | None]:
     """Value per directive; None: not written."""
     slurm = plan.problem.launch.slurm
@@ -70,6 +86,7 @@ def _values(plan: AnyPlan) -> dict[str, str | None]:
         "mem": "0",
         "nodelist": nodelist(plan),
         "segment": _segment(plan, release(slurm.version)),
+        "switches": _switches(plan),
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,

@@ -28,6 +28,7 @@ from parc.compiler.ir.placement import (
     Family,
     Mesh,
     Placement,
+    Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
 from parc.compiler.ir.problem import (
@@ -87,6 +88,7 @@ __all__ = [
     "Position",
     "Precision",
     "Problem",
+    "Proof",
     "Rack",
     "Recompute",
     "Schedule",

@@ -90,6 +90,16 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
 
 
+def visible_devices(artifacts: Mapping[str, str]) -> list[str] | None:
+    """The devices that a launch script makes visible, in order; None where it leaves them."""
+    for file in SCRIPTS:
+        pattern = r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$"
+        found = re.search(pattern, artifacts.get(file, ""), re.MULTILINE)
+        if found:
+            return found[1].split(",")
+    return None
+
+
 def _verify_slots(text: str, hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
     """The hostfile of DeepSpeed: names in order, the ranks of a host as slots."""
     lines = [line for line in read_lines(text) if not line.startswith("#")]

@@ -21,7 +21,7 @@ from parc.compiler.passes.route_deepspeed import DEEPSPEED
 from parc.compiler.passes.route_megatron import MEGATRON
 from parc.compiler.passes.route_torch import ACCELERATE, FSDP, TORCHTITAN
 from parc.compiler.passes.second_route import SecondRoute
-from parc.compiler.passes.verify_launch import missing_files, verify_launch
+from parc.compiler.passes.verify_launch import missing_files, verify_launch, visible_devices
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
 from parc.compiler.passes.verify_ranks import (
     verify_coordinates,
@@ -77,7 +77,7 @@ def _verify_rank_map(
         verify_serving(artifacts, table, lock, sink)
         return
     world = len(table["rank"])
-    hosts = verify_hosts(table, sink)
+    hosts = verify_hosts(table, sink, visible_devices(artifacts))
     verify_launch(artifacts, hosts, world // len(hosts), sink)
     told = route.told(artifacts, world, sink) if route is not None else None
     if lock is not None:

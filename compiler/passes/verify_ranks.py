@@ -14,18 +14,23 @@ SHOWN = 4
 Table = dict[str, list[str]]
 
 
-def verify_hosts(table: Table, sink: Sink) -> list[str]:
-    """Every rank has one device and every device one rank; returns the hosts by node rank."""
+def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
+    """Every rank has one device and every device one rank; returns the hosts by node rank.
+
+    ``devices`` is what a launch script makes visible, in the order of local ranks.
+    """
     world = len(table["rank"])
     each = max(1, table["node_rank"].count(table["node_rank"][0]))
     hosts = table["host"][::each]
     local = [str(rank % each) for rank in range(world)]
+    known = devices is not None and len(set(devices)) == len(devices) == each
+    gpus = [devices[rank % each] for rank in range(world)] if devices and known else local
     expected = {
         "rank": [str(rank) for rank in range(world)],
         "node_rank": [str(rank // each) for rank in range(world)],
         "host": [hosts[rank // each] for rank in range(world)],
         "local_rank": local,
-        "gpu": local,
+        "gpu": gpus,
         "rack": [table["rack"][rank - rank % each] for rank in range(world)],
         "nvlink_domain": [table["nvlink_domain"][rank - rank % each] for rank in range(world)],
     }

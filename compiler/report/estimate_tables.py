@@ -11,6 +11,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds
 from parc.compiler.report.serving_tables import serving_estimate_document, serving_estimate_text
+from parc.compiler.report.summary import placement_words
 from parc.compiler.report.table import table
 
 LEVELS = {
@@ -33,6 +34,7 @@ def estimate_text(plan: AnyPlan) -> str:
         + _memory(estimate),
         "time of one step, as exposed on the critical path\n" + _time(estimate),
         "traffic that one GPU sends in a step\n" + _traffic(estimate),
+        f"placement: {placement_words(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
         + _calibrated(plan)
@@ -66,6 +68,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "peak_bytes": estimate.peak.total_bytes,
         "fits": estimate.fits,
         "verdict": estimate.verdict,
+        "placement": as_json(plan.placement.proof),
     }
     return dict(rounded_tree(document))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Problem, StepTime
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
-from parc.compiler.ir.placement import Axis, Crossing
+from parc.compiler.ir.placement import Axis, Crossing, Proof
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.report.cluster_json import WIRING
 from parc.compiler.report.noun_schema import Schema, closed, noun_schema, type_schema
@@ -164,7 +164,7 @@ def _estimate(nouns: Schema) -> Schema:
 
 def _placement(nouns: Schema) -> Schema:
     axes = {"type": "array", "items": type_schema(Axis, nouns)}
-    return closed(
+    schema = closed(
         {
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
@@ -172,8 +172,10 @@ def _placement(nouns: Schema) -> Schema:
             "expert": axes,
             "hosts": {**NAMES, "description": "Host of each node rank."},
             "alternatives": {"type": "array", "items": type_schema(Crossing, nouns)},
+            "proof": type_schema(Proof, nouns),
         }
     )
+    return _optional(schema, devices={"type": "array", "items": COUNT})
 
 
 def _search(nouns: Schema) -> Schema:

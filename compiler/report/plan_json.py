@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import AnyPlan, Artifact, Layout, Placement, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Artifact, Cluster, Layout, Placement, Plan, ServingPlan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.cluster_json import cluster_document
@@ -62,9 +62,15 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
             "order": plan.placement.order,
             "ranks_per_node": plan.placement.ranks_per_node,
             "hosts": [host.name for host in plan.placement.hosts],
+            **_out_of_use(plan.problem.cluster),
         },
     }
     return dict(rounded_tree(document))
+
+
+def _out_of_use(cluster: Cluster) -> dict[str, Any]:
+    """Unavailable hosts, where there are some: a later replan must not take them for idle ones."""
+    return {"unavailable": list(cluster.unavailable)} if cluster.unavailable else {}
 
 
 def _text(document: dict[str, Any]) -> str:
@@ -107,6 +113,8 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "expert": as_json(placement.expert.axes),
         "hosts": [host.name for host in placement.hosts],
         "alternatives": as_json(placement.alternatives),
+        "proof": as_json(placement.proof),
+        **({"devices": list(placement.devices)} if placement.devices else {}),
     }
 
 

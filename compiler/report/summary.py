@@ -12,7 +12,7 @@ from parc.compiler.report.serving_summary import serving_summary, serving_summar
 
 
 def summary_text(plan: AnyPlan) -> str:
-    """What was chosen, what it costs and out of how many; five lines."""
+    """What was chosen, what it costs, how well it is placed and out of how many; six lines."""
     if isinstance(plan, ServingPlan):
         return serving_summary(plan)
     estimate, search = plan.estimate, plan.search
@@ -32,9 +32,21 @@ def summary_text(plan: AnyPlan) -> str:
             f"{seconds(estimate.time.total_seconds)}, {percent(estimate.mfu)} MFU, "
             f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
         ),
+        ("place", placement_words(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or by memory"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def placement_words(plan: Plan) -> str:
+    """The order of the hosts, what it exposes over shared links, and how good that is."""
+    placement = plan.placement
+    if len(placement.hosts) == 1:
+        return "one host"
+    chosen = next((one for one in placement.alternatives if one.chosen), None)
+    name = chosen.name if chosen is not None else "as given"
+    proof = placement.proof
+    return f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
 
 
 def _subject(plan: Plan) -> str:
@@ -67,5 +79,6 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "step_seconds": estimate.time.total_seconds,
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
+        "placement": as_json(plan.placement.proof),
     }
     return dict(rounded_tree(document))
