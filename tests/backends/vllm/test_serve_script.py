@@ -86,8 +86,10 @@ def test_a_host_with_several_engines_starts_them_all_and_ends_with_the_first(
     plan = plan_of(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 4, "replicas": 2}))
     stage = Stage(tmp_path, plan)
     assert stage.run(VLLM_STATUS="9").returncode == 9
-    devices = [call.split(" ")[0] for call in stage.calls()]
-    assert devices in (["0,1,2,3", "4,5,6,7"], ["0,1,2,3"], ["4,5,6,7"])
+    # the first that ends may take the other along before it has started
+    devices = {call.split(" ")[0] for call in stage.calls()}
+    assert devices
+    assert devices <= {"0,1,2,3", "4,5,6,7"}
 
 
 def test_the_script_says_exactly_what_the_processes_are(tmp_path: Path) -> None:
