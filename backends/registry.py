@@ -23,6 +23,7 @@ TRAINING: dict[str, str] = {
 start-up stays cheap."""
 
 SERVING: dict[str, str] = {
+    "kubernetes": "parc.backends.kubernetes.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "ray": "parc.backends.ray.backend",
     "slurm": "parc.backends.slurm.backend",

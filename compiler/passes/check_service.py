@@ -18,7 +18,7 @@ LEAST_CAPABILITY = {
     "int4": (7, 5),
     "nvfp4": (8, 0),
 }
-TRAINING_KEYS = {"launch.program", "launch.kubernetes", "cluster.calibration"}
+TRAINING_KEYS = {"launch.program", "cluster.calibration"}
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 

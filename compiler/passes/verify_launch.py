@@ -15,6 +15,7 @@ DEEPSPEED = "deepspeed/launch.sh"
 SLOTS = "deepspeed/hostfile"
 JOB = "slurm/job.sbatch"
 JOBSET = "kubernetes/jobset.yaml"
+GROUPS = "kubernetes/leaderworkerset.yaml"
 NODES, RANKS, WORLD = "nodes", "ranks", "world"
 SCRIPT_NUMBERS = (
     ("--nnodes", r"--nnodes=(\d+)", NODES),
@@ -51,6 +52,8 @@ def verify_launch(
         _verify_master(DEEPSPEED, artifacts[DEEPSPEED], hosts, sink)
     if JOBSET in artifacts:
         _verify_pods(artifacts[JOBSET], len(hosts), ranks_per_node, sink)
+    if GROUPS in artifacts:
+        _verify_pod_groups(artifacts[GROUPS], len(hosts), ranks_per_node, sink)
     if JOB in artifacts:
         _verify_numbers(JOB, artifacts[JOB], JOB_NUMBERS, numbers, sink)
         _verify_gpus(artifacts[JOB], ranks_per_node, sink)
@@ -158,6 +161,23 @@ def _verify_pods(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None
     if found is not None and found != ranks_per_node:
         message = f"{found} GPUs a pod in {JOBSET}, the rank map has {ranks_per_node} a host"
         sink.report("A07", message, span=Span(JOBSET, _line_of(text, gpus), 1))
+
+
+def _verify_pod_groups(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None:
+    """Groups x pods of a group are the hosts, all of them named, and node ranks count them."""
+    groups = read_number(text, r"^ +replicas: (\d+)$") or 0
+    size = read_number(text, r"^ +size: (\d+)$") or 0
+    step = read_number(text, r"GROUP_INDEX \* (\d+) ")
+    named = re.search(r"name: PARC_HOSTS\n +value: (.*)$", text, re.MULTILINE)
+    count = len(named[1].split()) if named else 0
+    if groups * size != hosts or step != size or count != hosts:
+        message = f"{groups} x {size} pods in {GROUPS}, {count} named, the rank map has {hosts}"
+        sink.report("A07", message, span=Span(GROUPS, _line_of(text, r"^ +replicas:"), 1))
+    gpus = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
+    found = read_number(text, gpus)
+    if found is not None and found != ranks_per_node:
+        message = f"{found} GPUs a pod in {GROUPS}, the rank map has {ranks_per_node} a host"
+        sink.report("A07", message, span=Span(GROUPS, _line_of(text, gpus), 1))
 
 
 def _verify_gpus(job: str, ranks_per_node: int, sink: Sink) -> None:

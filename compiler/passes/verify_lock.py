@@ -16,13 +16,16 @@ PROMISED = {
     "torchrun": ("torchrun/launch.sh",),
 }
 """Backend -> files that it always emits. The framework stands in every lock, emitted or not."""
+SERVING = {"kubernetes": ("kubernetes/leaderworkerset.yaml",)}
+"""Those of a job that serves, where they are others."""
 
 
 def promised_files(lock: dict[str, Any]) -> list[str]:
     """Files that the backends of ``lock`` emit."""
     versions = lock["decisions"].get("versions")
     names = versions if isinstance(versions, dict) else {}
-    return [file for name, files in PROMISED.items() if name in names for file in files]
+    promised = PROMISED | (SERVING if "vllm" in names else {})
+    return [file for name, files in promised.items() if name in names for file in files]
 
 
 def verify_lock(lock: dict[str, Any], hosts: list[str], told: Told | None, sink: Sink) -> None:
