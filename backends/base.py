@@ -128,6 +128,8 @@ class Engine(ServingBackend, Protocol):
     """A serving backend whose rank order and rules bind the layout."""
 
     default_version: str
+    strategies: Mapping[str, str]
+    """What it can express: name in ``backends/strategies`` -> how that is said."""
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Requests that run together and tokens of a step, where the user says nothing."""

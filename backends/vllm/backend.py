@@ -9,6 +9,7 @@ from parc.backends.vllm.defaults import default_batch
 from parc.backends.vllm.environment import serving_environment
 from parc.backends.vllm.rules import RULES
 from parc.backends.vllm.script import serve_script
+from parc.backends.vllm.strategies import STRATEGIES
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Family, Gpu, Mesh, ServingLayout, ServingPlan, ServingProblem
 from parc.compiler.ir.serving_rule import ServingRule
@@ -22,6 +23,7 @@ class Vllm:
     name = "vllm"
     versions = VERSIONS
     default_version = "0.33"
+    strategies = STRATEGIES
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""
