@@ -8,6 +8,7 @@ from statistics import mean, median
 
 from benchmarks.accuracy.memory_fits import sentence, verdicts
 from benchmarks.accuracy.memory_rows import Reading, read_readings
+from benchmarks.accuracy.static_records import read_records, summary
 
 WITHIN = 0.07
 
@@ -30,6 +31,8 @@ def section(data: Path | None = None) -> str:
         _row("all", readings),
         "",
         _static(readings),
+        "",
+        summary(list(read_records())),
         "",
         sentence(list(verdicts(load(data).cases))),
         "",

@@ -102,9 +102,9 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
 
 
 def _stage(row: Words) -> StageMemory:
-    model = _model(_words(row["model"]), _words(row["layout"]))
-    layout = _layout(_words(row["layout"]), model)
-    words = _words(row["layout"])
+    model = model_of(words_of(row["model"]), words_of(row["layout"]))
+    layout = layout_of(words_of(row["layout"]), model)
+    words = words_of(row["layout"])
     job = Job(
         "pretrain",
         int(words["sequence"]),
@@ -119,7 +119,7 @@ def _stage(row: Words) -> StageMemory:
         0,
         None,
     )
-    cluster = _cluster(row["gpu"])
+    cluster = cluster_of(row["gpu"])
     problem = Problem(
         name="",
         model=model,
@@ -143,19 +143,19 @@ def _stage(row: Words) -> StageMemory:
     return max(stages, key=lambda stage: stage.total_bytes)
 
 
-def _words(text: str) -> Words:
+def words_of(text: str) -> Words:
     pairs = (word.partition("=") for word in text.split())
     return {key: value for key, _, value in pairs}
 
 
 @cache
-def _cluster(node: str) -> Cluster:
+def cluster_of(node: str) -> Cluster:
     cluster = resolve_cluster(ClusterSpec(node=node, nodes=1), Library(None), Sink())
     assert cluster is not None
     return cluster
 
 
-def _model(words: Words, layout: Words) -> Model:
+def model_of(words: Words, layout: Words) -> Model:
     def size(key: str) -> int:
         return int(words.get(key, 0))
 
@@ -223,7 +223,7 @@ def _experts(size: object) -> Experts | None:
     )
 
 
-def _layout(words: Words, model: Model) -> Layout:
+def layout_of(words: Words, model: Model) -> Layout:
     def degree(key: str) -> int:
         return int(words.get(key, 1))
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 from parc.compiler.ir import Gpu
 
 MIB = 2**20
+BLOCK_BYTES = 512
+"""The caching allocator of torch hands out multiples of this."""
+GROUPED_STREAMS = 4
+"""Streams of TransformerEngine's grouped matrix products, each with a workspace (gemm.py)."""
+BEFORE_HOPPER = ("volta", "ampere", "ada")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class Runtime:
     """Bytes a parameter of a gathered layer."""
     workspace_bytes: float = 0.0
     """Workspaces and buckets inside the caching allocator."""
+    grouped_workspace_bytes: float = 0.0
+    """Workspaces beside those where experts are multiplied as a group."""
     fragmentation: float = 0.05
     """Share of what is allocated for activations and logits that the caching allocator loses."""
 
@@ -80,6 +87,7 @@ def megatron(precision: str, gpu: Gpu) -> Runtime:
         state=state,
         saved_bytes=SAVED_BYTES.get(precision, 2.0),
         workspace_bytes=workspace_bytes(gpu),
+        grouped_workspace_bytes=GROUPED_STREAMS * engine_workspace_bytes(gpu),
     )
 
 
@@ -105,13 +113,20 @@ def cast_bytes(precision: str, gpu: Gpu) -> float:
 
 
 def workspace_bytes(gpu: Gpu) -> float:
-    """cuBLAS: 32 MiB for the forward and the backward thread each, and TransformerEngine's own.
+    """CuBLAS for the forward and the backward thread, TransformerEngine's own, and scalars.
 
-    That is 4 MiB before Hopper, 32 MiB since. Megatron's functional-test records hold exactly this
-    much beside parameters where there is no pipeline: 96 MiB on H100, 68 MiB on A100.
+    torch gives cuBLAS 8.125 MiB a thread before Hopper and 32 MiB since, unless
+    CUBLAS_WORKSPACE_CONFIG says otherwise. Scalars (loss, norm, counters) take a block of the
+    allocator each. Megatron's functional-test records hold exactly this much beside parameters.
     """
-    engine = 4 if gpu.generation in ("volta", "ampere", "ada") else 32
-    return (64.0 + engine) * MIB
+    early = gpu.generation in BEFORE_HOPPER
+    scalars = 7 if early else 9
+    return (16.25 if early else 64.0) * MIB + engine_workspace_bytes(gpu) + scalars * BLOCK_BYTES
+
+
+def engine_workspace_bytes(gpu: Gpu) -> float:
+    """The workspace of TransformerEngine for one stream: 4 MiB before Hopper, 32 MiB since."""
+    return (4.0 if gpu.generation in BEFORE_HOPPER else 32.0) * MIB
 
 
 def precision_aware(gradient: float, master: float, moment: float) -> StateBytes:
