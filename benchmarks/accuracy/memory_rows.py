@@ -135,6 +135,9 @@ def _stage(row: Words) -> StageMemory:
     )
     pricing = pricing_for(problem, MEGATRON)
     runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
+    if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
+        # Its output projection reads (sequence, batch); flash attention wrote (batch, sequence).
+        runtime = replace(runtime, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
         stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
@@ -292,6 +295,8 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
     }[name]()
     if "unfused" in features:
         made = unfused(made)
+    if "eager" in features:
+        made = replace(made, last_product=True)
     dropout = "dropout" in features
     made = replace(made, attention_dropout=dropout, hidden_dropout=dropout)
     return replace(made, loss_bytes=10.0) if "fused_loss" in features else made

@@ -141,9 +141,11 @@ def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Run
     problem = pricing.problem
     tokens = layout.tokens(problem.job.sequence_length)
     vocab = pricing.framework.padded_vocab(problem.model, layout.tp)
-    logit = runtime.loss_bytes + load.mtp_layers * runtime.loss_kept_bytes
+    split = runtime.split_loss_bytes if layout.tp > 1 else 0.0
+    logit = (split or runtime.loss_bytes) + load.mtp_layers * runtime.loss_kept_bytes
     inputs = 4 * (1 + load.mtp_layers) * problem.model.hidden
-    return tokens * (logit * vocab + inputs) / layout.tp
+    shared = layout.tp if runtime.gathers_again else 1
+    return tokens * (logit * vocab / layout.tp + inputs / shared)
 
 
 def handover_bytes(pricing: Pricing, layout: Layout) -> float:

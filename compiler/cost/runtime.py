@@ -55,10 +55,19 @@ class Runtime:
     """16-bit copies of its input that a norm keeps; unfused RMSNorm in fp32: 3."""
     rotary_copies: float = 0.0
     """16-bit copies of queries and keys that unfused rotary embedding keeps."""
+    output_copies: float = 0.0
+    """16-bit copies of the attention output, where its layout is not that of the projection."""
     activation_copies: float = 0.0
     """16-bit tensors of width ffn that an unfused gated activation keeps beside its inputs."""
+    gathers_again: bool = True
+    """Backward gathers sequence-parallel inputs once more; DTensor keeps them gathered."""
+    last_product: bool = False
+    """Selective recompute by operator keeps the layer's last product, which backward never reads;
+    a compiler drops it."""
     loss_bytes: float = 6.0
     """Bytes a logit at the peak: 16-bit logits and fp32 softmax; Megatron's fused loss: 10."""
+    split_loss_bytes: float = 0.0
+    """The same where tensor parallelism splits the vocabulary; 0: no other."""
     loss_kept_bytes: float = 4.0
     """Of these, what stays until backward: the softmax; with several heads only one peaks."""
     gathered_units: float = 2.0
@@ -144,12 +153,16 @@ def fsdp2() -> Runtime:
 
     A gathered unit holds its 16-bit weights and, in the backward pass, 16-bit gradients. The loss
     of torch keeps 16-bit logits, fp32 logits, their log-softmax and its gradient: 2 + 4 + 4 + 4.
+    Over a split vocabulary (torch.distributed.tensor.parallel.loss) the backward pass has the
+    log-softmax, a one-hot gradient, the softmax and their sum in fp32 at once: 16.
     """
     return Runtime(
         name="fsdp2",
         state=StateBytes(4.0, 4.0, 8.0),
         unit_bytes=4.0,
+        gathers_again=False,
         loss_bytes=14.0,
+        split_loss_bytes=16.0,
         workspace_bytes=64.0 * MIB,
     )
 
