@@ -10,7 +10,7 @@ from parc.compiler.cost.activations import (
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.runtime import Runtime, training_runtime
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedule_flight import batches_in_flight
 from parc.compiler.cost.stages import StageLoad, stage_load
 from parc.compiler.ir import Gpu, Layout, StageMemory
 
@@ -95,7 +95,7 @@ def activation_bytes(
     """(kept by all micro-batches in flight, working set of one layer)."""
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
-    flight = chunks_in_flight(stage, layout.pp, layout.vpp, micro_batches) / layout.vpp
+    flight = batches_in_flight(stage, layout.pp, layout.vpp, micro_batches, load.chunks)
     kept, working = micro_batch_bytes(pricing, layout, load, runtime)
     return flight * kept, working
 

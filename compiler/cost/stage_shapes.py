@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedule_flight import batches_in_flight
 from parc.compiler.cost.stages import StageClass, StageLoad
 from parc.compiler.ir import Model
 
-LOADS = tuple(item.name for item in fields(StageLoad))
+LOADS = tuple(item.name for item in fields(StageLoad) if item.name != "chunks")
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class StageShape:
         flights = self.flights.get((vpp, micro_batches))
         if flights is None:
             flights = self.flights[vpp, micro_batches] = tuple(
-                chunks_in_flight(kind.first, self.pp, vpp, max(micro_batches, 1)) / vpp
+                batches_in_flight(kind.first, self.pp, vpp, max(micro_batches, 1), kind.load.chunks)
                 for kind in self.full
             )
         return flights
@@ -67,6 +67,6 @@ def _pace(model: Model, load: StageLoad) -> tuple[int, int, int]:
 
 def _holds(large: StageClass, small: StageClass) -> bool:
     """Whether ``large`` holds all that ``small`` does, and more micro-batches of it."""
-    if large.first >= small.first:
+    if large.first >= small.first or small.load.chunks != large.load.chunks:
         return False
     return all(getattr(large.load, name) >= getattr(small.load, name) for name in LOADS)
