@@ -55,6 +55,8 @@ from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
+STOPPED = PATH.with_name("out_of_memory.csv")
+"""Layouts that are known to run out of memory: the same words, without readings."""
 MEGATRON = framework("megatron")
 SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
 LAUNCH = Launch("", (), (), 0, None, SLURM)
@@ -96,12 +98,20 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
                 kind=row["kind"],
                 measured_bytes=int(row["bytes"]),
                 static_bytes=int(row["static_bytes"] or 0),
-                stage=_stage(row),
+                stage=stage_of(row),
                 source=row["source"],
             )
 
 
-def _stage(row: Words) -> StageMemory:
+def read_stopped(path: Path = STOPPED) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is predicted to fit) of layouts that ran out of memory."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            yield row["id"], stage_of(row).low_bytes <= cluster_of(row["gpu"]).gpu.memory_bytes
+
+
+def stage_of(row: Words) -> StageMemory:
+    """The fullest of the stages that a row is about."""
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     layout = layout_of(words_of(row["layout"]), model)
     words = words_of(row["layout"])
@@ -147,18 +157,22 @@ def _stage(row: Words) -> StageMemory:
 
 
 def words_of(text: str) -> Words:
+    """``key=value`` words as a mapping."""
     pairs = (word.partition("=") for word in text.split())
     return {key: value for key, _, value in pairs}
 
 
 @cache
 def cluster_of(node: str) -> Cluster:
+    """One node of a type of the catalog."""
     cluster = resolve_cluster(ClusterSpec(node=node, nodes=1), Library(None), Sink())
     assert cluster is not None
     return cluster
 
 
 def model_of(words: Words, layout: Words) -> Model:
+    """The model of a row; a position table that it does not state is as long as the sequence."""
+
     def size(key: str) -> int:
         return int(words.get(key, 0))
 
@@ -227,6 +241,8 @@ def _experts(size: object) -> Experts | None:
 
 
 def layout_of(words: Words, model: Model) -> Layout:
+    """The layout of a row."""
+
     def degree(key: str) -> int:
         return int(words.get(key, 1))
 
