@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import mean, median
 
 from benchmarks.accuracy.memory_fits import sentence, verdicts
-from benchmarks.accuracy.memory_rows import Reading, read_readings
+from benchmarks.accuracy.memory_rows import Reading, read_readings, read_stopped
+from benchmarks.accuracy.static_records import read_records, summary
 
 WITHIN = 0.07
 
@@ -31,10 +32,19 @@ def section(data: Path | None = None) -> str:
         "",
         _static(readings),
         "",
+        summary(list(read_records())),
+        "",
         sentence(list(verdicts(load(data).cases))),
+        _stopped(),
         "",
     ]
     return "\n".join(lines)
+
+
+def _stopped() -> str:
+    """What is said of layouts that are known to run out of memory."""
+    fits = [fits for _, fits in read_stopped()]
+    return f"Of {len(fits)} published layouts that ran out of memory, {sum(fits)} would fit."
 
 
 def _row(title: str, readings: Sequence[Reading]) -> str:

@@ -55,6 +55,8 @@ from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
+STOPPED = PATH.with_name("out_of_memory.csv")
+"""Layouts that are known to run out of memory: the same words, without readings."""
 MEGATRON = framework("megatron")
 SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
 LAUNCH = Launch("", (), (), 0, None, SLURM)
@@ -96,15 +98,23 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
                 kind=row["kind"],
                 measured_bytes=int(row["bytes"]),
                 static_bytes=int(row["static_bytes"] or 0),
-                stage=_stage(row),
+                stage=stage_of(row),
                 source=row["source"],
             )
 
 
-def _stage(row: Words) -> StageMemory:
-    model = _model(_words(row["model"]), _words(row["layout"]))
-    layout = _layout(_words(row["layout"]), model)
-    words = _words(row["layout"])
+def read_stopped(path: Path = STOPPED) -> Iterator[tuple[str, bool]]:
+    """(name, whether it is predicted to fit) of layouts that ran out of memory."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            yield row["id"], stage_of(row).low_bytes <= cluster_of(row["gpu"]).gpu.memory_bytes
+
+
+def stage_of(row: Words) -> StageMemory:
+    """The fullest of the stages that a row is about."""
+    model = model_of(words_of(row["model"]), words_of(row["layout"]))
+    layout = layout_of(words_of(row["layout"]), model)
+    words = words_of(row["layout"])
     job = Job(
         "pretrain",
         int(words["sequence"]),
@@ -119,7 +129,7 @@ def _stage(row: Words) -> StageMemory:
         0,
         None,
     )
-    cluster = _cluster(row["gpu"])
+    cluster = cluster_of(row["gpu"])
     problem = Problem(
         name="",
         model=model,
@@ -135,6 +145,9 @@ def _stage(row: Words) -> StageMemory:
     )
     pricing = pricing_for(problem, MEGATRON)
     runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
+    if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
+        # Its output projection reads (sequence, batch); flash attention wrote (batch, sequence).
+        runtime = replace(runtime, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
         stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
@@ -143,19 +156,23 @@ def _stage(row: Words) -> StageMemory:
     return max(stages, key=lambda stage: stage.total_bytes)
 
 
-def _words(text: str) -> Words:
+def words_of(text: str) -> Words:
+    """``key=value`` words as a mapping."""
     pairs = (word.partition("=") for word in text.split())
     return {key: value for key, _, value in pairs}
 
 
 @cache
-def _cluster(node: str) -> Cluster:
+def cluster_of(node: str) -> Cluster:
+    """One node of a type of the catalog."""
     cluster = resolve_cluster(ClusterSpec(node=node, nodes=1), Library(None), Sink())
     assert cluster is not None
     return cluster
 
 
-def _model(words: Words, layout: Words) -> Model:
+def model_of(words: Words, layout: Words) -> Model:
+    """The model of a row; a position table that it does not state is as long as the sequence."""
+
     def size(key: str) -> int:
         return int(words.get(key, 0))
 
@@ -223,7 +240,9 @@ def _experts(size: object) -> Experts | None:
     )
 
 
-def _layout(words: Words, model: Model) -> Layout:
+def layout_of(words: Words, model: Model) -> Layout:
+    """The layout of a row."""
+
     def degree(key: str) -> int:
         return int(words.get(key, 1))
 
@@ -292,6 +311,8 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
     }[name]()
     if "unfused" in features:
         made = unfused(made)
+    if "eager" in features:
+        made = replace(made, last_product=True)
     dropout = "dropout" in features
     made = replace(made, attention_dropout=dropout, hidden_dropout=dropout)
     return replace(made, loss_bytes=10.0) if "fused_loss" in features else made

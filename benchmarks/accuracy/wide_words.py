@@ -83,4 +83,6 @@ def features(text: str) -> set[str]:
         found.add("dp-overlap")
     if re.search(r"DeepEP|HybridEP", text, re.IGNORECASE):
         found.add("deep-ep")
+    if "checkpoint-in-cpu" in text:
+        found.add("host-checkpoints")
     return found

@@ -40,6 +40,8 @@ class LayerActivations:
     """Input of the layer: all that full recompute keeps; not a part of ``total``."""
     transient: float
     """Gradients that are alive while the layer runs backward; not a part of ``total``."""
+    operators: float
+    """What selective recompute by operator keeps; not a part of ``total``."""
 
     @property
     def total(self) -> float:
@@ -75,13 +77,16 @@ def layer_activations(
     """Bytes on one rank of one layer; ``batch`` is (tokens after cp, sequence length after cp)."""
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
+    inputs = elements if runtime.gathers_again else tokens * model.hidden
     attention, up_projection = _attention(model, t, tokens, runtime)
     feed_forward = _routed if routed and model.experts is not None else _dense
     parts = feed_forward(model, layout, tokens, runtime)
+    core = _core(model, layout, batch, runtime)
+    products = _products(model, layout, routed, tokens) + 2 * runtime.last_product * elements
     return LayerActivations(
-        layernorm=2 * runtime.saved_bytes * elements,
+        layernorm=2 * runtime.saved_bytes * inputs,
         residual=2 * (2 * runtime.norm_copies + runtime.hidden_dropout) * elements,
-        core_attn=_core(model, layout, batch, runtime),
+        core_attn=core,
         attention=attention,
         mla_up_proj=up_projection,
         mlp=parts[0],
@@ -90,7 +95,22 @@ def layer_activations(
         shared_experts=parts[3],
         checkpoint=2 * elements,
         transient=4 * elements + parts[4],
+        operators=2 * elements + core + products,
     )
+
+
+def _products(model: Model, layout: Layout, routed: bool, tokens: float) -> float:
+    """Outputs of the attention core and of every other matrix product, the last one aside.
+
+    torchtitan numbers the products of a layer (query, key, value, output, gate, up, down) and
+    keeps the odd ones (models/llama3/parallelize.py, _apply_ac_to_transformer_block).
+    """
+    attention, experts = model.attention, model.experts
+    heads = 2 * attention.heads + max(attention.kv_heads, layout.tp)
+    width = model.ffn.size / layout.tp
+    if routed and experts is not None:
+        width = experts.top_k * experts.size / layout.tp + experts.shared_size / layout.tp
+    return 2 * tokens * (heads * attention.head_dim / layout.tp + width)
 
 
 def _core(model: Model, layout: Layout, batch: tuple[float, int], runtime: Runtime) -> float:
@@ -111,7 +131,7 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
         keys = max(attention.kv_heads, t)
         rotated = runtime.rotary_copies * (attention.heads + keys)
         width = 2 * attention.heads + 2 * keys + rotated
-        outputs = copy * attention.heads
+        outputs = (copy + 2 * runtime.output_copies) * attention.heads
         return tokens * (2 * width + outputs) * attention.head_dim / t, 0.0
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
     kept = 2 * tokens * (latents + latent.qk_rope_dim)
@@ -164,7 +184,7 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
     """
     recompute = layout.recompute
     if recompute.modules == OPERATORS:
-        return layers * (layer.checkpoint + layer.core_attn + (layer.attention + layer.mlp) / 2)
+        return layers * layer.operators
     if recompute.granularity == "selective":
         return layers * (layer.total - layer.saved_by(recompute.modules))
     if recompute.granularity == "none":

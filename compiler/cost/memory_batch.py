@@ -19,6 +19,7 @@ from parc.compiler.cost.memory import (
     logits_bytes,
     runtime_of,
     stream_bytes,
+    workspaces,
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
@@ -83,7 +84,7 @@ class MemoryBatch:
         dense_state = self._state_bytes(layout, layout.dp_shard * layout.cp)
         shards = max(layout.edp // layout.dp_replicate, 1)
         expert_state = self._state_bytes(layout, shards)
-        fixed = self._runtime.workspace_bytes
+        fixed = workspaces(self._pricing, self._runtime)
         fixed += sum(communicator_and_context_bytes(self._pricing, layout))
         held = [
             fixed + dense * dense_state + expert * expert_state + casts

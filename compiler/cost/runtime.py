@@ -9,6 +9,11 @@ from parc.compiler.ir import Gpu, Offload
 MIB = 2**20
 KEPT = Offload()
 """Nothing leaves the GPU."""
+BLOCK_BYTES = 512
+"""The caching allocator of torch hands out multiples of this."""
+GROUPED_STREAMS = 4
+"""Streams of TransformerEngine's grouped matrix products, each with a workspace (gemm.py)."""
+BEFORE_HOPPER = ("volta", "ampere", "ada")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +81,19 @@ class Runtime:
     """16-bit copies of its input that a norm keeps; unfused RMSNorm in fp32: 3."""
     rotary_copies: float = 0.0
     """16-bit copies of queries and keys that unfused rotary embedding keeps."""
+    output_copies: float = 0.0
+    """16-bit copies of the attention output, where its layout is not that of the projection."""
     activation_copies: float = 0.0
     """16-bit tensors of width ffn that an unfused gated activation keeps beside its inputs."""
+    gathers_again: bool = True
+    """Backward gathers sequence-parallel inputs once more; DTensor keeps them gathered."""
+    last_product: bool = False
+    """Selective recompute by operator keeps the layer's last product, which backward never reads;
+    a compiler drops it."""
     loss_bytes: float = 6.0
     """Bytes a logit at the peak: 16-bit logits and fp32 softmax; Megatron's fused loss: 10."""
+    split_loss_bytes: float = 0.0
+    """The same where tensor parallelism splits the vocabulary; 0: no other."""
     loss_kept_bytes: float = 4.0
     """Of these, what stays until backward: the softmax; with several heads only one peaks."""
     gathered_units: float = 2.0
@@ -90,6 +104,8 @@ class Runtime:
     """Parameters that stay gathered in any case, if the stage has so many."""
     workspace_bytes: float = 0.0
     """Workspaces and buckets inside the caching allocator."""
+    grouped_workspace_bytes: float = 0.0
+    """Workspaces beside those where experts are multiplied as a group."""
     fragmentation: float = 0.05
     """Share of what is allocated for activations and logits that the caching allocator loses."""
 
@@ -108,6 +124,7 @@ def megatron(precision: str, gpu: Gpu) -> Runtime:
         state=state,
         saved_bytes=SAVED_BYTES.get(precision, 2.0),
         workspace_bytes=workspace_bytes(gpu),
+        grouped_workspace_bytes=GROUPED_STREAMS * engine_workspace_bytes(gpu),
     )
 
 
@@ -133,13 +150,20 @@ def cast_bytes(precision: str, gpu: Gpu) -> float:
 
 
 def workspace_bytes(gpu: Gpu) -> float:
-    """cuBLAS: 32 MiB for the forward and the backward thread each, and TransformerEngine's own.
+    """CuBLAS for the forward and the backward thread, TransformerEngine's own, and scalars.
 
-    That is 4 MiB before Hopper, 32 MiB since. Megatron's functional-test records hold exactly this
-    much beside parameters where there is no pipeline: 96 MiB on H100, 68 MiB on A100.
+    torch gives cuBLAS 8.125 MiB a thread before Hopper and 32 MiB since, unless
+    CUBLAS_WORKSPACE_CONFIG says otherwise. Scalars (loss, norm, counters) take a block of the
+    allocator each. Megatron's functional-test records hold exactly this much beside parameters.
     """
-    engine = 4 if gpu.generation in ("volta", "ampere", "ada") else 32
-    return (64.0 + engine) * MIB
+    early = gpu.generation in BEFORE_HOPPER
+    scalars = 7 if early else 9
+    return (16.25 if early else 64.0) * MIB + engine_workspace_bytes(gpu) + scalars * BLOCK_BYTES
+
+
+def engine_workspace_bytes(gpu: Gpu) -> float:
+    """The workspace of TransformerEngine for one stream: 4 MiB before Hopper, 32 MiB since."""
+    return (4.0 if gpu.generation in BEFORE_HOPPER else 32.0) * MIB
 
 
 def precision_aware(gradient: float, master: float, moment: float) -> StateBytes:
@@ -157,12 +181,16 @@ def fsdp2() -> Runtime:
 
     A gathered unit holds its 16-bit weights and, in the backward pass, 16-bit gradients. The loss
     of torch keeps 16-bit logits, fp32 logits, their log-softmax and its gradient: 2 + 4 + 4 + 4.
+    Over a split vocabulary (torch.distributed.tensor.parallel.loss) the backward pass has the
+    log-softmax, a one-hot gradient, the softmax and their sum in fp32 at once: 16.
     """
     return Runtime(
         name="fsdp2",
         state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
+        gathers_again=False,
         loss_bytes=14.0,
+        split_loss_bytes=16.0,
         workspace_bytes=64.0 * MIB,
     )
 

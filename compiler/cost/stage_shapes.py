@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from parc.compiler.cost.schedule_shares import held_chunks
+from parc.compiler.cost.schedule_flight import held_batches
 from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageClass, StageLoad
 from parc.compiler.ir import Model, Schedule
 
-LOADS = tuple(item.name for item in fields(StageLoad))
+LOADS = tuple(item.name for item in fields(StageLoad) if item.name != "chunks")
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +61,7 @@ class StageShape:
             schedule = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
             shape = Shape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
-                held_chunks(schedule, kind.first, shape) / vpp for kind in self.full
+                held_batches(schedule, kind.first, shape, kind.load.chunks) for kind in self.full
             )
         return flights
 
@@ -78,6 +78,6 @@ def _pace(model: Model, load: StageLoad) -> tuple[int, int, int]:
 
 def _holds(large: StageClass, small: StageClass) -> bool:
     """Whether ``large`` holds all that ``small`` does, and more micro-batches of it."""
-    if large.first >= small.first:
+    if large.first >= small.first or small.load.chunks != large.load.chunks:
         return False
     return all(getattr(large.load, name) >= getattr(small.load, name) for name in LOADS)

@@ -19,6 +19,8 @@ class StageLoad:
     final_norm: bool
     """The norm after the last layer: beside the loss, or beside the last decoder layer where
     prediction layers follow it."""
+    chunks: tuple[int, ...] = ()
+    """Layers of each virtual stage, prediction layers included, where they are not equal."""
 
     @property
     def layers(self) -> int:
@@ -50,7 +52,9 @@ def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
         embedding |= chunk.embedding
         loss |= chunk.loss
         final_norm |= _has_final_norm(model, chunk)
-    return StageLoad(layers - routed, routed, embedding, mtp_layers, loss, final_norm)
+    counts = tuple(chunk.layers + chunk.mtp_layers for chunk in split.chunks[stage])
+    uneven = counts if len(set(counts)) > 1 else ()
+    return StageLoad(layers - routed, routed, embedding, mtp_layers, loss, final_norm, uneven)
 
 
 def _has_final_norm(model: Model, chunk: Chunk) -> bool:

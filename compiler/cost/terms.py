@@ -99,7 +99,8 @@ TERMS: dict[str, Term] = {
             "workspace_bytes",
             "bytes",
             "workspaces",
-            "96 MiB of matrix libraries (68 before Hopper); pp > 1: and 2 v + 1 stage inputs",
+            "matrix libraries: 96 MiB (20 before Hopper), with experts 128 (16) more; "
+            "pp > 1: 2 v stage inputs",
             "Megatron-LM functional-test records: allocated bytes beside the parameters",
         ),
         Term(
