@@ -65,5 +65,7 @@ def test_every_example_is_accepted_with_the_same_sizes_layers_and_groups() -> No
         sink = Sink()
         plan = plan_spec(read_source(str(path)), (), sink)
         assert plan is not None, sink.diagnostics
-        plans[path.parent.name] = plan
+        if plan.problem.framework == "megatron":
+            plans[path.parent.name] = plan
+    assert len(plans) >= 8
     assert agree(plans) == {}
