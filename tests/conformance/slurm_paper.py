@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.conformance.slurm_cluster import CONFIG
+from tests.conformance.slurm_cluster import CONFIG, installed_release
 
 PAPER = """\
 SuspendProgram=/bin/true
@@ -32,8 +32,7 @@ PATIENCE_SECONDS = 30.0
 
 def installed_version(known: Sequence[str]) -> str:
     """The newest of ``known`` that is not newer than the Slurm of this machine."""
-    said = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout
-    release = tuple(int(part) for part in said.split()[1].split(".")[:2])
+    release = installed_release()
     older = [one for one in known if tuple(int(part) for part in one.split(".")) <= release]
     return older[-1] if older else known[0]
 

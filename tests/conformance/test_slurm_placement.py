@@ -1,6 +1,6 @@
 """A compiled job on a real Slurm: rank r is on the host and GPU of the rank map, or nothing runs.
 
-Trees only: Debian's Slurm 22.05 has no topology/block, which came with 23.11.
+Debian 12's Slurm 22.05 knows trees alone: topology/block came with 23.11.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conformance.slurm_cluster import SlurmCluster, missing
+from tests.conformance.slurm_cluster import BLOCK_SINCE, SlurmCluster, installed_release, missing
 from tests.conformance.slurm_jobs import TORCHRUN, compiled, found, named_spec, rank_map, submit
 
 pytestmark = [
@@ -48,6 +49,27 @@ def test_ranks_are_on_the_hosts_and_gpus_of_the_rank_map(
     assert status == "0", said
     assert found(work) == rank_map(work)
     assert len(found(work)) == 64
+
+
+def test_blocks_are_matched_as_racks_are(tmp_path: Path) -> None:
+    """Named hosts in the order of the plan; the same job without names in the order of blocks."""
+    release = installed_release()
+    if release < BLOCK_SINCE:
+        pytest.skip(f"topology/block came with Slurm 23.11, this is {release}")
+    spec = named_spec(RACKS, tp=8, pp=2)
+    nameless = {**spec, "cluster": {"node": "dgx-h100", "nodes": 8, "nodes_per_rack": 4}}
+    with SlurmCluster(tmp_path, RACKS, 27000 + os.getpid() % 900, "block") as blocks:
+        named, counted = (
+            compiled(blocks, name, one, TORCHRUN)
+            for name, one in (("named", spec), ("counted", nameless))
+        )
+        for work in (named, counted):
+            said, status = submit(blocks, work)
+            assert status == "0", said
+    assert found(named) == rank_map(named)
+    hosts = [host for _, host, _ in found(counted)][::8]
+    assert sorted(hosts) == sorted(host for rack in RACKS.values() for host in rack)
+    assert {hosts[0], hosts[1]} <= set(RACKS["rack1"])
 
 
 def test_hosts_in_other_racks_than_the_plan_has_them_stop_the_job(cluster: SlurmCluster) -> None:
