@@ -10,6 +10,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
     Family,
+    Gpu,
     Layout,
     Mesh,
     Model,
@@ -20,6 +21,9 @@ from parc.compiler.ir import (
     Variant,
 )
 from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem
+from parc.compiler.ir.serving_rule import ServingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +109,45 @@ class Framework(Backend, Protocol):
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding after padding."""
+
+
+class ServingBackend(Protocol):
+    """Emits files for one target of a job that serves; it may be a ``Backend`` as well."""
+
+    name: str
+    versions: tuple[str, ...]
+
+    def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
+        """Report what this target cannot express, or would ignore, in ``plan``."""
+
+    def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
+        """The files, with paths under the backend's own folder; nothing is written here."""
+
+
+class Engine(ServingBackend, Protocol):
+    """A serving backend whose rank order and rules bind the layout."""
+
+    default_version: str
+    strategies: Mapping[str, str]
+    """What it can express: name in ``backends/strategies`` -> how that is said."""
+
+    def default_batch(self, gpu: Gpu) -> tuple[int, int]:
+        """Requests that run together and tokens of a step, where the user says nothing."""
+
+    def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
+        """Degrees of expert parallelism that the engine can be given with these other axes."""
+
+    def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
+        """What a legal layout keeps, for the target version of ``problem``."""
+
+    def mesh(self, layout: ServingLayout) -> Mesh:
+        """The mesh of ``layout``, replicas last, as the engine numbers its ranks."""
+
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+        """The groups that the engine creates, the columns of the rank map first."""
+
+    def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
+        """Words that start an engine whose hosts somebody else brings together."""
+
+    def environment(self, plan: ServingPlan) -> tuple[tuple[str, str, str], ...]:
+        """Name, value and reason of every variable that each process needs."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import Family, Mesh, Placement
 
-EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
+EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "pp": "pp"}
 """Axis of the expert mesh -> column of the rank map."""
 
 

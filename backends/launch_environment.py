@@ -13,11 +13,11 @@ OMP_THREADS_LIMIT = 8
 def launch_environment(plan: Plan) -> tuple[Variable, ...]:
     """Name, value and reason of every variable to export; a name occurs once, the last one wins.
 
-    Order: PyTorch, network (two hosts or more), framework, ``launch.env`` of the spec.
+    Order: devices, PyTorch, network (two hosts or more), framework, ``launch.env`` of the spec.
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
-    own = _torch_environment(plan) + network + framework_environment(plan)
+    own = _devices(plan) + _torch_environment(plan) + network + framework_environment(plan)
     user = tuple((name, value, "the spec says so") for name, value in launch.env)
     return tuple({variable[0]: variable for variable in own + user}.values())
 
@@ -27,6 +27,16 @@ def framework_environment(plan: Plan) -> tuple[Variable, ...]:
     name = plan.problem.framework
     asked = framework(name).environment(plan)
     return tuple((key, value, f"{name} asks for it") for key, value in asked)
+
+
+def _devices(plan: Plan) -> tuple[Variable, ...]:
+    """The order of the GPUs, where another than the driver's brings groups nearer together."""
+    if not plan.placement.devices:
+        return ()
+    nvidia = plan.problem.cluster.gpu.vendor == "nvidia"
+    name = "CUDA_VISIBLE_DEVICES" if nvidia else "HIP_VISIBLE_DEVICES"
+    why = "ranks of a group share a NUMA node: device of local rank 0, 1, ..."
+    return ((name, ",".join(map(str, plan.placement.devices)), why),)
 
 
 def _torch_environment(plan: Plan) -> tuple[Variable, ...]:

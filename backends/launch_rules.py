@@ -8,7 +8,7 @@ from collections import Counter
 from parc.backends.launch_environment import framework_environment
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
 HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,7 +26,7 @@ _SHOWN = 4
 """Offenders that a message names before it counts the rest."""
 
 
-def check_launch(plan: Plan, sink: Sink) -> None:
+def check_launch(plan: AnyPlan, sink: Sink) -> None:
     """Report every finding on hosts, ``launch.env``, interface, port and arguments."""
     _check_hosts(plan, sink)
     _check_words(plan, sink)
@@ -34,7 +34,8 @@ def check_launch(plan: Plan, sink: Sink) -> None:
     for name, value in plan.problem.launch.env:
         _check_variable(plan, sink, name, value)
     _check_fabric(plan, sink)
-    _check_connections(plan, sink)
+    if not isinstance(plan, ServingPlan):
+        _check_connections(plan, sink)
 
 
 def listed(names: list[str]) -> str:
@@ -43,7 +44,7 @@ def listed(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:_SHOWN]) + more
 
 
-def _check_hosts(plan: Plan, sink: Sink) -> None:
+def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
     names = [host.name for host in plan.placement.hosts]
     bad = [name for name in names if not HOST_NAME.fullmatch(name)]
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -59,7 +60,7 @@ def _check_hosts(plan: Plan, sink: Sink) -> None:
         sink.report("L09", Finding(text, help="a name that all hosts resolve alike"), at="cluster")
 
 
-def _check_words(plan: Plan, sink: Sink) -> None:
+def _check_words(plan: AnyPlan, sink: Sink) -> None:
     launch = plan.problem.launch
     words = [("launch.program", launch.program)]
     words += [(f"launch.args[{index}]", word) for index, word in enumerate(launch.args)]
@@ -68,8 +69,7 @@ def _check_words(plan: Plan, sink: Sink) -> None:
         if "\0" in word:
             text = f"{path} holds a NUL byte, which no program can be given"
             sink.report("L16", Finding(text, fix="remove the NUL byte"), at=path)
-    own = not launch.program and not framework(plan.problem.framework).default_program
-    if not launch.program.strip() and not own:
+    if not launch.program.strip() and not _brings_program(plan):
         finding = Finding("the program to launch is empty", fix="launch.program: pretrain_gpt.py")
         sink.report("L15", finding, at="launch.program")
     if not 1024 <= launch.master_port <= 65535:
@@ -78,7 +78,14 @@ def _check_words(plan: Plan, sink: Sink) -> None:
         sink.report("L20", Finding(text, label=label), at="launch.master_port")
 
 
-def _check_interface(plan: Plan, sink: Sink) -> None:
+def _brings_program(plan: AnyPlan) -> bool:
+    """Whether something starts where the spec names no program: an engine, or emitted code."""
+    if isinstance(plan, ServingPlan):
+        return True
+    return not plan.problem.launch.program and not framework(plan.problem.framework).default_program
+
+
+def _check_interface(plan: AnyPlan, sink: Sink) -> None:
     name = plan.problem.launch.network_interface
     if name is None or len(plan.placement.hosts) == 1:
         return
@@ -92,7 +99,7 @@ def _check_interface(plan: Plan, sink: Sink) -> None:
         sink.report("N01", Finding(text, help="an interface that all hosts can route"), at=at)
 
 
-def _check_variable(plan: Plan, sink: Sink, name: str, value: str) -> None:
+def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
     """Name and ownership of one variable of ``launch.env``."""
     if not VARIABLE_NAME.fullmatch(name):
         text = f"{name!r} cannot be the name of an environment variable"
@@ -111,7 +118,7 @@ def _check_variable(plan: Plan, sink: Sink, name: str, value: str) -> None:
         sink.report("N14", Finding(text, fix=f"remove launch.env.{name}"), at=at)
 
 
-def _check_fabric(plan: Plan, sink: Sink) -> None:
+def _check_fabric(plan: AnyPlan, sink: Sink) -> None:
     env = dict(plan.problem.launch.env)
     kind = plan.problem.cluster.fabric.kind
     rdma = kind in {"infiniband", "roce"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Chunk, Model, Split
 
 
@@ -37,3 +38,21 @@ def _split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -
     even = len(set(counts)) == 1
     chunks = tuple(tuple(stage) for stage in stages)
     return Split("even" if even else "counted", False, False, "", chunks)
+
+
+def one_stage(model: Model, pp: int, vpp: int) -> Split | None:
+    """All layers on the one rank of a pipeline that is none."""
+    return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
+
+
+def why_not_one_stage(framework: str, pp: int, vpp: int) -> tuple[str, str, Finding]:
+    """Code, spec path and finding where a framework without pipelines is asked for stages."""
+    at = "layout.pp" if pp > 1 else "layout.vpp"
+    finding = Finding(
+        message=f"{framework} has no pipeline stages",
+        label=f"pp {pp} x vpp {vpp}, must be 1",
+        help="frameworks with pipelines: megatron, deepspeed, torchtitan",
+        fix=f"{at}: 1",
+        targets=(framework,),
+    )
+    return "E11", at, finding

@@ -5,26 +5,36 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from parc.backends.base import Backend, Framework
+from parc.backends.base import Backend, Engine, Framework, ServingBackend
 
 TRAINING: dict[str, str] = {
+    "accelerate": "parc.backends.accelerate.backend",
+    "deepspeed": "parc.backends.deepspeed.backend",
+    "fsdp": "parc.backends.fsdp.backend",
     "kubernetes": "parc.backends.kubernetes.backend",
     "megatron": "parc.backends.megatron.backend",
     "preflight": "parc.backends.preflight.backend",
     "rankmap": "parc.backends.rankmap.backend",
     "slurm": "parc.backends.slurm.backend",
     "torchrun": "parc.backends.torchrun.backend",
+    "torchtitan": "parc.backends.torchtitan.backend",
 }
 """Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
 start-up stays cheap."""
 
-SERVING: dict[str, str] = {}
-"""Targets of a serving job."""
+SERVING: dict[str, str] = {
+    "kubernetes": "parc.backends.kubernetes.backend",
+    "rankmap": "parc.backends.rankmap.backend",
+    "ray": "parc.backends.ray.backend",
+    "slurm": "parc.backends.slurm.backend",
+    "vllm": "parc.backends.vllm.backend",
+}
+"""Targets of a serving job; one that does both kinds stands in both lists."""
 
 BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
 """All of them."""
 
-FRAMEWORKS: tuple[str, ...] = ("megatron",)
+FRAMEWORKS: tuple[str, ...] = ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate")
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 
@@ -42,3 +52,15 @@ def framework(name: str) -> Framework:
     if name not in FRAMEWORKS:
         raise KeyError(name)
     return cast(Framework, backend(name))
+
+
+def serving_backend(name: str) -> ServingBackend:
+    """The serving target called ``name``; KeyError where there is none."""
+    return cast(ServingBackend, import_module(SERVING[name]).BACKEND)
+
+
+def engine(name: str) -> Engine:
+    """The engine called ``name``; KeyError where there is none."""
+    if name not in ENGINES:
+        raise KeyError(name)
+    return cast(Engine, serving_backend(name))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.ir import Estimate, Plan
+from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.source import Source, read_source
 
@@ -24,7 +24,7 @@ class SpecError(ValueError):
         self.diagnostics = diagnostics
 
 
-def compile(spec: Input) -> Plan:
+def compile(spec: Input) -> AnyPlan:
     """Compile ``spec`` to a plan; nothing is written. SpecError where it has errors."""
     from parc.compiler.diagnostics.render.text import render_text
 
@@ -35,7 +35,7 @@ def compile(spec: Input) -> Plan:
     return plan
 
 
-def estimate(spec: Input) -> Estimate:
+def estimate(spec: Input) -> Estimate | ServingEstimate:
     """Memory, step time and traffic of the layout that ``compile`` chooses."""
     return compile(spec).estimate
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parc.backends.registry import backend, framework
+from parc.backends.registry import backend, framework, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan, Problem
+from parc.compiler.ir import (
+    AnyPlan,
+    AnyProblem,
+    Artifact,
+    Plan,
+    Problem,
+    ServingPlan,
+    ServingProblem,
+)
+from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
@@ -18,8 +27,10 @@ from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
 from parc.compiler.passes.search_layouts import search_layouts
+from parc.compiler.passes.turn_order import turn_order, with_chosen
 from parc.compiler.spec.load import load_spec, salvage_sections
 from parc.compiler.spec.source import Source
+from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
 """Called with the name of each pass when it has ended; timing is nothing more."""
@@ -31,7 +42,7 @@ def ignore(_: str) -> None:
 
 def resolve_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
-) -> Problem | None:
+) -> AnyProblem | None:
     """Text to problem: names looked up, units parsed, defaults filled. None: see the sink."""
     spec = load_spec(source, overrides, sink)
     after("load_spec")
@@ -49,6 +60,10 @@ def resolve_spec(
     after("resolve_cluster")
     if model is None or cluster is None:
         return None
+    if not isinstance(spec, Spec):
+        from parc.compiler.serving_pipeline import resolve_serving
+
+        return resolve_serving(spec, model, cluster, sink, after)
     calibration = resolve_calibration(spec.cluster, cluster, library, sink)
     problem = resolve_problem(spec, model, cluster, sink, calibration)
     after("resolve_problem")
@@ -68,8 +83,12 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     after("estimate_layout")
     placement = place_ranks(problem, target, layout, estimate)
     after("place_ranks")
-    plan = Plan(problem, layout, estimate, placement, search)
+    placed = turn_order(pricing, layout, estimate, placement)
+    after("turn_order")
+    search = with_chosen(search, placed)
+    plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
     check_memory(pricing, plan, sink)
+    check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
     for name in sorted({problem.framework, *problem.emit}):
         backend(name).check(plan, sink)
@@ -79,20 +98,27 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
 
 def plan_spec(
     source: Source, overrides: Sequence[str], sink: Sink, after: Watch = ignore
-) -> Plan | None:
+) -> AnyPlan | None:
     """Text to plan."""
     problem = resolve_spec(source, overrides, sink, after)
+    if isinstance(problem, ServingProblem):
+        from parc.compiler.serving_pipeline import plan_service
+
+        return plan_service(problem, sink, after)
     return None if problem is None else plan_problem(problem, sink, after)
 
 
-def emit_plan(plan: Plan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
+def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
     """Plan to files, verified by a second route before anyone writes them."""
     from parc.compiler.passes.verify_plan import verify_artifacts
     from parc.compiler.report.plan_json import lock_artifact, plan_artifact
 
     artifacts = [plan_artifact(plan), lock_artifact(plan)]
     for name in plan.problem.emit:
-        artifacts += backend(name).emit(plan)
+        if isinstance(plan, ServingPlan):
+            artifacts += serving_backend(name).emit_serving(plan)
+        else:
+            artifacts += backend(name).emit(plan)
         after(f"emit {name}")
     verify_artifacts({artifact.path: artifact.text for artifact in artifacts}, sink)
     after("verify_plan")

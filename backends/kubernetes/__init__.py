@@ -1,1 +1,1 @@
-"""Kubernetes: a JobSet whose pod index is the node rank, and the files that its pods run."""
+"""Kubernetes: a JobSet, or a LeaderWorkerSet of engines, whose pod index is the node rank."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from parc.backends.kubernetes.documents import yaml_text
 from parc.backends.kubernetes.jobset import objects
-from parc.backends.kubernetes.rules import check_kubernetes
+from parc.backends.kubernetes.leaderworkerset import serving_objects
+from parc.backends.kubernetes.rules import check_kubernetes, check_serving_objects
 from parc.backends.launch_rules import check_launch
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan
+from parc.compiler.ir import Artifact, Plan, ServingPlan
 
 HEAD = """\
 # kubectl apply -f {path}
@@ -31,6 +32,15 @@ class Kubernetes:
         """``kubernetes/jobset.yaml``: a ConfigMap and a JobSet."""
         path = "kubernetes/jobset.yaml"
         return (Artifact(path, HEAD.format(path=path) + yaml_text(objects(plan))),)
+
+    def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
+        """The same for a service."""
+        check_serving_objects(plan, sink)
+
+    def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
+        """``kubernetes/leaderworkerset.yaml``: a ConfigMap, a LeaderWorkerSet and a Service."""
+        path = "kubernetes/leaderworkerset.yaml"
+        return (Artifact(path, HEAD.format(path=path) + yaml_text(serving_objects(plan))),)
 
 
 BACKEND = Kubernetes()

@@ -7,12 +7,11 @@ from typing import Any
 from parc.backends.kubernetes.files import MOUNT, config_map, mounted
 from parc.backends.kubernetes.names import label
 from parc.backends.kubernetes.pod import pod_spec
-from parc.backends.kubernetes.slices import EXCLUSIVE, jobs, level, pod_annotations
+from parc.backends.kubernetes.slices import EXCLUSIVE, QUEUE, jobs, level, pod_annotations
 from parc.compiler.ir import Plan
 
 HOSTS = "hosts"
 """Name of the replicated job."""
-QUEUE = "kueue.x-k8s.io/queue-name"
 JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 
 

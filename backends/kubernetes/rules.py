@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from parc.backends.kubernetes.files import MOST_BYTES, mounted
 from parc.backends.kubernetes.jobset import HOSTS
+from parc.backends.kubernetes.leaderworkerset import serving_files
 from parc.backends.kubernetes.names import (
     MOST_LABEL,
     is_key,
@@ -16,7 +17,7 @@ from parc.backends.kubernetes.names import (
 )
 from parc.backends.kubernetes.slices import jobs, slice_hosts
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import KubernetesJob, Plan
+from parc.compiler.ir import Artifact, KubernetesJob, Plan, ServingPlan, Task
 
 TARGETS = ("kubernetes",)
 AT = "launch.kubernetes"
@@ -24,30 +25,41 @@ AT = "launch.kubernetes"
 
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
     """Report every finding on names, image, labels, quantities, size and racks."""
-    job = plan.problem.launch.kubernetes
+    hosts = len(plan.placement.hosts)
+    _check_words(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
+    _check_size(mounted(plan), sink)
+    _check_racks(plan, sink)
+
+
+def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
+    """The same for a service; its engines are groups of pods."""
+    hosts = len(plan.placement.hosts)
+    _check_words(plan.problem, f"-{hosts}-{hosts}", sink)
+    _check_size(serving_files(plan), sink)
+
+
+def _check_words(task: Task, suffix: str, sink: Sink) -> None:
+    """Image, names and amounts; the names of pods end with ``suffix`` at the longest."""
+    job = task.launch.kubernetes
     if not job.image:
         finding = Finding(
             "pods need a container image", label="launch.kubernetes.image is not set",
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
         sink.report("L24", finding, at=AT if sink.positions.written(AT) else "emit")
-    _check_name(plan, sink)
+    _check_name(task.name, suffix, sink)
     for path, text, what in _malformed(job):
         finding = Finding(f"{text!r:.80} is not a {what}", label=f"not a {what}", targets=TARGETS)
         sink.report("L25", finding, at=path)
-    _check_size(plan, sink)
-    _check_racks(plan, sink)
 
 
-def _check_name(plan: Plan, sink: Sink) -> None:
+def _check_name(written: str, suffix: str, sink: Sink) -> None:
     """The names of pods are made of the run's, and must be DNS labels."""
-    name, hosts = label(plan.problem.name), len(plan.placement.hosts)
-    longest = f"{name}-{HOSTS}-{hosts}-{hosts}-abcde"
-    if name and len(longest) <= MOST_LABEL:
+    name, room = label(written), MOST_LABEL - len(suffix)
+    if 0 < len(name) <= room:
         return
-    room = MOST_LABEL - (len(longest) - len(name))
     finding = Finding(
-        f"pods cannot be named after {plan.problem.name}",
+        f"pods cannot be named after {written}",
         label=f"{len(name)} characters as a DNS label, must be 1 to {room}",
         help="letters, digits and dashes; dots and underscores become dashes",
         targets=TARGETS,
@@ -91,8 +103,7 @@ def _claims(job: KubernetesJob) -> Iterator[Bad]:
             yield f"{AT}.claims.{claim}", path, "absolute path without a colon"
 
 
-def _check_size(plan: Plan, sink: Sink) -> None:
-    files = mounted(plan)
+def _check_size(files: tuple[Artifact, ...], sink: Sink) -> None:
     size = sum(len(file.text.encode()) + len(file.path) for file in files)
     if size <= MOST_BYTES:
         return

@@ -8,6 +8,7 @@ from parc.backends.host_runs import runs
 from parc.backends.network import spans_hosts
 from parc.compiler.ir import Cluster, Host, KubernetesJob
 
+QUEUE = "kueue.x-k8s.io/queue-name"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.legal_values import around
+from parc.backends.legal_values import around
 from parc.backends.megatron.split import depth
 from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding, Sink

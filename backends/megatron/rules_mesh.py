@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.legal_degrees import domain_degrees, legal_tp
-from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.legal_degrees import domain_degrees, legal_tp
+from parc.backends.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.plain_rules import HEADS, TILING
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
-
-
-def _heads_broken(problem: Problem, layout: Layout) -> bool:
-    return problem.model.attention.heads % layout.tp != 0
-
-
-def _heads(problem: Problem, layout: Layout) -> Finding:
-    heads, tp = problem.model.attention.heads, layout.tp
-    good = legal_tp(problem)
-    return Finding(
-        message=f"{heads} attention heads cannot be split over tp={tp}",
-        label=f"{heads} % {tp} = {heads % tp}, must be 0",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model.heads", f"{heads} heads"),),
-    )
 
 
 def _kv_broken(problem: Problem, layout: Layout) -> bool:
@@ -79,47 +64,6 @@ def _width(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _tiling_broken(problem: Problem, layout: Layout) -> bool:
-    gpus, world = problem.cluster.gpus, layout.world
-    if world == gpus:
-        return False
-    free = problem.pins.dp is not None or problem.goals.maximize == "fewest-gpus"
-    return world > gpus or not free
-
-
-def _tiling(problem: Problem, layout: Layout) -> Finding:
-    gpus, block = problem.cluster.gpus, layout.tp * layout.cp * layout.pp
-    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp}"
-    if gpus % block:
-        label = f"{gpus} % {block} = {gpus % block}, must be 0"
-        message = f"{degrees} = {block} does not tile {gpus} GPUs"
-    else:
-        label = f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}"
-        message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
-    good, edit = _tiling_help(problem, layout)
-    if gpus % block == 0:
-        edit = pin("layout.dp", gpus // block)
-    return Finding(
-        message=message,
-        label=label,
-        help=good,
-        fix=edit,
-        causes=(Cause("cluster", f"{gpus} usable GPUs"),),
-    )
-
-
-def _tiling_help(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """Legal values, and the edit, for the axis that is easiest to change."""
-    gpus, tp, cp = problem.cluster.gpus, layout.tp, layout.cp
-    if gpus % (tp * cp):
-        good = legal(legal_tp(problem), lambda value: gpus % (value * cp) == 0)
-        return f"legal tp with cp {cp}: {listed(good)}", pin("layout.tp", nearest(good, tp))
-    good = divisors(gpus // (tp * cp))
-    return f"legal pp with tp {tp} and cp {cp}: {listed(good)}", pin(
-        "layout.pp", nearest(good, layout.pp)
-    )
-
-
 def _expert_tiling_broken(problem: Problem, layout: Layout) -> bool:
     return layout.world % (layout.etp * layout.ep * layout.pp) != 0
 
@@ -171,10 +115,10 @@ def _instances(problem: Problem, layout: Layout) -> Finding:
 
 
 MESH_RULES: tuple[Rule, ...] = (
-    Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",)),
+    HEADS,
     Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
     Rule("D06", ("layout.tp", "layout.etp", "model.ffn"), _width_broken, _width, ("tp", "etp")),
-    Rule("D09", ("layout.dp", "layout.pp", "layout.tp", "cluster"), _tiling_broken, _tiling, WORLD),
+    TILING,
     Rule(
         "D14",
         ("layout.order", "layout.ep", "layout.etp"),

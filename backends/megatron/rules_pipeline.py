@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.legal_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.legal_values import around, divisors, listed, nearest, pin
+from parc.backends.plain_rules import BATCH, DP
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -98,40 +99,11 @@ def _group(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _batch_broken(problem: Problem, layout: Layout) -> bool:
-    step = layout.micro_batch * layout.dp
-    return problem.job.global_batch % step != 0
-
-
-def _batch(problem: Problem, layout: Layout) -> Finding:
-    batch, micro, dp = problem.job.global_batch, layout.micro_batch, layout.dp
-    step = micro * dp
-    below, above = around(batch, step)
-    good = legal(divisors(batch), lambda value: batch % (value * dp) == 0)
-    return Finding(
-        message=f"a global batch of {batch} cannot be cut into {micro} sequences on {dp} replicas",
-        label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
-        help=f"nearest legal global batches: {listed(sorted({below, above}))}; "
-        f"legal micro-batches at dp {dp}: {listed(good)}",
-        fix=pin("job.global_batch", above),
-        causes=(Cause("job.global_batch", f"{batch} sequences"), Cause("layout.dp", f"dp {dp}")),
-    )
-
-
-DP = ("dp_replicate", "dp_shard")
-"""What ``Layout.dp`` is made of."""
-
 PIPELINE_RULES: tuple[Rule, ...] = (
     Rule("P06", ("layout.vpp", "layout.pp"), _interleave_broken, _interleave, ("vpp", "pp")),
     Rule("P02", ("layout.vpp", "layout.pp"), _grid_broken, _grid, ("split", "pp", "vpp")),
     Rule("P01", ("layout.pipeline_layout", "layout.pp"), _conserve_broken, _conserve, ("split",)),
-    Rule(
-        "B01",
-        ("job.global_batch", "layout.micro_batch", "layout.dp"),
-        _batch_broken,
-        _batch,
-        ("micro_batch", *DP),
-    ),
+    BATCH,
     Rule(
         "P07",
         ("layout.vpp", "job.global_batch", "layout.pp"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.legal_values import around, listed, pin
+from parc.backends.legal_values import around, listed, pin
 from parc.backends.megatron.rules_mesh import sharded_widths
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem

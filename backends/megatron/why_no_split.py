@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from parc.backends.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.megatron.layout_string import LayoutStringError, parse
-from parc.backends.megatron.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.megatron.split import SplitPins, depth, layout_fault
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem

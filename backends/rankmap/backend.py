@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from parc.backends.rankmap.document import document
 from parc.backends.rankmap.page import page
+from parc.backends.rankmap.serving_page import serving_page
 from parc.backends.rankmap.table import table
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan
+from parc.compiler.ir import Artifact, Plan, ServingPlan
 
 
 class Rankmap:
@@ -25,6 +26,17 @@ class Rankmap:
             Artifact("rankmap.csv", table(plan)),
             Artifact("rankmap.json", document(plan)),
             Artifact("rankmap.md", page(plan)),
+        )
+
+    def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
+        """Nothing: every placement can be written down."""
+
+    def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
+        """The same three files; ``replica`` is the engine that a rank belongs to."""
+        return (
+            Artifact("rankmap.csv", table(plan)),
+            Artifact("rankmap.json", document(plan)),
+            Artifact("rankmap.md", serving_page(plan)),
         )
 
 

@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parc.backends.group_spans import EXPERT_NAMES, families
-from parc.compiler.ir import Mesh, Plan
+from parc.compiler.ir import AnyPlan, Placement
 
 FORMAT = 1
 
 
-def document(plan: Plan) -> str:
+def document(plan: AnyPlan) -> str:
     """The JSON text: sorted keys, a host, a mesh axis, a group family or a column a line."""
     placement, problem = plan.placement, plan.problem
     expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]
-    meshes = {
-        "dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes],
-        "expert": [_axis(name, axis.size, axis.stride) for name, axis in expert],
-    }
+    meshes = {"dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]}
+    if not placement.one_mesh:
+        meshes["expert"] = [_axis(name, axis.size, axis.stride) for name, axis in expert]
     hosts = [
         {"name": host.name, "nvlink_domain": host.nvlink_domain, "rack": host.rack}
         for host in placement.hosts
@@ -33,7 +32,7 @@ def document(plan: Plan) -> str:
         "order": _dumps(placement.order),
         "ranks": _mapping(placement.columns),
         "ranks_per_node": str(placement.ranks_per_node),
-        "sizes": _dumps(_sizes(placement.dense, placement.expert)),
+        "sizes": _dumps(_sizes(placement)),
         "version": _dumps(problem.version(problem.framework)),
         "world": str(placement.dense.world),
     }
@@ -41,9 +40,10 @@ def document(plan: Plan) -> str:
     return f"{{\n{body}\n}}\n"
 
 
-def _sizes(dense: Mesh, expert: Mesh) -> dict[str, int]:
-    sizes = {axis.name: axis.size for axis in dense.axes}
-    return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in expert.axes}
+def _sizes(placement: Placement) -> dict[str, int]:
+    sizes = {axis.name: axis.size for axis in placement.dense.axes}
+    axes = () if placement.one_mesh else placement.expert.axes
+    return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 
 
 def _axis(name: str, size: int, stride: int) -> dict[str, Any]:

@@ -28,14 +28,18 @@ def page(plan: Plan) -> str:
         "expert": _degrees(plan, ("etp", "ep", "pp", "edp")),
         "routed": routed,
         "order": placement.order,
+        "gpu": gpu(plan),
         "dense_formula": formula(placement.dense, {}),
-        "expert_formula": formula(placement.expert, {"tp": "etp", "dp": "edp"}),
+        "expert_formula": formula(
+            placement.expert, {"tp": "etp", "dp": "edp", "dp_shard": "edp_shard"}
+        ),
         "master": cell(placement.hosts[0].name, 80),
         "named": problem.cluster.named,
         "stages": stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [_span_cells(span) for span in spans(placement, routed)],
+        "spans": [span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
+        "proof": proof(plan),
         "columns": tuple(placement.columns),
         "sample": _sample(plan),
     }
@@ -57,7 +61,8 @@ def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {getattr(plan.layout, name)}" for name in names)
 
 
-def _span_cells(span: Span) -> tuple[str, ...]:
+def span_cells(span: Span) -> tuple[str, ...]:
+    """One row of the table of groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
@@ -66,6 +71,23 @@ def _span_cells(span: Span) -> tuple[str, ...]:
 def _alternative(one: Crossing) -> tuple[str, str, str, str]:
     choice = "**chosen**" if one.chosen else ""
     return (one.name, gigabytes(one.uplink_bytes), milliseconds(one.exposed_seconds), choice)
+
+
+def gpu(plan: Plan) -> str:
+    """The device of a rank, in words."""
+    each, devices = plan.placement.ranks_per_node, plan.placement.devices
+    if not devices:
+        return f"GPU = `rank % {each}`"
+    return f"GPU = entry `rank % {each}` of {', '.join(map(str, devices))}"
+
+
+def proof(plan: Plan) -> str:
+    """How good the order is, with the bound; empty where none was weighed."""
+    if not plan.placement.alternatives:
+        return ""
+    found = plan.placement.proof
+    exposed, bound = milliseconds(found.exposed_seconds), milliseconds(found.bound_seconds)
+    return f"{found.words}: {exposed} exposed over shared links, {bound} at least"
 
 
 def _sample(plan: Plan) -> list[tuple[str, ...]]:
@@ -78,7 +100,7 @@ def _sample(plan: Plan) -> list[tuple[str, ...]]:
         (
             str(rank),
             cell(placement.host_of(rank).name, 40),
-            str(rank % each),
+            str((placement.devices or range(each))[rank % each]),
             *(str(column[rank]) for column in columns.values()),
         )
         for rank in range(min(each * hosts, SAMPLE_RANKS))

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from parc.compiler.ir import Placement
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
-SHOWN = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "dp-cp", "pp", "etp", "ep", "edp")
+SHOWN = (
+    *("tp", "cp", "dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp", "pp"),
+    *("etp", "ep", "edp", "efsdp"),
+)
 """Families that carry traffic, in the order in which they are shown."""
 
 
@@ -36,7 +39,9 @@ def spans(placement: Placement, routed: bool) -> Iterator[Span]:
     alone = placement.dense.axis("cp").size == 1
     families = {family.name: family for family in placement.families}
     for family in (families[name] for name in SHOWN if name in families):
-        if (family.name == "dp-cp" and alone) or (family.mesh == "expert" and not routed):
+        if (family.name in ("dp-cp", "dp-shard-cp") and alone) or (
+            family.mesh == "expert" and not routed
+        ):
             continue
         mesh = placement.mesh(family.mesh)
         groups = node_groups(mesh, family.axes, placement.ranks_per_node)

@@ -7,9 +7,9 @@ from parc.backends.launch_rules import check_launch
 from parc.backends.launch_script import host_lines, launch_script, start_of
 from parc.backends.render import render, shell_word
 from parc.backends.slurm.directives import directives
-from parc.backends.slurm.rules import check_slurm
+from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan, SlurmJob
+from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan, SlurmJob
 
 LIVES = 16
 """Times that a job may be requeued; a job that dies each time must not live for ever."""
@@ -32,28 +32,44 @@ class Slurm:
         The job starts ``torchrun/launch.sh``; where torchrun is not emitted, its own copy.
         """
         own_launcher = "torchrun" not in plan.problem.emit
-        artifacts = [Artifact("slurm/job.sbatch", _job(plan, own_launcher), True)]
+        launcher = "slurm/launch.sh" if own_launcher else "torchrun/launch.sh"
+        artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
         if plan.problem.cluster.named:
             artifacts.append(Artifact("slurm/hostfile", host_lines(plan)))
         if own_launcher:
             artifacts.append(launch_script(plan, "slurm", "hostfile"))
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
+    def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
+        """The same for a job that serves; it needs the engine's own script."""
+        check_launch(plan, sink)
+        check_slurm(plan, sink)
+        check_engine_script(plan, sink)
 
-def _job(plan: Plan, own_launcher: bool) -> str:
+    def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
+        """``slurm/job.sbatch``, which starts the engine's script on every host in order."""
+        launcher = f"{plan.problem.framework}/serve.sh"
+        artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
+        if plan.problem.cluster.named:
+            artifacts.insert(0, Artifact("slurm/hostfile", host_lines(plan)))
+        return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
+
+
+def _job(plan: AnyPlan, launcher: str) -> str:
     slurm = plan.problem.launch.slurm
     shape = runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": directives(plan),
         "nodes": len(plan.placement.hosts),
         "lives": LIVES,
-        "launcher": "slurm/launch.sh" if own_launcher else "torchrun/launch.sh",
+        "launcher": launcher,
+        "serves": isinstance(plan, ServingPlan),
         "log_dir": slurm.log_dir,
         "named": plan.problem.cluster.named,
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container(slurm),
-        "listens": start_of(plan).listens,
+        "listens": "" if isinstance(plan, ServingPlan) else start_of(plan).listens,
     }
     return render("slurm", "job.sbatch.j2", values)
 

@@ -6,11 +6,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parc.backends.network import spans_hosts
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan
 
+SWITCHES_WAIT = "01:00:00"
+"""How long a job waits for so few leaves before it takes others."""
 NODELIST_WITH_SEGMENT_SINCE = (26, 5)
 """Before, topology/block answers both with "Requested node configuration is not available"; from
 then on the segment makes it accept hosts that it would not have chosen itself."""
@@ -32,7 +35,7 @@ def release(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def directives(plan: Plan) -> tuple[str, ...]:
+def directives(plan: AnyPlan) -> tuple[str, ...]:
     """The ``#SBATCH`` lines for the plan's Slurm version.
 
     Raises:
@@ -52,14 +55,27 @@ def _known(row: dict[str, str], version: tuple[int, int]) -> bool:
     return "since" not in row or version >= release(row["since"])
 
 
-def _segment(plan: Plan, version: tuple[int, int]) -> str | None:
+def _segment(plan: AnyPlan, version: tuple[int, int]) -> str | None:
     named, size = plan.problem.cluster.named, segment(plan)
     # a segment of one host says nothing, save that any list of names is welcome
     useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
     return str(size) if size is not None and useful else None
 
 
-def _values(plan: Plan) -> dict[str, str | None]:
+def _switches(plan: AnyPlan) -> str | None:
+    """Leaf switches that the plan was priced for, where Slurm chooses the hosts.
+
+    A wish with a deadline: the job checks the shape that it got. Named hosts are on their leaves
+    already, and where NVLink domains span hosts the segment says more.
+    """
+    cluster = plan.problem.cluster
+    leaves = len({host.rack for host in plan.placement.hosts})
+    if cluster.named or leaves < 2 or spans_hosts(cluster):
+        return None
+    return f"{leaves}@{SWITCHES_WAIT}"
+
+
+def _values(plan: AnyPlan) -> dict[str, str | None]:
     """Value per directive; None: not written."""
     slurm = plan.problem.launch.slurm
     return {
@@ -70,6 +86,7 @@ def _values(plan: Plan) -> dict[str, str | None]:
         "mem": "0",
         "nodelist": nodelist(plan),
         "segment": _segment(plan, release(slurm.version)),
+        "switches": _switches(plan),
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,
@@ -81,7 +98,7 @@ def _values(plan: Plan) -> dict[str, str | None]:
     }
 
 
-def nodelist(plan: Plan) -> str | None:
+def nodelist(plan: AnyPlan) -> str | None:
     """The hosts of the plan, folded; None where they have no names."""
     if not plan.problem.cluster.named:
         return None

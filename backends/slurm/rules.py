@@ -10,7 +10,7 @@ from parc.backends.network import spans_hosts
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE, release
 from parc.backends.slurm.quoting import breaks_directive
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan
 
 TARGETS = ("slurm",)
 SIGNAL_SECONDS_LIMIT = 65535
@@ -38,7 +38,7 @@ def time_limit_seconds(text: str) -> int | None:
     return hours * 3600 + minutes * 60 + part["ds"] + part["hs"] + part["s"]
 
 
-def check_slurm(plan: Plan, sink: Sink) -> None:
+def check_slurm(plan: AnyPlan, sink: Sink) -> None:
     """Report every finding on ``launch.slurm``."""
     _check_text(plan, sink)
     _check_time(plan, sink)
@@ -47,7 +47,17 @@ def check_slurm(plan: Plan, sink: Sink) -> None:
     _check_blocks(plan, sink)
 
 
-def _check_text(plan: Plan, sink: Sink) -> None:
+def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
+    """V29: a batch job of a serving plan starts the engine's script, which must be there."""
+    engine = plan.problem.framework
+    if engine in plan.problem.emit:
+        return
+    text = f"job.sbatch starts {engine}/serve.sh, which is not emitted"
+    fix = f"emit: [{', '.join(sorted({*plan.problem.emit, engine}))}]"
+    sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
+
+
+def _check_text(plan: AnyPlan, sink: Sink) -> None:
     """Values of directives: no control characters, not empty, usable in a file name."""
     slurm = plan.problem.launch.slurm
     words = {"name": plan.problem.name}
@@ -70,7 +80,7 @@ def _check_text(plan: Plan, sink: Sink) -> None:
         sink.report("L15", Finding(text, help=help_text, targets=TARGETS), at="name")
 
 
-def _check_time(plan: Plan, sink: Sink) -> None:
+def _check_time(plan: AnyPlan, sink: Sink) -> None:
     slurm = plan.problem.launch.slurm
     seconds = None
     limit = slurm.time_limit
@@ -90,7 +100,7 @@ def _check_time(plan: Plan, sink: Sink) -> None:
         sink.report("L19", finding, at="launch.slurm.signal")
 
 
-def _check_log_dir(plan: Plan, sink: Sink) -> None:
+def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
     log_dir = plan.problem.launch.slurm.log_dir
     path = PurePosixPath(log_dir)
     odd = [char for char in "\\%~" if char in log_dir]
@@ -102,7 +112,7 @@ def _check_log_dir(plan: Plan, sink: Sink) -> None:
     sink.report("L21", finding, at="launch.slurm.log_dir")
 
 
-def _check_container(plan: Plan, sink: Sink) -> None:
+def _check_container(plan: AnyPlan, sink: Sink) -> None:
     slurm = plan.problem.launch.slurm
     at = "launch.slurm.container_mounts"
     if slurm.container_mounts and slurm.container_image is None:
@@ -122,7 +132,7 @@ def _check_container(plan: Plan, sink: Sink) -> None:
         sink.report("L22", finding, at="launch.slurm.container_image")
 
 
-def _check_blocks(plan: Plan, sink: Sink) -> None:
+def _check_blocks(plan: AnyPlan, sink: Sink) -> None:
     """NVLink domains of several hosts: can Slurm be held to the plan's share of each?"""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
     if not spans_hosts(cluster):

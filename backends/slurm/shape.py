@@ -6,10 +6,10 @@ from math import gcd
 
 from parc.backends.host_runs import runs
 from parc.backends.network import spans_hosts
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan
 
 
-def segment(plan: Plan) -> int | None:
+def segment(plan: AnyPlan) -> int | None:
     """Hosts that Slurm must put into one block; None where no NVLink domain spans hosts.
 
     The greatest size that tiles every domain's share: without it Slurm fills one block and
@@ -23,7 +23,7 @@ def segment(plan: Plan) -> int | None:
     return size
 
 
-def _shares(plan: Plan) -> dict[int, int]:
+def _shares(plan: AnyPlan) -> dict[int, int]:
     """Hosts in each rack, all runs together."""
     shares: dict[int, int] = {}
     for rack, hosts in runs(plan.problem.cluster, plan.placement.hosts):

@@ -16,7 +16,7 @@ from statistics import mean, median
 from benchmarks.accuracy.serving_rows import Row, read_published
 from benchmarks.accuracy.serving_wide import Wide, read_wide
 from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.cost.serving_types import ServingEstimate
+from parc.compiler.ir.serving import ServingEstimate
 
 HEAD = """\
 ## Serving

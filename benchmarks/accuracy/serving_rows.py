@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.serving_types import (
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import (
     EngineName,
     KvPrecision,
     ServingLayout,
@@ -27,8 +29,6 @@ from parc.compiler.cost.serving_types import (
     Traffic,
     WeightPrecision,
 )
-from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Model
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec

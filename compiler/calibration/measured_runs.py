@@ -16,7 +16,7 @@ from parc.backends.base import Framework
 from parc.backends.registry import framework
 from parc.compiler.calibration.csv_text import Row, read_table
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink
-from parc.compiler.ir import NO_RECOMPUTE, Layout, Problem
+from parc.compiler.ir import NO_RECOMPUTE, Layout, Problem, ServingProblem
 from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
 from parc.compiler.passes.enumerate_layouts import floor_split
 from parc.compiler.pipeline import resolve_spec
@@ -119,6 +119,12 @@ class _Reader:
             text = json.dumps(self._tree())
             problem = resolve_spec(Source(self.source.name, text, self.source.folder), (), own)
         self._forward(own.diagnostics)
+        if isinstance(problem, ServingProblem):
+            finding = Finding(
+                "a run that serves has no steps to fit", "the spec has job.kind serve"
+            )
+            self.sink.report("Q02", finding, span=self.row.at("spec"))
+            return None
         return None if own.failed() else problem
 
     def _written(self) -> list[str]:

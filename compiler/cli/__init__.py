@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "List the layouts that fit SPEC, ranked, and what the others lost by.",
     "calibrate": "Fit the cost model to RUNS, a CSV of steps that you measured.",
+    "replan": "Give the ranks of drained hosts to spare or idle ones; all others stay.",
     "import": "Print a spec fragment made from files of other tools.",
     "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
     "diff": "Show what changes between two specs or two output directories.",

@@ -8,7 +8,7 @@ from typing import Any
 
 from parc.compiler.cli.clock import Clock
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Artifact, Plan
+from parc.compiler.ir import AnyPlan, Artifact
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
 from parc.compiler.report.plan_json import LOCK_PATH, lock_document
@@ -39,7 +39,7 @@ class Outcome:
     """What came of it; ``plan`` is None where the spec has errors."""
 
     sink: Sink
-    plan: Plan | None = None
+    plan: AnyPlan | None = None
     directory: str = ""
     files: tuple[str, ...] = ()
     written: bool = False
@@ -106,7 +106,7 @@ def _compare_files(artifacts: tuple[Artifact, ...], directory: Path, sink: Sink)
         )
 
 
-def _compare_lock(plan: Plan, directory: Path, sink: Sink) -> None:
+def _compare_lock(plan: AnyPlan, directory: Path, sink: Sink) -> None:
     lock = directory / LOCK_PATH
     try:
         old = decisions(lock.read_bytes().decode("utf-8", "replace"))

@@ -31,10 +31,44 @@ emit: [megatron, rankmap, slurm, torchrun]
 """
 
 
+SERVING = """\
+# yaml-language-server: $schema=spec.schema.json
+# The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
+parc: 1
+name: my-service
+model: llama-3.1-70b               # parc catalog models, or a path to a config.json
+cluster:
+  node: dgx-h100                   # parc catalog nodes
+  racks:
+    - {name: r01, nodes: "r01n[01-02]"}
+job:
+  kind: serve
+  traffic: {input_tokens: 2000, output_tokens: 500, concurrency: 64}   # or request_rate: 4
+  precision: bf16                  # of the checkpoint: bf16, fp16, fp8, int4, nvfp4
+  max_model_len: auto              # the model's context, or what fits
+goals:
+  maximize: throughput             # throughput, latency, fewest-gpus
+  ttft: 5s                         # what users must see
+  tpot: 100ms
+  memory_headroom: 8%
+layout:                            # pins; what is absent or auto is decided
+  tp: auto
+  replicas: auto
+emit: [rankmap, slurm, vllm]
+"""
+
+
 @click.command("init")
-def command() -> None:
+@click.option(
+    "--kind",
+    type=click.Choice(["train", "serve"]),
+    default="train",
+    show_default=True,
+    help="What the job does: train a model, or serve one.",
+)
+def command(kind: str) -> None:
     """Print a starter spec.
 
     parc init > spec.yaml, edit it, then parc check spec.yaml.
     """
-    click.echo(STARTER, nl=False)
+    click.echo(SERVING if kind == "serve" else STARTER, nl=False)

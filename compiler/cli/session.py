@@ -13,12 +13,12 @@ import click
 from parc.compiler.diagnostics.finding import Severity
 from parc.compiler.diagnostics.render import Format, render
 from parc.compiler.diagnostics.sink import Sink
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan
 
 FOUND = 1
 
 
-def planned(spec: str, overrides: Sequence[str], *, style: str = "text") -> tuple[Plan, Sink]:
+def planned(spec: str, overrides: Sequence[str], *, style: str = "text") -> tuple[AnyPlan, Sink]:
     """Plan ``spec``; diagnostics that are not errors are shown, errors end the command.
 
     With a machine format the diagnostics of a failed run are the document on standard output.

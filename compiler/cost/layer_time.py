@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
+from parc.compiler.cost.context_exchange import gather_seconds, key_bytes, ulysses_seconds
 from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
 from parc.compiler.cost.gradients import accumulate_seconds
@@ -136,33 +137,24 @@ def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -
     return seconds
 
 
-def ring_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Keys and values of one micro-batch that a rank hands on at a ring step; 16 bit, K and V."""
-    attention = pricing.problem.model.attention
-    if attention.latent is None:
-        width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
-    else:
-        latent = attention.latent
-        query = latent.qk_nope_dim + latent.qk_rope_dim
-        width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
-    return 4 * layout.tokens(pricing.problem.job.sequence_length) * width
-
-
 def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Ring exchange of keys and values, what the attention core does not hide.
+    """What sharing keys and values among context ranks adds; of a ring, what the core leaves.
 
-    Every step also merges its part of the output into the fp32 sum, and launches kernels of its
-    own: once forward, about twice backward.
+    Every step of the ring also merges its part of the output into the fp32 sum, and launches
+    kernels of its own: once forward, about twice backward.
     """
     if layout.cp == 1:
         return 0.0
+    if layout.cp_comm != "p2p":
+        form = gather_seconds if layout.cp_comm == "all_gather" else ulysses_seconds
+        return form(pricing, layout, groups)
     job, attention = pricing.problem.job, pricing.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
     steps = layout.cp - 1
     heads = attention.heads * attention.head_dim / layout.tp
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
-    hop = pricing.links.hop_seconds(ring_bytes(pricing, layout), groups.cp_stride)
+    hop = pricing.links.hop_seconds(key_bytes(pricing, layout), groups.cp_stride)
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.compiler.cost.activations import (
     LayerActivations,
     kept_bytes,
     layer_activations,
     working_bytes,
 )
+from parc.compiler.cost.context_exchange import gathered_key_bytes
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.runtime import Runtime, training_runtime
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedule_shares import held_chunks
+from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageLoad, stage_load
 from parc.compiler.ir import Gpu, Layout, StageMemory
 
@@ -53,8 +57,9 @@ def static_bytes(
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    first = runtime.state.on_rank(layout.zero_stage, shards)
-    second = runtime.state.on_rank(layout.zero_stage, expert_shards) if expert else first
+    stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
+    first = runtime.state.on_rank(stage, shards, *kept)
+    second = runtime.state.on_rank(stage, expert_shards, *kept) if expert else first
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
@@ -69,9 +74,12 @@ def layer_terms(
     def price() -> LayerActivations:
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        return layer_activations(pricing.problem.model, layout, routed, batch, runtime)
+        layer = layer_activations(pricing.problem.model, layout, routed, batch, runtime)
+        keys = gathered_key_bytes(pricing, layout)
+        return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
-    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel, layout.micro_batch)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     return pricing.memo(("layer", routed, mesh, runtime.name), price)
 
 
@@ -84,7 +92,8 @@ def _priced_layers(
         layer = layer_terms(pricing, layout, kind[0], runtime)
         return kept_bytes(layer, layout, kind[1]), working_bytes(layer, layout)
 
-    mesh = (layout.tp, layout.cp, layout.etp, layout.sequence_parallel, layout.micro_batch)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
+    mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", kind, mesh, layout.vpp, layout.recompute, runtime.name)
     return pricing.memo(key, price)
 
@@ -95,7 +104,8 @@ def activation_bytes(
     """(kept by all micro-batches in flight, working set of one layer)."""
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
-    flight = chunks_in_flight(stage, layout.pp, layout.vpp, micro_batches) / layout.vpp
+    shape = Shape(layout.pp, micro_batches, layout.vpp)
+    flight = held_chunks(layout.schedule, stage, shape) / layout.vpp
     kept, working = micro_batch_bytes(pricing, layout, load, runtime)
     return flight * kept, working
 
@@ -160,14 +170,18 @@ def handovers(pp: int, vpp: int) -> int:
 
 
 def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """Layers that ZeRO-3 holds whole: the one that runs and the one that is prefetched."""
-    if layout.zero_stage < 3 or layout.dp_shard * layout.cp == 1:
+    """Layers that ZeRO-3 holds whole: the current, the prefetched, and those kept for reuse."""
+    split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
+    if layout.zero_stage < 3 or not split:
+        return 0.0
+    if layout.pp > 1 and runtime.state.gathered:  # then all of them are, and counted as weights
         return 0.0
     kinds = _layer_kinds(pricing, load)
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind, _ in kinds), default=0.0)
     table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
     ends = table * pricing.problem.model.hidden / layout.tp if load.loss or load.embedding else 0.0
-    return runtime.unit_bytes * max(runtime.gathered_units * largest, largest + ends)
+    live = min(runtime.live_parameters, sum(pricing.stage_parameters(layout, load)))
+    return runtime.unit_bytes * max(runtime.gathered_units * largest, largest + ends, live)
 
 
 def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
@@ -189,7 +203,8 @@ def _held(
 ) -> tuple[float, float, float, float, float]:
     """(weights, gradients, optimizer, casts, gathered): the same for any micro-batch."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
-    shards = (layout.dp_replicate, layout.dp_shard, layout.zero_stage, layout.offload)
+    kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
+    shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
     def price() -> tuple[float, float, float, float, float]:
         return (

@@ -69,7 +69,7 @@ class MemoryBatch:
         self.cells: dict[Key, ActivationCell] = {}
         self._runtime = runtime_of(pricing)
         self._parameters: dict[tuple[StageShape, int, int, int], Parameters] = {}
-        self._state: dict[tuple[int, int], float] = {}
+        self._state: dict[tuple[int, int, bool], float] = {}
         self._lost = 1 + self._runtime.fragmentation
         self._units: dict[tuple[int, ...], tuple[Unit | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], Size] = {}
@@ -80,9 +80,9 @@ class MemoryBatch:
         parameters = self._parameters.get(key)
         if parameters is None:
             parameters = self._parameters[key] = self._count(layout, shape)
-        dense_state = self._state_bytes(layout.zero_stage, layout.dp_shard * layout.cp)
+        dense_state = self._state_bytes(layout, layout.dp_shard * layout.cp)
         shards = max(layout.edp // layout.dp_replicate, 1)
-        expert_state = self._state_bytes(layout.zero_stage, shards)
+        expert_state = self._state_bytes(layout, shards)
         fixed = self._runtime.workspace_bytes
         fixed += sum(communicator_and_context_bytes(self._pricing, layout))
         held = [
@@ -104,12 +104,13 @@ class MemoryBatch:
             for kind in shape.full
         )
 
-    def _state_bytes(self, zero_stage: int, shards: int) -> float:
-        """Bytes a parameter."""
-        key = (zero_stage, shards)
+    def _state_bytes(self, layout: Layout, shards: int) -> float:
+        """Bytes a parameter; one search looks at one stage, offload and secondary copy."""
+        key = (layout.zero_stage, shards, layout.pp > 1)
         state = self._state.get(key)
         if state is None:
-            state = self._state[key] = sum(self._runtime.state.on_rank(zero_stage, shards))
+            kept = layout.offload, layout.zero_plus.hpz
+            state = self._state[key] = sum(self._runtime.state.on_rank(*key, *kept))
         return state
 
     def price(self, key: Key, points: list[Point]) -> ActivationCell:

@@ -27,6 +27,12 @@ class Groups:
     ep: Reach
     etp: Reach
     edp: Reach
+    dp_shard_cp: Reach
+    """Ranks that share one dense state; all of dp_cp but in hybrid sharding."""
+    edp_shard: Reach
+    """The same of an expert's state."""
+    dp_replicate: Reach
+    """Copies of a shard."""
     pp_stride: int
     cp_stride: int
 
@@ -65,12 +71,18 @@ class Pricing:
 
     def groups(self, layout: Layout) -> Groups:
         """Where the groups of ``layout`` sit."""
-        key = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
+        degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
+        # Without ZeRO all ranks may be replicas, and the mesh then says so.
+        key = (*degrees, layout.dp_replicate, layout.zero_stage == 0)
         return self.memo(("groups", key), lambda: self._reach_groups(layout))
 
     def _reach_groups(self, layout: Layout) -> Groups:
         dense, expert = self.framework.meshes(layout)
+        copies = layout.dp_replicate
         return Groups(
+            dp_shard_cp=self._part(dense, ("dp_shard", "cp"), ("dp", "cp"), copies),
+            edp_shard=self._part(expert, ("dp_shard",), ("dp",), copies),
+            dp_replicate=self._replicas(dense, copies),
             tp=self._reach(dense, "tp"),
             cp=self._reach(dense, "cp"),
             dp_cp=self._reach(dense, "dp", "cp"),
@@ -80,6 +92,24 @@ class Pricing:
             pp_stride=dense.axis("pp").stride,
             cp_stride=dense.axis("tp").size * (dense.axis("cp").size - 1),
         )
+
+    def _part(
+        self, mesh: Mesh, shard: tuple[str, ...], whole: tuple[str, ...], copies: int
+    ) -> Reach:
+        """Reach of a shard: its axes, or the first ranks of all where the mesh has none for it."""
+        together = self._reach(mesh, *whole)
+        if copies == 1:
+            return together
+        if any(axis.name == "dp_shard" for axis in mesh.axes):
+            return self._reach(mesh, *shard)
+        size = max(together.size // copies, 1)
+        return Reach(size, min(together.local, size))
+
+    def _replicas(self, mesh: Mesh, copies: int) -> Reach:
+        """Reach of the copies of one shard."""
+        if any(axis.name == "dp_replicate" for axis in mesh.axes):
+            return self._reach(mesh, "dp_replicate")
+        return Reach(copies, 1)
 
     def _reach(self, mesh: Mesh, *names: str) -> Reach:
         """Reach of the groups over the axes ``names``; few sizes and strides exist."""

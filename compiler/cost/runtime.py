@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.ir import Gpu
+from parc.compiler.ir import Gpu, Offload
 
 MIB = 2**20
+KEPT = Offload()
+"""Nothing leaves the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +20,42 @@ class StateBytes:
     optimizer: float
     cast: float = 0.0
     """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
+    gathered: float = 0.0
+    """Not 0: weights are sharded at stage 2 as well, beside a copy of so many bytes that stays
+    gathered from the forward pass to the backward (FSDP2 without resharding). In a pipeline it
+    stays at stage 3 too, and gradients are added up whole until the last micro-batch
+    (torch.distributed.pipelining/stage.py, backward_maybe_with_nosync)."""
 
-    def on_rank(self, zero_stage: int, shards: int) -> tuple[float, float, float]:
-        """(weight, gradient, optimizer) on one of ``shards`` ranks.
+    def on_rank(
+        self,
+        zero_stage: int,
+        shards: int,
+        pipelined: bool = False,
+        offload: Offload = KEPT,
+        hpz: int = 1,
+    ) -> tuple[float, float, float]:
+        """(weight, gradient, optimizer) in the GPU of one of ``shards`` ranks.
 
         Stage 1 shards the optimizer, 2 the gradients too, 3 the weights too (ZeRO,
-        arXiv:1910.02054, figure 1). Megatron's distributed optimizer is stage 1.
+        arXiv:1910.02054, figure 1). Megatron's distributed optimizer is stage 1. With the
+        optimizer on the host, gradients follow it as they are reduced (arXiv:2101.06840), at
+        stage 1 once a step. ``hpz`` ranks keep a second copy of the weights (arXiv:2306.10209).
         """
         parts = self.weight, self.gradient, self.optimizer
         weight, gradient, optimizer = (
             part / shards if zero_stage >= stage else part
             for part, stage in zip(parts, (3, 2, 1), strict=True)
         )
+        if self.gathered and (zero_stage == 2 or (pipelined and zero_stage == 3)):
+            weight = self.weight / shards + self.gathered
+        if self.gathered and pipelined and zero_stage >= 2:
+            gradient = self.gradient
+        if offload.optimizer != "none":
+            gradient, optimizer = (0.0 if zero_stage >= 2 else min(gradient, 2.0)), 0.0
+        if offload.parameters != "none":
+            weight = 0.0
+        if hpz > 1 and zero_stage >= 3:
+            weight += self.weight / hpz
         return weight, gradient, optimizer
 
 
@@ -60,6 +86,8 @@ class Runtime:
     """Layers that ZeRO-3 or FSDP hold in gathered form: the current one and the prefetched."""
     unit_bytes: float = 2.0
     """Bytes a parameter of a gathered layer."""
+    live_parameters: float = 0.0
+    """Parameters that stay gathered in any case, if the stage has so many."""
     workspace_bytes: float = 0.0
     """Workspaces and buckets inside the caching allocator."""
     fragmentation: float = 0.05
@@ -132,7 +160,7 @@ def fsdp2() -> Runtime:
     """
     return Runtime(
         name="fsdp2",
-        state=StateBytes(4.0, 4.0, 8.0),
+        state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
         loss_bytes=14.0,
         workspace_bytes=64.0 * MIB,
@@ -145,15 +173,20 @@ DEEPSPEED_REST_BYTES = 3e9
 """Fitted on 64 readings of nvidia-smi in BigScience's tr11-176B log: median error 3 %."""
 
 
-def deepspeed(precision: str) -> Runtime:
+DEEPSPEED_LIVE_PARAMETERS = 1e9
+"""Default of stage3_max_live_parameters and stage3_max_reuse_distance (its configuration page)."""
+
+
+def deepspeed(precision: str, gradient_bytes: float = 4.0) -> Runtime:
     """DeepSpeed ZeRO: 16-bit gradients, fp32 master, gradient and two moments; two buckets.
 
-    Its bf16 optimizer accumulates gradients in fp32 on every rank.
+    Its bf16 optimizer accumulates gradients in fp32 on every rank, unless ``gradient_bytes`` is 2.
     """
-    extra = 4.0 if precision == "bf16" else 0.0
+    extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
     return Runtime(
         name="deepspeed",
         state=StateBytes(2.0, 2.0 + extra, 16.0 - extra),
+        live_parameters=DEEPSPEED_LIVE_PARAMETERS,
         workspace_bytes=DEEPSPEED_BUCKETS_BYTES + DEEPSPEED_REST_BYTES,
     )
 
@@ -173,4 +206,4 @@ def training_runtime(name: str, precision: str, gpu: Gpu, gradient_bytes: float)
     if name == "megatron":
         build = megatron_fp8_parameters if precision == "fp8" else megatron
         return with_gradients(build(precision, gpu), gradient_bytes)
-    return {"fsdp2": fsdp2(), "deepspeed": deepspeed(precision)}[name]
+    return {"fsdp2": fsdp2(), "deepspeed": deepspeed(precision, gradient_bytes)}[name]

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.cost.serving_deployment import Deployment, deploy
 from parc.compiler.cost.serving_memory import request_bytes, serving_memory
+from parc.compiler.cost.serving_stages import fullest_memory
 from parc.compiler.cost.serving_step import Batch, prompt_span, step_terms
-from parc.compiler.cost.serving_types import (
+from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import (
     ServingEstimate,
     ServingLayout,
     ServingMemory,
@@ -22,7 +24,6 @@ from parc.compiler.cost.serving_types import (
     StepTerms,
     Traffic,
 )
-from parc.compiler.ir import Cluster, Model
 
 ROUNDS = 24
 """Rounds of the fixed point between running requests and step time."""
@@ -61,7 +62,8 @@ def estimate_serving(
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
     """The same for a deployment that is worked out."""
     layout, setup = deployment.layout, deployment.setup
-    memory = serving_memory(deployment.model, deployment.cluster, setup, layout)
+    budget = fullest_memory if layout.stages else serving_memory
+    memory = budget(deployment.model, deployment.cluster, setup, layout)
     slots = _slots(deployment, memory, traffic)
     if slots < 1:
         return _nothing(deployment, memory)

@@ -21,8 +21,8 @@ from parc.compiler.cost.serving_constants import (
     WEIGHT_BYTES,
     WORKSPACE_BYTES_PER_TOKEN,
 )
-from parc.compiler.cost.serving_types import ServingLayout, ServingMemory, ServingSetup
 from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup
 
 VOCAB_MULTIPLE = 64
 """vLLM pads the vocabulary to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE)."""
@@ -61,7 +61,7 @@ class Shard:
 def shard(model: Model, layout: ServingLayout) -> Shard:
     """What the fullest rank holds; the first stage of a pipeline is taken for the fullest."""
     tp, pp = layout.tp, layout.pp
-    layers = -(-model.layers // pp)
+    layers = max(layout.stages) if layout.stages else -(-model.layers // pp)
     routed = layers * model.moe_layers / model.layers
     vocab = -(-model.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
     head = vocab * model.hidden / tp
@@ -76,10 +76,15 @@ def shard(model: Model, layout: ServingLayout) -> Shard:
         shared=_shared(model) / tp,
         router=router_params(model),
         expert=expert_params(model) / layout.expert_tp if experts else 0.0,
-        experts=experts.count / layout.ep if experts else 0.0,
+        experts=_held(experts.count + layout.redundant_experts, layout.ep) if experts else 0.0,
         embedding=head if pp > 1 or model.tied_embeddings else 2 * head,
         head=head,
     )
+
+
+def _held(experts: int, ep: int) -> float:
+    """Experts of the rank that holds most; only whole ones where ranks share them unevenly."""
+    return float(-(-experts // ep))
 
 
 def _shared(model: Model) -> float:
@@ -136,22 +141,27 @@ def attention_weight_bytes(model: Model, setup: ServingSetup) -> float:
 def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
     """Bytes of weights on the fullest rank; embeddings, norms and routers stay in 16 bit."""
     part = shard(model, layout)
+    final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
+    return shard_bytes(model, part, setup) + final
+
+
+def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
+    """Bytes of ``part`` without a final norm; embeddings, norms and routers stay in 16 bit."""
     linear = WEIGHT_BYTES[setup.weights]
     layer = part.attention * attention_weight_bytes(model, setup) + 2 * part.attention_rest
     routed = 2 * part.router + linear * (part.shared + part.experts * part.expert)
-    final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
     total = part.layers * layer + part.dense_layers * part.mlp * linear
-    return total + part.routed_layers * routed + 2 * part.embedding + final
+    return total + part.routed_layers * routed + 2 * part.embedding
 
 
 def kv_bytes_per_token(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
     """Bytes of one token on one rank, all layers of the fullest stage.
 
     Grouped-query attention: 2 x max(1, kv heads / tp) x head dim; latent attention: one vector of
-    kv_lora_rank + qk_rope_dim, not divided by tp.
+    kv_lora_rank + qk_rope_dim, not divided by tp. Decode context parallelism divides tokens.
     """
-    layers = -(-model.layers // layout.pp)
-    return layers * kv_bytes_per_layer(model, layout.tp, setup)
+    layers = max(layout.stages) if layout.stages else -(-model.layers // layout.pp)
+    return layers * kv_bytes_per_layer(model, layout.tp, setup) / layout.dcp
 
 
 def kv_bytes_per_layer(model: Model, tp: int, setup: ServingSetup) -> float:
@@ -186,16 +196,23 @@ def serving_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
     """The budget of the fullest rank."""
-    engine = ENGINES[setup.engine]
     weights = weights_bytes(model, layout, setup)
-    tokens = setup.max_batched_tokens or engine.max_batched_tokens
-    # The largest step keeps hidden states, a wide intermediate and fp32 logits of its sequences.
-    width = model.hidden * 6 + max(model.ffn.size, model.hidden) * 4 / layout.tp
-    workspace = WORKSPACE_BYTES_PER_TOKEN * tokens * width
-    overhead = CONTEXT_BYTES + workspace
-    if setup.overhead_bytes is not None:
-        overhead = setup.overhead_bytes
-    left = _left(cluster.gpu.memory_bytes, setup, weights, overhead)
+    overhead = overhead_bytes(model, setup, layout.tp)
+    left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
     per_token = kv_bytes_per_token(model, layout, setup)
-    kv = max(left, 0.0)
-    return ServingMemory(weights, overhead, kv, per_token, kv / per_token)
+    return ServingMemory(weights, overhead, left, per_token, left / per_token)
+
+
+def overhead_bytes(model: Model, setup: ServingSetup, tp: int) -> float:
+    """Activations of the largest step, graphs, communication buffers and context of a rank."""
+    if setup.overhead_bytes is not None:
+        return setup.overhead_bytes
+    tokens = setup.max_batched_tokens or ENGINES[setup.engine].max_batched_tokens
+    # The largest step keeps hidden states, a wide intermediate and fp32 logits of its sequences.
+    width = model.hidden * 6 + max(model.ffn.size, model.hidden) * 4 / tp
+    return CONTEXT_BYTES + WORKSPACE_BYTES_PER_TOKEN * tokens * width
+
+
+def cache_bytes(total: float, setup: ServingSetup, weights: float, overhead: float) -> float:
+    """Bytes of a device of ``total`` that are left for the cache; 0 where nothing is."""
+    return max(_left(total, setup, weights, overhead), 0.0)

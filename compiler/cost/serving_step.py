@@ -14,8 +14,8 @@ from parc.compiler.cost.serving_constants import WEIGHT_BYTES
 from parc.compiler.cost.serving_deployment import Deployment
 from parc.compiler.cost.serving_experts import routed_seconds
 from parc.compiler.cost.serving_memory import attention_weight_bytes, kv_bytes_per_layer
-from parc.compiler.cost.serving_types import StepTerms
 from parc.compiler.ir import Model
+from parc.compiler.ir.serving import StepTerms
 
 DENSE_KERNELS = 9
 """Kernels of a dense layer under a CUDA graph: 2 norms, 4 GEMMs, rotary and cache write,

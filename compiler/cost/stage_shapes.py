@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedule_shares import held_chunks
+from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageClass, StageLoad
-from parc.compiler.ir import Model
+from parc.compiler.ir import Model, Schedule
 
 LOADS = tuple(item.name for item in fields(StageLoad))
 
@@ -26,10 +27,18 @@ class StageShape:
     """(dense, routed) layers of each of ``full``, prediction layers included."""
     paces: tuple[tuple[int, int, int, int], ...]
     """(dense layers, routed layers, heads, ranks) of the ranks that take equally long."""
+    schedule: Schedule | None
+    """None: 1f1b, or interleaved where there are virtual stages."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Model, pp: int, classes: tuple[StageClass, ...]) -> StageShape:
+    def of(
+        cls,
+        model: Model,
+        pp: int,
+        classes: tuple[StageClass, ...],
+        schedule: Schedule | None = None,
+    ) -> StageShape:
         """Merge what is equal for time, drop what cannot matter for memory."""
         paces: dict[tuple[int, int, int], int] = {}
         for kind in classes:
@@ -42,15 +51,17 @@ class StageShape:
             full=full,
             counts=tuple(_pace(model, kind.load)[:2] for kind in full),
             paces=tuple((*pace, count) for pace, count in paces.items()),
+            schedule=schedule,
         )
 
     def in_flight(self, vpp: int, micro_batches: int) -> tuple[float, ...]:
         """Whole micro-batches that each class of ``full`` keeps at its peak."""
         flights = self.flights.get((vpp, micro_batches))
         if flights is None:
+            schedule = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
+            shape = Shape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
-                chunks_in_flight(kind.first, self.pp, vpp, max(micro_batches, 1)) / vpp
-                for kind in self.full
+                held_chunks(schedule, kind.first, shape) / vpp for kind in self.full
             )
         return flights
 

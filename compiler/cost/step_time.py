@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
-from parc.compiler.cost.gradients import dp_traffic, exposed_seconds, fullest_stage
+from parc.compiler.cost.gradients import (
+    closing_seconds,
+    dp_traffic,
+    exchanges_often,
+    exposed_seconds,
+    fullest_stage,
+    gathers_once,
+    group_seconds,
+)
 from parc.compiler.cost.layer_time import (
     LayerTime,
     head_seconds,
     layer_time,
     recompute_seconds,
 )
+from parc.compiler.cost.offload import shard_parameters, update_seconds
 from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.schedule_shares import idle_share
 from parc.compiler.cost.stages import StageLoad
 from parc.compiler.ir import Layout, StepTime
 
@@ -63,7 +73,8 @@ def stage_time(
 def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     """All terms. The slowest stage paces the pipeline; the others only add to the bubble.
 
-    T = m max_r t_r + (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer.
+    T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer, with b the
+    share of the bubble that the schedule leaves (``schedule_shares.idle_share``).
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
@@ -81,10 +92,15 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
         cp_seconds=micro_batches * slowest.cp,
         ep_seconds=micro_batches * slowest.ep,
         pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
-        bubble_seconds=(whole - slowest.total) / layout.vpp,
+        bubble_seconds=bubble_share(layout) * (whole - slowest.total) / layout.vpp,
         dp_seconds=_dp_seconds(pricing, layout, slowest),
         optimizer_seconds=optimizer_seconds(pricing, layout),
     )
+
+
+def bubble_share(layout: Layout) -> float:
+    """``idle_share`` of the schedule of ``layout``."""
+    return idle_share(layout.schedule, layout.pp, layout.recompute.granularity == "full")
 
 
 def straggling(pricing: Pricing, layout: Layout) -> float:
@@ -148,17 +164,23 @@ def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
-    rounds = layout.micro_batches(pricing.problem.job.global_batch) if layout.zero_stage > 1 else 1
+    count = layout.micro_batches(pricing.problem.job.global_batch)
+    rounds = count if exchanges_often(pricing, layout) else 1
     seconds, least = dp_traffic(pricing, layout)
     window = pricing.efficiency.dp_overlap * slowest.total
-    return rounds * exposed_seconds(seconds, least, window)
+    return rounds * exposed_seconds(seconds, least, window) + closing_seconds(pricing, layout)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Adam over the shard, at memory bandwidth, and what happens once a step."""
-    dense, expert = fullest_stage(pricing, layout)
-    if layout.zero_stage:
-        dense, expert = dense / (layout.dp_shard * layout.cp), expert / max(layout.edp, 1)
+    """Adam over the shard, at memory bandwidth, and what happens once a step.
+
+    On the host it takes the time of its cores, and of the weights on their way back.
+    """
+    held, row = fullest_stage(pricing, layout), pricing.efficiency
+    seconds = row.step_seconds
+    if gathers_once(pricing, layout):
+        seconds += group_seconds(pricing, layout, "all_gather")
+    if layout.offload.optimizer != "none":
+        return seconds + update_seconds(pricing, layout, held)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    row = pricing.efficiency
-    return row.step_seconds + row.stream * OPTIMIZER_BYTES * (dense + expert) / rate
+    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, held) / rate

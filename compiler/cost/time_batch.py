@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from parc.compiler.cost.gradients import dp_traffic, exposed_seconds
+from parc.compiler.cost.gradients import (
+    closing_seconds,
+    dp_traffic,
+    exchanges_often,
+    exposed_seconds,
+)
 from parc.compiler.cost.layer_time import (
     LayerTime,
     head_seconds,
@@ -20,6 +25,7 @@ from parc.compiler.cost.layer_time import (
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.step_time import (
+    bubble_share,
     exposed_hops,
     hop_seconds,
     optimizer_seconds,
@@ -47,6 +53,8 @@ class TimeRow:
     """(shape, recompute level, vpp) -> slowest stage, its compute, all stages."""
     hops: dict[int, float] = field(default_factory=dict)
     """Stride of the pipeline -> exposed seconds of one hop."""
+    idle: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(pp, recompute level) -> share of the bubble that the schedule leaves."""
 
 
 class TimeBatch:
@@ -89,7 +97,7 @@ class MeshTimes:
         # What block recompute runs again depends on the layers of a chunk, so on pp and vpp.
         pinned = batch.pricing.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"
-        self._sharded = layout.zero_stage > 1
+        self._sharded = exchanges_often(batch.pricing, layout)
         self._folds: dict[StageShape, tuple[float, float, float]] = {}
 
     def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
@@ -117,12 +125,17 @@ class MeshTimes:
             layout = self._batch.build(point)
             hop = row.hops[self._stride] = hop_seconds(self._batch.pricing, layout)
         vpp = point[6]
-        return seconds + (whole - slowest) / vpp + hop * exposed_hops(shape.pp, vpp, micro_batches)
+        idle = row.idle.get((shape.pp, point[8]))
+        if idle is None:
+            idle = row.idle[shape.pp, point[8]] = bubble_share(self._batch.build(point))
+        bubble = idle * (whole - slowest) / vpp
+        return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
     def _fold(self, point: Point) -> tuple[float, float, float]:
-        """(traffic of gradients, what of it is always exposed, optimizer)."""
+        """(traffic of gradients, what of it is always exposed, what happens once a step)."""
         pricing, layout = self._batch.pricing, self._batch.build(point)
-        return (*dp_traffic(pricing, layout), optimizer_seconds(pricing, layout))
+        once = optimizer_seconds(pricing, layout) + closing_seconds(pricing, layout)
+        return (*dp_traffic(pricing, layout), once)
 
     def _pace(self, row: TimeRow, point: Point, shape: StageShape) -> tuple[float, float, float]:
         """One micro-batch: (slowest stage, its compute, all stages together)."""

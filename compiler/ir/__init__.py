@@ -28,6 +28,7 @@ from parc.compiler.ir.placement import (
     Family,
     Mesh,
     Placement,
+    Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
 from parc.compiler.ir.problem import (
@@ -42,9 +43,17 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.serving import ServingEstimate, ServingLayout
+from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
+
+AnyPlan = Plan | ServingPlan
+"""What backends and reports are given."""
+AnyProblem = Problem | ServingProblem
 
 __all__ = [
     "NO_RECOMPUTE",
+    "AnyPlan",
+    "AnyProblem",
     "Artifact",
     "Attention",
     "Axis",
@@ -79,10 +88,16 @@ __all__ = [
     "Position",
     "Precision",
     "Problem",
+    "Proof",
     "Rack",
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEstimate",
+    "ServingLayout",
+    "ServingPlan",
+    "ServingProblem",
+    "ServingSearch",
     "SlurmJob",
     "Split",
     "StageMemory",

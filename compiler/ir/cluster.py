@@ -78,6 +78,8 @@ class NodeType:
     """Device names for NCCL_IB_HCA; empty where they differ from site to site."""
     cpu_cores: int
     source: str
+    host_memory_bytes: int | None = None
+    """Memory of the host; None where the catalog does not know it."""
     gpu_numa: tuple[int, ...] = ()
     """NUMA node of every GPU, in device order; empty where nobody said."""
     gpu_nics: tuple[str, ...] = ()

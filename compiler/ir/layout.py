@@ -89,6 +89,8 @@ class Variant:
     cp_comm: ContextComm = "p2p"
     offload: Offload = Offload()
     zero_plus: ZeroPlus = ZeroPlus()
+    last_resort: bool = False
+    """Looked at only where no variant fits that is not one."""
 
 
 @dataclass(frozen=True)

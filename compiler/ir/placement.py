@@ -83,14 +83,47 @@ def _span(axes: Iterable[Axis]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What the chosen placement sends over rack uplinks, beside an alternative."""
+    """What an order of hosts sends over links that hosts share."""
 
     name: str
-    """The arrangement: ``stages across racks``, ``replicas across racks``, ``name order``."""
+    """The arrangement: ``stages across racks``, ``replicas across racks``, ``name order``, the
+    boxes of an order by boxes, or ``previous plan``."""
     uplink_bytes: float
-    """Bytes a step over the busiest rack uplink, one direction."""
+    """Bytes a step over the busiest uplink of a switch, one direction."""
     exposed_seconds: float
+    """Over all phases: exposed share x bytes over the fullest link / its rate."""
     chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How good the order of the hosts is, by exposed seconds over shared links."""
+
+    quality: Literal["optimal", "bounded", "heuristic"]
+    """No order exposes less; none can expose much less than this; nobody knows."""
+    exposed_seconds: float
+    bound_seconds: float
+    """No order of these hosts exposes less."""
+
+    @property
+    def gap(self) -> float:
+        """Exposed beyond the bound, as a share of the bound; 0.0 where both are nothing."""
+        excess = self.exposed_seconds - self.bound_seconds
+        if excess <= 0 or self.quality == "optimal":
+            return 0.0
+        return excess / self.bound_seconds if self.bound_seconds else float("inf")
+
+    @property
+    def words(self) -> str:
+        """``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``."""
+        if self.quality == "optimal":
+            return "optimal (proved)"
+        if self.quality == "bounded":
+            return f"within {max(self.gap * 100, 0.1):.1f} % of the bound"
+        return "heuristic"
+
+
+UNKNOWN = Proof("heuristic", 0.0, 0.0)
 
 
 MeshName = Literal["dense", "expert"]
@@ -123,6 +156,14 @@ class Placement:
     """By node rank. rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
     alternatives: tuple[Crossing, ...]
+    proof: Proof = UNKNOWN
+    devices: tuple[int, ...] = ()
+    """Device of every local rank, the same on all hosts; empty: its own number."""
+
+    @property
+    def one_mesh(self) -> bool:
+        """Whether experts have no mesh of their own: their groups are families of the dense one."""
+        return self.expert is self.dense
 
     def host_of(self, rank: int) -> Host:
         """The host that ``rank`` runs on."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from parc.compiler.cost.context_exchange import context_bytes
 from parc.compiler.cost.flops import step_flops, utilization
-from parc.compiler.cost.gradients import dp_bytes
-from parc.compiler.cost.layer_time import ring_bytes
+from parc.compiler.cost.gradients import dp_bytes, replica_bytes
 from parc.compiler.cost.links import Reach
 from parc.compiler.cost.memory import all_stages
 from parc.compiler.cost.pricing import Pricing
@@ -65,23 +65,33 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     layers = max(load.layers for load in loads)
     routed = max(load.routed_layers for load in loads)
     tokens = layout.tokens(job.sequence_length)
-    dense, expert = dp_bytes(pricing, layout)
     volumes: dict[str, float] = {}
     if layout.tp > 1:
         collectives = 10 * (layers - routed) + 5 * routed
         payload = 2 * tokens * model.hidden
         volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
     if layout.cp > 1:
-        handed_on = ring_bytes(pricing, layout)
-        volumes["cp"] = 3 * micro_batches * layers * (layout.cp - 1) * handed_on
+        volumes["cp"] = micro_batches * layers * context_bytes(pricing, layout)
     if layout.ep > 1 and model.experts is not None:
         visits = tokens / layout.tp * model.experts.top_k * model.hidden * 2
         volumes["ep"] = 4 * micro_batches * routed * visits * (layout.ep - 1) / layout.ep
     if layout.pp > 1:
         volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
-    shards = layout.dp * layout.cp
-    if shards > 1:
-        volumes["dp_cp"] = dense * (shards - 1) / shards
-    if layout.edp > 1 and expert:
-        volumes["edp"] = expert * (layout.edp - 1) / layout.edp
+    return volumes | _data_volumes(pricing, layout)
+
+
+def _data_volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+    """The same for gradients and weights; hybrid shards and their copies are axes of their own."""
+    groups = pricing.groups(layout)
+    dense, expert = dp_bytes(pricing, layout)
+    axes = {axis.name for axis in pricing.framework.meshes(layout)[0].axes}
+    hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
+    names = ("dp_shard_cp", "edp_shard") if hybrid else ("dp_cp", "edp")
+    volumes = {}
+    for name, nbytes in zip(names, (dense, expert), strict=True):
+        ranks = getattr(groups, name).size
+        if ranks > 1 and nbytes:
+            volumes[name] = nbytes * (ranks - 1) / ranks
+    if hybrid:
+        volumes["dp_replicate"] = replica_bytes(pricing, layout)
     return volumes

@@ -1,14 +1,15 @@
-"""Layout -> Placement: which host gets which node rank.
+"""Layout -> Placement: which host gets which node rank, and how good that is.
 
 Ranks are contiguous in a host (rank = node rank x ranks per node + local rank) and the framework
-fixes what every rank is, so the only freedom is the order of the hosts. A few orders are priced
-by what they send over rack uplinks, and the cheapest is taken.
+fixes what every rank is, so the only freedom is the order of the hosts. docs/placement.md states
+the objective, the search and the bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from parc.compiler.ir import (
@@ -21,20 +22,26 @@ from parc.compiler.ir import (
     Mesh,
     Placement,
     Problem,
+    Proof,
+    Rack,
 )
-from parc.compiler.topology.arrange import NAMES, Shape, arrangements, name_order
-from parc.compiler.topology.node_groups import node_groups, ranks_per_node
-from parc.compiler.topology.uplinks import Flow, Pattern, flow, host_egress, zone_egress
+from parc.compiler.passes.pose_placement import Posed, pose_placement
+from parc.compiler.topology.arrange import Shape, arrangements, name_order
+from parc.compiler.topology.gpu_order import gpu_order
+from parc.compiler.topology.node_groups import ranks_per_node
+from parc.compiler.topology.placing.choose import (
+    THOROUGH,
+    Choice,
+    Effort,
+    Found,
+    box_sizes,
+    choose,
+)
+from parc.compiler.topology.placing.price import Cost
+from parc.compiler.topology.placing.sites import Sites
 
-FAMILIES: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
-    "tp": ("dense", ("tp",), "ring"),
-    "cp": ("dense", ("cp",), "ring"),
-    "dp_cp": ("dense", ("dp", "cp"), "ring"),
-    "pp": ("dense", ("pp",), "line"),
-    "ep": ("expert", ("ep",), "all-to-all"),
-    "edp": ("expert", ("dp",), "ring"),
-}
-"""Traffic axis of the estimate -> mesh, axes of its groups, who sends to whom."""
+HEURISTIC_GAP = 0.5
+"""A bound that is further away than this share says nothing about the order."""
 
 
 class RankOrder(Protocol):
@@ -53,68 +60,126 @@ class _Priced:
 
     name: str
     hosts: tuple[Host, ...]
-    exposed_seconds: float
-    uplink_bytes: float
+    cost: Cost
     moved: int
     """Hosts whose node rank differs from the name order."""
 
     @property
-    def cost(self) -> tuple[float, float]:
-        """Exposed seconds, then bytes over the busiest uplink."""
-        return (self.exposed_seconds, self.uplink_bytes)
-
-    @property
-    def order(self) -> tuple[float, float, int]:
+    def order(self) -> tuple[Cost, int]:
         """Cost, then hosts moved."""
-        return (*self.cost, self.moved)
+        return (self.cost, self.moved)
 
 
 def place_ranks(
-    problem: Problem, framework: RankOrder, layout: Layout, estimate: Estimate
+    problem: Problem,
+    framework: RankOrder,
+    layout: Layout,
+    estimate: Estimate,
+    effort: Effort = THOROUGH,
 ) -> Placement:
-    """Choose the order of hosts with the least exposed time over rack uplinks.
+    """Choose the order of hosts with the least exposed time over shared links.
 
-    Ties: fewer bytes over the busiest uplink, then fewer hosts moved from the name order, then
-    the order in which ``topology/arrange.py`` names them. Bare name order is a reference, for it
-    may cut tensor and expert blocks; it is taken where it costs the same as the best.
+    Total order: exposed seconds over the fullest link of every phase (NICs of a host, uplinks of
+    leaf, pod and spine), then bytes over the busiest uplink, then bytes over all uplinks, then
+    fewer hosts moved from the name order, then the order in which ``topology/arrange.py`` names
+    them. So the name order is taken wherever nothing costs less. The order of hosts in the spec
+    does not matter.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout, which no legal layout has.
     """
     cluster = problem.cluster
-    dense, expert = framework.meshes(layout)
+    meshes = framework.meshes(layout)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     nodes = layout.world // per_node
     if nodes > cluster.nodes:
         raise ValueError(f"{layout.world} ranks need {nodes} hosts of {cluster.nodes}")
-    shape = _shape(cluster, (dense, expert), per_node)
-    flows = tuple(_flows({"dense": dense, "expert": expert}, per_node, layout, estimate))
-    names = name_order(cluster)[:nodes]
-    best: dict[str, _Priced] = {}
-    for name, hosts in arrangements(cluster, shape):
-        priced = _price(name, hosts, names, cluster, flows)
-        if name not in best or priced.order < best[name].order:
-            best[name] = priced
-    chosen = _chosen(list(best.values()))
+    posed = pose_placement(cluster, meshes, per_node, layout, estimate)
+    priced = _arranged(cluster, posed, _shape(cluster, meshes, per_node))
+    named = [_found(one, posed.question.sites) for one in priced]
+    choice = choose(posed.question, posed.bound, named, effort)
+    if choice.better is not None:
+        priced.append(_seated(cluster, posed, choice.better))
+    chosen = min(priced, key=lambda one: one.order)
     return Placement(
         order=layout.order,
-        dense=dense,
-        expert=expert,
+        dense=meshes[0],
+        expert=meshes[1],
         families=framework.families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
         alternatives=tuple(
-            Crossing(priced.name, priced.uplink_bytes, priced.exposed_seconds, priced is chosen)
-            for priced in best.values()
+            Crossing(
+                one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=one is chosen
+            )
+            for one in priced
         ),
+        proof=proof_of(chosen.cost.exposed_seconds, choice),
+        devices=gpu_order(cluster.node, meshes, per_node),
     )
 
 
-def _chosen(priced: list[_Priced]) -> _Priced:
-    """The cheapest arrangement, or the name order where that costs the same and moves less."""
-    best = min((one for one in priced if one.name != NAMES), key=lambda one: one.order)
-    names = next(one for one in priced if one.name == NAMES)
-    return names if names.cost == best.cost and best.moved else best
+def _arranged(cluster: Cluster, posed: Posed, shape: Shape) -> list[_Priced]:
+    """The orders that have names, each name once, the cheapest of it."""
+    names = name_order(cluster)[: shape.nodes]
+    best: dict[str, _Priced] = {}
+    for name, hosts in arrangements(_canonical(cluster, posed.hosts), shape):
+        place = [posed.question.sites.site_of[host.name] for host in hosts]
+        priced = _Priced(name, hosts, posed.question.cost(place), _moved(hosts, names))
+        if name not in best or priced.order < best[name].order:
+            best[name] = priced
+    return list(best.values())
+
+
+def _canonical(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
+    """The same cluster, its racks and hosts in the order of the tree."""
+    racks: dict[str, list[Host]] = {}
+    for host in hosts:
+        racks.setdefault(host.rack, []).append(host)
+    return replace(cluster, racks=tuple(Rack(name, tuple(rack)) for name, rack in racks.items()))
+
+
+def _moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
+    return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
+
+
+def _found(one: _Priced, sites: Sites) -> Found:
+    return Found(one.name, (), tuple(sites.site_of[host.name] for host in one.hosts), one.cost)
+
+
+def _seated(cluster: Cluster, posed: Posed, found: Found) -> _Priced:
+    """Hosts for the sites of ``found``; a host keeps its place in the name order where it can."""
+    names = name_order(cluster)[: len(found.place)]
+    sites = posed.question.sites
+    free = {site: dict.fromkeys(hosts) for site, hosts in enumerate(sites.hosts)}
+    seats: dict[int, Host] = {}
+    for node, host in enumerate(names):
+        site = found.place[node]
+        if sites.site_of[host.name] == site:
+            seats[node] = host
+            del free[site][host]
+    queues = defaultdict(list, {site: list(hosts)[::-1] for site, hosts in free.items()})
+    for node, site in enumerate(found.place):
+        if node not in seats:
+            seats[node] = queues[site].pop()
+    hosts = tuple(seats[node] for node in range(len(names)))
+    return _Priced(_name(found), hosts, found.cost, _moved(hosts, names))
+
+
+def _name(found: Found) -> str:
+    """``boxes of 4 in 16 hosts``: the narrowest box first; after swaps, ``..., swapped``."""
+    sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
+    boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
+    return {"boxes": boxes, "swaps": f"{boxes}, swapped", "every order": "best of all"}[found.way]
+
+
+def proof_of(exposed_seconds: float, choice: Choice) -> Proof:
+    """What the bound, or having seen every order, says about ``exposed_seconds``."""
+    bound = exposed_seconds if choice.every else min(choice.bound_seconds, exposed_seconds)
+    if exposed_seconds <= bound:
+        return Proof("optimal", exposed_seconds, bound)
+    near = exposed_seconds <= bound * (1 + HEURISTIC_GAP)
+    return Proof("bounded" if near else "heuristic", exposed_seconds, bound)
 
 
 def _shape(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> Shape:
@@ -141,77 +206,3 @@ def _atom(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
     rack = max(len(rack.hosts) for rack in cluster.racks)
     room = domain if domain > 1 else rack
     return max((hosts for hosts in whole if hosts <= room), default=1)
-
-
-def _flows(
-    meshes: dict[str, Mesh], per_node: int, layout: Layout, estimate: Estimate
-) -> Iterator[Flow]:
-    """One flow for every axis of the estimate that leaves a host."""
-    exposure = _exposure(estimate)
-    for traffic in estimate.traffic:
-        if traffic.axis not in FAMILIES or not traffic.bytes_per_rank:
-            continue
-        mesh, axes, pattern = FAMILIES[traffic.axis]
-        groups = node_groups(meshes[mesh], axes, per_node)
-        if pattern == "line" and layout.vpp > 1:
-            # Interleaving closes the line: the last rank hands chunks back to the first.
-            pattern = "ring"
-        if groups.visits:
-            yield flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
-
-
-def _exposure(estimate: Estimate) -> dict[str, float]:
-    """Share of each axis' traffic that the estimate leaves on the critical path, at most 1."""
-    full = dict.fromkeys(FAMILIES, 0.0)
-    for traffic in estimate.traffic:
-        if traffic.axis in full and traffic.gb_per_s:
-            full[traffic.axis] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
-    time = estimate.time
-    data = _share(time.dp_seconds, full["dp_cp"] + full["edp"])
-    return {
-        "tp": _share(time.tp_seconds, full["tp"]),
-        "cp": _share(time.cp_seconds, full["cp"]),
-        "dp_cp": data,
-        "pp": _share(time.pp_seconds, full["pp"]),
-        "ep": _share(time.ep_seconds, full["ep"]),
-        "edp": data,
-    }
-
-
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if whole else 1.0
-
-
-def _price(
-    name: str,
-    hosts: tuple[Host, ...],
-    names: tuple[Host, ...],
-    cluster: Cluster,
-    flows: tuple[Flow, ...],
-) -> _Priced:
-    """Price one order; families run one after the other, each as slow as its fullest link."""
-    number = {rack.name: index for index, rack in enumerate(cluster.racks)}
-    racks = [number[host.rack] for host in hosts]
-    nic_bytes_per_s = cluster.node.nics * cluster.node.nic_gbps / 8 * 1e9
-    uplinks = [
-        len(rack.hosts) * nic_bytes_per_s / cluster.fabric.oversubscription
-        for rack in cluster.racks
-    ]
-    domains = [host.nvlink_domain for host in hosts]
-    seconds, total = 0.0, [0.0] * len(uplinks)
-    for one in flows:
-        leaving = zone_egress(one, racks)
-        for rack, messages in leaving.items():
-            total[rack] += messages * one.unit_bytes
-        busiest = [messages / uplinks[rack] for rack, messages in leaving.items() if uplinks[rack]]
-        if cluster.node.nvlink_domain > cluster.node.gpus and nic_bytes_per_s:
-            ids = _numbered(domains)
-            busiest += [count / nic_bytes_per_s for count in host_egress(one, ids).values()]
-        seconds += one.exposure * one.unit_bytes * max(busiest, default=0.0)
-    moved = sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
-    return _Priced(name, hosts, seconds, max(total), moved)
-
-
-def _numbered(names: list[str]) -> list[int]:
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(name, len(numbers)) for name in names]

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-HEADER = "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
+TABLE = "rankmap.csv"
+PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
+"""Columns of the rank map before the coordinates, which are those of the framework."""
+COORDINATES = re.compile(r"[a-z]+(?:-[a-z]+)*")
 ARGUMENTS = "megatron/args.sh"
 LARGEST = 10**9
 """No count in an emitted file is larger; one that is stands for damage."""
@@ -101,11 +104,13 @@ def _words(text: str, at: int) -> Iterator[tuple[int, str]]:
 
 def read_table(text: str) -> dict[str, list[str]]:
     """Columns of ``rankmap.csv``, as text; at least one rank."""
-    file = "rankmap.csv"
+    file = TABLE
     lines = text.split("\n", 1)
-    if lines[0].rstrip("\r") != HEADER:
-        raise Malformed(file, 1, f"the header is not {HEADER}")
-    names = HEADER.split(",")
+    names = lines[0].rstrip("\r").split(",")
+    own = names[len(PLACE) :]
+    plain = all(COORDINATES.fullmatch(name) for name in own) and len(set(names)) == len(names)
+    if tuple(names[: len(PLACE)]) != PLACE or not own or not plain:
+        raise Malformed(file, 1, f"the header is not {','.join(PLACE)} and coordinates")
     try:
         rows = list(csv.reader(io.StringIO(lines[1] if len(lines) > 1 else ""), strict=True))
     except csv.Error as error:

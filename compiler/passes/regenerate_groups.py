@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.passes.second_route import Groups
+
 TOKENS: dict[str, tuple[str, str]] = {
     "tp": ("dense", "tp"),
     "cp": ("dense", "cp"),
@@ -45,14 +47,6 @@ class Degrees:
         return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """All groups of one token: group ``i`` has the ranks ``bases[i] + member``."""
-
-    members: list[int]
-    bases: list[int]
-
-
 def regenerate(degrees: Degrees) -> dict[str, Groups]:
     """The groups of every family in TOKENS."""
     return {family: _groups(degrees, family) for family in TOKENS}
@@ -68,16 +62,6 @@ def _groups(degrees: Degrees, family: str) -> Groups:
     return Groups(
         _offsets(shape, strides, wanted), _offsets(shape, strides, [not w for w in wanted])
     )
-
-
-def coordinates(groups: Groups) -> list[str]:
-    """By rank: its place in its group, as the CSV writes it."""
-    column = [""] * (len(groups.members) * len(groups.bases))
-    for place, member in enumerate(groups.members):
-        text = str(place)
-        for base in groups.bases:
-            column[base + member] = text
-    return column
 
 
 def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int]:

@@ -158,6 +158,7 @@ def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
         nic_names=spec.nic_names or (),
         cpu_cores=facts["cpu_cores"],
         source=spec.source or "the spec",
+        host_memory_bytes=round(spec.host_memory * 1e9) if spec.host_memory else None,
         gpu_numa=spec.gpu_numa or (),
         gpu_nics=spec.gpu_nics or (),
     )

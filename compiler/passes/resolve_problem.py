@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import fields
-from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
     Cluster,
     Goals,
     Job,
-    KubernetesJob,
-    Launch,
     Limit,
     Model,
     Offload,
     Pins,
     Problem,
     Recompute,
-    SlurmJob,
     ZeroPlus,
 )
-from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.check_precision import check_gradients, check_precision
-from parc.compiler.passes.resolve_targets import Targets, resolve_targets
+from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.passes.resolve_targets import resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
-from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
-from parc.compiler.spec.serving import report_serving
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {
@@ -57,7 +49,7 @@ def resolve_problem(
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
-    targets = None if spec.job.kind == "serve" else resolve_targets(spec, sink)
+    targets = resolve_targets(spec, sink)
     if job is None or targets is None:
         return None
     return Problem(
@@ -67,11 +59,13 @@ def resolve_problem(
         job=job,
         goals=_goals(spec.goals),
         pins=_pins(spec.layout),
-        launch=_launch(spec.launch, targets),
+        launch=resolve_launch(spec.launch, targets),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
-        digest=_digest(spec, model, cluster, calibration),
+        digest=spec_digest(
+            spec, (model, cluster, calibration) if calibration else (model, cluster)
+        ),
         calibration=calibration,
     )
 
@@ -87,9 +81,7 @@ def _goals(spec: GoalsSpec) -> Goals:
 
 def _job(spec: JobSpec, sink: Sink) -> Job | None:
     global_batch = _global_batch(spec, sink)
-    if spec.kind == "serve":
-        report_serving(sink)
-        return None
+    assert spec.kind != "serve"  # such a job is read as a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
     if global_batch is None:
@@ -194,70 +186,3 @@ def _offload(spec: str | OffloadSpec) -> Offload | None:
     if isinstance(spec, OffloadSpec):
         return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
     return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
-
-
-def _launch(spec: LaunchSpec, targets: Targets) -> Launch:
-    slurm = spec.slurm
-    return Launch(
-        program=targets.program if spec.program is None else spec.program,
-        args=spec.args,
-        env=tuple(sorted(spec.env.items())),
-        master_port=spec.master_port,
-        network_interface=spec.network_interface,
-        slurm=SlurmJob(
-            version=dict(targets.versions).get("slurm", ""),
-            partition=slurm.partition,
-            account=slurm.account,
-            qos=slurm.qos,
-            time_limit=slurm.time_limit,
-            reservation=slurm.reservation,
-            container_image=slurm.container_image,
-            container_mounts=slurm.container_mounts,
-            requeue=slurm.requeue,
-            signal_seconds=max(1, round(slurm.signal)),
-            log_dir=slurm.log_dir,
-        ),
-        kubernetes=_kubernetes(spec.kubernetes),
-    )
-
-
-def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
-    return KubernetesJob(
-        image=spec.image or "",
-        namespace=spec.namespace or "",
-        queue=spec.queue or "",
-        rack_label=spec.rack_label,
-        domain_label=spec.domain_label,
-        gpu_resource=spec.gpu_resource or "",
-        resources=tuple(sorted(spec.resources.items())),
-        node_selector=tuple(sorted(spec.node_selector.items())),
-        claims=tuple(sorted(spec.claims.items())),
-        host_network=spec.host_network,
-        shared_memory=spec.shared_memory,
-        max_restarts=spec.max_restarts,
-    )
-
-
-def _digest(
-    spec: Spec, model: Model, cluster: Cluster, calibration: tuple[tuple[str, float], ...]
-) -> str:
-    """sha256 over what was written and what the names in it resolved to."""
-    # Only what was written: a key that the language gains changes no digest of older specs.
-    written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, as_json(model), _told(as_json(cluster))]
-    content += [as_json(calibration)] if calibration else []
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-LATER = {"upper", "above", "gpu_numa", "gpu_nics"}
-"""Fields of the cluster that count once a spec, or its topology, says something there."""
-
-
-def _told(tree: Any) -> Any:
-    """``tree`` without later fields that are empty, so that older clusters keep their digest."""
-    if isinstance(tree, list):
-        return [_told(value) for value in tree]
-    if not isinstance(tree, dict):
-        return tree
-    return {key: _told(value) for key, value in tree.items() if value or key not in LATER}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.spec.nearest import did_you_mean
-from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ DEFAULT_EMIT = {
 """What is emitted where the spec does not say."""
 
 
-def resolve_targets(spec: Spec, sink: Sink) -> Targets | None:
+def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """The targets; None after an error.
 
     The framework is the one of ``FRAMEWORKS`` in ``emit``. Without one it is the first of all:
     launch scripts and rank maps need a rank order, and theirs is that framework's.
     """
     found = len(sink.diagnostics)
-    kind = "serve" if spec.job.kind == "serve" else "train"
+    kind = "train" if isinstance(spec, Spec) else "serve"
     emit = DEFAULT_EMIT[kind] if spec.emit is None else spec.emit
     _check_emit(emit, sink)
     for name in spec.versions:
@@ -122,9 +122,9 @@ def _version(name: str, asked: str | None, sink: Sink) -> str | None:
     default = str(getattr(backend(name), "default_version", known[-1]))
     if asked is None:
         return default
-    for version in known:
-        if asked == version or asked.startswith(f"{version}."):
-            return version
+    fits = [one for one in known if asked == one or asked.startswith(f"{one}.")]
+    if fits:
+        return max(fits, key=len)
     finding = Finding(
         f"{name} {asked[:60]} is not known",
         label="no such version in the flag table",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.ir import Cluster, Estimate, Layout
+from parc.compiler.ir import Cluster, Estimate, Layout, Placement
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.passes.pose_placement import DATA
+from parc.compiler.topology.placing.choose import QUICK
 
 MOST_RANKS = 32_768
 """Above it a placement takes too long to be tried for every candidate."""
@@ -16,7 +18,7 @@ MOST_RANKS = 32_768
 def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
     """Layout -> seconds that its best arrangement exposes beyond its estimate.
 
-    None where the order of hosts makes no difference: one rack, or a full fabric between racks
+    None where the order of hosts makes no difference: one rack, or full bandwidth at every level,
     and NVLink domains that end at the host.
     """
     cluster = pricing.problem.cluster
@@ -26,17 +28,22 @@ def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
 
 
 def _matters(cluster: Cluster) -> bool:
-    if len(cluster.racks) < 2:
+    if cluster.nodes < 2:
         return False
-    return cluster.fabric.oversubscription > 1 or cluster.node.nvlink_domain > cluster.node.gpus
+    thin = any(level.oversubscription > 1 for level in cluster.levels)
+    return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
 def _exposed_seconds(pricing: Pricing, layout: Layout) -> float:
     """Exposed seconds over uplinks, less what the estimate has for the same traffic."""
     estimate = estimate_layout(pricing, layout)
-    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
-    chosen = next(one for one in placement.alternatives if one.chosen)
-    return max(chosen.exposed_seconds - _fabric_seconds(estimate), 0.0)
+    placement = place_ranks(pricing.problem, pricing.framework, layout, estimate, QUICK)
+    return added_seconds(estimate, placement)
+
+
+def added_seconds(estimate: Estimate, placement: Placement) -> float:
+    """What ``placement`` exposes over shared links beyond what ``estimate`` has for the traffic."""
+    return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 
 
 def _fabric_seconds(estimate: Estimate) -> float:
@@ -47,10 +54,7 @@ def _fabric_seconds(estimate: Estimate) -> float:
         "cp": time.cp_seconds,
         "ep": time.ep_seconds,
         "pp": time.pp_seconds,
-        "dp_cp": time.dp_seconds,
-        "edp": time.dp_seconds,
     }
     outside = {row.axis for row in estimate.traffic if row.level == "fabric"}
-    if "dp_cp" in outside:
-        outside.discard("edp")
-    return sum(terms[axis] for axis in sorted(outside))
+    data = time.dp_seconds if outside & set(DATA) else 0.0
+    return sum(terms[axis] for axis in sorted(outside - set(DATA))) + data

@@ -27,20 +27,23 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     """The ranked candidates, or None with a diagnostic that says what stands in the way.
 
     Every enumerated layout is a candidate, or is counted under the first rule that dropped it,
-    or lost to a sibling with less recompute (counted as ``recompute``).
+    or lost to a sibling with less recompute (counted as ``recompute``). Variants that are a last
+    resort (weights or state in the memory of the host) are enumerated only where no other fits.
     """
     problem, limit_bytes = pricing.problem, memory_limit(pricing)
     rules = all_rules(problem, pricing.framework)
-    sieves = [
-        Sieve(pricing, rules, limit_bytes, variant)
-        for variant in pricing.framework.variants(problem)
-    ]
+    variants = pricing.framework.variants(problem)
+    sieves = [Sieve(pricing, rules, limit_bytes, variant) for variant in variants]
     dropped: Counter[str] = Counter()
     survivors: list[Survivor] = []
-    for place, sieve in enumerate(sieves):
-        sieve.run()
-        dropped += sieve.dropped
-        survivors += [row._replace(variant=place) for row in sieve.survivors]
+    for last in (False, True):
+        if survivors:
+            break
+        for place, sieve in enumerate(sieves):
+            if variants[place].last_resort is last:
+                sieve.run()
+                dropped += sieve.dropped
+                survivors += [row._replace(variant=place) for row in sieve.survivors]
     if not survivors:
         close = _close(sieves, pricing, limit_bytes, sink)
         if close is None:

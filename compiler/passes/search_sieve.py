@@ -167,7 +167,8 @@ class Sieve:
         classes = self._pricing.classes(split)
         shape = self._shapes.get((pp, classes))
         if shape is None:
-            shape = StageShape.of(self.space.problem.model, pp, classes)
+            model, schedule = self.space.problem.model, self.space.schedule
+            shape = StageShape.of(model, pp, classes, schedule)
             self._shapes[pp, classes] = shape
         screen, point = self._screen, (1, 1, pp, 1, 1, 1, vpp, 1)
         levels = tuple(

@@ -38,8 +38,11 @@ class Space:
     def of(cls, problem: Problem, framework: Framework, variant: Variant) -> Space:
         """The space that ``problem`` leaves open for one variant of ``framework``."""
         pins = problem.pins
+        beside_tp = pins.sequence_parallel
+        if beside_tp is None and "sp" not in framework.strategies:
+            beside_tp = False
         constants = {
-            "sequence_parallel": pins.sequence_parallel,
+            "sequence_parallel": beside_tp,
             "order": pins.order or framework.orders(problem)[0],
             "zero_stage": variant.zero_stage,
             "cp_comm": variant.cp_comm,
@@ -79,7 +82,7 @@ class Space:
         fields["recompute"] = self.levels[level]
         fields["split"] = split
         if fields["sequence_parallel"] is None:
-            fields["sequence_parallel"] = tp > 1
+            fields["sequence_parallel"] = tp > 1 and "sp" in self.framework.strategies
         return layout
 
 
@@ -91,10 +94,11 @@ def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[
     micro-batch.
     """
     for variant in framework.variants(problem):
-        yield from _families(Space.of(problem, framework, variant))
+        yield from families_of(Space.of(problem, framework, variant))
 
 
-def _families(space: Space) -> Iterator[tuple[Layout, ...]]:
+def families_of(space: Space) -> Iterator[tuple[Layout, ...]]:
+    """The families of one space, in the order of ``enumerate_layouts``."""
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
     for degrees in space.degrees():

@@ -10,12 +10,20 @@ from parc.compiler.passes.read_emitted import read_lines, read_number
 
 HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
 SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
+DEEPSPEED = "deepspeed/launch.sh"
+"""Its launcher counts hosts and ranks in the file of slots."""
+SLOTS = "deepspeed/hostfile"
 JOB = "slurm/job.sbatch"
 JOBSET = "kubernetes/jobset.yaml"
-NODES, RANKS = "nodes", "ranks"
+GROUPS = "kubernetes/leaderworkerset.yaml"
+NODES, RANKS, WORLD = "nodes", "ranks", "world"
 SCRIPT_NUMBERS = (
     ("--nnodes", r"--nnodes=(\d+)", NODES),
     ("--nproc-per-node", r"--nproc-per-node=(\d+)", RANKS),
+)
+ACCELERATE_NUMBERS = (
+    ("--num_machines", r"--num_machines=(\d+)", NODES),
+    ("--num_processes", r"--num_processes=(\d+)", WORLD),
 )
 JOB_NUMBERS = (
     ("--nodes", r"^#SBATCH --nodes=(\d+)", NODES),
@@ -31,13 +39,21 @@ def verify_launch(
     for file in HOST_FILES:
         if file in artifacts:
             _verify_host_file(file, artifacts[file], hosts, sink)
-    numbers = {NODES: len(hosts), RANKS: ranks_per_node}
+    numbers = {NODES: len(hosts), RANKS: ranks_per_node, WORLD: len(hosts) * ranks_per_node}
     for file in SCRIPTS:
         if file in artifacts:
-            _verify_numbers(file, artifacts[file], SCRIPT_NUMBERS, numbers, sink)
+            accelerate = "\nexec accelerate launch" in artifacts[file]
+            rows = ACCELERATE_NUMBERS if accelerate else SCRIPT_NUMBERS
+            _verify_numbers(file, artifacts[file], rows, numbers, sink)
             _verify_master(file, artifacts[file], hosts, sink)
+    if SLOTS in artifacts:
+        _verify_slots(artifacts[SLOTS], hosts, ranks_per_node, sink)
+    if DEEPSPEED in artifacts:
+        _verify_master(DEEPSPEED, artifacts[DEEPSPEED], hosts, sink)
     if JOBSET in artifacts:
         _verify_pods(artifacts[JOBSET], len(hosts), ranks_per_node, sink)
+    if GROUPS in artifacts:
+        _verify_pod_groups(artifacts[GROUPS], len(hosts), ranks_per_node, sink)
     if JOB in artifacts:
         _verify_numbers(JOB, artifacts[JOB], JOB_NUMBERS, numbers, sink)
         _verify_gpus(artifacts[JOB], ranks_per_node, sink)
@@ -51,18 +67,50 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         ("rankmap.csv", "rankmap.json"),
         ("rankmap.csv", "rankmap.md"),
     ]
-    for file in (*SCRIPTS, JOB):
+    for file in (*SCRIPTS, DEEPSPEED, JOB):
         text = artifacts.get(file, "")
         wanted = {
             "megatron/args.sh": "/megatron/args.sh",
+            "fsdp/train.py": "/fsdp/train.py",
+            "torchtitan/parc_titan.py": "/torchtitan",
+            "accelerate/config.yaml": "/accelerate/config.yaml",
+            "accelerate/train.py": "/accelerate/train.py",
+            "deepspeed/ds_config.json": "/deepspeed/ds_config.json",
+            "deepspeed/train.py": "/../deepspeed/train.py",
+            "deepspeed/model.py": "/../deepspeed/train.py",
+            "deepspeed/hostfile": '$here/hostfile"',
             "preflight/check_ranks.py": "/preflight/check_ranks.py",
             "torchrun/hosts": '$here/hosts"',
             "slurm/hostfile": '/slurm/hostfile"',
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
+            "vllm/serve.sh": "$PARC_DIR/vllm/serve.sh",
             "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
         }
         needs += [(name, file) for name, mark in wanted.items() if mark in text]
+    needs += [("fsdp/config.json", f"fsdp/{name}.py") for name in ("parallelize", "train")]
+    needs += [("accelerate/job.json", "accelerate/train.py")]
+    needs += [(f"fsdp/{name}.py", "fsdp/train.py") for name in ("parallelize", "model")]
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
+
+
+def visible_devices(artifacts: Mapping[str, str]) -> list[str] | None:
+    """The devices that a launch script makes visible, in order; None where it leaves them."""
+    for file in SCRIPTS:
+        pattern = r"^export (?:CUDA|HIP)_VISIBLE_DEVICES='?([0-9,]+)'?$"
+        found = re.search(pattern, artifacts.get(file, ""), re.MULTILINE)
+        if found:
+            return found[1].split(",")
+    return None
+
+
+def _verify_slots(text: str, hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
+    """The hostfile of DeepSpeed: names in order, the ranks of a host as slots."""
+    lines = [line for line in read_lines(text) if not line.startswith("#")]
+    _verify_host_file(SLOTS, "".join(f"{line.split(' ')[0]}\n" for line in lines), hosts, sink)
+    wrong = [line for line in lines if not line.endswith(f" slots={ranks_per_node}")]
+    if wrong:
+        message = f"{wrong[0]!r:.60} in {SLOTS}, the rank map has {ranks_per_node} ranks a host"
+        sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
 
 
 def _verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
@@ -113,6 +161,23 @@ def _verify_pods(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None
     if found is not None and found != ranks_per_node:
         message = f"{found} GPUs a pod in {JOBSET}, the rank map has {ranks_per_node} a host"
         sink.report("A07", message, span=Span(JOBSET, _line_of(text, gpus), 1))
+
+
+def _verify_pod_groups(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None:
+    """Groups x pods of a group are the hosts, all of them named, and node ranks count them."""
+    groups = read_number(text, r"^ +replicas: (\d+)$") or 0
+    size = read_number(text, r"^ +size: (\d+)$") or 0
+    step = read_number(text, r"GROUP_INDEX \* (\d+) ")
+    named = re.search(r"name: PARC_HOSTS\n +value: (.*)$", text, re.MULTILINE)
+    count = len(named[1].split()) if named else 0
+    if groups * size != hosts or step != size or count != hosts:
+        message = f"{groups} x {size} pods in {GROUPS}, {count} named, the rank map has {hosts}"
+        sink.report("A07", message, span=Span(GROUPS, _line_of(text, r"^ +replicas:"), 1))
+    gpus = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
+    found = read_number(text, gpus)
+    if found is not None and found != ranks_per_node:
+        message = f"{found} GPUs a pod in {GROUPS}, the rank map has {ranks_per_node} a host"
+        sink.report("A07", message, span=Span(GROUPS, _line_of(text, gpus), 1))
 
 
 def _verify_gpus(job: str, ranks_per_node: int, sink: Sink) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.passes.second_route import Told
 
 LOCK = "parc.lock"
 PROMISED = {
@@ -15,22 +16,25 @@ PROMISED = {
     "torchrun": ("torchrun/launch.sh",),
 }
 """Backend -> files that it always emits. The framework stands in every lock, emitted or not."""
+SERVING = {"kubernetes": ("kubernetes/leaderworkerset.yaml",)}
+"""Those of a job that serves, where they are others."""
 
 
 def promised_files(lock: dict[str, Any]) -> list[str]:
     """Files that the backends of ``lock`` emit."""
     versions = lock["decisions"].get("versions")
     names = versions if isinstance(versions, dict) else {}
-    return [file for name, files in PROMISED.items() if name in names for file in files]
+    promised = PROMISED | (SERVING if "vllm" in names else {})
+    return [file for name, files in promised.items() if name in names for file in files]
 
 
-def verify_lock(lock: dict[str, Any], hosts: list[str], order: str | None, sink: Sink) -> None:
+def verify_lock(lock: dict[str, Any], hosts: list[str], told: Told | None, sink: Sink) -> None:
     """A02 for hosts in another order, A05 for another rank order.
 
     Args:
         lock: the tree of ``parc.lock``.
         hosts: by node rank, as the rank map has them.
-        order: the rank order that the arguments ask for; None where it is not known.
+        told: what the framework's files ask for; None where it is not known.
         sink: where findings go.
     """
     decided = lock["decisions"]
@@ -45,8 +49,7 @@ def verify_lock(lock: dict[str, Any], hosts: list[str], order: str | None, sink:
             )
         message = f"the hosts of {LOCK} are not those of the rank map"
         sink.report("A02", Finding(message, label), span=Span(LOCK, 1, 1))
-    if order is not None and decided.get("order") != order:
-        message = (
-            f"order is {decided.get('order')!r:.60} in {LOCK}, megatron/args.sh asks for {order}"
-        )
+    if told is not None and decided.get("order") != told.order:
+        found = f"{decided.get('order')!r:.60} in {LOCK}"
+        message = f"order is {found}, {told.file} asks for {told.order}"
         sink.report("A05", message, span=Span(LOCK, 1, 1))

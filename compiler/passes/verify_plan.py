@@ -1,7 +1,7 @@
 """Judge emitted files by a second route, which shares no code with what made them.
 
-The arguments are parsed as bash reads them, Megatron's groups are derived from them with
-Megatron's own arithmetic, and every rank, group, host and number is compared.
+What a framework's own files say is read, its groups are derived from them with its own
+arithmetic, and every rank, group, host and number is compared.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.passes.read_emitted import (
-    Arguments,
+    TABLE,
     Malformed,
-    read_arguments,
     read_document,
     read_lock,
     read_table,
 )
-from parc.compiler.passes.regenerate_groups import regenerate
-from parc.compiler.passes.verify_launch import missing_files, verify_launch
+from parc.compiler.passes.route_deepspeed import DEEPSPEED
+from parc.compiler.passes.route_megatron import MEGATRON
+from parc.compiler.passes.route_torch import ACCELERATE, FSDP, TORCHTITAN
+from parc.compiler.passes.second_route import SecondRoute
+from parc.compiler.passes.verify_launch import missing_files, verify_launch, visible_devices
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
-from parc.compiler.passes.verify_model import verify_batch, verify_layers
 from parc.compiler.passes.verify_ranks import (
-    degrees_of,
     verify_coordinates,
     verify_document,
     verify_groups,
     verify_hosts,
 )
+from parc.compiler.passes.verify_serving import verify_serving
 
-ARGUMENTS = "megatron/args.sh"
-TABLE = "rankmap.csv"
 DOCUMENT = "rankmap.json"
+SCRIPT = "vllm/serve.sh"
+ROUTES: tuple[SecondRoute, ...] = (MEGATRON, DEEPSPEED, FSDP, TORCHTITAN, ACCELERATE)
+"""One a framework; a plan has the files of at most one."""
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -43,18 +45,19 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
             file that another one relies on must be there.
         sink: where findings go, each at its file and line.
     """
-    if not {ARGUMENTS, TABLE} & artifacts.keys():
-        sink.report("A03", f"there is neither {TABLE} nor {ARGUMENTS} to verify")
+    route = next((one for one in ROUTES if one.file in artifacts), None)
+    if route is None and not {TABLE, SCRIPT} & artifacts.keys():
+        sink.report("A03", f"there is neither {TABLE} nor {MEGATRON.file} to verify")
     missing = dict(missing_files(artifacts))
     try:
         lock = read_lock(artifacts[LOCK]) if LOCK in artifacts else None
         promised = promised_files(lock) if lock is not None else []
         missing |= {file: LOCK for file in promised if file not in artifacts}
-        arguments = read_arguments(artifacts[ARGUMENTS]) if ARGUMENTS in artifacts else None
-        if arguments is not None:
-            verify_layers(arguments, sink)
+        if route is not None:
+            missing |= {file: route.file for file in route.needs if file not in artifacts}
+            route.contents(artifacts, sink)
         if TABLE in artifacts:
-            _verify_rank_map(artifacts, arguments, lock, sink)
+            _verify_rank_map(artifacts, route, lock, sink)
     except Malformed as error:
         span = Span(error.file, error.line, 1)
         sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
@@ -64,24 +67,25 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
 
 def _verify_rank_map(
     artifacts: Mapping[str, str],
-    arguments: Arguments | None,
+    route: SecondRoute | None,
     lock: dict[str, Any] | None,
     sink: Sink,
 ) -> None:
     """The table first, then all that must agree with it."""
     table = read_table(artifacts[TABLE])
+    if "replica" in table:
+        verify_serving(artifacts, table, lock, sink)
+        return
     world = len(table["rank"])
-    hosts = verify_hosts(table, sink)
+    hosts = verify_hosts(table, sink, visible_devices(artifacts))
     verify_launch(artifacts, hosts, world // len(hosts), sink)
-    degrees = degrees_of(arguments, world, sink) if arguments is not None else None
+    told = route.told(artifacts, world, sink) if route is not None else None
     if lock is not None:
-        verify_lock(lock, hosts, degrees.order if degrees is not None else None, sink)
-    families = regenerate(degrees) if degrees is not None else {}
-    if arguments is not None and degrees is not None:
-        verify_coordinates(table, families, sink)
-        verify_batch(arguments, degrees.dense["dp"], sink)
+        verify_lock(lock, hosts, told, sink)
+    if told is not None:
+        verify_coordinates(table, told, sink)
     if DOCUMENT in artifacts:
         tree = read_document(artifacts[DOCUMENT])
         verify_document(tree, table, hosts, sink)
-        if degrees is not None:
-            verify_groups(tree, degrees, families, sink)
+        if told is not None:
+            verify_groups(tree, told, sink)

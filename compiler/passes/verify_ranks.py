@@ -1,17 +1,12 @@
-"""Compare the rank map with the hosts it names and with Megatron's own arithmetic."""
+"""Compare the rank map with the hosts it names and with the framework's own arithmetic."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.passes.read_emitted import Arguments
-from parc.compiler.passes.regenerate_groups import (
-    COLUMNS,
-    Degrees,
-    Groups,
-    coordinates,
-)
+from parc.compiler.passes.read_emitted import PLACE, TABLE
+from parc.compiler.passes.second_route import Groups, Told
 
 SHOWN = 4
 """Ranks that a finding names."""
@@ -19,39 +14,23 @@ SHOWN = 4
 Table = dict[str, list[str]]
 
 
-def degrees_of(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
-    """Sizes that the arguments ask for on ``world`` ranks; None (and A05) where they do not fit."""
-    tp = arguments.number("tensor-model-parallel-size", 1)
-    pp = arguments.number("pipeline-model-parallel-size", 1)
-    cp = arguments.number("context-parallel-size", 1)
-    ep = arguments.number("expert-model-parallel-size", 1)
-    etp = arguments.number("expert-tensor-parallel-size", tp)
-    for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
-        if world % product:
-            message = f"the rank map has {world} ranks, but {name} = {product} of megatron/args.sh"
-            label = f"{world} % {product} = {world % product}, must be 0"
-            sink.report("A05", Finding(f"{message} does not divide it", label), span=_line(1))
-            return None
-    swapped = arguments.has("use-tp-pp-dp-mapping")
-    return Degrees(
-        order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
-        dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
-        expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},
-    )
+def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
+    """Every rank has one device and every device one rank; returns the hosts by node rank.
 
-
-def verify_hosts(table: Table, sink: Sink) -> list[str]:
-    """Every rank has one device and every device one rank; returns the hosts by node rank."""
+    ``devices`` is what a launch script makes visible, in the order of local ranks.
+    """
     world = len(table["rank"])
     each = max(1, table["node_rank"].count(table["node_rank"][0]))
     hosts = table["host"][::each]
     local = [str(rank % each) for rank in range(world)]
+    known = devices is not None and len(set(devices)) == len(devices) == each
+    gpus = [devices[rank % each] for rank in range(world)] if devices and known else local
     expected = {
         "rank": [str(rank) for rank in range(world)],
         "node_rank": [str(rank // each) for rank in range(world)],
         "host": [hosts[rank // each] for rank in range(world)],
         "local_rank": local,
-        "gpu": local,
+        "gpu": gpus,
         "rack": [table["rack"][rank - rank % each] for rank in range(world)],
         "nvlink_domain": [table["nvlink_domain"][rank - rank % each] for rank in range(world)],
     }
@@ -74,11 +53,24 @@ def _report_twins(hosts: list[str], each: int, sink: Sink) -> None:
         seen[host] = node
 
 
-def verify_coordinates(table: Table, families: dict[str, Groups], sink: Sink) -> None:
-    """A01 where a coordinate is not the rank's place in its Megatron group."""
-    for column in COLUMNS:
-        expected = coordinates(families[column])
+def verify_coordinates(table: Table, told: Told, sink: Sink) -> None:
+    """A01 where a coordinate is not the rank's place in its group."""
+    for column in told.columns:
+        if column not in table:
+            sink.report("A01", f"the rank map has no column {column}", span=_line(1))
+            continue
+        expected = coordinates(told.families[column])
         _compare("A01", column, table[column], expected, sink)
+
+
+def coordinates(groups: Groups) -> list[str]:
+    """By rank: its place in its group, as the CSV writes it."""
+    column = [""] * (len(groups.members) * len(groups.bases))
+    for place, member in enumerate(groups.members):
+        text = str(place)
+        for base in groups.bases:
+            column[base + member] = text
+    return column
 
 
 def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: Sink) -> None:
@@ -95,29 +87,24 @@ def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: 
     ]
     if tree["hosts"] != named:
         _differs("the hosts differ from those of rankmap.csv", sink)
-    for column in COLUMNS:
+    for column in [name for name in table if name not in PLACE]:
         values = tree["ranks"].get(column)
         if not isinstance(values, list) or [str(value) for value in values] != table[column]:
             _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
 
 
-def verify_groups(
-    tree: dict[str, Any], degrees: Degrees, families: dict[str, Groups], sink: Sink
-) -> None:
-    """A06 where sizes or groups of rankmap.json are not those that Megatron builds."""
-    if tree["sizes"] != degrees.sizes():
-        _differs(f"sizes are not those of megatron/args.sh: {degrees.sizes()}", sink)
-    if tree.get("order") != degrees.order:
-        _differs(
-            f"order is {tree.get('order')!r:.60}, megatron/args.sh asks for {degrees.order}", sink
-        )
-    for family, expected in families.items():
+def verify_groups(tree: dict[str, Any], told: Told, sink: Sink) -> None:
+    """A06 where sizes or groups of rankmap.json are not those that the framework builds."""
+    if any(tree["sizes"].get(name) != size for name, size in told.sizes.items()):
+        _differs(f"sizes are not those of {told.file}: {told.sizes}", sink)
+    if tree.get("order") != told.order:
+        _differs(f"order is {tree.get('order')!r:.60}, {told.file} asks for {told.order}", sink)
+    for family, expected in told.families.items():
         if _stated(tree["groups"].get(family), expected) != expected:
             ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
             first = ", ".join(map(str, ranks))
-            _differs(
-                f"groups.{family} is not what Megatron builds (first group: {first} ...)", sink
-            )
+            text = f"groups.{family} is not what {told.builder} builds (first group: {first} ...)"
+            _differs(text, sink)
 
 
 def _stated(entry: Any, expected: Groups) -> Groups | None:
@@ -166,4 +153,4 @@ def _differs(message: str, sink: Sink) -> None:
 
 
 def _line(number: int) -> Span:
-    return Span("rankmap.csv", number, 1)
+    return Span(TABLE, number, 1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from parc.backends.registry import BUILT_IN, FRAMEWORKS, backend
+from parc.backends.registry import BUILT_IN, ENGINES, FRAMEWORKS, SERVING, TRAINING, backend
 from parc.compiler.report.table import table
+
+JOBS = (("train", TRAINING), ("serve", SERVING))
 
 
 def backend_records() -> list[dict[str, Any]]:
@@ -18,10 +20,16 @@ def backend_text() -> str:
     """A table, then a line of explanation each."""
     records = backend_records()
     rows = [
-        (one["name"], ", ".join(one["versions"]), one["default_version"], one["about"])
+        (
+            one["name"],
+            ", ".join(one["versions"]),
+            one["default_version"],
+            ", ".join(one["jobs"]),
+            one["about"],
+        )
         for one in records
     ]
-    return table(("name", "versions", "default", "emits"), rows, left=4)
+    return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
 
 
 def _record(name: str) -> dict[str, Any]:
@@ -33,5 +41,6 @@ def _record(name: str) -> dict[str, Any]:
         "about": about,
         "versions": list(target.versions),
         "default_version": getattr(target, "default_version", target.versions[-1]),
-        "framework": name in FRAMEWORKS,
+        "framework": name in (*FRAMEWORKS, *ENGINES),
+        "jobs": [kind for kind, names in JOBS if name in names],
     }

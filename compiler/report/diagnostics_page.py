@@ -30,6 +30,7 @@ FAMILIES = {
     "R": "Recompute, precision and other switches",
     "S": "Sequence and context parallelism",
     "T": "Topology and placement",
+    "V": "Serving",
     "X": "The spec itself",
 }
 HEAD = """\

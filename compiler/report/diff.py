@@ -20,6 +20,12 @@ from parc.compiler.report.diff_changes import (
 from parc.compiler.report.diff_checkpoints import Checkpoint, checkpoint
 from parc.compiler.report.diff_groups import AxisChange, group_changes
 from parc.compiler.report.diff_ranks import Moves, rank_moves
+from parc.compiler.report.diff_serving import (
+    serving_layout,
+    serving_memory,
+    serving_rates,
+    serving_time,
+)
 from parc.compiler.report.diff_side import NotAnOutput, Side
 from parc.compiler.report.numbers import rounded_tree
 
@@ -41,7 +47,8 @@ class Diff:
     memory: tuple[Change, ...]
     time: tuple[Change, ...]
     rates: tuple[Change, ...]
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None
+    """None where nothing is trained."""
 
     @property
     def any(self) -> bool:
@@ -79,6 +86,9 @@ def _check_schema(each: Side) -> None:
 
 
 def _compared(old: Side, new: Side) -> Diff:
+    if old.serves != new.serves:
+        trains, serves = (new, old) if old.serves else (old, new)
+        raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
     moves: Moves | None = None
     groups: tuple[AxisChange, ...] = ()
     if old.ranks is not None and new.ranks is not None:
@@ -88,14 +98,14 @@ def _compared(old: Side, new: Side) -> Diff:
         old=old.name,
         new=new.name,
         inputs=input_changes(old, new),
-        layout=layout_changes(old, new),
+        layout=serving_layout(old, new) if old.serves else layout_changes(old, new),
         moves=moves,
         groups=groups,
         arguments=changes(old.arguments, new.arguments),
         environment=changes(old.environment, new.environment),
         directives=changes(old.directives, new.directives),
-        memory=memory_changes(old, new),
-        time=time_changes(old, new),
-        rates=rate_changes(old, new),
-        checkpoint=checkpoint(old, new),
+        memory=serving_memory(old, new) if old.serves else memory_changes(old, new),
+        time=serving_time(old, new) if old.serves else time_changes(old, new),
+        rates=serving_rates(old, new) if old.serves else rate_changes(old, new),
+        checkpoint=None if old.serves else checkpoint(old, new),
     )

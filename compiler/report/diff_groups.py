@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.report.diff_side import DENSE, EXPERT, Ranks
+from parc.compiler.report.diff_side import Ranks
 
 EXAMPLES = 3
 MEMBERS = 4
@@ -12,11 +12,11 @@ MEMBERS = 4
 
 Group = tuple[int, ...]
 
-AXES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    *((axis, DENSE) for axis in ("tp", "cp", "dp", "pp")),
-    *((axis, EXPERT) for axis in ("etp", "ep", "edp")),
-)
-"""Axis -> the axes of its mesh."""
+DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
+EXPERT = ("etp", "ep", "edp", "efsdp")
+SERVING = ("replica", "dp", "pp", "cp", "tp")
+BOTH = ("pp", "dp-replicate")
+"""Axes of the dense mesh, of the expert mesh alone, and of both; a framework has some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,14 @@ class AxisChange:
 
 def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
     """Every axis whose groups differ; expert axes only where the model has experts."""
-    axes = AXES if experts else AXES[:4]
-    compared = (_compare(axis, mesh, old, new) for axis, mesh in axes)
+    known = old.coordinates.keys() & new.coordinates.keys()
+    dense = tuple(axis for axis in DENSE if axis in known)
+    sparse = tuple(axis for axis in EXPERT if axis in known)
+    other = (*(axis for axis in BOTH if axis in known), *sparse)
+    if "replica" in known:
+        dense, sparse = SERVING, ()
+    compared = [_compare(axis, dense, old, new) for axis in dense]
+    compared += [_compare(axis, other, old, new) for axis in sparse if experts]
     return tuple(change for change in compared if change.any)
 
 

@@ -9,8 +9,6 @@ from itertools import groupby
 from parc.compiler.report.diff_side import Ranks
 from parc.compiler.topology.hostlist import fold
 
-AXES = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -76,8 +74,11 @@ def _moved(old: Ranks, new: Ranks) -> list[int]:
 
 
 def _recast(old: Ranks, new: Ranks) -> int:
-    before = zip(*(old.coordinates[axis] for axis in AXES), strict=True)
-    after = zip(*(new.coordinates[axis] for axis in AXES), strict=True)
+    axes = sorted(old.coordinates.keys() & new.coordinates.keys())
+    if not axes:  # of two frameworks that have no axis in common
+        return min(old.world, new.world)
+    before = zip(*(old.coordinates[axis] for axis in axes), strict=True)
+    after = zip(*(new.coordinates[axis] for axis in axes), strict=True)
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 

@@ -41,7 +41,7 @@ def sections(found: Diff) -> tuple[Section, ...]:
         _groups(found.groups),
         _changes("memory of the fullest stage", found.memory),
         _changes("step (estimated)", costs),
-        _flags("Megatron arguments", found.arguments),
+        _flags(_argument_title(found), found.arguments),
         _flags("environment", found.environment),
         _flags("Slurm directives", found.directives),
         _checkpoint(found),
@@ -65,8 +65,13 @@ def headline(found: Diff) -> str:
             for row in rows
             if row.name == name
         ]
-    parts.append(f"checkpoint {found.checkpoint.verdict}")
+    if found.checkpoint is not None:
+        parts.append(f"checkpoint {found.checkpoint.verdict}")
     return ", ".join(parts)
+
+
+def _argument_title(found: Diff) -> str:
+    return "vLLM arguments" if found.checkpoint is None else "Megatron arguments"
 
 
 def _changes(title: str, rows: tuple[Change, ...]) -> Section:
@@ -185,7 +190,7 @@ def _arrow(old: str, new: str) -> str:
 
 
 def _checkpoint(found: Diff) -> Section:
-    if not found.any:
+    if not found.any or found.checkpoint is None:
         return Section("checkpoint")
     notes = (f"a checkpoint of {found.old}: {found.checkpoint.verdict}", *found.checkpoint.reasons)
     return Section("checkpoint", notes=notes)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-DENSE = ("pp", "dp", "cp", "tp")
-EXPERT = ("pp", "edp", "ep", "etp")
+PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
+"""Columns of a rank map before the coordinates, which are those of its framework."""
 EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
@@ -51,6 +51,11 @@ class Side:
     directives: Mapping[str, str]
 
     @property
+    def serves(self) -> bool:
+        """Whether it is the plan of a job that serves."""
+        return "service" in self.plan["problem"]
+
+    @property
     def experts(self) -> bool:
         """Whether the model routes to experts."""
         return self.plan["problem"]["model"].get("experts") is not None
@@ -58,12 +63,14 @@ class Side:
 
 def side(name: str, files: Mapping[str, str]) -> Side:
     """Read one side; NotAnOutput where plan.json or rankmap.csv cannot be understood."""
-    launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "")
+    serve = files.get("vllm/serve.sh", "")
+    launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
+    told = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
     return Side(
         name=name,
         plan=_plan(name, files.get("plan.json")),
         ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
-        arguments=_arguments(files.get("megatron/args.sh", "")),
+        arguments=_arguments(told if serve else files.get("megatron/args.sh", "")),
         environment=_exports(launch),
         directives=_directives(launch),
     )
@@ -92,15 +99,16 @@ def _ranks(name: str, text: str) -> Ranks:
     if len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
         raise NotAnOutput(f"{name}/rankmap.csv is not a table")
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
-    missing = {"host", "local_rank", "rack", "nvlink_domain", *DENSE, *EXPERT} - columns.keys()
-    if missing:
-        raise NotAnOutput(f"{name}/rankmap.csv has no column {', '.join(sorted(missing))}")
+    missing = set(PLACE) - columns.keys()
+    if missing or len(columns) == len(PLACE):
+        gone = ", ".join(sorted(missing)) or "of coordinates"
+        raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
     return Ranks(
         hosts=columns["host"],
         local=columns["local_rank"],
         racks=columns["rack"],
         domains=columns["nvlink_domain"],
-        coordinates={axis: columns[axis] for axis in {*DENSE, *EXPERT}},
+        coordinates={axis: column for axis, column in columns.items() if axis not in PLACE},
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from parc.compiler.ir import Estimate, Plan, StageMemory
+from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.serving_tables import serving_estimate_document, serving_estimate_text
+from parc.compiler.report.summary import placement_words
 from parc.compiler.report.table import table
 
 LEVELS = {
@@ -21,8 +23,10 @@ LEVELS = {
 }
 
 
-def estimate_text(plan: Plan) -> str:
+def estimate_text(plan: AnyPlan) -> str:
     """Three tables, and where each term is explained."""
+    if isinstance(plan, ServingPlan):
+        return serving_estimate_text(plan)
     estimate = plan.estimate
     parts = (
         f"{plan.problem.name}: {layout_words(plan.layout)}\n",
@@ -30,6 +34,7 @@ def estimate_text(plan: Plan) -> str:
         + _memory(estimate),
         "time of one step, as exposed on the critical path\n" + _time(estimate),
         "traffic that one GPU sends in a step\n" + _traffic(estimate),
+        f"placement: {placement_words(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
         + _calibrated(plan)
@@ -44,8 +49,10 @@ def _calibrated(plan: Plan) -> str:
     return f"{count} parameters of the cost model from cluster.calibration\n" if count else ""
 
 
-def estimate_document(plan: Plan) -> dict[str, Any]:
+def estimate_document(plan: AnyPlan) -> dict[str, Any]:
     """The estimate as JSON types, with totals."""
+    if isinstance(plan, ServingPlan):
+        return serving_estimate_document(plan)
     estimate = plan.estimate
     document = {
         "format": 1,
@@ -61,6 +68,7 @@ def estimate_document(plan: Plan) -> dict[str, Any]:
         "peak_bytes": estimate.peak.total_bytes,
         "fits": estimate.fits,
         "verdict": estimate.verdict,
+        "placement": as_json(plan.placement.proof),
     }
     return dict(rounded_tree(document))
 

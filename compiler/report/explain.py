@@ -84,11 +84,23 @@ def _field(topic: str) -> str | None:
     found = _fields().get(path) or _fields().get(topic)
     if found is None:
         return None
+    serving = _serving_words(path, found)
     below = [name for name in _fields() if name.startswith((f"{path}.", f"{path}["))]
     default = "none, it must be given" if found.required else _written(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
+    lines += [serving] if serving else []
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
     return "\n".join(lines) + "\n"
+
+
+def _serving_words(path: str, found: Any) -> str:
+    """What the same field takes in a job that serves, where that differs."""
+    from parc.compiler.spec.schema import serving_fields
+
+    other = serving_fields().get(path)
+    if other is None or other == found:
+        return ""
+    return f"serving: {other.description} {other.type}; default {_written(other.default)}"
 
 
 def _written(default: Any) -> str:
@@ -98,9 +110,10 @@ def _written(default: Any) -> str:
 
 
 def _terms() -> dict[str, Any]:
+    from parc.compiler.cost.serving_terms import SERVING_TERMS
     from parc.compiler.cost.terms import TERMS
 
-    return dict(TERMS)
+    return {**SERVING_TERMS, **TERMS}
 
 
 def _term(topic: str) -> str | None:

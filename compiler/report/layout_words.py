@@ -12,9 +12,17 @@ def layout_words(layout: Layout) -> str:
     names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
     sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
     shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
+    shown += state_words(layout)
     shown.append(f"micro-batch {layout.micro_batch}")
     shown.append(f"recompute {recompute_words(layout.recompute)}")
     return ", ".join(shown)
+
+
+def state_words(layout: Layout) -> list[str]:
+    """``ZeRO-3``, ``optimizer on cpu``: what is split or moved beyond the optimizer's shards."""
+    away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
+    stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
+    return stage + [f"{what} on {device}" for what, device in away.items() if device != "none"]
 
 
 def recompute_words(recompute: Recompute) -> str:

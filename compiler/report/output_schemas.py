@@ -13,10 +13,11 @@ from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Problem, StepTime
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
-from parc.compiler.ir.placement import Axis, Crossing
+from parc.compiler.ir.placement import Axis, Crossing, Proof
 from parc.compiler.ir.plan import Candidate
+from parc.compiler.report.cluster_json import WIRING
 from parc.compiler.report.noun_schema import Schema, closed, noun_schema, type_schema
-from parc.compiler.report.plan_json import WIRING
+from parc.compiler.report.serving_schemas import serving_decisions, serving_plan
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -25,8 +26,19 @@ NUMBER: Schema = {"type": "number"}
 
 
 def plan_schema() -> Schema:
-    """The schema of plan.json."""
+    """The schema of plan.json: of a job that trains, or of one that serves."""
     nouns: Schema = {}
+    nouns["TrainingPlan"] = _training_plan(nouns)
+    nouns["ServingPlan"] = serving_plan(nouns, _stamp(), _cluster(nouns))
+    return _either("PARC plan", ("TrainingPlan", "ServingPlan"), nouns)
+
+
+def _either(title: str, names: tuple[str, str], nouns: Schema) -> Schema:
+    choices: Schema = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
+    return _document(title, choices, nouns)
+
+
+def _training_plan(nouns: Schema) -> Schema:
     counts = dict.fromkeys(("dp", "edp", "world", "micro_batches"), COUNT)
     properties = {
         **_stamp(),
@@ -36,14 +48,19 @@ def plan_schema() -> Schema:
         "placement": _placement(nouns),
         "search": _search(nouns),
     }
-    schema = closed(properties, "Everything that one compile decided.")
-    return _document("PARC plan", schema, nouns)
+    return closed(properties, "Everything that one compile of a training job decided.")
 
 
 def lock_schema() -> Schema:
-    """The schema of parc.lock."""
+    """The schema of parc.lock: of a job that trains, or of one that serves."""
     nouns: Schema = {}
-    decisions = closed(
+    nouns["TrainingLock"] = _lock(_training_decisions(nouns))
+    nouns["ServingLock"] = _lock(serving_decisions(nouns))
+    return _either("PARC lock", ("TrainingLock", "ServingLock"), nouns)
+
+
+def _training_decisions(nouns: Schema) -> Schema:
+    return closed(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
             "calibration": {"type": "object", "additionalProperties": NUMBER},
@@ -54,14 +71,16 @@ def lock_schema() -> Schema:
         },
         "What --locked compares.",
     )
+
+
+def _lock(decisions: Schema) -> Schema:
     properties = {
         **_stamp(),
         "name": {"type": "string"},
         "spec_digest": {"type": "string"},
         "decisions": decisions,
     }
-    schema = closed(properties, "The decisions of one compile and what they were made from.")
-    return _document("PARC lock", schema, nouns)
+    return closed(properties, "The decisions of one compile and what they were made from.")
 
 
 def _document(title: str, schema: Schema, nouns: Schema) -> Schema:
@@ -145,7 +164,7 @@ def _estimate(nouns: Schema) -> Schema:
 
 def _placement(nouns: Schema) -> Schema:
     axes = {"type": "array", "items": type_schema(Axis, nouns)}
-    return closed(
+    schema = closed(
         {
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
@@ -153,8 +172,10 @@ def _placement(nouns: Schema) -> Schema:
             "expert": axes,
             "hosts": {**NAMES, "description": "Host of each node rank."},
             "alternatives": {"type": "array", "items": type_schema(Crossing, nouns)},
+            "proof": type_schema(Proof, nouns),
         }
     )
+    return _optional(schema, devices={"type": "array", "items": COUNT})
 
 
 def _search(nouns: Schema) -> Schema:

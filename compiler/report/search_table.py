@@ -7,28 +7,36 @@ import io
 from typing import Any
 
 from parc.compiler.diagnostics.codes import code_info
-from parc.compiler.ir import Candidate, Plan, Search
+from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
 from parc.compiler.report.layout_words import recompute_words
 from parc.compiler.report.numbers import GIB, percent, rounded, seconds
+from parc.compiler.report.serving_tables import serving_records, serving_search_text
 from parc.compiler.report.table import table
 
-OTHER = {"recompute": "the same layout fits with less recompute"}
+OTHER = {
+    "recompute": "the same layout fits with less recompute",
+    "ttft": "time to the first token over goals.ttft",
+    "tpot": "time per output token over goals.tpot",
+    "request_rate": "requests arrive faster than they are served",
+}
 """Reasons that are no broken rule."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 
 
-def search_text(plan: Plan, top: int) -> str:
+def search_text(plan: AnyPlan, top: int) -> str:
     """The table of the best ``top`` and the dropped ones by rule."""
+    if isinstance(plan, ServingPlan):
+        return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
     search = plan.search
     head = ("rank", *DEGREES, "recompute", "split", "step", "against it", "memory GiB", "MFU")
     best = search.ranked[0].step_seconds if search.ranked else 0.0
     rows = [_row(rank, candidate, best) for rank, candidate in _top(search, top)]
     kept = search.enumerated - sum(count for _, count in search.dropped)
     lines = [f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal and fitting"]
-    return "\n".join(lines) + "\n\n" + table(head, rows) + _dropped(search)
+    return "\n".join(lines) + "\n\n" + table(head, rows) + dropped_text(search.dropped)
 
 
-def search_document(plan: Plan, top: int) -> dict[str, Any]:
+def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
     """The same as JSON types."""
     return {
         "format": 1,
@@ -38,19 +46,25 @@ def search_document(plan: Plan, top: int) -> dict[str, Any]:
             {"code": _shown(code), "count": count, "title": _title(code)}
             for code, count in plan.search.dropped
         ],
-        "candidates": [_record(rank, one) for rank, one in _top(plan.search, top)],
+        "candidates": _records(plan, top),
     }
 
 
-def search_csv(plan: Plan, top: int) -> str:
+def search_csv(plan: AnyPlan, top: int) -> str:
     """A row a candidate."""
-    records = [_record(rank, one) for rank, one in _top(plan.search, top)]
+    records = _records(plan, top)
     out = io.StringIO()
     names = list(records[0]) if records else ["rank"]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
     return out.getvalue()
+
+
+def _records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
+    if isinstance(plan, ServingPlan):
+        return serving_records(plan, top)
+    return [_record(rank, one) for rank, one in _top(plan.search, top)]
 
 
 def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
@@ -89,12 +103,13 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _dropped(search: Search) -> str:
-    if not search.dropped:
+def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
+    """The table of what each rule dropped; empty where nothing was."""
+    if not dropped:
         return ""
     rows = [
         (_shown(code), _title(code), f"{count:,}")
-        for code, count in sorted(search.dropped, key=lambda pair: (-pair[1], pair[0]))
+        for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
     return "\ndropped by the first rule that each layout broke\n" + table(
         ("code", "rule", "layouts"), rows, left=2

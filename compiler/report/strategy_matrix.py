@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from parc.backends.registry import FRAMEWORKS, framework
+from parc.backends.registry import ENGINES, FRAMEWORKS, engine, framework
 from parc.backends.strategies import STRATEGIES
 from parc.compiler.report.table import table
 
@@ -17,8 +17,9 @@ END = "<!-- end of strategies -->"
 
 
 def said() -> dict[str, dict[str, str]]:
-    """Framework -> strategy -> how it is said; a strategy that it lacks is not there."""
-    return {name: dict(framework(name).strategies) for name in FRAMEWORKS}
+    """Framework or engine -> strategy -> how it is said; a strategy that it lacks is not there."""
+    found = {name: dict(framework(name).strategies) for name in FRAMEWORKS}
+    return found | {name: dict(engine(name).strategies) for name in ENGINES}
 
 
 def matrix_text() -> str:

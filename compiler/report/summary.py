@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import Plan
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import gib, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.serving_summary import serving_summary, serving_summary_document
 
 
-def summary_text(plan: Plan) -> str:
-    """What was chosen, what it costs and out of how many; five lines."""
+def summary_text(plan: AnyPlan) -> str:
+    """What was chosen, what it costs, how well it is placed and out of how many; six lines."""
+    if isinstance(plan, ServingPlan):
+        return serving_summary(plan)
     estimate, search = plan.estimate, plan.search
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
@@ -29,9 +32,21 @@ def summary_text(plan: Plan) -> str:
             f"{seconds(estimate.time.total_seconds)}, {percent(estimate.mfu)} MFU, "
             f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
         ),
+        ("place", placement_words(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or by memory"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def placement_words(plan: Plan) -> str:
+    """The order of the hosts, what it exposes over shared links, and how good that is."""
+    placement = plan.placement
+    if len(placement.hosts) == 1:
+        return "one host"
+    chosen = next((one for one in placement.alternatives if one.chosen), None)
+    name = chosen.name if chosen is not None else "as given"
+    proof = placement.proof
+    return f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
 
 
 def _subject(plan: Plan) -> str:
@@ -47,8 +62,10 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def summary_document(plan: Plan) -> dict[str, Any]:
+def summary_document(plan: AnyPlan) -> dict[str, Any]:
     """The same as JSON types."""
+    if isinstance(plan, ServingPlan):
+        return serving_summary_document(plan)
     estimate = plan.estimate
     document = {
         "name": plan.problem.name,
@@ -62,5 +79,6 @@ def summary_document(plan: Plan) -> dict[str, Any]:
         "step_seconds": estimate.time.total_seconds,
         "mfu": estimate.mfu,
         "tokens_per_second": estimate.tokens_per_second,
+        "placement": as_json(plan.placement.proof),
     }
     return dict(rounded_tree(document))

@@ -76,6 +76,8 @@ class NodeSpec(Strict):
     """The nearest NIC of every GPU, in device order."""
     cpu_cores: Degree | None = None
     """Physical cores of the host."""
+    host_memory: Gigabytes | None = None
+    """Memory of the host, decimal GB; absent: offload is not checked against it."""
     fabric: str | None = None
     """The fabric it is sold with; cluster.fabric overrides it."""
     source: str | None = None

@@ -21,7 +21,7 @@ class JobSpec(Strict):
     """One run."""
 
     kind: Literal["pretrain", "finetune", "serve"] = "pretrain"
-    """pretrain and finetune are laid out today."""
+    """pretrain and finetune train a model; serve answers requests and has other keys."""
     sequence_length: Size
     """Tokens a sequence."""
     global_batch: Size | BatchInTokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.shape import Place, expected, model_of
 
@@ -28,6 +28,12 @@ OTHER_WORDS: dict[str, str] = {
     "expert_model_parallel_size": "layout.ep",
     "expert_parallel": "layout.ep",
     "expert_tensor_parallel_size": "layout.etp",
+    "enable_expert_parallel": "layout.ep",
+    "prefill_context_parallel_size": "layout.pcp",
+    "decode_context_parallel_size": "layout.dcp",
+    "gpu_memory_utilization": "goals.memory_headroom",
+    "kv_cache_dtype": "job.kv_precision",
+    "quantization": "job.precision",
     "micro_batch_size": "layout.micro_batch",
     "mbs": "layout.micro_batch",
     "global_batch_size": "job.global_batch",
@@ -61,6 +67,7 @@ EXAMPLES: dict[str, str] = {
     "model": "model: llama-3-70b",
     "cluster": "cluster: {node: dgx-h100, nodes: 4}",
     "job": "job: {sequence_length: 8192, global_batch: 1024}",
+    "job.traffic": "traffic: {input_tokens: 1000, output_tokens: 500, concurrency: 64}",
     "job.sequence_length": "sequence_length: 8192",
     "job.global_batch": "global_batch: 1024",
 }
@@ -72,6 +79,9 @@ def unknown_key(place: Place) -> Finding:
     from parc.compiler.spec.schema import fields
 
     above, key = place.above, place.key
+    foreign = _of_other_kind(place)
+    if foreign is not None:
+        return foreign
     model = model_of(place.annotation)
     legal = tuple(model.model_fields) if model else ()
     prefix = f"{above}." if above else ""
@@ -87,6 +97,25 @@ def unknown_key(place: Place) -> Finding:
         label=f"did you mean {' or '.join(meant)}?" if meant else "no such key",
         help=listed,
         fix=f"{meant[0]}: ..." if meant else f"remove {key[:60]}",
+    )
+
+
+def _of_other_kind(place: Place) -> Finding | None:
+    """A key of training jobs in one that serves, or the reverse; None for any other key."""
+    from parc.compiler.spec.schema import serving_fields, training_fields
+
+    path = re.sub(_INDEX, "[]", place.path)
+    trains, serves = path in training_fields(), path in serving_fields()
+    if not (trains or serves):
+        return None
+    kinds = "pretrain and finetune" if trains else "serve"
+    said = "serve" if trains else "one that trains"
+    return Finding(
+        f"{place.path} is a key of another kind of job",
+        label=f"for job.kind {kinds}",
+        help=f"this job is {said}; `parc explain {place.above or 'job'}` lists its keys",
+        fix=f"remove {place.path}",
+        causes=(Cause("job.kind", "the kind of job is said here"),),
     )
 
 

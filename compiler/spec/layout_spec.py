@@ -78,7 +78,8 @@ class LayoutSpec(Strict):
     cp_comm: Literal["p2p", "all_gather", "a2a"] | Auto = "auto"
     """How context parallelism sees all keys: ring, gather, or heads for tokens (Ulysses)."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
-    """What leaves the GPU between its uses; cpu: the optimizer; auto: nothing."""
+    """What leaves the GPU between its uses; cpu: the optimizer; auto: nothing, or what makes a
+    framework's layout fit that fits in no other way."""
     zero_plus: ZeroPlusSpec | None = None
     """ZeRO++ of DeepSpeed."""
     first_stage_layers: Degree | Auto = "auto"

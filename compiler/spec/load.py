@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.spec.override import apply_overrides, with_overrides
-from parc.compiler.spec.serving import report_serving
 from parc.compiler.spec.source import Source
-from parc.compiler.spec.spec import Spec
+from parc.compiler.spec.spec import Spec, TaskSpec
 from parc.compiler.spec.yaml_tree import Tree, read_tree, split_lines
 
 
-def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> Spec | None:
+def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
     """Read, override and check a spec; None after an error.
 
     Sets ``sink.positions``, so that later passes can report at spec paths. All mistakes are
@@ -27,8 +26,6 @@ def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> Spec | No
         return None
     tree = apply_overrides(tree, overrides, sink)
     sink.positions = with_overrides(sink.positions, tree, overrides)
-    if _serves(tree.value, sink):
-        return None
     spec = _checked(tree.value, sink)
     return None if sink.failed() else spec
 
@@ -44,27 +41,29 @@ def _not_a_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     return True
 
 
-def _serves(tree: dict[str, Any], sink: Sink) -> bool:
-    """A serving job has other keys than the model knows: one honest error instead of many."""
-    job = tree.get("job")
-    if not isinstance(job, dict) or job.get("kind") != "serve":
-        return False
-    report_serving(sink)
-    return True
-
-
-def _checked(tree: dict[str, Any], sink: Sink) -> Spec | None:
+def _checked(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
     from pydantic import ValidationError
 
+    root = _language(tree)
     try:
         # from JSON, because strict Python input would refuse a list where a tuple is declared
-        return Spec.model_validate_json(json.dumps(tree))
+        return root.model_validate_json(json.dumps(tree))
     except ValidationError as invalid:
         from parc.compiler.spec.mistakes import report_mistakes
 
         errors = invalid.errors(include_url=False, include_input=False)
-        report_mistakes(Spec, tree, errors, sink)
+        report_mistakes(root, tree, errors, sink)
         return None
+
+
+def _language(tree: dict[str, Any]) -> type[TaskSpec]:
+    """That of serving where ``job.kind`` says so; its models are built on first use."""
+    job = tree.get("job")
+    if not isinstance(job, dict) or job.get("kind") != "serve":
+        return Spec
+    from parc.compiler.spec.serving_spec import ServingSpec
+
+    return ServingSpec
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]
     value = apply_overrides(tree, overrides, Sink()).value
     sections = {}
     for name in ("model", "cluster"):
-        kind: TypeAdapter[Any] = TypeAdapter(cast(Any, Spec.model_fields[name].annotation))
+        kind: TypeAdapter[Any] = TypeAdapter(cast(Any, TaskSpec.model_fields[name].annotation))
         with suppress(ValidationError):
             sections[name] = kind.validate_json(json.dumps(value.get(name)))
     return sections

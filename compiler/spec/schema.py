@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from parc.compiler.spec.serving_spec import ServingSpec
 from parc.compiler.spec.shape import branches, expected, model_of
 from parc.compiler.spec.spec import Spec
 
@@ -34,11 +35,23 @@ class FieldDoc:
 
 
 def spec_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a spec, every property with its description."""
-    schema = Spec.model_json_schema()
-    _tidy(schema)
-    title = {"$schema": DRAFT, "title": "PARC spec, version 1"}
-    return {**title, **{key: value for key, value in schema.items() if key not in title}}
+    """JSON Schema (draft 2020-12) of a spec, every property with its description.
+
+    ``job.kind`` decides which of the two languages holds: that of training, or of serving.
+    """
+    train, serve = Spec.model_json_schema(), ServingSpec.model_json_schema()
+    definitions = {**train.pop("$defs"), **serve.pop("$defs")}
+    definitions |= {"Spec": train, "ServingSpec": serve}
+    _tidy(definitions)
+    serves = {"properties": {"kind": {"const": "serve"}}, "required": ["kind"]}
+    return {
+        "$schema": DRAFT,
+        "title": "PARC spec, version 1",
+        "if": {"properties": {"job": serves}, "required": ["job"]},
+        "then": {"$ref": "#/$defs/ServingSpec"},
+        "else": {"$ref": "#/$defs/Spec"},
+        "$defs": definitions,
+    }
 
 
 def schema_text() -> str:
@@ -67,8 +80,20 @@ def _tidy(node: Any) -> None:
 
 @cache
 def fields() -> Mapping[str, FieldDoc]:
-    """Every field of the spec by path, parents before children."""
+    """Every field of the spec by path, parents before children; training before serving."""
+    return MappingProxyType({**serving_fields(), **training_fields()})
+
+
+@cache
+def training_fields() -> Mapping[str, FieldDoc]:
+    """Every field of a spec that trains."""
     return MappingProxyType({doc.path: doc for doc in _walk(Spec, "")})
+
+
+@cache
+def serving_fields() -> Mapping[str, FieldDoc]:
+    """Every field of a spec that serves."""
+    return MappingProxyType({doc.path: doc for doc in _walk(ServingSpec, "")})
 
 
 def _walk(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:

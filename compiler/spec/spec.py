@@ -18,8 +18,8 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 """It names a folder, so it can be neither a path nor a dot."""
 
 
-class Spec(Strict):
-    """What to train, on what, how, and what to emit."""
+class TaskSpec(Strict):
+    """What training and serving have in common: names, and what to emit."""
 
     parc: Annotated[Literal[1], NotBool]
     """Version of the spec language."""
@@ -29,6 +29,17 @@ class Spec(Strict):
     """Catalog name, path to a Hugging Face config.json, or a mapping with base: and changes."""
     cluster: str | ClusterSpec
     """Catalog name of a cluster, or a mapping."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the default that
+    `parc backends` shows."""
+    emit: tuple[str, ...] | None = None
+    """Backends whose files are written; absent: megatron, preflight, rankmap, slurm and
+    torchrun for a training job, rankmap and vllm for one that serves."""
+
+
+class Spec(TaskSpec):
+    """What to train, on what, how, and what to emit."""
+
     job: JobSpec
     """The run: what kind, how long the sequences, how large the batch, in which precision."""
     goals: GoalsSpec = GoalsSpec()
@@ -37,9 +48,3 @@ class Spec(Strict):
     """Pins; what is not pinned is decided."""
     launch: LaunchSpec = LaunchSpec()
     """The program, its extra arguments and environment, and the Slurm directives."""
-    versions: dict[str, str] = Field(default_factory=dict)
-    """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the default that
-    `parc backends` shows."""
-    emit: tuple[str, ...] | None = None
-    """Backends whose files are written; absent: megatron, preflight, rankmap, slurm and
-    torchrun for a training job, rankmap and vllm for one that serves."""

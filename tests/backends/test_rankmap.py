@@ -114,7 +114,8 @@ def test_the_page_says_what_a_reviewer_needs() -> None:
     assert "| r02 | 16 | r02n[01-16] | 16-31 | 2-3 |" in text
     assert "| tp | 32 x 8 | 32 | - | - | - | 1 |" in text
     assert "| pp | 64 x 4 | - | - | - | 64 | 2 |" in text
-    assert "| stages across racks | 32 GB | 10 ms | **chosen** |" in text
+    assert "| stages across racks | 32 GB | 220 ms | **chosen** |" in text
+    assert "optimal (proved): 220 ms exposed over shared links, 220 ms at least" in text
     assert "- master: r01n01" in text
 
 

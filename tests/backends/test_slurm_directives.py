@@ -56,6 +56,13 @@ def test_hosts_without_names_are_left_to_slurm() -> None:
     assert "nodelist" not in values(nameless_plan(2, 2))
 
 
+def test_slurm_is_asked_for_as_few_leaves_as_the_plan_was_priced_for() -> None:
+    assert values(nameless_plan(2, 2))["switches"] == "2@01:00:00"
+    assert "switches" not in values(nameless_plan(4))
+    assert "switches" not in values(named_plan())
+    assert "switches" not in values(nvl72_plan(2, 2, named=False))
+
+
 @pytest.mark.parametrize(
     ("sizes", "named", "version", "segment"),
     [

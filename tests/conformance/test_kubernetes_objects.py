@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import KubernetesJob, Plan
+from parc.compiler.ir import KubernetesJob, Plan, ServingPlan
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.source import read_source
 from tests.backends.plans import nameless_plan, nvl72_plan, with_launch
@@ -85,7 +85,7 @@ def cases_of(plan: Plan, name: str) -> list[dict[str, Any]]:
 def test_every_object_of_the_example_and_of_random_plans_is_taken_whole() -> None:
     spec = ROOT / "examples" / "llama-3-70b-kubernetes" / "spec.yaml"
     example = plan_spec(read_source(str(spec)), (), Sink())
-    assert example is not None
+    assert isinstance(example, Plan)
     cases = cases_of(example, "example")
     for seed in range(LEGAL):
         plan = random_plan(seed)
@@ -95,6 +95,18 @@ def test_every_object_of_the_example_and_of_random_plans_is_taken_whole() -> Non
         one for one in kubernetes_verdicts(cases) if not one["accepted"] or one["keys_ignored"]
     ]
     assert wrong == []
+
+
+def test_the_objects_of_a_service_are_taken_whole() -> None:
+    spec = ROOT / "examples" / "llama-3.1-405b-serve-kubernetes" / "spec.yaml"
+    example = plan_spec(read_source(str(spec)), (), Sink())
+    assert isinstance(example, ServingPlan)
+    (artifact,) = BACKEND.emit_serving(example)
+    found = [json.loads(json.dumps(one)) for one in YAML(typ="safe").load_all(artifact.text)]
+    cases = [{"name": one["kind"], "manifest": one} for one in found]
+    verdicts = kubernetes_verdicts(cases)
+    assert [one["name"] for one in verdicts] == ["ConfigMap", "LeaderWorkerSet", "Service"]
+    assert [one for one in verdicts if not one["accepted"] or one["keys_ignored"]] == []
 
 
 def test_what_an_api_server_would_refuse_is_refused_by_a_check() -> None:

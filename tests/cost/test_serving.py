@@ -9,7 +9,7 @@ from math import isinf
 import pytest
 
 from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.cost.serving_types import (
+from parc.compiler.ir.serving import (
     ServingEstimate,
     ServingLayout,
     ServingSetup,

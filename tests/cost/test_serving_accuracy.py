@@ -12,7 +12,7 @@ import pytest
 from benchmarks.accuracy.serving import Priced, choices, main, price, section
 from benchmarks.accuracy.serving_rows import read_published
 from benchmarks.accuracy.serving_wide import read_wide
-from parc.compiler.cost.serving_types import ServingLayout
+from parc.compiler.ir.serving import ServingLayout
 
 TPOT, RATE, RIGHT, REGRET = 0.13, 0.12, 0.95, 0.02
 """Median errors, share of right tensor-parallel choices and mean regret that are held."""

@@ -18,7 +18,7 @@ from parc.compiler.cost.serving_memory import (
     shard,
     weights_bytes,
 )
-from parc.compiler.cost.serving_types import ServingLayout, ServingSetup
+from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from tests.cost.serving_cases import cluster, model
 
 GIB = 2**30

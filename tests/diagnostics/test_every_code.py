@@ -26,7 +26,6 @@ ELSEWHERE: dict[str, str] = {
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
     "X21": "tests/passes/test_resolve_targets.py",
-    "X22": "tests/passes/test_resolve_targets.py",
     "L11": "tests/backends/test_launch_rules.py",
 }
 """Codes that no spec alone brings about -> the test that does: the first nine need files that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from parc.backends.registry import framework
@@ -15,7 +16,7 @@ from parc.compiler.ir import Layout
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
-from parc.compiler.passes.search_space import enumerate_layouts
+from parc.compiler.passes.search_space import Space, families_of
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 
@@ -35,8 +36,9 @@ def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
     """(enumerated, dropped by rule, what is left)."""
     problem, limit = pricing.problem, memory_limit(pricing)
     rules = all_rules(problem, pricing.framework)
-    enumerated, dropped, rows = 0, Counter[str](), []
-    for family in enumerate_layouts(problem, pricing.framework):
+    enumerated, dropped = 0, Counter[str]()
+    rows: list[Row] = []
+    for family in first_then_last_resorts(pricing, rows):
         enumerated += len(family)
         for index, layout in enumerate(family):
             code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
@@ -50,11 +52,29 @@ def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
     return enumerated, {code: count for code, count in dropped.items() if count}, rows
 
 
+def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
+    """All families; those of last resorts only while ``rows`` is still empty after the others."""
+    problem, framework = pricing.problem, pricing.framework
+    for last in (False, True):
+        if last and rows:
+            return
+        for variant in framework.variants(problem):
+            if variant.last_resort is last:
+                yield from families_of(Space.of(problem, framework, variant))
+
+
 def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
     """The twenty best; the simplest of those within 3 % whose band fits leads."""
     few = pricing.problem.goals.maximize == "fewest-gpus"
     limit = memory_limit(pricing)
-    rows = sorted(rows, key=lambda row: (row[2].world if few else 0, row[0], simplicity(row[2])))
+    variants = [
+        (one.zero_stage, one.offload) for one in pricing.framework.variants(pricing.problem)
+    ]
+
+    def simple(layout: Layout) -> tuple[int, ...]:
+        return simplicity(layout, variants.index((layout.zero_stage, layout.offload)))
+
+    rows = sorted(rows, key=lambda row: (row[2].world if few else 0, row[0], simple(row[2])))
     best = rows[0]
     ties = [
         row
@@ -63,15 +83,15 @@ def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
     ]
     winner = min(
         ties,
-        key=lambda row: (peak_stage(pricing, row[2]).high_bytes > limit, simplicity(row[2])),
+        key=lambda row: (peak_stage(pricing, row[2]).high_bytes > limit, simple(row[2])),
     )
     return [winner, *(row for row in rows if row is not winner)][:20]
 
 
-def simplicity(layout: Layout) -> tuple[int, ...]:
-    """Fewer axes, less recompute, then smaller degrees; the larger micro-batch."""
+def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
+    """Fewer axes, an earlier variant, less recompute, smaller degrees; the larger micro-batch."""
     axes = [layout.tp, layout.cp, layout.pp, layout.ep]
     effort = {"none": 0, "selective": 1, "full": 2}[layout.recompute.granularity]
     used = sum(degree > 1 for degree in axes)
     rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
-    return (used, effort, *rest, -layout.micro_batch)
+    return (used, variant, effort, *rest, -layout.micro_batch)

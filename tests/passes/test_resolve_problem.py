@@ -139,7 +139,7 @@ def test_a_version_may_be_longer_than_the_known_one():
     [
         ("emit: [megatron, slrum]", [("PARC-X16", "emit[1]")]),
         ("emit: [megatron, slurm, megatron]", [("PARC-X17", "emit[2]")]),
-        ('versions: {vllm: "0.9"}', [("PARC-X16", "versions.vllm")]),
+        ('versions: {vlm: "0.9"}', [("PARC-X16", "versions.vlm")]),
         ('versions: {megatron: "0.1"}', [("PARC-X18", "versions.megatron")]),
         ('versions: {megatron: "0.191"}', [("PARC-X18", "versions.megatron")]),
         ('versions: {megatron: ""}', [("PARC-X18", "versions.megatron")]),

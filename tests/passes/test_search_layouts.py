@@ -114,7 +114,7 @@ def test_most_of_these_searches_find_something() -> None:
     assert sum(search is not None for search in found) >= 24
 
 
-class _Traced:
+class Traced:
     """A layout that notes which of its fields are read."""
 
     def __init__(self, layout: Layout) -> None:
@@ -138,7 +138,7 @@ def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
     for family in families[:: max(len(families) // 20, 1)]:
         for rule in all_rules(problem, pricing.framework):
             for layout in family:
-                traced = _Traced(layout)
+                traced = Traced(layout)
                 rule.broken(problem, traced)  # type: ignore[arg-type]
                 assert traced.seen <= set(rule.reads), (rule.code, traced.seen)
 

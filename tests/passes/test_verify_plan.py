@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +18,16 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.passes.read_emitted import Malformed, read_arguments
 from parc.compiler.passes.verify_plan import verify_artifacts
-from tests.passes.placement_plans import NVL72, cluster, estimate, layout, plan
+from tests.passes.placement_plans import NVL72, cluster, estimate, layout, with_hosts
+from tests.passes.placement_plans import plan as placed
 
 Files = dict[str, str]
+
+
+def plan(*given: Any, **more: Any) -> Plan:
+    """A plan on its hosts as they are listed, so that the damage is easy to write down."""
+    made = placed(*given, **more)
+    return with_hosts(made, made.problem.cluster.hosts[: len(made.placement.hosts)])
 
 
 def args_file(of: Layout, *extra: str) -> str:

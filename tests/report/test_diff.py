@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from time import perf_counter
 
 import pytest
 
@@ -213,13 +212,10 @@ def test_numbers_beyond_reason_are_printed_and_not_a_crash(number: float) -> Non
     assert found.to_json()["changed"] is True
 
 
-def test_a_diff_of_16384_ranks_takes_under_a_second() -> None:
+def test_a_diff_of_16384_ranks_stays_on_a_screen() -> None:
     racks = cluster(*[16] * 128)
     old, new = (files_of(plan(racks, layout(tp=tp, pp=16, dp=1024 // tp))) for tp in (8, 4))
-    start = perf_counter()
-    found = diff(side("old", old), side("new", new))
-    text = diff_text(found)
-    assert perf_counter() - start < 1
+    text = diff_text(diff(side("old", old), side("new", new)))
     assert len(text.splitlines()) < 60
 
 

@@ -67,6 +67,23 @@ CHANGES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
+SPARE = OLD.replace("r02n[01-16]", "r02n[01-17]").replace("spare: []", "spare: [r02n17]")
+REPLANNED = "A drained node"
+
+
+def replanned(folder: Path) -> str:
+    """What ``parc replan`` makes of the drained node."""
+    (folder / "spare.yaml").write_text(SPARE, encoding="utf-8")
+    words = ("replan", "spare.yaml", "--drain", "r01n07", "--dry-run")
+    result = parc(*words)
+    assert result.exit_code == 0, result.stderr
+    return (
+        "A compile has no memory: every host after the broken one moves up. `parc replan` keeps the"
+        "\nplan, with `spare: [r02n17]` in the spec, and moves the ranks of that host alone:\n\n"
+        f"```console\n$ parc {' '.join(words)}\n{result.stdout}```\n"
+    )
+
+
 def transcript(folder: Path) -> str:
     """The page, made by running the command in ``folder``."""
     (folder / "old.yaml").write_text(OLD, encoding="utf-8")
@@ -82,6 +99,8 @@ def transcript(folder: Path) -> str:
         listed = "".join(f"- `{old}` becomes `{new}`\n" for old, new in changes)
         shown = f"```console\n$ parc diff old.yaml new.yaml\n{result.stdout}```\n"
         parts.append(f"## {title}\n\n{why}\n\n{listed}\n{shown}")
+        if title == REPLANNED:
+            parts.append(replanned(folder))
     return "\n".join(parts)
 
 

@@ -153,5 +153,11 @@ def test_what_is_larger_than_any_spec_is_refused(text):
     assert codes(text) == ["PARC-X14"]
 
 
-def test_serving_hides_what_only_serving_jobs_have():
-    assert codes("job: {kind: serve, traffic: 3}") == ["PARC-X10"]
+SERVE = "job: {kind: serve, traffic: {input_tokens: 9, output_tokens: 9}"
+
+
+def test_a_key_of_training_in_a_serving_job_is_named_as_such_and_the_reverse():
+    spec = SERVE + ", sequence_length: 8}\nlayout: {vpp: 2}\n"
+    _, sink = load(HEAD.partition("job:")[0] + spec)
+    assert [found.path for found in sink.diagnostics] == ["job.sequence_length", "layout.vpp"]
+    assert {found.code for found in sink.diagnostics} == {"PARC-X01"}

@@ -1,0 +1,51 @@
+"""The files of the accelerate backend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.accelerate import derived
+from parc.backends.field_table import Derived, field_table, nested
+from parc.backends.render import render
+from parc.compiler.ir import Artifact, Plan
+
+FOLDER = "accelerate"
+DERIVED: Derived = {
+    name: value
+    for name, value in vars(derived).items()
+    if getattr(value, "__module__", "") == derived.__name__
+}
+"""Functions that fields.yaml names."""
+
+
+def emit(plan: Plan) -> tuple[Artifact, ...]:
+    """``config.yaml`` and ``job.json``; a program too, unless the user has one."""
+    tree = settings(plan)
+    job = dict(tree["job"])
+    files = [Artifact(f"{FOLDER}/config.yaml", yaml_text(tree["config"]))]
+    if not plan.problem.launch.program:
+        job["model"] = tree["model"]
+        files.append(Artifact(f"{FOLDER}/train.py", render(FOLDER, "train.py.j2", {})))
+    text = json.dumps(job, indent=2, sort_keys=True) + "\n"
+    return (*files, Artifact(f"{FOLDER}/job.json", text))
+
+
+def settings(plan: Plan) -> dict[str, Any]:
+    """Sections config, job and model."""
+    problem = plan.problem
+    table = field_table("parc.backends.accelerate")
+    version = problem.version("accelerate")
+    return nested(table.settings(problem, plan.layout, version, DERIVED))
+
+
+def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
+    """Mappings of plain scalars as YAML, sorted by key; words are safe as they stand."""
+    lines = []
+    for key, value in sorted(tree.items()):
+        if isinstance(value, Mapping):
+            lines.append(f"{indent}{key}:\n{yaml_text(value, indent + '  ')}")
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(value).strip(chr(34))}\n")
+    return "".join(lines)

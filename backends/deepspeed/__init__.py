@@ -1,0 +1,1 @@
+"""DeepSpeed: ds_config.json, a hostfile, launch lines and a small program."""

@@ -1,0 +1,96 @@
+"""The face of the DeepSpeed backend."""
+
+from __future__ import annotations
+
+from parc.backends.base import Start
+from parc.backends.deepspeed import files, meshes, split, variants
+from parc.backends.deepspeed.advice import advise
+from parc.backends.deepspeed.rules import rules
+from parc.backends.deepspeed.strategies import STRATEGIES
+from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import (
+    Artifact,
+    Family,
+    Layout,
+    Mesh,
+    Model,
+    Plan,
+    Problem,
+    Recompute,
+    Split,
+    Variant,
+)
+from parc.compiler.ir.rule import Rule
+
+
+class DeepSpeed:
+    """DeepSpeed: ZeRO, its pipeline, its experts, AutoTP and Ulysses."""
+
+    name = "deepspeed"
+    versions = VERSIONS
+    default_version = DEFAULT
+    strategies = STRATEGIES
+    runtime = "deepspeed"
+    stack = "fsdp"
+    default_program = ""
+
+    def orders(self, problem: Problem) -> tuple[str, ...]:
+        """The one rank order: pipe, data, model, the last one fastest."""
+        return (meshes.ORDER,)
+
+    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+        """ZeRO stages; the memory of the host where nothing else fits."""
+        return variants.variants(problem)
+
+    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
+        """Nothing, or all layers."""
+        return variants.recomputes(problem)
+
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:
+        """What a legal layout keeps."""
+        return rules(problem)
+
+    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+        """Dense and expert mesh."""
+        return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
+
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        """Groups that DeepSpeed creates."""
+        return meshes.FAMILIES
+
+    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
+        """The split of the layers; None where this grid cannot be had."""
+        return split.find_split(problem, pp, vpp)
+
+    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
+        """Why ``splits`` gives None."""
+        return split.why_no_split(problem, pp, vpp)
+
+    def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Nothing: DeepSpeed asks for no variable."""
+        return ()
+
+    def start(self, plan: Plan) -> Start:
+        """The emitted program, or the user's, with ``--deepspeed_config``."""
+        return files.start(plan)
+
+    def padded_vocab(self, model: Model, tp: int) -> int:
+        """Rows of the embedding over all of tp: AutoTP and the program keep it whole on each."""
+        return model.vocab * tp
+
+    def check(self, plan: Plan, sink: Sink) -> None:
+        """Warnings and advice on the plan."""
+        advise(plan, sink)
+
+    def emit(self, plan: Plan) -> tuple[Artifact, ...]:
+        """ds_config.json, train.json, hostfile, launch.sh, and train.py."""
+        return (
+            files.config_file(plan),
+            *files.program_files(plan),
+            files.hostfile(plan),
+            files.own_launch_script(plan),
+        )
+
+
+BACKEND = DeepSpeed()

@@ -1,0 +1,29 @@
+"""What DeepSpeed offers beside degrees: ZeRO stages; the host's memory only where nothing fits."""
+
+from __future__ import annotations
+
+from parc.backends.variants import pinned
+from parc.compiler.ir import NO_RECOMPUTE, Offload, Problem, Recompute, Variant
+
+_CPU = Offload(optimizer="cpu")
+_ALL_CPU = Offload(optimizer="cpu", parameters="cpu")
+STAGES = tuple(Variant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
+LAST_RESORTS = (
+    Variant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),
+    Variant(zero_stage=2, cp_comm="a2a", offload=_CPU, last_resort=True),
+    Variant(zero_stage=3, cp_comm="a2a", offload=_CPU, last_resort=True),
+    Variant(zero_stage=3, cp_comm="a2a", offload=_ALL_CPU, last_resort=True),
+)
+"""Looked at only where no layout fits that keeps its state in the GPUs."""
+
+
+def variants(problem: Problem) -> tuple[Variant, ...]:
+    """ZeRO-1, 2 and 3; then the same with the host's memory, unless ``offload`` is pinned."""
+    offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
+    return pinned(problem, offered)
+
+
+def recomputes(problem: Problem) -> tuple[Recompute, ...]:
+    """Nothing, or every layer; DeepSpeed has no list of modules."""
+    del problem
+    return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

@@ -1,0 +1,37 @@
+"""The files of the fsdp backend: the plan as JSON, and Python that reads it."""
+
+from __future__ import annotations
+
+import json
+
+from parc.backends.field_table import Derived, field_table, nested
+from parc.backends.fsdp import derived
+from parc.backends.render import render
+from parc.compiler.ir import Artifact, Plan
+
+FOLDER = "fsdp"
+TABLE = "parc.backends.fsdp"
+DERIVED: Derived = {
+    name: value
+    for name, value in vars(derived).items()
+    if getattr(value, "__module__", "") == derived.__name__
+}
+"""Functions that fields.yaml names."""
+
+
+def emit(plan: Plan) -> tuple[Artifact, ...]:
+    """``parallelize.py`` and its config; a program and a model too, unless the user has them."""
+    own = bool(plan.problem.launch.program)
+    names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
+    files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
+    return (Artifact(f"{FOLDER}/config.json", config(plan)), *files)
+
+
+def config(plan: Plan) -> str:
+    """``fsdp/config.json``: sorted keys; the model's sizes only where model.py reads them."""
+    problem = plan.problem
+    version = problem.version("fsdp")
+    settings = field_table(TABLE).settings(problem, plan.layout, version, DERIVED)
+    if problem.launch.program:
+        settings = {key: value for key, value in settings.items() if not key.startswith("model.")}
+    return json.dumps(nested(settings), indent=2, sort_keys=True) + "\n"

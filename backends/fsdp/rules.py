@@ -1,0 +1,63 @@
+"""What a legal layout keeps, beside what every framework of torch asks."""
+
+from __future__ import annotations
+
+from parc.backends.plain_decoder import another_program, not_plain
+from parc.backends.plain_rules import SEQUENCE_SHARD
+from parc.backends.torch_rules import (
+    MEGATRON_PINS,
+    always,
+    foreign_pins,
+    layer_blocks_rule,
+    replicas_rule,
+    stages_rule,
+    torch_rules,
+)
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
+
+NAME = "fsdp"
+PINS = (*MEGATRON_PINS, "first_stage_layers", "last_stage_layers")
+
+
+def rules(problem: Problem) -> tuple[Rule, ...]:
+    """Rules that bear on ``problem``."""
+    found = [
+        *torch_rules(problem, NAME),
+        SEQUENCE_SHARD,
+        _BESIDE,
+        layer_blocks_rule(NAME),
+        stages_rule({}),
+    ]
+    found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
+    found += foreign_pins(problem, NAME, PINS)
+    if not problem.launch.program and not_plain(problem.model):
+        found.append(always("E12", ("model",), another_program(problem.model, NAME)))
+    return tuple(found)
+
+
+def _beside_broken(problem: Problem, layout: Layout) -> bool:
+    del problem
+    return layout.sequence_parallel != (layout.tp > 1)
+
+
+def _beside(problem: Problem, layout: Layout) -> Finding:
+    del problem
+    right = str(layout.tp > 1).lower()
+    return Finding(
+        message="the tensor-parallel plan of parallelize.py splits norms over tokens",
+        label=f"sequence_parallel {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
+        help="legal: sequence_parallel true with tp > 1, false with tp 1",
+        fix=f"layout.sequence_parallel: {right}",
+        targets=(NAME,),
+    )
+
+
+_BESIDE = Rule(
+    "E11",
+    ("layout.sequence_parallel",),
+    _beside_broken,
+    _beside,
+    ("sequence_parallel", "tp"),
+)

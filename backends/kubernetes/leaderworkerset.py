@@ -1,0 +1,119 @@
+"""A LeaderWorkerSet: a group of pods an engine, or a pod a host where engines share hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.backends.kubernetes.files import MOUNT, config_map
+from parc.backends.kubernetes.names import label
+from parc.backends.kubernetes.pod import pod_spec
+from parc.backends.kubernetes.slices import QUEUE, REQUIRED, level
+from parc.backends.registry import serving_backend
+from parc.compiler.ir import Artifact, ServingPlan
+
+GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/group-index']"
+NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
+WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
+TOGETHER = "kueue.x-k8s.io/podset-group-name"
+SCRIPT = "vllm/serve.sh"
+HEALTH_SECONDS = 10
+
+
+def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
+    """What a pod needs: the script of the engine."""
+    return serving_backend(plan.problem.framework).emit_serving(plan)
+
+
+def group_hosts(plan: ServingPlan) -> int:
+    """Hosts of a group: those of one engine; 1 where a host has several engines."""
+    return max(1, plan.layout.engine_gpus // plan.placement.ranks_per_node)
+
+
+def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
+    """The ConfigMap with the script, the LeaderWorkerSet, and a Service in front of it."""
+    job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
+    metadata = {"namespace": job.namespace} if job.namespace else {}
+    config = f"{name}-plan"
+    return [
+        config_map(config, metadata, serving_files(plan)),
+        _set(plan, name, metadata, config),
+        _service(plan, name, metadata),
+    ]
+
+
+def pod_names(plan: ServingPlan) -> tuple[str, ...]:
+    """DNS names by node rank: group g has ``NAME-g`` and its workers ``NAME-g-1``, ``NAME-g-2``."""
+    name, size = label(plan.problem.name), group_hosts(plan)
+    return tuple(
+        f"{name}-{node // size}" + (f"-{node % size}" if node % size else "") + f".{name}"
+        for node in range(len(plan.placement.hosts))
+    )
+
+
+def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) -> dict[str, Any]:
+    job, size = plan.problem.launch.kubernetes, group_hosts(plan)
+    head: dict[str, Any] = {"name": name, **metadata}
+    if job.queue:
+        head["labels"] = {QUEUE: job.queue}
+    template: dict[str, Any] = {"labels": {"app.kubernetes.io/name": name}}
+    if job.queue and size > 1:
+        # leader and workers of a group are placed as one, in one domain of the rack's level
+        template["annotations"] = {REQUIRED: level(plan.problem.cluster, job), TOGETHER: "engine"}
+    spec = _pod(plan, config)
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": head,
+        "spec": {
+            "replicas": len(plan.placement.hosts) // size,
+            "startupPolicy": "LeaderCreated",
+            "networkConfig": {"subdomainPolicy": "Shared"},
+            "leaderWorkerTemplate": {
+                "size": size,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": {"metadata": template, "spec": _with_probe(plan, spec)},
+                "workerTemplate": {"metadata": template, "spec": spec},
+            },
+        },
+    }
+
+
+def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
+    """A pod: the script with the pod's node rank, and the names of all pods as its hosts."""
+    rank = f"NODE_RANK=$((GROUP_INDEX * {group_hosts(plan)} + LWS_WORKER_INDEX))"
+    command = {
+        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{SCRIPT}"],
+        "env": [
+            {"name": "GROUP_INDEX", "valueFrom": {"fieldRef": {"fieldPath": GROUP}}},
+            {"name": "PARC_HOSTS", "value": " ".join(pod_names(plan))},
+        ],
+        "ports": [{"containerPort": plan.problem.endpoint.port, "name": "api"}],
+    }
+    files = serving_files(plan)
+    spec = pod_spec(plan.problem, plan.placement.ranks_per_node, files, config, command)
+    return {**spec, "restartPolicy": "Always"}
+
+
+def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
+    """The leader's pod is ready once its engine answers."""
+    (container,) = spec["containers"]
+    asked = {"httpGet": {"path": "/health", "port": plan.problem.endpoint.port}}
+    probe = {"readinessProbe": {**asked, "periodSeconds": HEALTH_SECONDS}}
+    return {**spec, "containers": [{**container, **probe}]}
+
+
+def _service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    """One address for all API servers: those of leaders; with other balancing, of every host."""
+    chosen = {NAME_LABEL: name}
+    if plan.problem.endpoint.load_balancer == "internal":
+        chosen[WORKER_LABEL] = "0"
+    port = plan.problem.endpoint.port
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"{name}-api", **metadata},
+        "spec": {
+            "selector": chosen,
+            "ports": [{"name": "api", "port": port, "targetPort": port}],
+        },
+    }

@@ -1,0 +1,70 @@
+"""What the programs that PARC emits itself can build: one kind of decoder, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Model
+
+SCALINGS = ("none", "linear", "llama3")
+"""Rotary scalings that the emitted model knows."""
+
+
+def not_plain(model: Model) -> tuple[str, ...]:
+    """What of ``model`` a plain decoder does not have, in words; empty: it can be built.
+
+    Plain: RMSNorm before attention and a SiLU-gated MLP, rotary positions, grouped queries.
+    """
+    return tuple(_attention(model)) + tuple(_layers(model)) + tuple(_rest(model))
+
+
+def _attention(model: Model) -> Iterator[str]:
+    attention = model.attention
+    if attention.latent is not None:
+        yield "latent attention"
+    if attention.output_bias:
+        yield "a bias on the attention output"
+    if attention.qk_norm != "none":
+        yield "norms of queries and keys"
+    if attention.window is not None:
+        yield "a sliding window"
+    if attention.sinks:
+        yield "attention sinks"
+
+
+def _layers(model: Model) -> Iterator[str]:
+    if model.experts is not None:
+        yield "experts"
+    if not model.ffn.gated or model.ffn.activation != "silu":
+        yield f"a{' gated' if model.ffn.gated else 'n ungated'} {model.ffn.activation} MLP"
+    if model.ffn.bias:
+        yield "biases in the MLP"
+    if model.norm != "rmsnorm":
+        yield model.norm
+    if model.norms_per_layer != 2 or not model.final_norm:
+        yield f"{model.norms_per_layer} norms a layer"
+
+
+def _rest(model: Model) -> Iterator[str]:
+    position = model.position
+    if position.kind != "rope" or position.percent != 1 or position.scaling not in SCALINGS:
+        yield f"{position.kind} positions with {position.scaling} scaling"
+    if model.tied_embeddings:
+        yield "tied embeddings"
+    if model.mtp_layers:
+        yield "multi-token prediction"
+    if model.left_out:
+        yield model.left_out
+
+
+def another_program(model: Model, framework: str) -> Finding:
+    """The emitted program would train another model than ``model``."""
+    return Finding(
+        message=f"the program that is emitted for {framework} does not build {model.name}",
+        label=f"it has no {', no '.join(not_plain(model))}",
+        help="legal: RMSNorm, SiLU-gated MLP, grouped queries, rotary positions; or name a program "
+        "of your own, which imports what is emitted",
+        fix="launch.program: train.py",
+        targets=(framework,),
+    )

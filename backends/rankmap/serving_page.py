@@ -1,0 +1,94 @@
+"""rankmap.md of a serving job: engines, stages, hosts, and how far groups reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.backends.rankmap.cells import cell, listed, runs, shortened
+from parc.backends.rankmap.page import SAMPLE_RANKS, formula, span_cells
+from parc.backends.rankmap.racks import rack_rows
+from parc.backends.rankmap.spans import spans
+from parc.backends.render import render
+from parc.compiler.ir import ServingPlan
+from parc.compiler.topology.hostlist import compress
+
+MOST_ENGINES = 24
+MOST_STAGES = 18
+GIB = 2**30
+
+
+def serving_page(plan: ServingPlan) -> str:
+    """The Markdown text: at most 120 lines of at most 120 columns."""
+    problem, placement, layout = plan.problem, plan.placement, plan.layout
+    names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
+    degrees = [(name, getattr(layout, name)) for name in names]
+    values: dict[str, Any] = {
+        "name": cell(problem.name, 80),
+        "world": layout.gpus,
+        "nodes": len(placement.hosts),
+        "ranks_per_node": placement.ranks_per_node,
+        "target": f"{problem.framework} {problem.version(problem.framework)}",
+        "degrees": ", ".join(
+            f"{name} {size}" for name, size in degrees if size > 1 or name in ("tp", "pp")
+        ),
+        "formula": formula(placement.dense, {"cp": "pcp"}),
+        "routed": problem.model.experts is not None,
+        "named": problem.cluster.named,
+        "engines": _engine_rows(plan),
+        "stages": _stage_rows(plan),
+        "racks": rack_rows(placement),
+        "spans": [span_cells(span) for span in spans(placement, False)],
+        "columns": tuple(placement.columns),
+        "sample": _sample(plan),
+    }
+    return render("rankmap", "serving.md.j2", values)
+
+
+def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
+    """(engine, ranks, node ranks, hosts), one row each."""
+    each, gpus = plan.placement.ranks_per_node, plan.layout.engine_gpus
+    rows = []
+    for replica in range(plan.layout.replicas):
+        first, last = replica * gpus, replica * gpus + gpus - 1
+        nodes = list(range(first // each, last // each + 1))
+        hosts = compress(plan.placement.hosts[node].name for node in nodes)
+        local = f"{first % each}-{last % each}" if len(nodes) == 1 else f"0-{each - 1}"
+        rows.append(
+            (str(replica), f"{first}-{last}", listed(runs(nodes), 24), listed(hosts, 36), local)
+        )
+    gap = ("...", f"{len(rows) - MOST_ENGINES + 1} more engines", "", "", "")
+    return shortened(rows, MOST_ENGINES, gap)
+
+
+def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
+    """(stage, layers, weights, cache, blocks) of one rank of every stage."""
+    rows, first = [], 0
+    for stage in plan.stages:
+        layers = f"{first}-{first + stage.layers - 1}"
+        first += stage.layers
+        rows.append(
+            (
+                str(stage.stage),
+                layers,
+                f"{stage.weights_bytes / GIB:.2f}",
+                f"{stage.cache_bytes / GIB:.2f}",
+                f"{stage.blocks:,}",
+            )
+        )
+    gap = ("...", f"{len(rows) - MOST_STAGES + 1} more stages", "", "", "")
+    return shortened(rows, MOST_STAGES, gap)
+
+
+def _sample(plan: ServingPlan) -> list[tuple[str, ...]]:
+    """The ranks of the first hosts, row by row."""
+    placement = plan.placement
+    each = placement.ranks_per_node
+    return [
+        (
+            str(rank),
+            cell(placement.host_of(rank).name, 40),
+            str(rank % each),
+            *(str(column[rank]) for column in placement.columns.values()),
+        )
+        for rank in range(min(plan.layout.gpus, SAMPLE_RANKS))
+    ]

@@ -1,0 +1,119 @@
+"""Settings of torchtitan that are computed; one function a name of fields.yaml."""
+
+from __future__ import annotations
+
+from parc.backends.torch_mesh import replicate_and_shard
+from parc.compiler.ir import Layout, Problem
+
+SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zb-h1": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+"""Schedule of the plan -> name that ``get_schedule_class`` of torch knows."""
+DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
+DEFAULT_ASSETS = "./assets/hf"
+"""Where torchtitan's own download script puts tokenizers."""
+
+
+def assets(problem: Problem, layout: Layout) -> str:
+    """Folder of the tokenizer."""
+    del layout
+    return problem.job.tokenizer_model or DEFAULT_ASSETS
+
+
+def local_batch(problem: Problem, layout: Layout) -> int:
+    """Sequences of a replica in a pipeline's step; without a pipeline, those of a micro-batch."""
+    if layout.pp == 1:
+        return layout.micro_batch
+    return problem.job.global_batch // layout.dp
+
+
+def pipeline_size(problem: Problem, layout: Layout) -> int | None:
+    """Sequences of a micro-batch of the pipeline."""
+    del problem
+    return layout.micro_batch if layout.pp > 1 else None
+
+
+def param_dtype(problem: Problem, layout: Layout) -> str:
+    """Format of weights and activations in forward and backward."""
+    del layout
+    return DTYPES.get(problem.job.precision, problem.job.precision)
+
+
+def reduce_dtype(problem: Problem, layout: Layout) -> str:
+    """Format in which gradients are reduced."""
+    del layout
+    return DTYPES[problem.job.gradient_precision]
+
+
+def without_graphs(problem: Problem, layout: Layout) -> bool:
+    """CUDA graphs go with neither pipelines nor the all-to-all of experts."""
+    del problem
+    return layout.pp > 1 or layout.ep > 1
+
+
+def dataset_path(problem: Problem, layout: Layout) -> str | None:
+    """Where the data are, if not at Hugging Face."""
+    del layout
+    return problem.job.data[0] if problem.job.data else None
+
+
+def saves(problem: Problem, layout: Layout) -> bool:
+    """Whether there are checkpoints at all."""
+    del layout
+    return bool(problem.job.checkpoint_dir or problem.job.load_dir)
+
+
+def folder(problem: Problem, layout: Layout) -> str | None:
+    """Folder of checkpoints; None: torchtitan's own."""
+    del layout
+    return problem.job.checkpoint_dir
+
+
+def replicate(problem: Problem, layout: Layout) -> int:
+    """Copies of the model's state."""
+    del problem
+    return replicate_and_shard(layout)[0]
+
+
+def shard(problem: Problem, layout: Layout) -> int:
+    """Ranks that share one copy."""
+    del problem
+    return replicate_and_shard(layout)[1]
+
+
+def reshard(problem: Problem, layout: Layout) -> str:
+    """always: ZeRO-3; never: weights stay gathered after the forward pass."""
+    del problem
+    return "always" if layout.zero_stage == 3 else "never"
+
+
+def schedule(problem: Problem, layout: Layout) -> str | None:
+    """Pipeline schedule."""
+    del problem
+    return SCHEDULES[layout.schedule] if layout.pp > 1 else None
+
+
+def rope_scaling(problem: Problem, layout: Layout) -> str:
+    """Torchtitan's word for Llama 3's scaling."""
+    del layout
+    kind = problem.model.position.scaling
+    return "llama" if kind == "llama3" else kind
+
+
+def rope_factor(problem: Problem, layout: Layout) -> float | None:
+    """Stretch of long waves."""
+    del layout
+    position = problem.model.position
+    return position.scaling_factor if position.scaling == "llama3" else None
+
+
+def rope_original(problem: Problem, layout: Layout) -> int | None:
+    """Context that the waves were trained on."""
+    del layout
+    position = problem.model.position
+    return position.original_max_positions if position.scaling == "llama3" else None

@@ -1,0 +1,75 @@
+"""``torchtitan/parc_titan.py``: a function that returns ``Trainer.Config``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.field_table import Derived, field_table, nested
+from parc.backends.render import render
+from parc.backends.torchtitan import derived
+from parc.backends.torchtitan.flavors import flavor_of
+from parc.compiler.ir import Artifact, Plan, Recompute, Split
+
+FOLDER = "torchtitan"
+MODULE = "parc_titan"
+SECTIONS = (
+    "trainer",
+    "training",
+    "optimizer",
+    "dataloader",
+    "checkpoint",
+    "parallelism",
+    "model",
+    "rope",
+)
+DERIVED: Derived = {
+    name: value
+    for name, value in vars(derived).items()
+    if getattr(value, "__module__", "") == derived.__name__
+}
+"""Functions that fields.yaml names."""
+
+
+def module_file(plan: Plan) -> Artifact:
+    """The module; plain decoders are built from their sizes, others come from the registry."""
+    problem, layout = plan.problem, plan.layout
+    version = problem.version("torchtitan")
+    table = field_table("parc.backends.torchtitan")
+    tree = nested(table.settings(problem, layout, version, DERIVED))
+    flavor = flavor_of(problem.model)
+    values: dict[str, Any] = {section: keywords(tree.get(section, {})) for section in SECTIONS}
+    values |= {
+        "version": version,
+        "flavor": flavor.name if flavor else "",
+        "module": flavor.module if flavor else "",
+        "stages": stage_layers(layout.split) if layout.pp > 1 else [],
+        "recompute": policy(layout.recompute),
+    }
+    return Artifact(f"{FOLDER}/{MODULE}.py", render(FOLDER, f"{MODULE}.py.j2", values))
+
+
+def keywords(settings: Mapping[str, Any]) -> list[str]:
+    """``name=value`` in Python's words, in the order of the table."""
+    return [f"{name}={literal(value)}" for name, value in settings.items()]
+
+
+def literal(value: Any) -> str:
+    """A Python literal; strings in double quotes, and nothing but ASCII."""
+    if isinstance(value, str):
+        plain = ascii(value)
+        return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
+    return repr(value)
+
+
+def stage_layers(split: Split) -> list[int]:
+    """Layers of every virtual stage, in the order of the model."""
+    chunks = [chunk for stage in split.chunks for chunk in stage]
+    order = sorted(chunks, key=lambda chunk: (chunk.first_layer, chunk.loss))
+    return [chunk.layers for chunk in order]
+
+
+def policy(recompute: Recompute) -> str:
+    """The activation-checkpointing policy."""
+    named = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+    return named[recompute.granularity]

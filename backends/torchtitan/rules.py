@@ -1,0 +1,147 @@
+"""What a legal layout keeps for torchtitan, beside what every framework of torch asks.
+
+Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/common/decoder.py.
+"""
+
+from __future__ import annotations
+
+from parc.backends.legal_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.plain_rules import EXPERT_COUNT, ZIGZAG
+from parc.backends.torch_mesh import replicate_and_shard
+from parc.backends.torch_rules import (
+    MEGATRON_PINS,
+    always,
+    foreign_pins,
+    gradients_rule,
+    replicas_rule,
+    torch_rules,
+)
+from parc.backends.torchtitan.flavors import missing, unknown_model
+from parc.backends.torchtitan.rules_pipeline import pipeline_rules
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import WORLD, Rule
+
+NAME = "torchtitan"
+
+
+def rules(problem: Problem) -> tuple[Rule, ...]:
+    """Rules that bear on ``problem``."""
+    found = [*torch_rules(problem, NAME), ZIGZAG, _SEQUENCE, _RECOMPUTE, *pipeline_rules(problem)]
+    found.append(replicas_rule(NAME, "its context ranks shard weights as well", ("cp",)))
+    found.append(gradients_rule(NAME, "training.mixed_precision_reduce is float32 alone"))
+    found += foreign_pins(problem, NAME, MEGATRON_PINS)
+    if problem.model.experts is not None:
+        found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
+    if missing(problem.model):
+        found.append(always("E12", ("model",), unknown_model(problem.model)))
+    return tuple(found)
+
+
+def _step(layout: Layout) -> int:
+    """Tokens of a sequence are a multiple of this."""
+    shards = layout.tp if layout.sequence_parallel else 1
+    return shards * (2 * layout.cp if layout.cp > 1 else 1)
+
+
+def _sequence_broken(problem: Problem, layout: Layout) -> bool:
+    return problem.job.sequence_length % _step(layout) != 0
+
+
+def _sequence(problem: Problem, layout: Layout) -> Finding:
+    length, step = problem.job.sequence_length, _step(layout)
+    below, above = around(length, step)
+    return Finding(
+        message=f"a sequence of {length} tokens cannot be split over tp={layout.tp}, "
+        f"cp={layout.cp}",
+        label=f"{length} % {step} = {length % step}, must be 0",
+        help=f"nearest legal sequence lengths: {listed(sorted({below, above}))}",
+        fix=pin("job.sequence_length", above),
+        causes=(Cause("job.sequence_length", f"{length} tokens"),),
+    )
+
+
+def _inner(layout: Layout) -> int:
+    """Ranks of one replica of a pipeline stage."""
+    return replicate_and_shard(layout)[1] * layout.cp * layout.tp
+
+
+def _mesh_broken(problem: Problem, layout: Layout) -> bool:
+    del problem
+    return _inner(layout) % layout.ep != 0
+
+
+def _mesh(problem: Problem, layout: Layout) -> Finding:
+    inner, ep = _inner(layout), layout.ep
+    count = problem.model.experts.count if problem.model.experts else 1
+    good = legal(divisors(inner), lambda n: count % n == 0)
+    return Finding(
+        message=f"ep={ep} does not divide the {inner} ranks of a replica of a stage",
+        label=f"(dp_shard {_inner(layout) // (layout.cp * layout.tp)} x cp {layout.cp} x "
+        f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
+        help=f"legal ep: {listed(good)}",
+        fix=pin("layout.ep", nearest(good, ep)),
+        targets=(NAME,),
+    )
+
+
+def _tensor_broken(problem: Problem, layout: Layout) -> bool:
+    del problem
+    return layout.etp > 1
+
+
+def _tensor(problem: Problem, layout: Layout) -> Finding:
+    del problem
+    return Finding(
+        message="torchtitan does not split a single expert",
+        label=f"etp {layout.etp}, must be 1",
+        help="legal etp: 1; ranks of tp hold other experts instead (ep up to dp_shard x cp x tp)",
+        fix="layout.etp: 1",
+        targets=(NAME,),
+    )
+
+
+OPERATORS = ("op",)
+"""What SelectiveAC chooses from: operators, not modules."""
+
+
+def _recompute_broken(problem: Problem, layout: Layout) -> bool:
+    del problem
+    again = layout.recompute
+    if again.granularity == "selective":
+        return again.modules != OPERATORS
+    return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
+
+
+def _recompute(problem: Problem, layout: Layout) -> Finding:
+    del problem
+    again = layout.recompute
+    chosen = ", ".join(again.modules) or f"method {again.method}, layers {again.layers}"
+    return Finding(
+        message="torchtitan recomputes operators or whole layers, not modules or blocks",
+        label=f"{again.granularity}: {chosen}",
+        help="legal: none, full, or selective with modules [op]: every second matrix product and "
+        "all that is cheap",
+        fix="layout.recompute: {granularity: selective, modules: [op]}",
+        targets=(NAME,),
+    )
+
+
+_SEQUENCE = Rule(
+    "S02",
+    ("layout.tp", "layout.cp", "job.sequence_length"),
+    _sequence_broken,
+    _sequence,
+    ("tp", "cp", "sequence_parallel"),
+)
+_EXPERT_MESH = Rule(
+    "D16", ("layout.ep", "layout.dp_shard"), _mesh_broken, _mesh, ("ep", "zero_stage", *WORLD)
+)
+_EXPERT_TENSOR = Rule("E11", ("layout.etp",), _tensor_broken, _tensor, ("etp",))
+_RECOMPUTE = Rule(
+    "E11",
+    ("layout.recompute.modules", "layout.recompute"),
+    _recompute_broken,
+    _recompute,
+    ("recompute",),
+)

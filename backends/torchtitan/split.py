@@ -1,0 +1,76 @@
+"""Which virtual stage holds which layers: even, the embedding and the head counted as a layer each.
+
+That is torchtitan's own way (distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part);
+the result is written out, so that nothing is left to a default.
+"""
+
+from __future__ import annotations
+
+from parc.backends.legal_values import divisors, listed, nearest, pin
+from parc.backends.plain_split import even_counts, looped_split, v_split
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Problem, Split
+
+V_SCHEDULES = ("zb-v", "dualpipe-v")
+"""Schedules whose ranks hold a stage of the way down and one of the way back."""
+
+
+def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
+    """The split; None where a stage would have no layer, or pinned ends have several chunks."""
+    if vpp > 1 and (problem.pins.first_stage_layers or problem.pins.last_stage_layers):
+        return None
+    counts = layer_counts(problem, pp * vpp)
+    if counts is None:
+        return None
+    if problem.pins.schedule in V_SCHEDULES and vpp == 2 and pp > 1:
+        return v_split(problem.model, counts, pp)
+    return looped_split(problem.model, counts, pp)
+
+
+def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
+    """Layers of every virtual stage; None where one would have none."""
+    layers, pins = problem.model.layers, problem.pins
+    first, last = pins.first_stage_layers, pins.last_stage_layers
+    if stages == 1:
+        return None if first or last else (layers,)
+    if first is None and last is None:
+        counts = list(even_counts(layers + 2, stages))
+        counts[0] -= 1
+        counts[-1] -= 1
+        if min(counts) < 1:  # hardly more layers than stages: the ends take theirs all the same
+            counts = list(even_counts(layers, stages))
+    else:
+        middle = stages - (first is not None) - (last is not None)
+        rest = layers - (first or 0) - (last or 0)
+        if rest < middle or (rest and not middle):
+            return None
+        inner = even_counts(rest, middle) if middle else ()
+        counts = [*([first] if first else []), *inner, *([last] if last else [])]
+    return tuple(counts) if min(counts) > 0 else None
+
+
+def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
+    """Code, spec path and finding where ``find_split`` gives None."""
+    layers, pins = problem.model.layers, problem.pins
+    cause = (Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}"))
+    if pins.first_stage_layers or pins.last_stage_layers:
+        at = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
+        given = (pins.first_stage_layers or 0) + (pins.last_stage_layers or 0)
+        finding = Finding(
+            message=f"{given} layers at the ends leave {layers - given} for {pp * vpp} stages",
+            label="every stage holds a layer, and all of them the model's",
+            help=f"pp {pp} x vpp {vpp} = {pp * vpp} stages of {layers} layers",
+            fix=f"{at}: auto",
+            causes=cause,
+        )
+        return "P04", at, finding
+    at = "layout.vpp" if vpp > 1 else "layout.pp"
+    good = [n for n in divisors(layers) if n * (pp if vpp > 1 else 1) <= layers]
+    finding = Finding(
+        message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
+        label=f"{pp * vpp} stages, at most {layers}",
+        help=f"legal pp x vpp: up to {layers}; even ones: {listed(good)}",
+        fix=pin(at, nearest(good, vpp if vpp > 1 else pp)),
+        causes=cause,
+    )
+    return "P02", at, finding

@@ -1,0 +1,26 @@
+"""What vLLM takes where nobody says anything, by GPU (engine/arg_utils.py, get_batch_defaults)."""
+
+from __future__ import annotations
+
+from parc.compiler.ir import Gpu
+
+GIB = 2**30
+LARGE_GIB, MIDDLE_GIB = 160, 70
+"""Device memory from which vLLM takes more requests and longer steps."""
+LOW_LATENCY_TOKENS = 256
+"""Tokens of a step of a data-parallel rank, under DeepEP's low-latency kernels
+(config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
+DP_RPC_PORT = 29550
+SUPERVISOR_PORT = 9256
+VOCAB_MULTIPLE = 64
+"""The vocabulary is padded to a multiple of this (vocab_parallel_embedding.py)."""
+
+
+def default_batch(gpu: Gpu) -> tuple[int, int]:
+    """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""
+    memory = gpu.memory_bytes / GIB
+    if memory >= LARGE_GIB:
+        return 1024, 16384
+    if memory >= MIDDLE_GIB and "a100" not in gpu.name.lower():
+        return 1024, 8192
+    return 256, 2048

@@ -1,0 +1,163 @@
+"""How good and how fast placement is: brute force, lower bounds, 131,072 GPUs.
+
+    python -m benchmarks.placement [--cases N] [--giant]
+
+Random clusters and jobs are those of tests/passes/random_clusters.py; every case has a number and
+comes out the same on every machine. Times are CPU seconds of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import mean, median
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Placement, Plan
+from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.passes.replan_hosts import replan_hosts
+from parc.compiler.pipeline import emit_plan, plan_spec
+from parc.compiler.spec.source import Source
+from parc.compiler.writer import write_artifacts
+from tests.passes.brute_force import least_seconds
+from tests.passes.placement_plans import MegatronOrder, model, problem
+from tests.passes.random_clusters import Case, irregular, tiny
+
+HOSTS = 16_384
+GIANTS = {
+    "dense": ("llama-3.1-405b", "dgx-h100", "{tp: 8, cp: 1, pp: 16, dp: 1024, vpp: 1}"),
+    "experts": ("deepseek-v3", "hgx-h800", "{tp: 1, pp: 16, ep: 64, etp: 1, vpp: 1}"),
+}
+
+
+def placed(case: Case) -> Placement:
+    """The placement of one random case."""
+    on, of, costs = case
+    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs)
+
+
+def brute_force(cases: int) -> None:
+    """Small cases whose best order is known."""
+    same = 0
+    for seed in range(cases):
+        case = tiny(seed)
+        proof, best = placed(case).proof, least_seconds(*case)
+        close = abs(proof.exposed_seconds - best) <= 1e-9 * best
+        same += close and proof.quality == "optimal"
+    print(f"{same} of {cases} jobs of at most 8 hosts: equal to brute force, and proved")
+
+
+def bounds(cases: int) -> None:
+    """Irregular clusters of 64 to 2,048 hosts, by the gap to the lower bound."""
+    gaps, quality, gains, seconds = [], Counter[str](), [], []
+    for seed in range(cases):
+        case = irregular(seed)
+        start = time.process_time()
+        placement = placed(case)
+        seconds.append(time.process_time() - start)
+        exposed = {one.name: one.exposed_seconds for one in placement.alternatives}
+        gaps.append(placement.proof.gap)
+        quality[placement.proof.quality] += 1
+        gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
+    gaps.sort()
+    print(f"{cases} irregular clusters of 64 to 2,048 hosts")
+    print(f"  gap to the bound   median {median(gaps):.2%}, mean {mean(gaps):.2%}")
+    print(
+        f"  three quarters     {gaps[cases * 3 // 4]:.2%}, nine tenths {gaps[cases * 9 // 10]:.2%}"
+    )
+    print("  " + ", ".join(f"{count} {name}" for name, count in sorted(quality.items())))
+    print(
+        f"  name order exposes {median(gains):.2f} times as much (median), {max(gains):.1f} at most"
+    )
+    print(f"  CPU seconds        median {median(seconds):.2f}, at most {max(seconds):.2f}")
+
+
+def giant(name: str) -> None:
+    """131,072 GPUs in irregular racks: place, emit and write everything, then drain a host."""
+    chosen, node, pins = GIANTS[name]
+    racks = "\n".join(_racks())
+    text = (
+        f"parc: 1\nname: giant\nmodel: {chosen}\ncluster:\n  node: {node}\n"
+        "  fabric: {base: infiniband-ndr, oversubscription: 4}\n"
+        f"  racks:\n{racks}\n  spare: ['k0001n[01-08]']\n"
+        f"job: {{sequence_length: 8192, global_batch: 16384}}\nlayout: {pins}\n"
+    )
+    sink, clock = Sink(), _Clock()
+    plan = plan_spec(Source("giant.yaml", text, None), (), sink, clock)
+    assert plan is not None
+    artifacts = emit_plan(plan, sink, clock)
+    with tempfile.TemporaryDirectory() as folder:
+        write_artifacts(artifacts, Path(folder) / "out")
+    clock("write")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    emit = sum(spent for step, spent in clock.spent.items() if step.startswith("emit"))
+    print(f"131,072 GPUs, {name}: {plan.placement.proof.words}")
+    parts = {
+        "resolve and search": sum(clock.spent.values()) - emit - clock.sum("place_ranks"),
+        "place": clock.spent["place_ranks"],
+        "emit": emit,
+        "verify": clock.spent["verify_plan"],
+        "write": clock.spent["write"],
+    }
+    parts["resolve and search"] -= parts["verify"] + parts["write"]
+    print("  " + ", ".join(f"{step} {spent:.2f} s" for step, spent in parts.items()))
+    print(f"  place, emit and write {parts['place'] + emit + parts['write']:.2f} s, {peak:.2f} GiB")
+    _drain(plan)
+
+
+def _drain(plan: Plan) -> None:
+    start = time.process_time()
+    found = replan_hosts(plan, [plan.placement.hosts[5000].name], Sink())
+    assert found is not None
+    spent = time.process_time() - start
+    print(f"  replan of one host {spent:.2f} s, {len(found.moves) * 8} ranks move")
+
+
+def _racks() -> list[str]:
+    draw = random.Random(1)
+    rows, hosts = [], 0
+    while hosts < HOSTS + 8:
+        size = min(draw.choice((32, 32, 32, 31, 30, 17)), HOSTS + 8 - hosts)
+        name = f"k{len(rows) + 1:04d}"
+        rows.append(f'    - {{name: {name}, nodes: "{name}n[01-{size:02d}]"}}')
+        hosts += size
+    return rows
+
+
+class _Clock:
+    """CPU seconds of each pass."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._last = time.process_time()
+
+    def __call__(self, step: str) -> None:
+        now = time.process_time()
+        self.spent[step] = self.spent.get(step, 0.0) + now - self._last
+        self._last = now
+
+    def sum(self, *steps: str) -> float:
+        """Seconds of several passes."""
+        return sum(self.spent.get(step, 0.0) for step in steps)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--giant", action="store_true", help="only the 131,072 GPUs")
+    options = parser.parse_args()
+    if not options.giant:
+        brute_force(options.cases)
+        bounds(options.cases)
+    for name in GIANTS:
+        giant(name)
+
+
+if __name__ == "__main__":
+    main()

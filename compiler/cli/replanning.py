@@ -1,0 +1,87 @@
+"""What ``parc replan`` does between its options and its output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.passes.replan_hosts import Replanned
+from parc.compiler.pipeline import emit_plan
+from parc.compiler.replanning import Drain, replan_spec
+from parc.compiler.report.plan_json import LOCK_PATH
+from parc.compiler.report.replan_text import replan_document, replan_text
+from parc.compiler.spec.source import read_source
+from parc.compiler.writer import write_artifacts
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of the command."""
+
+    spec: str
+    drain: tuple[str, ...]
+    output: Path | None
+    overrides: tuple[str, ...]
+    dry_run: bool
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it; ``found`` is None where there was an error."""
+
+    sink: Sink
+    found: Replanned | None = None
+    origin: str = ""
+    directory: str = ""
+    files: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``--format json``."""
+        from parc.compiler.diagnostics.render.json_document import document
+
+        result = document((self.sink,))
+        if self.found is not None:
+            result["replan"] = replan_document(self.found, self.origin)
+            result["directory"] = self.directory
+            result["written"] = self.files > 0
+        return result
+
+    def text(self) -> str:
+        """The moves, and where the files are; empty after an error."""
+        if self.found is None:
+            return ""
+        lines = replan_text(self.found, self.origin)
+        return lines + (f"wrote     {self.directory}: {self.files} files\n" if self.files else "")
+
+
+def replan(request: Request) -> Outcome:
+    """Replan, emit, verify, and write unless told not to."""
+    sink = Sink()
+    source = read_source(request.spec)
+    lock = request.output / LOCK_PATH if request.output is not None else None
+    drain = Drain(request.drain, _text(lock))
+    found = replan_spec(source, request.overrides, drain, sink)
+    if found is None:
+        return Outcome(sink)
+    replanned, previous = found
+    origin = "a compile of the spec"
+    if previous.locked and lock is not None:
+        origin = lock.as_posix()
+    artifacts = emit_plan(replanned.plan, sink)
+    if sink.failed():
+        return Outcome(sink)
+    directory = request.output or Path("build") / replanned.plan.problem.name
+    if request.dry_run:
+        return Outcome(sink, replanned, origin, directory.as_posix())
+    write_artifacts(artifacts, directory)
+    return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
+
+
+def _text(lock: Path | None) -> str | None:
+    """The text of the lock file; None where there is none."""
+    if lock is None or not lock.is_file():
+        return None
+    return lock.read_bytes().decode("utf-8", "replace")

@@ -1,0 +1,46 @@
+"""A layout and host names of before -> the plan that they were, priced for the problem of today."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.ir import Candidate, Host, Layout, Placement, Plan, Search
+from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.topology.gpu_order import gpu_order
+from parc.compiler.topology.node_groups import ranks_per_node
+
+
+def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
+    """The plan of ``layout`` on ``hosts`` by node rank; usable and spare hosts are known.
+
+    None where the layout breaks a rule of the problem, or a host is none of the cluster's: then
+    it is no plan for this problem.
+    """
+    problem, framework = pricing.problem, pricing.framework
+    cluster = problem.cluster
+    known: dict[str, Host] = {host.name: host for host in (*cluster.hosts, *cluster.spare)}
+    each = ranks_per_node(cluster.node.gpus, layout.world)
+    if len(hosts) * each != layout.world or len(set(hosts)) != len(hosts):
+        return None
+    if any(name not in known for name in hosts) or layout.order not in framework.orders(problem):
+        return None
+    rules = all_rules(problem, framework)
+    if any(rule.broken(problem, layout) for rule in rules if rule.code != "T11"):
+        return None
+    estimate = estimate_layout(pricing, layout)
+    dense, expert = framework.meshes(layout)
+    placement = Placement(
+        order=layout.order,
+        dense=dense,
+        expert=expert,
+        families=framework.families(layout),
+        hosts=tuple(known[name] for name in hosts),
+        ranks_per_node=each,
+        alternatives=(),
+        devices=gpu_order(cluster.node, (dense, expert), each),
+    )
+    seconds, peak = estimate.time.total_seconds, estimate.peak.total_bytes
+    candidate = Candidate(layout, seconds, peak, estimate.mfu)
+    return Plan(problem, layout, estimate, placement, Search(1, (), (candidate,)))

@@ -1,0 +1,110 @@
+"""Layout and estimate -> the question that placement answers: who sends what to whom, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from parc.compiler.ir import Cluster, Estimate, Host, Layout, Mesh
+from parc.compiler.topology.node_groups import node_groups
+from parc.compiler.topology.placing.bound import Bound
+from parc.compiler.topology.placing.cuts import Kind, kind_of
+from parc.compiler.topology.placing.digits import digits_of, node_digits
+from parc.compiler.topology.placing.price import Question
+from parc.compiler.topology.placing.sites import canonical_hosts, sites_of
+from parc.compiler.topology.uplinks import Flow, Pattern, flow
+
+FAMILIES: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
+    "tp": ("dense", ("tp",), "ring"),
+    "cp": ("dense", ("cp",), "ring"),
+    "dp_cp": ("dense", ("dp", "cp"), "ring"),
+    "pp": ("dense", ("pp",), "line"),
+    "ep": ("expert", ("ep",), "all-to-all"),
+    "edp": ("expert", ("dp",), "ring"),
+    "dp_shard_cp": ("dense", ("dp_shard", "cp"), "ring"),
+    "edp_shard": ("expert", ("dp_shard",), "ring"),
+    "dp_replicate": ("dense", ("dp_replicate",), "ring"),
+}
+"""Traffic axis of the estimate -> mesh, axes of its groups, who sends to whom."""
+
+DATA = ("dp_cp", "edp", "dp_shard_cp", "edp_shard", "dp_replicate")
+"""Those of gradients and weights; the estimate has one term for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """One question, with what bounds its answer."""
+
+    question: Question
+    bound: Bound
+    hosts: tuple[Host, ...]
+    """All usable hosts, in the order of the tree."""
+
+
+def pose_placement(
+    cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
+) -> Posed:
+    """Messages between node ranks in one step, and the sites and links of ``cluster``.
+
+    Every axis of the estimate that leaves a host is a phase with the seconds that the estimate
+    leaves exposed.
+    """
+    hosts = canonical_hosts(cluster)
+    nodes = meshes[0].world // per_node
+    digits = node_digits(meshes, per_node)
+    pairs = list(_flows(meshes, per_node, layout, estimate))
+    question = Question(nodes, tuple(one for one, _ in pairs), sites_of(cluster, hosts))
+    return Posed(question, Bound(question, tuple(kind for _, kind in pairs), digits), tuple(hosts))
+
+
+def over(posed: Posed, cluster: Cluster) -> Posed:
+    """The same messages on the hosts of ``cluster``."""
+    hosts = canonical_hosts(cluster)
+    question = replace(posed.question, sites=sites_of(cluster, hosts))
+    return Posed(question, replace(posed.bound, question=question), tuple(hosts))
+
+
+def _flows(
+    meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
+) -> Iterator[tuple[Flow, Kind]]:
+    """One flow for every axis of the estimate that leaves a host."""
+    exposure = _exposure(estimate)
+    digits = node_digits(meshes, per_node)
+    by_name = {"dense": meshes[0], "expert": meshes[1]}
+    for traffic in estimate.traffic:
+        if traffic.axis not in FAMILIES or not traffic.bytes_per_rank:
+            continue
+        name, axes, pattern = FAMILIES[traffic.axis]
+        mesh = by_name[name]
+        groups = node_groups(mesh, axes, per_node)
+        if pattern == "line" and layout.vpp > 1:
+            # Interleaving closes the line: the last rank hands chunks back to the first.
+            pattern = "ring"
+        if traffic.axis == "cp" and layout.cp_comm == "a2a":
+            pattern = "all-to-all"
+        if groups.visits:
+            inside = digits_of(mesh.over(*axes), digits, per_node)
+            size = prod(digits[index] for index in inside)
+            kind = kind_of(groups, pattern, inside, size, mesh.world // per_node)
+            yield flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis]), kind
+
+
+def _exposure(estimate: Estimate) -> dict[str, float]:
+    """Share of each axis' traffic that the estimate leaves on the critical path, at most 1."""
+    full = dict.fromkeys(FAMILIES, 0.0)
+    for traffic in estimate.traffic:
+        if traffic.axis in full and traffic.gb_per_s:
+            full[traffic.axis] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
+    time = estimate.time
+    data = _share(time.dp_seconds, sum(full[axis] for axis in DATA))
+    return dict.fromkeys(DATA, data) | {
+        "tp": _share(time.tp_seconds, full["tp"]),
+        "cp": _share(time.cp_seconds, full["cp"]),
+        "pp": _share(time.pp_seconds, full["pp"]),
+        "ep": _share(time.ep_seconds, full["ep"]),
+    }
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole else 1.0

@@ -1,0 +1,42 @@
+"""A cluster as plan.json writes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.ir import Cluster, NodeType
+from parc.compiler.ir.serialize import as_json
+
+WIRING = ("gpu_numa", "gpu_nics")
+"""Facts of a node type that are left out where nobody said them."""
+
+
+def cluster_document(cluster: Cluster) -> dict[str, Any]:
+    """The cluster with hosts as names; a rack says once which NVLink domains it holds.
+
+    Levels, and the switches above a rack, are there where the spec says something above racks.
+    """
+    levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
+    return {
+        **levels,
+        "gpu": as_json(cluster.gpu),
+        "node": _node(cluster.node),
+        "fabric": as_json(cluster.fabric),
+        "racks": [
+            {
+                "name": rack.name,
+                "hosts": [host.name for host in rack.hosts],
+                "nvlink_domains": sorted({host.nvlink_domain for host in rack.hosts}),
+                **({"above": list(rack.hosts[0].above)} if rack.hosts[0].above else {}),
+            }
+            for rack in cluster.racks
+        ],
+        "spare": [host.name for host in cluster.spare],
+        "unavailable": list(cluster.unavailable),
+        "named": cluster.named,
+    }
+
+
+def _node(node: NodeType) -> dict[str, Any]:
+    """The node type; what nobody said about the wiring of its GPUs is left out."""
+    return {key: value for key, value in as_json(node).items() if value or key not in WIRING}

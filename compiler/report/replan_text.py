@@ -1,0 +1,87 @@
+"""What a replan moved, as lines and as JSON types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.passes.replan_hosts import Move, Replanned
+from parc.compiler.report.numbers import percent, quantity, rounded_tree, seconds
+from parc.compiler.topology.hostlist import compress
+from parc.compiler.topology.tree import meeting_level
+
+SHOWN = 16
+"""Moves that are listed; the rest is counted."""
+
+
+def replan_text(found: Replanned, origin: str) -> str:
+    """Which ranks move where, and what that costs."""
+    world = found.plan.layout.world
+    ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
+    share = percent(ranks / world)
+    drained = compress(found.drained) or "nothing"
+    rows = [
+        ("replan", f"{found.plan.problem.name}: without {drained}"),
+        ("from", origin),
+        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {_many(len(found.moves), 'host')}"),
+        *(("", _move(move, found)) for move in found.moves[:SHOWN]),
+    ]
+    if len(found.moves) > SHOWN:
+        rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
+    before, after = found.before, found.after
+    rows += [
+        (
+            "links",
+            f"busiest uplink {quantity(before.busiest_bytes, 'B')} -> "
+            f"{quantity(after.busiest_bytes, 'B')} a step, all uplinks "
+            f"{quantity(before.total_bytes, 'B')} -> {quantity(after.total_bytes, 'B')}",
+        ),
+        (
+            "exposed",
+            f"{seconds(before.exposed_seconds)} -> {seconds(after.exposed_seconds)} over shared "
+            f"links, {found.plan.placement.proof.words}",
+        ),
+    ]
+    return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def replan_document(found: Replanned, origin: str) -> dict[str, Any]:
+    """The same as JSON types."""
+    moves = [
+        {
+            "node_rank": move.node_rank,
+            "ranks": [move.first_rank, move.last_rank],
+            "old": move.old.name,
+            "new": move.new.name,
+            "meet": _meeting(move, found),
+        }
+        for move in found.moves
+    ]
+    document = {
+        "name": found.plan.problem.name,
+        "from": origin,
+        "drained": list(found.drained),
+        "moves": moves,
+        "before": as_json(found.before),
+        "after": as_json(found.after),
+        "placement": as_json(found.plan.placement.proof),
+    }
+    return dict(rounded_tree(document))
+
+
+def _move(move: Move, found: Replanned) -> str:
+    where = f"ranks {move.first_rank}-{move.last_rank} (node rank {move.node_rank})"
+    return f"{where}: {move.old.name} -> {move.new.name}, {_meeting(move, found)}"
+
+
+def _meeting(move: Move, found: Replanned) -> str:
+    """``same leaf``, ``same pod``, or that they meet above all levels."""
+    levels = found.plan.problem.cluster.levels
+    level = meeting_level(move.old, move.new)
+    if level == len(levels):
+        return f"another {levels[-1].name}"
+    return f"same {levels[level].name}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,82 @@
+"""The few lines that ``parc compile`` prints for a job that serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.ir import ServingLayout, ServingPlan
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.numbers import gib, quantity, rounded_tree, seconds
+
+ALWAYS = ("tp", "pp")
+DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
+
+
+def serving_words(layout: ServingLayout) -> str:
+    """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
+    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
+    many = "s" if layout.replicas > 1 else ""
+    words.append(f"{layout.replicas} replica{many}")
+    if layout.pp > 1 and len(set(layout.stages)) > 1:
+        words.append(f"layers {'+'.join(map(str, layout.stages))}")
+    return ", ".join(words)
+
+
+def _shown(layout: ServingLayout, name: str) -> bool:
+    return name in ALWAYS or getattr(layout, name) > 1
+
+
+def serving_summary(plan: ServingPlan) -> str:
+    """What was chosen, what users will see, and out of how many; six lines."""
+    estimate, limits, search = plan.estimate, plan.limits, plan.search
+    stage = min(plan.stages, key=lambda one: one.blocks)
+    dropped = sum(count for _, count in search.dropped)
+    rows = (
+        ("plan", f"{plan.problem.name}: {_subject(plan)}"),
+        ("layout", serving_words(plan.layout)),
+        (
+            "memory",
+            f"{gib(stage.weights_bytes)} weights, {gib(stage.overhead_bytes)} activations and "
+            f"graphs, {gib(stage.cache_bytes)} cache on stage {stage.stage}, the fullest of "
+            f"{len(plan.stages)}",
+        ),
+        (
+            "cache",
+            f"{quantity(limits.cache_tokens, ' tokens')} a data-parallel rank, "
+            f"{limits.full_requests:.1f} requests of {limits.max_model_len:,}",
+        ),
+        (
+            "users",
+            f"ttft {seconds(estimate.ttft_seconds)}, tpot {seconds(estimate.tpot_seconds)}, "
+            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
+        ),
+        ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or a limit"),
+    )
+    return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def _subject(plan: ServingPlan) -> str:
+    problem, hosts = plan.problem, len(plan.placement.hosts)
+    return (
+        f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
+        f"{hosts:,} host{'' if hosts == 1 else 's'}, for {problem.framework}"
+    )
+
+
+def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
+    """The same as JSON types."""
+    estimate = plan.estimate
+    document = {
+        "name": plan.problem.name,
+        "model": plan.problem.model.name,
+        "gpu": plan.problem.cluster.gpu.name,
+        "hosts": len(plan.placement.hosts),
+        "world": plan.layout.gpus,
+        "layout": as_json(plan.layout),
+        "limits": as_json(plan.limits),
+        "ttft_seconds": estimate.ttft_seconds,
+        "tpot_seconds": estimate.tpot_seconds,
+        "tokens_per_second": estimate.tokens_per_second,
+        "max_concurrency": estimate.max_concurrency,
+    }
+    return dict(rounded_tree(document))

@@ -1,0 +1,52 @@
+"""The branch of the pipeline for jobs that serve: problem -> layouts -> plan, one screen.
+
+Loaded on first use: a job that trains does not pay for it at start-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parc.backends.registry import engine, serving_backend
+from parc.compiler.cost.serving_stages import stage_caches
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster, Model, ServingPlan, ServingProblem
+from parc.compiler.passes.check_serving_placement import check_serving_placement
+from parc.compiler.passes.limit_service import limit_service
+from parc.compiler.passes.place_service import place_service
+from parc.compiler.passes.resolve_service import resolve_service
+from parc.compiler.passes.search_services import search_services
+from parc.compiler.spec.serving_spec import ServingSpec
+from parc.compiler.spec.spec import TaskSpec
+
+Watch = Callable[[str], None]
+
+
+def resolve_serving(
+    spec: TaskSpec, model: Model, cluster: Cluster, sink: Sink, after: Watch
+) -> ServingProblem | None:
+    """Formats, limits and traffic filled in. None: see the sink."""
+    assert isinstance(spec, ServingSpec)
+    problem = resolve_service(spec, model, cluster, sink)
+    after("resolve_service")
+    return None if sink.failed() else problem
+
+
+def plan_service(problem: ServingProblem, sink: Sink, after: Watch) -> ServingPlan | None:
+    """Problem to plan: the best legal layout that fits and keeps the limits. None: see the sink."""
+    target = engine(problem.framework)
+    found = search_services(problem, target, sink)
+    after("search_services")
+    if found is None:
+        return None
+    estimate, search = found
+    limits = limit_service(problem, estimate.layout)
+    stages = stage_caches(problem, estimate.layout, limits.max_model_len)
+    placement = place_service(problem, target, estimate.layout)
+    after("place_service")
+    plan = ServingPlan(problem, estimate.layout, limits, stages, estimate, placement, search)
+    check_serving_placement(plan, sink)
+    for name in sorted({problem.framework, *problem.emit}):
+        serving_backend(name).check_serving(plan, sink)
+    after("check")
+    return None if sink.failed() else plan

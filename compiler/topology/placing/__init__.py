@@ -1,0 +1,1 @@
+"""Which host gets which node rank: shared links, messages, orders to try, bounds."""

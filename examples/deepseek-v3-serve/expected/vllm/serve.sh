@@ -1,0 +1,106 @@
+#!/bin/bash
+# Serves deepseek-ai/DeepSeek-V3 with vLLM 0.33: one engine of tp 1, pp 1, dp 32, ep 32.
+# Run it once on each of the 4 hosts:
+#   ./serve.sh                      finds its node rank by host name
+#   NODE_RANK=1 ./serve.sh          says it
+# More words are more arguments for vllm serve. Rank map: rankmap.csv.
+set -euo pipefail
+
+die() {
+  printf 'serve.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+export NCCL_IB_TIMEOUT=22
+# the most that the hardware counts
+export NCCL_IB_RETRY_CNT=7
+
+nodes=4
+# By node rank; a job that starts this script on other names says them in PARC_HOSTS.
+hosts=(r11n01 r11n02 r12n01 r12n02)
+[[ -z ${PARC_HOSTS:-} ]] || read -ra hosts <<< "$PARC_HOSTS"
+
+# A full name wins; a short one must be unique.
+find_node_rank() {
+  local short full rank hits=0 found=
+  short=$(hostname -s 2>/dev/null || hostname)
+  full=$(hostname -f 2>/dev/null || hostname)
+  for rank in "${!hosts[@]}"; do
+    if [[ ${hosts[rank]} == "$full" ]]; then
+      printf '%s\n' "$rank"
+      return
+    fi
+    if [[ ${hosts[rank]} == "$short" || ${hosts[rank]%%.*} == "$short" ]]; then
+      found=$rank
+      hits=$((hits + 1))
+    fi
+  done
+  [[ $hits -eq 1 ]] && printf '%s\n' "$found"
+}
+
+if [[ -z ${NODE_RANK:-} ]]; then
+  NODE_RANK=$(find_node_rank) || die "$(hostname) is none of ${hosts[*]}, or not the only one of that name: set NODE_RANK"
+fi
+
+[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, the plan $nodes"
+[[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
+  die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
+
+# What every process is told; the same on all hosts.
+common=(
+  # parallelism
+  --tensor-parallel-size 1
+  --pipeline-parallel-size 1
+  --data-parallel-size 32
+  # experts
+  --enable-expert-parallel
+  --all2all-backend deepep_high_throughput
+  --enable-eplb
+  --eplb-config '{"num_redundant_experts": 32}'
+  # formats
+  --dtype bfloat16
+  --kv-cache-dtype auto
+  # memory and batches
+  --max-model-len 16384
+  --max-num-seqs 1024
+  --max-num-batched-tokens 8192
+  --gpu-memory-utilization 0.92
+  --block-size 16
+)
+
+pids=()
+# start DEVICES ARGUMENT...: one vllm serve on some of this host's GPUs
+start() {
+  local devices=$1
+  shift
+  CUDA_VISIBLE_DEVICES=$devices vllm serve deepseek-ai/DeepSeek-V3 "${common[@]}" "$@" &
+  pids+=("$!")
+}
+
+case $NODE_RANK in
+  0) # r11n01: ranks 0-7, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --data-parallel-hybrid-lb --data-parallel-size-local 8 --data-parallel-start-rank 0 --data-parallel-address "${hosts[0]}" --data-parallel-rpc-port 29550 "$@"
+    ;;
+  1) # r11n02: ranks 8-15, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --data-parallel-hybrid-lb --data-parallel-size-local 8 --data-parallel-start-rank 8 --data-parallel-address "${hosts[0]}" --data-parallel-rpc-port 29550 "$@"
+    ;;
+  2) # r12n01: ranks 16-23, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --data-parallel-hybrid-lb --data-parallel-size-local 8 --data-parallel-start-rank 16 --data-parallel-address "${hosts[0]}" --data-parallel-rpc-port 29550 "$@"
+    ;;
+  3) # r12n02: ranks 24-31, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --data-parallel-hybrid-lb --data-parallel-size-local 8 --data-parallel-start-rank 24 --data-parallel-address "${hosts[0]}" --data-parallel-rpc-port 29550 "$@"
+    ;;
+esac
+
+# One engine that ends takes the others of this host along, and a signal reaches all of them.
+stop() {
+  trap - TERM INT
+  kill -TERM "${pids[@]}" 2>/dev/null || true
+}
+trap stop TERM INT
+status=0
+wait -n "${pids[@]}" || status=$?
+stop
+wait "${pids[@]}" || true
+exit "$status"

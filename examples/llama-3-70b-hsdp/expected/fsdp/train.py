@@ -1,0 +1,162 @@
+"""Train the model of fsdp/config.json. Needs torch alone; start it with torchrun/launch.sh.
+
+Data: random tokens, or files of int32 token ids, one after the other (data in the config).
+"""
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
+from model import Transformer
+from parallelize import CONFIG, DTYPES, apply, build_mesh, data_parallel_place, replicate
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import DeviceMesh
+
+SEED = 1234
+
+
+def sequences(step: int, first: int, count: int) -> torch.Tensor:
+    """Sequences ``first`` to ``first + count`` of a step, each one token longer than the model reads."""
+    length = CONFIG["sequence_length"] + 1
+    start = step * CONFIG["global_batch"] + first
+    if not CONFIG["data"]:
+        rows = []
+        for number in range(start, start + count):
+            generator = torch.Generator().manual_seed(SEED + number)
+            rows.append(torch.randint(CONFIG["model"]["vocab"], (length,), generator=generator))
+        return torch.stack(rows)
+    path = CONFIG["data"][step % len(CONFIG["data"])]
+    size = os.path.getsize(path) // 4
+    tokens = torch.from_file(path, size=size, dtype=torch.int32)
+    places = (torch.arange(start, start + count) * length) % (size - length + 1)
+    return torch.stack([tokens[place : place + length] for place in places.tolist()]).long()
+
+
+def micro_batches(step: int, mesh: DeviceMesh) -> Iterator[torch.Tensor]:
+    """This rank's micro-batches of a step; ranks of one tensor-parallel group read the same."""
+    place, places = data_parallel_place(mesh)
+    size = CONFIG["micro_batch"]
+    for number in range(CONFIG["gradient_accumulation_steps"]):
+        yield sequences(step, (number * places + place) * size, size)
+
+
+def backward(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Loss of one micro-batch, its gradients added up."""
+    ddp = CONFIG["strategy"] == "ddp" and dtype != torch.float32
+    with torch.autocast(tokens.device.type, dtype) if ddp else contextlib.nullcontext():
+        logits = model(tokens[:, :-1])
+    loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+    (loss / CONFIG["gradient_accumulation_steps"]).backward()
+    return loss.detach()
+
+
+def train_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[torch.Tensor], dtype: torch.dtype
+) -> torch.Tensor:
+    """One optimizer step; the mean loss of this rank's micro-batches."""
+    losses = []
+    for number, tokens in enumerate(batches):
+        last = number == len(batches) - 1
+        waiting: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if CONFIG["strategy"] == "ddp" and not last:
+            waiting = model.no_sync()
+        elif CONFIG["strategy"] == "hsdp":
+            model.set_requires_all_reduce(last)  # replicas agree once a step
+        with waiting:
+            losses.append(backward(model, tokens, dtype))
+    torch.nn.utils.clip_grad_norm_(model.parameters(), CONFIG["max_norm"])
+    optimizer.step()
+    optimizer.zero_grad()
+    return torch.stack(losses).mean()
+
+
+def build(mesh: DeviceMesh, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
+    """The model, spread and with its weights."""
+    with torch.device("meta"):
+        model = Transformer(CONFIG["model"])
+    apply(model, mesh, dtype)
+    model.to_empty(device=device)
+    model.reset(SEED)
+    return replicate(model, mesh) if CONFIG["strategy"] == "ddp" else model
+
+
+class Checkpoints:
+    """Saves every so many steps, and starts from the newest; does nothing without a folder."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.folder, self.every = CONFIG["checkpoint_dir"], CONFIG["checkpoint_interval"]
+
+    def load(self) -> int:
+        """The first step to run."""
+        source = self.newest(self.folder) or self.newest(CONFIG["load_dir"])
+        if source is None:
+            return 0
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        state = {"model": model, "optimizer": optimizer}
+        dcp.load(state, checkpoint_id=source)
+        set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        return int(source.rpartition("-")[2])
+
+    @staticmethod
+    def newest(folder: str | None) -> str | None:
+        """The checkpoint of the latest step that was saved whole."""
+        if not folder or not os.path.isdir(folder):
+            return None
+        names = [name for name in os.listdir(folder) if name.startswith("step-")]
+        whole = [name for name in names if os.path.exists(f"{folder}/{name}/.metadata")]
+        latest = max(whole, key=lambda name: int(name[5:]), default=None)
+        return latest and f"{folder}/{latest}"
+
+    def save(self, step: int) -> None:
+        """After ``step`` steps."""
+        if self.folder and step % self.every == 0:
+            model, optimizer = get_state_dict(self.model, self.optimizer)
+            state = {"model": model, "optimizer": optimizer}
+            dcp.save(state, checkpoint_id=f"{self.folder}/step-{step}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=CONFIG["steps"])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), help="in place of the plan's")
+    args = parser.parse_args()
+    device = torch.device(args.device, int(os.environ["LOCAL_RANK"]) if args.device == "cuda" else 0)
+    if args.device == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if args.device == "cuda" else "gloo")
+    mesh = build_mesh(args.device)
+    dtype = DTYPES[args.dtype] if args.dtype else None
+    model = build(mesh, device, dtype)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=CONFIG["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+    )
+    checkpoints = Checkpoints(model, optimizer)
+    for step in range(checkpoints.load(), args.steps):
+        start = time.perf_counter()
+        batches = [tokens.to(device) for tokens in micro_batches(step, mesh)]
+        loss = train_step(model, optimizer, batches, dtype or DTYPES[CONFIG["param_dtype"]])
+        dist.all_reduce(loss)
+        if dist.get_rank() == 0:
+            mean, seconds = loss.item() / dist.get_world_size(), time.perf_counter() - start
+            print(f"step {step + 1} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
+        checkpoints.save(step + 1)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Spread a model over the ranks as fsdp/config.json says: device mesh, tensor parallelism, activation
+checkpointing, then DDP or FSDP2 (fully_shard). Import ``build_mesh`` and ``apply`` from a program of
+your own, or run train.py beside this file.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+CONFIG = json.loads(Path(__file__).with_name("config.json").read_text("utf-8"))
+MESH = CONFIG["mesh"]
+AXES = ("dp_replicate", "dp_shard", "tp")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def build_mesh(device: str) -> DeviceMesh:
+    """The mesh of the plan, tp fastest; stops where the job has another shape."""
+    sizes = tuple(MESH[axis] for axis in AXES)
+    ranks = sizes[0] * sizes[1] * sizes[2]
+    if dist.get_world_size() != ranks:
+        raise SystemExit(f"the plan has {ranks} ranks, the job {dist.get_world_size()}")
+    mesh = init_device_mesh(device, sizes, mesh_dim_names=AXES)
+    rank, tp, shard = dist.get_rank(), MESH["tp"], MESH["dp_shard"]
+    planned = [rank // (tp * shard), rank // tp % shard, rank % tp]
+    if list(mesh.get_coordinate()) != planned:
+        raise SystemExit(f"rank {rank} is at {mesh.get_coordinate()}, the plan has {planned}")
+    return mesh
+
+
+def data_parallel_place(mesh: DeviceMesh) -> tuple[int, int]:
+    """(this rank's place, number of places) among the ranks that read different sequences."""
+    replicate, shard, _ = mesh.get_coordinate()
+    return replicate * MESH["dp_shard"] + shard, MESH["dp_replicate"] * MESH["dp_shard"]
+
+
+def apply(model: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> nn.Module:
+    """``model`` spread over ``mesh``; ``dtype`` replaces the format of the plan.
+
+    The model may be on the meta device. It has ``layers`` (its blocks); with tp > 1 its modules are
+    named as in model.py beside this file, or ``TENSOR_PLAN`` is yours to change.
+    """
+    if MESH["tp"] > 1:
+        split_tensors(model, mesh["tp"])
+    if CONFIG["activation_checkpointing"] == "full":
+        for place, block in enumerate(model.layers):
+            model.layers[place] = checkpoint_wrapper(block)
+    if CONFIG["strategy"] == "ddp":
+        return model  # wrapped by replicate(), once its weights are on the device
+    policy = MixedPrecisionPolicy(
+        param_dtype=dtype or DTYPES[CONFIG["param_dtype"]],
+        reduce_dtype=dtype or DTYPES[CONFIG["reduce_dtype"]],
+    )
+    dp = mesh["dp_replicate", "dp_shard"] if MESH["dp_replicate"] > 1 else mesh["dp_shard"]
+    reshard = CONFIG["reshard_after_forward"]
+    for block in model.layers:
+        fully_shard(block, mesh=dp, mp_policy=policy, reshard_after_forward=reshard)
+    # the embedding and the head are gathered with the root, which keeps them until backward
+    return fully_shard(model, mesh=dp, mp_policy=policy, reshard_after_forward=reshard)
+
+
+def replicate(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """DDP over all ranks: every rank keeps everything, gradients are averaged in buckets."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    group = mesh["dp_replicate"].get_group()
+    wrapped = DistributedDataParallel(model, process_group=group, gradient_as_bucket_view=True)
+    if CONFIG["reduce_dtype"] == "bf16":
+        wrapped.register_comm_hook(group, bf16_compress_hook)
+    return wrapped
+
+
+ROOT_PLAN = {
+    "tok_embeddings": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+    "norm": SequenceParallel(),
+    "output": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+}
+TENSOR_PLAN = {
+    "attention_norm": SequenceParallel(),
+    "attention": PrepareModuleInput(
+        input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
+    ),
+    "attention.wq": ColwiseParallel(),
+    "attention.wk": ColwiseParallel(),
+    "attention.wv": ColwiseParallel(),
+    "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
+    "ffn_norm": SequenceParallel(),
+    "feed_forward": PrepareModuleInput(
+        input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+    ),
+    "feed_forward.w1": ColwiseParallel(),
+    "feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),
+    "feed_forward.w3": ColwiseParallel(),
+}
+"""Of every block: weights by columns, then by rows; norms on a part of the tokens."""
+
+
+def split_tensors(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Tensor parallelism with sequence parallelism over ``mesh``."""
+    parallelize_module(model, mesh, ROOT_PLAN)
+    for block in model.layers:
+        parallelize_module(block, mesh, TENSOR_PLAN)

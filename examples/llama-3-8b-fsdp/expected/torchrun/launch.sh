@@ -1,0 +1,54 @@
+#!/bin/bash
+# Starts the ranks of one host; run it once on each of the 1 hosts:
+#   ./launch.sh [more arguments for the program]
+# Node rank n holds ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
+set -euo pipefail
+
+die() {
+  printf 'launch.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+# torchrun would set 1
+export OMP_NUM_THREADS=8
+# the last lines before a crash reach the log
+export PYTHONUNBUFFERED=1
+# a dead peer ends the job, it does not hang it
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
+# buffers of collectives are freed at once
+export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+# fewer fragments: freed blocks of any size are joined
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+nodes=1
+
+NODE_RANK=${NODE_RANK:-0}
+MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}
+[[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
+  die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
+MASTER_PORT=${MASTER_PORT:-29500}
+
+program="$here/../fsdp/train.py"
+[[ -f $program ]] || die "no $program here ($PWD): start in the folder that has it, or give launch.program as a path that every host sees"
+
+args=()
+
+echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
+# Every rank says where it is, before the program starts; PARC_NO_PREFLIGHT=1 leaves that out.
+if [[ -z ${PARC_NO_PREFLIGHT:-} ]]; then
+  torchrun \
+    --nnodes=1 \
+    --nproc-per-node=8 \
+    --node-rank="$NODE_RANK" \
+    --master-addr="$MASTER_ADDR" \
+    --master-port="$((MASTER_PORT + 1))" \
+    "$here/../preflight/check_ranks.py" || exit 4
+fi
+exec torchrun \
+  --nnodes=1 \
+  --nproc-per-node=8 \
+  --node-rank="$NODE_RANK" \
+  --master-addr="$MASTER_ADDR" \
+  --master-port="$MASTER_PORT" \
+  "$program" ${args[@]+"${args[@]}"} "$@"

@@ -1,0 +1,89 @@
+#!/bin/bash
+# Serves meta-llama/Llama-3.1-405B with vLLM 0.33: 2 engines of tp 8, pp 2.
+# Run it once on each of the 4 hosts:
+#   NODE_RANK=1 PARC_HOSTS="host0 host1 ..." ./serve.sh     hosts by node rank, as all of them see them
+# More words are more arguments for vllm serve. Rank map: rankmap.csv.
+set -euo pipefail
+
+die() {
+  printf 'serve.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+# bootstrap runs over this interface on every host
+export NCCL_SOCKET_IFNAME=eth0
+# the same for Gloo, or it may pick 127.0.0.1
+export GLOO_SOCKET_IFNAME=eth0
+# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+export NCCL_IB_TIMEOUT=22
+# the most that the hardware counts
+export NCCL_IB_RETRY_CNT=7
+
+nodes=4
+# The plan was made for a number of hosts, not for hosts with names.
+[[ -n ${NODE_RANK:-} ]] || die "set NODE_RANK to this host's number, 0 to $((nodes - 1)): the plan names no hosts"
+[[ -n ${PARC_HOSTS:-} ]] || die "set PARC_HOSTS to the hosts by node rank: the plan names none"
+read -ra hosts <<< "$PARC_HOSTS"
+
+[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, the plan $nodes"
+[[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
+  die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
+# vLLM would take the address of the default route.
+interface=eth0
+address=$(ip -o -4 address show dev "$interface" | awk '{ sub("/.*", "", $4); print $4; exit }') ||
+  die "no interface $interface"
+[[ -n $address ]] || die "interface $interface has no IPv4 address"
+export VLLM_HOST_IP=$address
+
+# What every process is told; the same on all hosts.
+common=(
+  # parallelism
+  --tensor-parallel-size 8
+  --pipeline-parallel-size 2
+  --distributed-executor-backend mp
+  # formats
+  --dtype bfloat16
+  --kv-cache-dtype auto
+  # memory and batches
+  --max-model-len 32768
+  --max-num-seqs 1024
+  --max-num-batched-tokens 8192
+  --gpu-memory-utilization 0.92
+  --block-size 16
+)
+
+pids=()
+# start DEVICES ARGUMENT...: one vllm serve on some of this host's GPUs
+start() {
+  local devices=$1
+  shift
+  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-3.1-405B "${common[@]}" "$@" &
+  pids+=("$!")
+}
+
+case $NODE_RANK in
+  0) # host 0: ranks 0-7, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --nnodes 2 --node-rank 0 --master-addr "${hosts[0]}" --master-port 29501 "$@"
+    ;;
+  1) # host 1: ranks 8-15, no API server
+    start 0,1,2,3,4,5,6,7 --nnodes 2 --node-rank 1 --master-addr "${hosts[0]}" --master-port 29501 --headless "$@"
+    ;;
+  2) # host 2: ranks 16-23, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --nnodes 2 --node-rank 0 --master-addr "${hosts[2]}" --master-port 29501 "$@"
+    ;;
+  3) # host 3: ranks 24-31, no API server
+    start 0,1,2,3,4,5,6,7 --nnodes 2 --node-rank 1 --master-addr "${hosts[2]}" --master-port 29501 --headless "$@"
+    ;;
+esac
+
+# One engine that ends takes the others of this host along, and a signal reaches all of them.
+stop() {
+  trap - TERM INT
+  kill -TERM "${pids[@]}" 2>/dev/null || true
+}
+trap stop TERM INT
+status=0
+wait -n "${pids[@]}" || status=$?
+stop
+wait "${pids[@]}" || true
+exit "$status"

@@ -1,0 +1,105 @@
+#!/bin/bash
+# Serves meta-llama/Llama-3.1-405B with vLLM 0.33: one engine of tp 8, pp 2.
+# Run it once on each of the 2 hosts:
+#   ./serve.sh                      finds its node rank by host name
+#   NODE_RANK=1 ./serve.sh          says it
+# More words are more arguments for vllm serve. Rank map: rankmap.csv.
+set -euo pipefail
+
+die() {
+  printf 'serve.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+# bootstrap runs over this interface on every host
+export NCCL_SOCKET_IFNAME=ens1f0
+# the same for Gloo, or it may pick 127.0.0.1
+export GLOO_SOCKET_IFNAME=ens1f0
+# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+export NCCL_IB_TIMEOUT=22
+# the most that the hardware counts
+export NCCL_IB_RETRY_CNT=7
+
+nodes=2
+# By node rank; a job that starts this script on other names says them in PARC_HOSTS.
+hosts=(r07n03 r07n04)
+[[ -z ${PARC_HOSTS:-} ]] || read -ra hosts <<< "$PARC_HOSTS"
+
+# A full name wins; a short one must be unique.
+find_node_rank() {
+  local short full rank hits=0 found=
+  short=$(hostname -s 2>/dev/null || hostname)
+  full=$(hostname -f 2>/dev/null || hostname)
+  for rank in "${!hosts[@]}"; do
+    if [[ ${hosts[rank]} == "$full" ]]; then
+      printf '%s\n' "$rank"
+      return
+    fi
+    if [[ ${hosts[rank]} == "$short" || ${hosts[rank]%%.*} == "$short" ]]; then
+      found=$rank
+      hits=$((hits + 1))
+    fi
+  done
+  [[ $hits -eq 1 ]] && printf '%s\n' "$found"
+}
+
+if [[ -z ${NODE_RANK:-} ]]; then
+  NODE_RANK=$(find_node_rank) || die "$(hostname) is none of ${hosts[*]}, or not the only one of that name: set NODE_RANK"
+fi
+
+[[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, the plan $nodes"
+[[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
+  die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
+# vLLM would take the address of the default route.
+interface=ens1f0
+address=$(ip -o -4 address show dev "$interface" | awk '{ sub("/.*", "", $4); print $4; exit }') ||
+  die "no interface $interface"
+[[ -n $address ]] || die "interface $interface has no IPv4 address"
+export VLLM_HOST_IP=$address
+
+# What every process is told; the same on all hosts.
+common=(
+  # parallelism
+  --tensor-parallel-size 8
+  --pipeline-parallel-size 2
+  --distributed-executor-backend mp
+  # formats
+  --dtype bfloat16
+  --kv-cache-dtype auto
+  # memory and batches
+  --max-model-len 32768
+  --max-num-seqs 1024
+  --max-num-batched-tokens 8192
+  --gpu-memory-utilization 0.92
+  --block-size 16
+)
+
+pids=()
+# start DEVICES ARGUMENT...: one vllm serve on some of this host's GPUs
+start() {
+  local devices=$1
+  shift
+  CUDA_VISIBLE_DEVICES=$devices vllm serve meta-llama/Llama-3.1-405B "${common[@]}" "$@" &
+  pids+=("$!")
+}
+
+case $NODE_RANK in
+  0) # r07n03: ranks 0-7, API on 8000
+    start 0,1,2,3,4,5,6,7 --port 8000 --nnodes 2 --node-rank 0 --master-addr "${hosts[0]}" --master-port 29501 "$@"
+    ;;
+  1) # r07n04: ranks 8-15, no API server
+    start 0,1,2,3,4,5,6,7 --nnodes 2 --node-rank 1 --master-addr "${hosts[0]}" --master-port 29501 --headless "$@"
+    ;;
+esac
+
+# One engine that ends takes the others of this host along, and a signal reaches all of them.
+stop() {
+  trap - TERM INT
+  kill -TERM "${pids[@]}" 2>/dev/null || true
+}
+trap stop TERM INT
+status=0
+wait -n "${pids[@]}" || status=$?
+stop
+wait "${pids[@]}" || true
+exit "$status"

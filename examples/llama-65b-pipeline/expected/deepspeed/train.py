@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Train the transformer of model.py with DeepSpeed as planned, on token ids that it makes up.
+
+Reads train.json beside it (sizes, topology, stages) and the --deepspeed_config file. What follows
+from the topology: pipe > 1 builds a PipelineModule, sequence > 1 exchanges heads for tokens
+(Ulysses), expert > 1 spreads the experts of DeepSpeed's MoE layers; else DeepSpeed gets the model
+as it is. Replace `batch` with your data; keep the rest.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import deepspeed
+import torch
+from deepspeed import comm as dist
+from deepspeed.accelerator import get_accelerator
+from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+from model import (
+    DATA,
+    EXPERTS,
+    MODEL,
+    PIPE,
+    PLAN,
+    SEED,
+    SEQUENCE,
+    TENSOR,
+    Block,
+    Embedding,
+    Groups,
+    Head,
+    TransformerModel,
+    logits_of,
+    loss_of,
+    norm,
+)
+
+
+class Pipeline(PipelineModule):
+    """The layers as a list, cut where train.json says."""
+
+    def __init__(self, topology):
+        blocks = [LayerSpec(Block, index) for index in range(MODEL["layers"])]
+        if MODEL["tied_embeddings"]:
+            first = TiedLayerSpec("table", Embedding)
+            last = TiedLayerSpec("table", Embedding, forward_fn=logits_of)
+        else:
+            first, last = LayerSpec(Embedding), LayerSpec(Head)
+        super().__init__([first, *blocks, norm(), last], topology=topology, loss_fn=loss_of)
+
+    def _partition_layers(self, method="planned"):
+        cuts = [0]
+        for stage, layers in enumerate(PLAN["stages"]):
+            extra = (stage == 0) + 2 * (stage == PIPE - 1)  # embedding; norm and head
+            cuts.append(cuts[-1] + layers + extra)
+        self.parts = cuts
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=cuts[stage], stop=cuts[stage + 1])
+
+
+def batch(number, size, replica, device):
+    """Micro-batch ``number`` of a replica: (tokens, labels), of its own part of the sequence."""
+    rows = []
+    for row in range(size):
+        sample = (number * DATA + replica) * size + row
+        dice = torch.Generator().manual_seed(SEED + sample)
+        rows.append(torch.randint(MODEL["vocab"], (PLAN["sequence_length"] + 1,), generator=dice))
+    ids = torch.stack(rows)
+    tokens, labels = ids[:, :-1], ids[:, 1:]
+    if SEQUENCE > 1:
+        part = dist.get_rank() % SEQUENCE
+        tokens, labels = (x.chunk(SEQUENCE, dim=1)[part] for x in (tokens, labels))
+    return tokens.contiguous().to(device), labels.contiguous().to(device)
+
+
+def model_for(config, topology, device):
+    """The model; with ZeRO-3 no rank ever holds all of it."""
+    if PIPE > 1:
+        return Pipeline(topology)
+    zero = config.get("zero_optimization", {}).get("stage", 0)
+    half = torch.bfloat16 if "bf16" in config else torch.float16 if "fp16" in config else None
+    torch.set_default_dtype(half or torch.float32)
+    try:
+        if zero == 3 and TENSOR == 1:
+            with deepspeed.zero.Init(config_dict_or_path=config):
+                return TransformerModel()
+        with torch.device("cpu" if TENSOR > 1 else device):
+            return TransformerModel()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def trained_parameters(model):
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    if EXPERTS is None:
+        return parameters
+    from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
+
+    group = {"params": parameters, "name": "all"}
+    return split_params_into_different_moe_groups_for_optimizer(group)
+
+
+def step_of(engine, step, replica, device):
+    """One optimizer step; the mean loss of the global batch."""
+    micro, count = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
+    batches = (batch(step * count + n, micro, replica, device) for n in range(count))
+    if PIPE > 1:
+        return float(engine.train_batch(batches))
+    total = torch.zeros((), device=device)
+    weight = EXPERTS["aux_loss_coefficient"] if EXPERTS is not None else 0.0
+    for tokens, labels in batches:
+        loss, routing = engine(tokens, labels)
+        # gradients are summed over the parts of a sequence, and averaged over all else
+        engine.backward((loss + weight * routing) / SEQUENCE)
+        engine.step()
+        total += loss.detach().float()
+    dist.all_reduce(total)
+    return float(total) / count / dist.get_world_size()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--local_rank", type=int, default=-1, help="the deepspeed launcher sets it")
+    arguments = deepspeed.add_config_arguments(parser).parse_args()
+    config = json.loads(Path(arguments.deepspeed_config).read_text(encoding="utf-8"))
+    deepspeed.init_distributed()
+    if math.prod((PIPE, DATA, SEQUENCE, TENSOR)) != dist.get_world_size():
+        raise SystemExit(f"train.json is for another number of ranks than {dist.get_world_size()}")
+    device = torch.device(get_accelerator().current_device_name())
+    topology = PipeModelDataParallelTopology(PIPE, TENSOR, DATA) if PIPE > 1 else None
+    Groups.create(topology)
+    if PLAN["recompute"] and PIPE == 1:
+        deepspeed.checkpointing.configure(None, deepspeed_config=arguments.deepspeed_config)
+    model = model_for(config, topology, device)
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        model_parameters=trained_parameters(model),
+        config=config,
+        mpu=Groups() if SEQUENCE > 1 else None,
+    )
+    replica = dist.get_rank() // (SEQUENCE * TENSOR) % DATA
+    disk = PLAN.get("checkpoint", {})
+    if "load" in disk:
+        engine.load_checkpoint(disk["load"])
+    for step in range(engine.global_steps, PLAN["steps"]):
+        loss = step_of(engine, step, replica, device)
+        if dist.get_rank() == 0:
+            print(f"step {step + 1} loss {loss:.6f}", flush=True)
+        if "save" in disk and (step + 1) % disk["interval"] == 0:
+            engine.save_checkpoint(disk["save"])
+    dist.barrier()  # no rank leaves while another still talks to it
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

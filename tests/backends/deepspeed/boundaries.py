@@ -1,0 +1,67 @@
+"""For each rule of DeepSpeed a spec on either side of its boundary: one number decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tests.backends.megatron.boundaries import changed
+
+Spec = dict[str, Any]
+TABLE = Path(__file__).with_suffix(".yaml")
+DENSE: Spec = {
+    "parc": 1,
+    "name": "boundary",
+    "model": {
+        "name": "dense",
+        "layers": 12,
+        "hidden": 1024,
+        "ffn": 3072,
+        "heads": 24,
+        "kv_heads": 12,
+        "head_dim": 64,
+        "vocab": 32000,
+        "position": {"kind": "rope", "max_positions": 65536},
+    },
+    "cluster": {"node": "dgx-h100", "nodes": 3},
+    "job": {"sequence_length": 1536, "global_batch": 48},
+    "layout": {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1, "zero_stage": 1},
+    "launch": {"program": "train.py"},
+    "emit": ["deepspeed"],
+}
+EXPERTS = {"count": 12, "top_k": 2, "size": 768, "pre_softmax": True}
+ROUTED: Spec = {
+    **DENSE,
+    "model": {**DENSE["model"], "experts": EXPERTS},
+    "layout": {**DENSE["layout"], "ep": 4, "etp": 1},
+}
+EMITTED: Spec = {name: part for name, part in DENSE.items() if name != "launch"}
+BASES = {
+    "dense": DENSE,
+    "routed": ROUTED,
+    "emitted": EMITTED,
+    "emitted routed": {name: part for name, part in ROUTED.items() if name != "launch"},
+}
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A spec that breaks the rule ``code`` and one that keeps it."""
+
+    code: str
+    bad: Spec
+    good: Spec
+    deepspeed: str
+    """How DeepSpeed takes the bad one: a stage of the judge, ``silent``, or empty: not judged."""
+
+
+def _boundary(row: dict[str, Any]) -> Boundary:
+    base = BASES[row["base"]]
+    bad, good = changed(base, row["bad"]), changed(base, row["good"])
+    return Boundary(row["code"], bad, good, row.get("deepspeed", ""))
+
+
+BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))

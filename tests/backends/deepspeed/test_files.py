@@ -1,0 +1,124 @@
+"""Hostfile, launch scripts and program of a plan."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
+from tests.backends.deepspeed.plans import files_of
+from tests.backends.megatron.boundaries import changed
+
+SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
+RACKS = {
+    "node": "dgx-h100",
+    "racks": [{"name": "a", "nodes": "n[10,2]"}, {"name": "b", "nodes": "n1"}],
+}
+NAMED = EMITTED | {"cluster": RACKS, "emit": ["deepspeed", "rankmap", "slurm", "torchrun"]}
+SINGLE = EMITTED | {"cluster": {"node": "dgx-h100", "nodes": 1}}
+DEEPSPEED = '#!/bin/bash\nprintf \'%s\\0\' "$@" > "$CALLS"\n'
+
+
+def test_the_hostfile_has_the_hosts_in_rank_order_with_equal_slots() -> None:
+    files = files_of(NAMED)
+    hosts = [line.split()[0] for line in files["deepspeed/hostfile"].splitlines()]
+    assert "".join(f"{host}\n" for host in hosts) == files["torchrun/hosts"]
+    assert all(line.endswith(" slots=8") for line in files["deepspeed/hostfile"].splitlines())
+
+
+def test_names_that_nobody_gave_are_said_to_be_stand_ins() -> None:
+    lines = files_of(EMITTED)["deepspeed/hostfile"].splitlines()
+    assert lines[0].startswith("#")
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    "spec", [NAMED, EMITTED, SINGLE, ROUTED], ids=["named", "nameless", "one", "own"]
+)
+def test_bash_and_shellcheck_accept_the_scripts(spec: dict[str, Any], tmp_path: Path) -> None:
+    scripts = []
+    for path, text in files_of(spec).items():
+        if path.endswith((".sh", ".sbatch")):
+            script = tmp_path / path.replace("/", "-")
+            script.write_text(text, "utf-8")
+            subprocess.run(["bash", "-n", script], check=True)
+            scripts.append(str(script))
+    assert scripts
+    found = subprocess.run([SHELLCHECK, *scripts], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
+
+
+def laid_out(spec: dict[str, Any], folder: Path) -> Path:
+    """The files of a spec on disk, and a stand-in for the deepspeed launcher and hostname."""
+    for path, text in files_of(spec).items():
+        target = folder / "out" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+        target.chmod(0o755)
+    stand_ins = {"deepspeed": DEEPSPEED, "hostname": "#!/bin/bash\necho n2\n"}
+    (folder / "bin").mkdir()
+    for name, text in stand_ins.items():
+        (folder / "bin" / name).write_text(text, "utf-8")
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+def called(folder: Path, **environment: str) -> list[str]:
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    env = {"PATH": path, "CALLS": str(folder / "calls"), **environment}
+    script = folder / "out/deepspeed/launch.sh"
+    subprocess.run([script, "--more", "a b"], env=env, check=True, capture_output=True)
+    return (folder / "calls").read_text("utf-8").split("\0")[:-1]
+
+
+def test_a_host_starts_its_own_ranks_with_the_deepspeed_launcher(tmp_path: Path) -> None:
+    folder = laid_out(NAMED, tmp_path)
+    hosts = (folder / "out/torchrun/hosts").read_text("utf-8").split()
+    here = folder / "out/deepspeed"
+    assert called(folder) == [
+        f"--hostfile={here}/hostfile",
+        "--no_ssh",
+        f"--node_rank={hosts.index('n2')}",
+        f"--master_addr={hosts[0]}",
+        "--master_port=29500",
+        f"{here}/../deepspeed/train.py",
+        "--deepspeed",
+        "--deepspeed_config",
+        f"{here}/../deepspeed/ds_config.json",
+        "--more",
+        "a b",
+    ]
+
+
+def test_a_host_without_a_name_is_told_its_rank(tmp_path: Path) -> None:
+    folder = laid_out(EMITTED, tmp_path)
+    words = called(folder, NODE_RANK="2", MASTER_ADDR="first")
+    assert "--node_rank=2" in words
+    assert "--master_addr=first" in words
+
+
+def test_the_emitted_program_is_python_and_the_users_own_replaces_it() -> None:
+    files = files_of(EMITTED)
+    for name in ("train.py", "model.py"):
+        ast.parse(files[f"deepspeed/{name}"])
+    assert 'program="$here/../deepspeed/train.py"' in files["deepspeed/launch.sh"]
+    own = files_of(changed(EMITTED, {"launch": {"program": "my train.py", "args": ["--x", "a b"]}}))
+    assert not {"deepspeed/train.py", "deepspeed/model.py"} & own.keys()
+    script = own["deepspeed/launch.sh"]
+    assert "program='my train.py'" in script
+    assert "ds_config.json\" --x 'a b')" in script
+
+
+def test_torchrun_and_slurm_start_the_same_program_with_the_same_arguments() -> None:
+    files = files_of(NAMED)
+    words = 'args=(--deepspeed --deepspeed_config "$here/../deepspeed/ds_config.json")'
+    assert words in files["torchrun/launch.sh"]
+    assert words in files["deepspeed/launch.sh"]
+    assert "exec torchrun" in files["torchrun/launch.sh"]
+    assert "$PARC_DIR/torchrun/launch.sh" in files["slurm/job.sbatch"]

@@ -1,0 +1,141 @@
+"""The key table speaks for every field of the plan, and both files come from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from parc.backends.deepspeed import derived_config, derived_program
+from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, ignored_fields, key_table, tree
+from parc.backends.deepspeed.versions import DEFAULT, VERSIONS, knows
+from parc.compiler.ir import Plan
+from tests.backends.deepspeed.boundaries import DENSE, ROUTED
+from tests.backends.deepspeed.plans import plan_of
+from tests.backends.megatron.boundaries import changed
+from tests.backends.megatron.test_flag_table import LATENT, PLAN_FIELDS
+
+
+def test_every_field_of_the_plan_has_a_key_or_a_reason_to_be_ignored() -> None:
+    said = {field for row in key_table() for field in row.fields}
+    missing = [path for path in PLAN_FIELDS if path not in said and path not in ignored_fields()]
+    assert missing == []
+    assert not said & set(ignored_fields())
+
+
+def test_every_field_of_the_table_is_a_field_of_the_plan() -> None:
+    known = {*PLAN_FIELDS, *(f"{path}.{name}" for path, name in LATENT)}
+    said = {field for row in key_table() for field in row.fields} | set(ignored_fields())
+    assert said - known == set()
+
+
+def test_every_function_of_the_table_exists_and_every_function_is_used() -> None:
+    used = {row.derived for row in key_table() if row.derived}
+    have = {
+        name
+        for module in (derived_config, derived_program)
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", "") == module.__name__
+    }
+    assert have - used == {"uses_autotp", "_away", "_on_nvme"}
+    assert used <= have
+
+
+def config(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    plan = plan_of(changed(spec, changes))
+    return tree(DS_CONFIG, plan.problem, plan.layout)
+
+
+def test_the_batch_triangle_is_solved_over_the_replicas() -> None:
+    found = config(DENSE, **{"layout.pp": 2, "layout.tp": 2})
+    assert found["train_micro_batch_size_per_gpu"] == 1
+    assert found["gradient_accumulation_steps"] == 48 // (24 // 4)
+    assert found["train_batch_size"] == 48
+
+
+def test_autotp_leaves_the_batch_out_for_deepspeed_would_count_all_ranks() -> None:
+    found = config(DENSE, **{"layout.tp": 2})
+    assert found["tensor_parallel"] == {"autotp_size": 2}
+    assert "train_batch_size" not in found
+    assert "tensor_parallel" not in config(DENSE, **{"layout.tp": 2, "layout.pp": 2})
+    assert "tensor_parallel" not in config(ROUTED, **{"layout.tp": 2, "layout.etp": 2})
+
+
+def test_sequences_are_shared_only_with_both_sizes() -> None:
+    found = config(DENSE, **{"layout.cp": 2})
+    assert (found["sequence_parallel_size"], found["data_parallel_size"]) == (2, 12)
+    assert "data_parallel_size" not in config(DENSE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "fp32"),
+        ({"job.gradient_precision": "bf16"}, "bf16"),
+        ({"job.precision": "fp16"}, None),
+        ({"layout.zero_stage": 0, "job.gradient_precision": "bf16"}, None),
+    ],
+)
+def test_gradients_are_summed_in_the_type_that_the_job_asks_for(
+    changes: dict[str, Any], expected: str | None
+) -> None:
+    assert config(DENSE, **changes).get("data_types", {}).get("grad_accum_dtype") == expected
+
+
+def test_offload_names_its_folder_and_tunes_the_disk_on_nvme_alone() -> None:
+    cpu = config(DENSE, **{"layout.zero_stage": 2, "layout.offload": "cpu"})
+    assert cpu["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
+    assert "aio" not in cpu
+    away = {"optimizer": "nvme", "parameters": "nvme", "nvme_path": "/local"}
+    nvme = config(DENSE, **{"layout.zero_stage": 3, "layout.offload": away})
+    place = {"device": "nvme", "nvme_path": "/local", "pin_memory": True}
+    assert nvme["zero_optimization"]["offload_optimizer"] == place
+    assert nvme["zero_optimization"]["offload_param"] == place
+    assert nvme["aio"]["queue_depth"] > 1
+
+
+def test_recompute_is_a_key_of_the_pipeline_or_a_section_for_the_program() -> None:
+    staged = config(DENSE, **{"layout.pp": 2, "layout.recompute": "full"})
+    assert staged["pipeline"] == {"activation_checkpoint_interval": 1}
+    assert "activation_checkpointing" not in staged
+    plain = config(DENSE, **{"layout.recompute": "full"})
+    assert plain["activation_checkpointing"] == {"partition_activations": False}
+    assert "pipeline" not in plain
+
+
+def values(node: Any) -> list[Any]:
+    return (
+        [one for part in node.values() for one in values(part)]
+        if isinstance(node, dict)
+        else [node]
+    )
+
+
+def test_no_value_is_auto_or_null() -> None:
+    for spec in (DENSE, ROUTED):
+        plan = plan_of(spec)
+        for file in (DS_CONFIG, TRAIN):
+            found = tree(file, plan.problem, plan.layout)
+            assert not {"auto", None} & {v for v in values(found) if not isinstance(v, list)}
+            json.dumps(found)
+
+
+def stages(plan: Plan) -> list[int]:
+    found = tree(TRAIN, plan.problem, plan.layout)["stages"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_the_program_is_told_the_layers_of_every_stage() -> None:
+    ends = {"layout.pp": 4, "layout.first_stage_layers": 2, "layout.last_stage_layers": 3}
+    assert stages(plan_of(changed(DENSE, ends))) == [2, 4, 3, 3]
+    assert stages(plan_of(changed(DENSE, {"layout.pp": 3}))) == [4, 4, 4]
+
+
+def test_versions_are_ranges_of_numbers_and_not_of_texts() -> None:
+    assert VERSIONS[-1] == DEFAULT
+    assert knows("0.19.8", "0.17", None)
+    assert not knows("0.16", "0.17", None)
+    assert knows("0.19.6", None, "0.19.6")
+    assert not knows("0.19.10", None, "0.19.6")

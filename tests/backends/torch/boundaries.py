@@ -1,0 +1,62 @@
+"""The table of boundaries.yaml as specs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tests.backends.torch.specs import DENSE, Spec, changed
+
+TABLE = Path(__file__).with_name("boundaries.yaml")
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A spec that breaks the rule ``code`` and one that keeps it."""
+
+    framework: str
+    code: str
+    bad: Spec
+    good: Spec
+    refused: str
+    """The stage at which the real tool refuses the bad one; empty: it does not."""
+
+
+def base(framework: str) -> Spec:
+    """Two hosts, everything open."""
+    spec: Spec = {
+        "parc": 1,
+        "name": "boundary",
+        "model": DENSE,
+        "cluster": {"node": "dgx-h100", "nodes": 2},
+        "job": {"sequence_length": 1024, "global_batch": 64},
+        "layout": {"micro_batch": 1},
+        "emit": [framework],
+    }
+    if framework == "torchtitan":
+        spec["layout"] |= {"pp": 1, "cp": 1, "tp": 1}
+    if framework == "accelerate":
+        spec["job"]["gradient_precision"] = "bf16"
+        spec["launch"] = {"program": "train.py"}
+    return spec
+
+
+def _boundary(framework: str, row: dict[str, Any]) -> Boundary:
+    bad, good = (_spec(framework, row[side]) for side in ("bad", "good"))
+    return Boundary(framework, row["code"], bad, good, row.get("refused", ""))
+
+
+def _spec(framework: str, changes: Spec) -> Spec:
+    spec = changed(base(framework), changes)
+    launch = {key: value for key, value in spec.get("launch", {}).items() if value is not None}
+    return spec | ({"launch": launch} if "launch" in spec else {})
+
+
+BOUNDARIES = tuple(
+    _boundary(framework, row)
+    for framework, rows in YAML(typ="safe", pure=True).load(TABLE).items()
+    for row in rows
+)

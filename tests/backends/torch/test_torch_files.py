@@ -1,0 +1,114 @@
+"""What is emitted for PyTorch's frameworks: Python that parses, settings that somebody reads."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from parc.backends.registry import framework
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Plan
+from parc.compiler.pipeline import emit_plan, plan_spec
+from parc.compiler.spec.source import Source
+from tests.backends.torch.specs import legal_spec
+
+FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
+SEEDS = range(24)
+
+
+def compiled(spec: dict[str, Any]) -> tuple[Plan, dict[str, str]]:
+    """The plan of a spec that has no errors, and its files."""
+    sink = Sink()
+    plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
+    assert plan is not None, [found.finding.message for found in sink.diagnostics]
+    files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
+    assert not sink.failed(), [found.finding.message for found in sink.diagnostics]
+    return plan, files
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_random_legal_spec_compiles_and_verifies(name: str, seed: int) -> None:
+    plan, files = compiled(legal_spec(name, seed))
+    assert plan.problem.framework == name
+    assert "torchrun/launch.sh" in files
+    for path, text in files.items():
+        if path.endswith(".py"):
+            ast.parse(text)
+
+
+def read_keys(text: str, name: str) -> set[str]:
+    """First keys that a program takes out of the mapping ``name``."""
+    return set(re.findall(rf'{name}\["(\w+)"\]', text))
+
+
+def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> None:
+    _, files = compiled(legal_spec("fsdp", 0))
+    config = json.loads(files["fsdp/config.json"])
+    read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
+    assert read == config.keys()
+    assert read_keys(files["fsdp/model.py"], "config") == config["model"].keys() - {"layers"} | {
+        "layers"
+    }
+    axes = {"dp_replicate", "dp_shard", "tp"}
+    assert config["mesh"].keys() == axes
+
+
+def test_every_key_of_the_accelerate_job_is_read() -> None:
+    spec = legal_spec("accelerate", 0)
+    spec["layout"] = {"zero_stage": 3}
+    spec["job"]["gradient_precision"] = "bf16"
+    spec.pop("launch", None)
+    _, files = compiled(spec)
+    job = json.loads(files["accelerate/job.json"])
+    assert read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB") == job.keys()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
+    plan, files = compiled(legal_spec("accelerate", seed))
+    tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
+    layout = plan.layout
+    assert tree["num_processes"] == layout.world
+    if layout.zero_stage:
+        mesh = tree["parallelism_config"]
+        assert mesh["parallelism_config_dp_shard_size"] == layout.dp_shard
+        assert mesh["parallelism_config_tp_size"] == layout.tp
+        assert tree["fsdp_config"]["fsdp_reshard_after_forward"] is (layout.zero_stage == 3)
+    else:
+        assert tree["distributed_type"] == "MULTI_GPU"
+        assert "parallelism_config" not in tree
+
+
+def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
+    spec = legal_spec("fsdp", 0) | {"launch": {"program": "my train.py", "args": ["--a b"]}}
+    spec["model"] = "mixtral-8x7b"
+    spec["layout"] = {"micro_batch": 1}
+    spec["cluster"]["nodes"] = 8
+    spec["job"]["global_batch"] = 64
+    plan, files = compiled(spec)
+    assert {path for path in files if path.startswith("fsdp/")} == {
+        "fsdp/config.json",
+        "fsdp/parallelize.py",
+    }
+    assert "model" not in json.loads(files["fsdp/config.json"])
+    start = framework("fsdp").start(plan)
+    assert start.program == "'my train.py'"
+    assert start.args == "'--a b'"
+    assert "PYTHONPATH" in start.before[0]
+
+
+def test_text_of_the_spec_is_a_literal_in_the_torchtitan_module() -> None:
+    hostile = "a\"b'c\\d\n{{ e }} é"
+    spec = legal_spec("torchtitan", 0)
+    spec["job"] |= {"data": [hostile], "checkpoint_dir": hostile, "tokenizer_model": hostile}
+    _, files = compiled(spec)
+    tree = ast.parse(files["torchtitan/parc_titan.py"])
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    assert texts.count(hostile) == 3
+    assert files["torchtitan/parc_titan.py"].isascii()

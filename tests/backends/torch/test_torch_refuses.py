@@ -1,0 +1,61 @@
+"""More than a hundred random variations that torch's own arithmetic forbids, each refused."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import Source
+from tests.backends.torch.specs import Spec, changed, legal_spec
+
+SEEDS = range(220)
+WHOLE: dict[str, tuple[Any, ...]] = {
+    "layout.tp": (3, 5, 6, 7),
+    "layout.dp": (3, 5, 6, 12, 24, 48),
+    "layout.dp_shard": (3, 5, 6, 7),
+    "layout.micro_batch": (3, 5, 7),
+    "job.global_batch": (17, 30, 50, 100),
+    "job.sequence_length": (1001, 1022, 1028),
+    "model.kv_heads": (1, 2),
+    "model.vocab": (32001, 32002),
+}
+
+
+def variation(seed: int) -> Spec:
+    """A legal spec with one or two values changed."""
+    dice = Random(f"fsdp variation {seed}")
+    chosen = dice.sample(list(WHOLE), dice.choice((1, 2)))
+    return changed(legal_spec("fsdp", seed), {path: dice.choice(WHOLE[path]) for path in chosen})
+
+
+def forbidden(spec: Spec) -> bool:
+    """What init_device_mesh, the tensor-parallel plan and the batch cannot have."""
+    layout, job, model = spec["layout"], spec["job"], spec["model"]
+    world, tp = spec["cluster"]["nodes"] * 8, layout["tp"]
+    dp = layout.get("dp", world // tp)
+    shard = layout.get("dp_shard", dp)
+    widths = (model["heads"], model["kv_heads"], model["ffn"], model["vocab"])
+    return (
+        tp * dp > world
+        or ("dp" not in layout and world % tp > 0)
+        or dp % shard > 0
+        or job["global_batch"] % (layout["micro_batch"] * dp) > 0
+        or any(width % tp for width in widths)
+        or job["sequence_length"] % tp > 0
+    )
+
+
+def test_what_torch_cannot_have_is_refused() -> None:
+    specs = {seed: variation(seed) for seed in SEEDS}
+    bad = {seed: spec for seed, spec in specs.items() if forbidden(spec)}
+    assert len(bad) >= 100
+    passed = []
+    for seed, spec in bad.items():
+        sink = Sink()
+        if plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink) is not None:
+            passed.append(seed)
+        assert sink.failed() or seed in passed
+    assert passed == []

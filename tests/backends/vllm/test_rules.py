@@ -1,0 +1,100 @@
+"""Every rule at its boundary: the spec on the wrong side is refused, the one beside it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.passes.serving_specs import codes, spec
+
+FP8 = {"precision": "fp8", "max_model_len": 4096}
+Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})
+V3 = ("deepseek-v3", "hgx-h200", 4, {"job": FP8})
+L8 = ("llama-3.1-8b", "dgx-h100", 1, {})
+L70 = ("llama-3.1-70b", "dgx-h100", 2, {})
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
+    ("D01", L8, {"tp": 3}, {"tp": 4}),
+    ("D02", ("qwen2.5-7b", "dgx-h100", 1, {}), {"tp": 14}, {"tp": 4}),
+    ("D06", V3, {"tp": 1, "dp": 24, "replicas": 1, "ep": "off"}, {"tp": 1, "dp": 24, "ep": "on"}),
+    ("V07", (*Q30[:3], {"job": FP8}), {"tp": 4, "ep": "off"}, {"tp": 4, "ep": "on"}),
+    ("V05", V3, {"tp": 8, "pp": 1, "dp": 5, "ep": "on"}, {"tp": 8, "pp": 1, "dp": 4, "ep": "on"}),
+    ("M01", L8, {"ep": "on"}, {"ep": "off"}),
+    ("M01", L8, {"ep": 4}, {"ep": 1}),
+    ("V11", L8, {"dp": 2}, {"replicas": 2}),
+    ("M09", Q30, {"tp": 4, "dp": 2, "ep": 2}, {"tp": 4, "dp": 2, "ep": 8}),
+    ("V21", Q30, {"tp": 1, "dp": 1, "ep": "on"}, {"tp": 2, "dp": 1, "ep": "on"}),
+    (
+        "D08",
+        Q30,
+        {"tp": 4, "dp": 2, "redundant_experts": 3},
+        {"tp": 4, "dp": 2, "redundant_experts": 8},
+    ),
+    ("M10", Q30, {"tp": 4, "redundant_experts": -8}, {"tp": 4, "redundant_experts": 0}),
+    (
+        "V23",
+        Q30,
+        {"tp": 8, "dp": 1, "ep": "on", "all2all": "deepep_high_throughput"},
+        {"tp": 4, "dp": 2, "ep": "on", "all2all": "deepep_high_throughput"},
+    ),
+    ("V27", L8, {"pp": 33}, {"pp": 8}),
+    ("P01", L8, {"pp": 2, "stage_layers": [16, 15]}, {"pp": 2, "stage_layers": [17, 15]}),
+    ("P01", L8, {"pp": 4, "stage_layers": [16, 16]}, {"stage_layers": [16, 16]}),
+    ("V12", V3, {"tp": 8, "dcp": 3}, {"tp": 8, "dcp": 4}),
+    ("V12", L70, {"tp": 8, "dcp": 2}, {"tp": 8, "dcp": 1}),
+    ("V12", L70, {"tp": 16, "dcp": 4}, {"tp": 16, "dcp": 2}),
+    ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 4}, {"tp": 4, "pcp": 2, "dcp": 8}),
+    ("T11", L8, {"tp": 8, "replicas": 2}, {"tp": 4, "replicas": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "given", "bad", "good"), CASES, ids=[f"{n} {row[0]}" for n, row in enumerate(CASES)]
+)
+def test_the_rule_bites_on_one_side_of_its_boundary_only(
+    code: str, given: tuple[Any, ...], bad: dict[str, Any], good: dict[str, Any]
+) -> None:
+    model, node, nodes, parts = given
+    assert code in codes(spec(model, node, nodes, **parts, layout=bad))
+    # spec() takes parts out of its arguments: give it fresh ones
+    fine = spec(model, node, nodes, **parts, layout=good)
+    assert not {found for found in codes(fine)} & {row[0] for row in CASES}
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["--no-such-flag"], "F01"),
+        (["stray"], "F01"),
+        (["--tensor-parallel-size", "4"], "F02"),
+        (["-tp", "4"], "F02"),
+        (["--tensor_parallel_size=4"], "F02"),
+        (["--no-enable-expert-parallel"], "F02"),
+        (["--headless"], "F02"),
+        (["--seed", "x"], "F03"),
+        (["--seed"], "F03"),
+        (["--enable-prefix-caching", "yes"], "F03"),
+        (["--seed", "1", "--seed", "2"], "F02"),
+        (["--no-enable-chunked-prefill"], "V04"),
+    ],
+)
+def test_arguments_that_vllm_or_the_plan_would_not_stand_are_refused(
+    args: list[str], code: str
+) -> None:
+    tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
+    assert codes(tree) == [code]
+
+
+def test_a_number_of_api_servers_is_refused_where_hosts_are_headless() -> None:
+    launch = {"launch": {"args": ["--api-server-count", "4"]}}
+    layout = {"tp": 8, "pp": 2, "replicas": 1}
+    assert codes(spec("llama-3.1-405b", "hgx-h100", 2, layout=layout) | launch) == ["F03"]
+    assert codes(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | launch) == []
+
+
+@pytest.mark.parametrize(
+    "args", [["--seed", "7"], ["--trust-remote-code"], ["--served-model-name", "a", "b"], []]
+)
+def test_arguments_that_the_plan_leaves_open_are_fine(args: list[str]) -> None:
+    tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
+    assert codes(tree) == []

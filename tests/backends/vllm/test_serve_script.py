@@ -1,0 +1,118 @@
+"""``vllm/serve.sh`` run for real, with a stand-in for vllm on PATH."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parc.backends.vllm.commands import Address, processes
+from parc.backends.vllm.script import serve_script
+from parc.compiler.ir import ServingPlan
+from tests.passes.serving_specs import plan_of, spec
+
+VLLM = """#!/bin/bash
+{ printf '%s ' "$CUDA_VISIBLE_DEVICES" "$@"; echo; } >> "$STAGE/calls"
+exit "${VLLM_STATUS:-0}"
+"""
+HOSTNAME = """#!/bin/bash
+if [[ ${1:-} == -s ]]; then echo "${HOST%%.*}"; else echo "$HOST"; fi
+"""
+NAMED = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-2]"}]}
+
+
+def served(**parts: Any) -> ServingPlan:
+    """DeepSeek-V3 over two hosts."""
+    job = {"precision": "fp8", "max_model_len": 4096}
+    layout = {"tp": 8, "pp": 2, "ep": "off", "replicas": 1}
+    return plan_of(spec("deepseek-v3", "hgx-h200", 2, job=job, layout=layout) | parts)
+
+
+class Stage:
+    """A folder with the script and the stand-ins."""
+
+    def __init__(self, root: Path, plan: ServingPlan) -> None:
+        self.root = root
+        for name, text in (("vllm", VLLM), ("hostname", HOSTNAME)):
+            (root / name).write_text(text, encoding="utf-8")
+            (root / name).chmod(0o755)
+        (root / "serve.sh").write_text(serve_script(plan).text, encoding="utf-8")
+
+    def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": f"{self.root}:{os.environ['PATH']}", "STAGE": str(self.root)}
+        command = ["bash", str(self.root / "serve.sh"), *words]
+        return subprocess.run(
+            command, env=environment | env, capture_output=True, text=True, check=False, timeout=20
+        )
+
+    def calls(self) -> list[str]:
+        """What vllm was called with, devices first."""
+        path = self.root / "calls"
+        return sorted(path.read_text("utf-8").split("\n"))[1:] if path.exists() else []
+
+
+def test_a_named_host_finds_its_rank_and_the_address_of_the_head(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, served(cluster=NAMED))
+    done = stage.run("--seed", "7", HOST="h2.cluster.local")
+    assert done.returncode == 0, done.stderr
+    (call,) = stage.calls()
+    assert call.startswith("0,1,2,3,4,5,6,7 serve deepseek-ai/DeepSeek-V3 ")
+    assert "--node-rank 1 --master-addr h1 " in call
+    assert call.endswith("--headless --seed 7 ")
+
+
+def test_hosts_without_names_must_be_told_and_are_used_in_that_order(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, served())
+    assert "NODE_RANK" in stage.run().stderr
+    assert "PARC_HOSTS" in stage.run(NODE_RANK="1").stderr
+    assert stage.run(NODE_RANK="1", PARC_HOSTS="x9 x4").returncode == 0
+    assert "--master-addr x9 " in stage.calls()[0]
+
+
+@pytest.mark.parametrize("env", [{"NODE_RANK": "2"}, {"NODE_RANK": "-1"}, {"HOST": "elsewhere"}])
+def test_a_host_that_is_not_of_the_plan_starts_nothing(tmp_path: Path, env: Any) -> None:
+    stage = Stage(tmp_path, served(cluster=NAMED))
+    done = stage.run(**env)
+    assert done.returncode == 2
+    assert stage.calls() == []
+
+
+def test_a_host_with_several_engines_starts_them_all_and_ends_with_the_first(
+    tmp_path: Path,
+) -> None:
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 4, "replicas": 2}))
+    stage = Stage(tmp_path, plan)
+    assert stage.run(VLLM_STATUS="9").returncode == 9
+    # the first that ends may take the other along before it has started
+    devices = {call.split(" ")[0] for call in stage.calls()}
+    assert devices
+    assert devices <= {"0,1,2,3", "4,5,6,7"}
+
+
+def test_the_script_says_exactly_what_the_processes_are(tmp_path: Path) -> None:
+    job = {"precision": "fp8", "max_model_len": 4096}
+    layout = {"dp": 16, "tp": 1, "ep": "on", "replicas": 1}
+    plan = plan_of(spec("deepseek-v3", "hgx-h200", 2, job=job, layout=layout))
+    for process in processes(plan):
+        stage_root = tmp_path / str(process.node)
+        stage_root.mkdir()
+        stage = Stage(stage_root, plan)
+        stage.run(NODE_RANK=str(process.node), PARC_HOSTS="a b")
+        (call,) = stage.calls()
+        words = []
+        for name, value in process.flags:
+            shown = "ab"[value.node] if isinstance(value, Address) else value
+            words += [name] if value is None else [name, str(shown)]
+        assert call.rstrip().endswith(" ".join(words))
+
+
+def test_words_of_the_user_reach_vllm_whole(tmp_path: Path) -> None:
+    launch = {"args": ["--chat-template", "a b's $(x)"], "env": {"KEY": "c d"}}
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": launch})
+    stage = Stage(tmp_path, plan)
+    assert stage.run().returncode == 0
+    assert "--chat-template a b's $(x) " in stage.calls()[0]
+    assert "export KEY='c d'" in serve_script(plan).text

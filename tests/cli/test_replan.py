@@ -1,0 +1,184 @@
+"""``parc replan``: only the ranks of drained hosts move, and it says so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.specs import parc
+
+SPEC = """\
+parc: 1
+name: job
+model: llama-3-8b
+cluster:
+  node: dgx-h100
+  fabric: {base: infiniband-ndr, oversubscription: 4}
+  racks:
+    - {name: r01, nodes: "r01n[01-05]"}
+    - {name: r02, nodes: "r02n[01-05]"}
+  spare: [r01n05, r02n05]
+job: {sequence_length: 8192, global_batch: 64}
+layout: {tp: 8, cp: 1, pp: 2, micro_batch: 1}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    return path.as_posix()
+
+
+def hosts(directory: Path) -> list[str]:
+    found: list[str] = json.loads((directory / "parc.lock").read_text())["decisions"]["hosts"]
+    return found
+
+
+def replanned(*words: str) -> dict[str, Any]:
+    result = parc("replan", *words, "--format", "json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.output)["replan"]
+    return found
+
+
+def test_a_spare_host_of_the_same_leaf_takes_the_place(spec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", spec, "-o", str(out)).exit_code == 0
+    old = hosts(out)
+    found = replanned(spec, "--drain", "r02n02", "-o", str(out))
+    new = hosts(out)
+    moved = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
+    assert moved == [("r02n02", "r02n05")]
+    (move,) = found["moves"]
+    node = old.index("r02n02")
+    assert move["ranks"] == [node * 8, node * 8 + 7]
+    assert (move["meet"], found["from"]) == ("same leaf", (out / "parc.lock").as_posix())
+    assert found["before"] == found["after"]
+    assert parc("verify", str(out)).exit_code == 0
+
+
+def test_without_an_output_the_spec_is_compiled_as_if_nothing_were_drained(
+    spec: str, tmp_path: Path
+) -> None:
+    parc("compile", spec, "-o", str(tmp_path / "old"))
+    found = replanned(spec, "--drain", "r01n01", "-o", str(tmp_path / "new"))
+    assert found["from"] == "a compile of the spec"
+    pairs = zip(hosts(tmp_path / "old"), hosts(tmp_path / "new"), strict=True)
+    assert [(a, b) for a, b in pairs if a != b] == [("r01n01", "r01n05")]
+
+
+def test_a_host_of_another_leaf_is_taken_where_none_is_left_and_the_cost_is_said(
+    spec: str, tmp_path: Path
+) -> None:
+    out = str(tmp_path / "out")
+    result = parc("replan", spec, "--drain", "r01n[01-02]", "-o", out)
+    assert "16 of 64 ranks (25.0 %) on 2 hosts" in result.output
+    assert "r02n05, another leaf" in result.output
+    links = next(line for line in result.output.splitlines() if line.startswith("links"))
+    before, after = re.findall(r"([0-9.]+ [GM]B) -> ([0-9.]+ [GM]B)", links)[0]
+    assert before != after
+
+
+def test_hosts_that_were_drained_before_do_not_come_back(spec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    replanned(spec, "--drain", "r01n01", "-o", str(out))
+    found = replanned(spec, "--drain", "r01n05", "-o", str(out))
+    assert found["drained"] == ["r01n01", "r01n05"]
+    assert not {"r01n01", "r01n05"} & set(hosts(out))
+    gone = parc("replan", spec, "--drain", "r02n01", "-o", str(out))
+    assert gone.exit_code == 1
+    assert "PARC-T11" in gone.output
+
+
+def test_a_host_that_the_spec_calls_unavailable_by_now_is_replaced_too(
+    spec: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    parc("compile", spec, "-o", str(out))
+    old = hosts(out)
+    text = SPEC.replace("  spare:", "  unavailable: [r02n01]\n  spare:")
+    Path(spec).write_text(text, encoding="utf-8")
+    found = replanned(spec, "--drain", "r01n01", "-o", str(out))
+    assert sorted(move["old"] for move in found["moves"]) == ["r01n01", "r02n01"]
+    assert sum(a != b for a, b in zip(old, hosts(out), strict=True)) == 2
+
+
+def test_no_host_left_is_refused_with_the_nearest_smaller_plan(spec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = parc("replan", spec, "--drain", "r01n[01-03]", "-o", str(out))
+    assert result.exit_code == 1
+    assert "error[PARC-T11]: drained hosts with ranks: 3" in result.output
+    assert "the nearest smaller plan: layout.dp 2, 32 ranks" in result.output
+    assert not out.exists()
+
+
+def test_idle_and_spare_hosts_are_drained_without_a_move(spec: str, tmp_path: Path) -> None:
+    found = replanned(spec, "--drain", "r01n05", "-o", str(tmp_path / "out"))
+    assert found["moves"] == []
+
+
+@pytest.mark.parametrize(
+    ("drain", "code"), [("r03n01", "PARC-H03"), ("r01n[", "PARC-H01"), ("", "PARC-H01")]
+)
+def test_a_host_that_is_none_gets_a_diagnostic(spec: str, drain: str, code: str) -> None:
+    result = parc("replan", spec, "--drain", drain, "--dry-run")
+    assert result.exit_code == 1
+    assert code in result.output
+
+
+def test_hosts_that_are_only_counted_cannot_be_drained(tmp_path: Path) -> None:
+    text = SPEC[: SPEC.index("  racks:")] + "  nodes: 8\n" + SPEC[SPEC.index("job:") :]
+    (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
+    result = parc("replan", str(tmp_path / "spec.yaml"), "--drain", "node0001", "--dry-run")
+    assert result.exit_code == 1
+    assert "PARC-H03" in result.output
+
+
+def test_a_dry_run_writes_nothing(spec: str, tmp_path: Path) -> None:
+    result = parc("replan", spec, "--drain", "r01n01", "-o", str(tmp_path / "out"), "--dry-run")
+    assert result.exit_code == 0
+    assert not (tmp_path / "out").exists()
+    assert "wrote" not in result.output
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "not JSON",
+        "{}",
+        '{"decisions": {}}',
+        '{"decisions": {"hosts": [], "layout": {}, "order": "", "ranks_per_node": 8}}',
+        '{"decisions": {"hosts": 3, "layout": 4, "order": 5, "ranks_per_node": []}}',
+    ],
+)
+def test_a_lock_that_holds_no_plan_is_passed_over(spec: str, tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "out"
+    parc("compile", spec, "-o", str(out))
+    (out / "parc.lock").write_text(damage, encoding="utf-8")
+    found = replanned(spec, "--drain", "r01n01", "-o", str(out), "--dry-run")
+    assert found["from"] == "a compile of the spec"
+
+
+def test_a_lock_of_other_hosts_or_another_layout_is_passed_over(spec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    parc("compile", spec, "-o", str(out))
+    lock = json.loads((out / "parc.lock").read_text())
+    for change in ({"hosts": [f"x{n}" for n in range(8)]}, {"ranks_per_node": 4}):
+        damaged = {**lock, "decisions": {**lock["decisions"], **change}}
+        (out / "parc.lock").write_text(json.dumps(damaged), encoding="utf-8")
+        found = replanned(spec, "--drain", "r01n01", "-o", str(out), "--dry-run")
+        assert found["from"] == "a compile of the spec"
+
+
+def test_a_service_is_not_replanned(tmp_path: Path) -> None:
+    traffic = "{input_tokens: 1000, output_tokens: 100, concurrency: 8}"
+    text = SPEC[: SPEC.index("job:")] + f"job: {{kind: serve, traffic: {traffic}}}\n"
+    (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
+    result = parc("replan", str(tmp_path / "spec.yaml"), "--drain", "r01n01", "--dry-run")
+    assert result.exit_code == 2, result.output
+    assert "parc replan is for training jobs" in result.output

@@ -1,0 +1,145 @@
+"""Random serving specs, seeded: legal ones over all axes, modes and formats, and bad variations."""
+
+from __future__ import annotations
+
+import copy
+from random import Random
+from typing import Any
+
+Spec = dict[str, Any]
+GPUS_PER_NODE = 8
+LATENT = {"q_lora_rank": 384, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64}
+
+
+def legal_service(seed: int) -> Spec:
+    """One spec that should compile; the same for the same seed."""
+    dice = Random(f"service {seed}")
+    family = dice.choice(["llama", "qwen3", "qwen3_moe", "mixtral", "deepseek_v3"])
+    routed = family in ("qwen3_moe", "mixtral", "deepseek_v3")
+    tp = dice.choice([1, 2, 4, 8])
+    pp = dice.choice([1, 1, 2, 3, 4])
+    dp = dice.choice([1, 2, 4, 8, 16]) if routed else 1
+    if tp * pp > 8 and dp > 2:
+        dp = 2
+    while not _fits(tp, pp, dp):
+        pp = dice.choice([1, 2, 4])
+    gpus = tp * pp * dp
+    precision = dice.choice(["bf16", "bf16", "fp16", "fp8"])
+    layout: Spec = {"tp": tp, "pp": pp, "replicas": _replicas(dice, gpus)}
+    if routed:
+        layout["dp"] = dp
+        layout["ep"] = dice.choice(["on", "off"]) if tp * dp > 1 else "off"
+    hosts = max(-(-gpus // GPUS_PER_NODE), 1)
+    engines = layout["replicas"]
+    nodes = hosts * engines if gpus > GPUS_PER_NODE else -(-engines * gpus // GPUS_PER_NODE)
+    experts = 16 * dice.choice([1, 2, 4, 8])
+    if routed and layout["ep"] == "on" and tp * dp <= experts and dice.random() < 0.3:
+        layout["redundant_experts"] = -experts % (tp * dp) + tp * dp * dice.choice([0, 1])
+    spec: Spec = {
+        "parc": 1,
+        "name": f"service-{seed}",
+        "model": _model(dice, family, (tp, pp, dp), experts),
+        "cluster": {"node": dice.choice(["hgx-h100", "hgx-h200", "dgx-b200"]), "nodes": nodes},
+        "job": _job(dice, precision),
+        "layout": layout,
+        "goals": {"memory_headroom": dice.choice(["8%", "10%", "15%"])},
+        "launch": {"load_balancer": _balancer(dice, (tp, pp, dp))},
+        "emit": ["vllm", "rankmap"],
+    }
+    if family != "deepseek_v3" and pp > 2 and dice.random() < 0.5:
+        spec["layout"]["stage_layers"] = _stages(spec["model"]["layers"], pp)
+    if family == "deepseek_v3" and tp > 1 and dice.random() < 0.3:
+        spec["layout"]["dcp"] = dice.choice([n for n in (1, 2, 4, 8) if tp % n == 0])
+    return spec
+
+
+def _fits(tp: int, pp: int, dp: int) -> bool:
+    """Whether the engine lies evenly on hosts of 8."""
+    gpus = tp * pp * dp
+    if gpus <= GPUS_PER_NODE:
+        return True
+    return gpus % GPUS_PER_NODE == 0 and (8 % (tp * pp) == 0 or tp * pp % 8 == 0)
+
+
+def _replicas(dice: Random, gpus: int) -> int:
+    if gpus > GPUS_PER_NODE:
+        return dice.choice([1, 1, 2])
+    return dice.choice([1, 1, GPUS_PER_NODE // gpus, 2 * (GPUS_PER_NODE // gpus)])
+
+
+def _balancer(dice: Random, degrees: tuple[int, int, int]) -> str:
+    tp, pp, dp = degrees
+    if dp == 1 or tp * pp > GPUS_PER_NODE:
+        return dice.choice(["internal", "external"])
+    return dice.choice(["internal", "internal", "hybrid", "external"])
+
+
+def _stages(layers: int, pp: int) -> list[int]:
+    """One layer less at both ends, the rest in the middle."""
+    ends = layers // pp - 1
+    middle = layers - 2 * ends
+    each = [middle // (pp - 2) + (k < middle % (pp - 2)) for k in range(pp - 2)]
+    return [ends, *each, ends]
+
+
+def _job(dice: Random, precision: str) -> Spec:
+    seqs = dice.choice(["auto", 64, 256])
+    job: Spec = {
+        "kind": "serve",
+        "traffic": {"input_tokens": 200, "output_tokens": 100, "concurrency": 64},
+        "precision": precision,
+        "kv_precision": dice.choice(["auto", "auto", "fp8"]),
+        "max_model_len": dice.choice(["auto", 2048, 8192]),
+        "max_num_seqs": seqs,
+        "max_num_batched_tokens": dice.choice(["auto", 4096, 8192]),
+        "checkpoint": "/models/random",
+        "block_tokens": dice.choice([16, 32, 64]),
+    }
+    if precision == "fp8" and dice.random() < 0.3:
+        job["quantize"] = True
+    return job
+
+
+def _model(dice: Random, family: str, degrees: tuple[int, int, int], experts: int) -> Spec:
+    tp, pp, dp = degrees
+    heads = 8 * dice.choice([1, 2, 4, 8])
+    model: Spec = {
+        "name": "random",
+        "family": family,
+        "layers": dice.randint(2 * pp, 8 * pp),
+        "hidden": 256 * dice.randint(4, 16),
+        "ffn": 128 * 8 * dice.randint(1, 8),
+        "heads": heads,
+        "kv_heads": dice.choice([n for n in (1, 2, 4, 8) if heads % n == 0]),
+        "head_dim": 128,
+        "vocab": dice.randint(1000, 130_000),
+        "position": {"max_positions": 32768},
+    }
+    if family.startswith("qwen3"):
+        model["qk_norm"] = "head"
+    if family in ("qwen3_moe", "mixtral", "deepseek_v3"):
+        width = 128 * max(tp * dp, 8) * dice.choice([1, 2])
+        model["experts"] = {"count": experts, "top_k": 4, "size": width}
+        model["ffn"] = 0
+    if family == "deepseek_v3":
+        del model["kv_heads"], model["head_dim"]
+        model |= {"ffn": 128 * 8 * 4, "latent": {**LATENT, "v_dim": 128}}
+        size = model["experts"]["size"]
+        model["experts"] |= {"shared_size": size, "first_dense_layers": 1, "groups": 4}
+        model["experts"] |= {"group_top_k": 2, "score_function": "sigmoid", "router_bias": "buffer"}
+    return model
+
+
+def edited(spec: Spec, edits: dict[str, Any]) -> Spec:
+    """A copy with dotted paths set; None takes a key out."""
+    tree = copy.deepcopy(spec)
+    for path, value in edits.items():
+        *above, key = path.split(".")
+        part = tree
+        for name in above:
+            part = part.setdefault(name, {})
+        if value is None:
+            part.pop(key, None)
+        else:
+            part[key] = value
+    return tree

@@ -1,0 +1,73 @@
+"""Whatever DeepSpeed refuses, or takes and ignores, PARC has refused first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.backends.deepspeed.boundaries import BOUNDARIES
+from tests.conformance.deepspeed_cases import case_of, layout_as_pinned, planned, resolved
+from tests.conformance.deepspeed_specs import variation
+from tests.conformance.tool_judging import deepspeed_verdicts
+
+pytestmark = pytest.mark.conformance
+VARIATIONS = 360
+REFUSALS = 100
+ENGINE_EVERY = 8
+"""The real engine takes a second or two, a config a tenth of one."""
+
+
+def runs_on_cpu(config: dict[str, Any]) -> bool:
+    """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
+    zero = config["zero_optimization"]
+    quantized = any(key.startswith("zero_quantized") for key in zero)
+    return "fp16" not in config and not quantized and "aio" not in config
+
+
+def taken(verdict: dict[str, Any]) -> str:
+    """How DeepSpeed takes a case: the stage at which it refuses, ``silent``, or empty."""
+    if not verdict["accepted"]:
+        return str(verdict["stage"])
+    return "silent" if verdict["keys_ignored"] or verdict["keys_without_effect"] else ""
+
+
+def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_check() -> None:
+    cases, refused_by_parc = [], []
+    for seed in range(VARIATIONS):
+        problem, _ = resolved(variation(seed))
+        layout = layout_as_pinned(problem) if problem is not None else None
+        if problem is None or layout is None:
+            continue
+        case = case_of(f"variation {seed}", problem, layout, groups=True)
+        engine = seed % ENGINE_EVERY == 0 and runs_on_cpu(case["config"])
+        cases.append(case | {"engine": engine})
+        plan, sink = planned(variation(seed))
+        refused_by_parc.append(plan is None and sink.failed())
+    verdicts = deepspeed_verdicts(cases)
+    bad = [taken(verdict) for verdict in verdicts]
+    stages = Counter(filter(None, bad))
+    missed = {
+        verdict["name"]: (how, verdict.get("error"))
+        for verdict, how, ours in zip(verdicts, bad, refused_by_parc, strict=True)
+        if how and not ours
+    }
+    assert missed == {}, stages
+    assert stages.total() >= REFUSALS, stages
+    assert len(stages) >= 3, stages
+
+
+def test_deepspeed_takes_the_bad_side_of_each_boundary_as_the_table_says() -> None:
+    cases, expected = [], []
+    for k, boundary in enumerate(BOUNDARIES):
+        for spec in (boundary.bad, boundary.good):
+            problem, _ = resolved(spec)
+            layout = layout_as_pinned(problem) if problem is not None else None
+            if problem is None or layout is None or not boundary.deepspeed:
+                continue
+            case = case_of(f"{k} {boundary.code}", problem, layout, groups=True)
+            cases.append(case | {"engine": runs_on_cpu(case["config"])})
+            expected.append(boundary.deepspeed if spec is boundary.bad else "")
+    verdicts = deepspeed_verdicts(cases)
+    assert [taken(verdict) for verdict in verdicts] == expected

@@ -1,0 +1,67 @@
+"""vLLM accepts what PARC emits, and means the same by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parc.backends.registry import engine
+from parc.backends.vllm.commands import processes
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import ServingPlan
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import read_source
+from tests.conformance.random_services import legal_service
+from tests.conformance.serving_cases import case_of, cases_of, differences
+from tests.conformance.tool_judging import vllm_verdicts
+from tests.passes.serving_specs import planned
+
+pytestmark = pytest.mark.conformance
+SPECS = 210
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
+
+
+def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
+    """By command, what differs; empty where all is the same."""
+    running = [(plan, *pair) for plan in plans for pair in cases_of(plan)]
+    verdicts = vllm_verdicts([case for _, _, case in running])
+    found = {
+        case["name"]: differences(plan, process, verdict)
+        for (plan, process, case), verdict in zip(running, verdicts, strict=True)
+    }
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def test_every_command_of_every_example_is_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for path in EXAMPLES:
+        plan = plan_spec(read_source(str(path)), (), Sink())
+        if isinstance(plan, ServingPlan):
+            plans.append(plan)
+    assert len(plans) >= 3
+    assert disagreements(plans) == {}
+
+
+def test_the_command_that_ray_starts_is_accepted_with_ray_as_the_executor() -> None:
+    cases = []
+    for path in EXAMPLES:
+        plan = plan_spec(read_source(str(path)), (), Sink())
+        if isinstance(plan, ServingPlan) and plan.layout.dp == 1:
+            process = processes(plan)[0]
+            words = list(engine("vllm").command(plan, "ray"))[1:]
+            cases.append(case_of(plan, process, False) | {"argv": words})
+    assert len(cases) >= 2
+    for verdict in vllm_verdicts(cases):
+        assert verdict["accepted"], verdict
+        assert verdict["sizes"]["executor"] == "ray"
+
+
+def test_random_legal_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for seed in range(SPECS):
+        plan, sink = planned(legal_service(seed))
+        assert plan is not None or sink.failed()
+        plans += [plan] if plan is not None else []
+    assert len(plans) >= 200
+    assert disagreements(plans) == {}

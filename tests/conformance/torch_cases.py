@@ -1,0 +1,122 @@
+"""Plans of PyTorch's frameworks as cases for their judges, and what the judges must say."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+from parc.backends.accelerate.files import emit as accelerate_files
+from parc.backends.registry import framework
+from parc.backends.torchtitan.module_file import module_file
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Layout, Plan, Problem
+from parc.compiler.passes.search_space import enumerate_layouts
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import read_source
+from parc.compiler.topology.node_groups import ranks_per_node
+from tests.backends.torch.specs import Spec, legal_spec
+from tests.conformance.judging import plan_of, resolve
+
+Case = dict[str, Any]
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
+OWN = {
+    "pp": "pp",
+    "dp_replicate": "dp-replicate",
+    "dp_shard": "dp-shard",
+    "cp": "cp",
+    "tp": "tp",
+    "ep": "ep",
+    "efsdp": "efsdp",
+    "batch": "dp",
+    "dp": "dp",
+    "loss": "dp-cp",
+    "dp_shard_cp": "dp-shard-cp",
+    "dp_cp": "dp-cp",
+}
+"""Name of a mesh in torchtitan or Accelerate -> family of the rank map."""
+
+
+def legal_plans(name: str, count: int) -> dict[str, Plan]:
+    """Plans of random legal specs, all of which compile."""
+    plans = {}
+    for seed in range(count):
+        plan, sink = plan_of(legal_spec(name, seed))
+        assert plan is not None, (seed, sink.diagnostics)
+        plans[f"legal {seed}"] = plan
+    return plans
+
+
+def example_plans(name: str) -> dict[str, Plan]:
+    """The examples that emit for ``name``."""
+    plans = {}
+    for path in EXAMPLES:
+        sink = Sink()
+        plan = plan_spec(read_source(str(path)), (), sink)
+        assert plan is not None, sink.diagnostics
+        if plan.problem.framework == name:
+            plans[path.parent.name] = plan
+    assert plans
+    return plans
+
+
+def unjudged_plan(problem: Problem, layout: Layout) -> Plan:
+    """As much of a plan as the files are made from, whatever the rules say."""
+    return Plan(problem, layout, cast(Any, None), cast(Any, None), cast(Any, None))
+
+
+def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
+    """What the pins ask for, legal or not; None where nothing can be made of them."""
+    problem, _ = resolve(spec)
+    if problem is None:
+        return None
+    families = enumerate_layouts(problem, framework(problem.framework))
+    first = next(families, None)
+    return None if first is None else (problem, first[0])
+
+
+def titan_case(name: str, plan: Plan, rank: int) -> Case:
+    """The module, judged on ``rank`` of as many GPUs as the cluster has for it."""
+    text = module_file(plan).text
+    world = plan.layout.world
+    return {"name": name, "module_text": text, "world": world, "rank": rank}
+
+
+def accelerate_case(name: str, plan: Plan, rank: int) -> Case:
+    """The config file, with the words of launch.sh on the host of ``rank``."""
+    layout = plan.layout
+    each = ranks_per_node(plan.problem.cluster.node.gpus, layout.world)
+    files = {artifact.path: artifact.text for artifact in accelerate_files(plan)}
+    words = [
+        f"--num_machines={layout.world // each}",
+        f"--num_processes={layout.world}",
+        f"--machine_rank={rank // each}",
+        "--main_process_ip=10.0.0.1",
+        "--main_process_port=29500",
+    ]
+    text = files["accelerate/config.yaml"]
+    return {"name": name, "yaml_text": text, "args": words, "rank": rank}
+
+
+def own_group(plan: Plan, family: str, rank: int) -> list[int]:
+    """The group of ``rank`` in a family of the rank map, ascending."""
+    placement = plan.placement
+    one = next(found for found in placement.families if found.name == family)
+    mesh = placement.mesh(one.mesh)
+    axes = mesh.over(*one.axes)
+    base = rank - sum(rank // axis.stride % axis.size * axis.stride for axis in axes)
+    walks = product(*(range(axis.size) for axis in axes))
+    return sorted(
+        base + sum(step * axis.stride for step, axis in zip(walk, axes, strict=True))
+        for walk in walks
+    )
+
+
+def differing_groups(plan: Plan, groups: dict[str, list[int]], rank: int) -> list[str]:
+    """Names of meshes whose group of ``rank`` is another one in the rank map."""
+    made = {one.name for one in plan.placement.families}
+    return [
+        name
+        for name, ranks in groups.items()
+        if OWN[name] in made and sorted(ranks) != own_group(plan, OWN[name], rank)
+    ]

@@ -1,0 +1,140 @@
+"""State outside of the GPUs, and ZeRO++: bytes and seconds against the papers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from parc.compiler.cost.gradients import dp_traffic, fullest_stage
+from parc.compiler.cost.memory import peak_bytes, runtime_of, stage_memory, static_bytes
+from parc.compiler.cost.offload import (
+    fetch_seconds,
+    gradient_seconds,
+    host_bytes,
+    host_rate,
+    update_seconds,
+)
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.runtime import StateBytes
+from parc.compiler.cost.step_time import optimizer_seconds
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Layout, Offload, ZeroPlus
+from parc.compiler.passes.search_layouts import search_layouts
+from tests.passes.search_reference import pricing_of
+
+SPEC: dict[str, Any] = {
+    "parc": 1,
+    "name": "offload",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-2", "nodes": 2},
+    "job": {"sequence_length": 2048, "global_batch": 64, "precision": "fp16"},
+    "layout": {"tp": 1, "pp": 1, "cp": 1, "zero_stage": 3, "micro_batch": 1},
+    "emit": ["deepspeed"],
+}
+TEN_BILLION = (10e9, 0.0)
+
+
+def priced(**parts: Any) -> tuple[Pricing, Layout]:
+    pricing = pricing_of(SPEC | parts)
+    found = search_layouts(pricing, Sink())
+    assert found is not None
+    return pricing, found.ranked[0].layout
+
+
+PRICING, LAYOUT = priced()
+CPU = replace(LAYOUT, offload=Offload(optimizer="cpu"))
+ALL_CPU = replace(LAYOUT, offload=Offload(optimizer="cpu", parameters="cpu"))
+NVME = replace(LAYOUT, offload=Offload("nvme", "nvme", "/local"))
+
+
+def test_all_state_of_a_parameter_is_sixteen_bytes_on_the_host() -> None:
+    held = fullest_stage(PRICING, LAYOUT)
+    assert host_bytes(PRICING, LAYOUT, held) == 0
+    assert host_bytes(PRICING, CPU, held) == pytest.approx(16 * sum(held) / 2)  # two hosts
+    assert host_bytes(PRICING, ALL_CPU, held) == pytest.approx(18 * sum(held) / 2)
+    assert host_bytes(PRICING, NVME, held) == pytest.approx(4 * sum(held) / 2)
+
+
+def test_ten_billion_parameters_take_a_host_the_seconds_of_the_paper() -> None:
+    """Table 4 of ZeRO-Offload: CPU-Adam takes 2.57 s."""
+    one_host = replace(ALL_CPU, dp_shard=16)
+    assert update_seconds(PRICING, one_host, TEN_BILLION) == pytest.approx(2.57, rel=0.01)
+
+
+def test_traffic_to_the_host_is_two_bytes_a_parameter_of_the_shard() -> None:
+    rate, share = host_rate(PRICING.problem), 10e9 / LAYOUT.dp_shard
+    assert rate == 3.0e9  # section 5.2 of ZeRO-Infinity, DGX-2
+    assert gradient_seconds(PRICING, CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
+    assert gradient_seconds(PRICING, LAYOUT, TEN_BILLION) == 0
+    assert fetch_seconds(PRICING, ALL_CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
+    assert fetch_seconds(PRICING, NVME, TEN_BILLION) == pytest.approx(2 * share / 1.6e9)
+    assert fetch_seconds(PRICING, CPU, TEN_BILLION) == 0
+
+
+def test_moving_more_away_saves_memory_and_costs_time() -> None:
+    order = (LAYOUT, CPU, ALL_CPU)
+    memory = [peak_bytes(PRICING, one) for one in order]
+    assert memory == sorted(memory, reverse=True)
+    assert len(set(memory)) == 3
+    assert optimizer_seconds(PRICING, LAYOUT) < optimizer_seconds(PRICING, CPU)
+    assert optimizer_seconds(PRICING, CPU) < optimizer_seconds(PRICING, NVME)
+    traffic = [dp_traffic(PRICING, one)[0] for one in order]
+    assert traffic == sorted(traffic)
+
+
+STATE = StateBytes(2.0, 6.0, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("stage", "offload", "hpz", "expected"),
+    [
+        (0, Offload(), 1, (2.0, 6.0, 12.0)),
+        (1, Offload(optimizer="cpu"), 1, (2.0, 2.0, 0.0)),
+        (2, Offload(optimizer="cpu"), 1, (2.0, 0.0, 0.0)),
+        (3, Offload(optimizer="cpu"), 1, (0.25, 0.0, 0.0)),
+        (3, Offload("nvme", "nvme", "/local"), 1, (0.0, 0.0, 0.0)),
+        (3, Offload(), 4, (0.75, 0.75, 1.5)),
+        (2, Offload(), 4, (2.0, 0.75, 1.5)),
+        (3, Offload("cpu", "cpu"), 4, (0.5, 0.0, 0.0)),
+    ],
+)
+def test_what_stays_in_the_gpu_of_one_of_eight_ranks(
+    stage: int, offload: Offload, hpz: int, expected: tuple[float, ...]
+) -> None:
+    assert STATE.on_rank(stage, 8, False, offload, hpz) == expected
+
+
+def test_zero_plus_plus_saves_traffic_and_a_second_copy_costs_memory() -> None:
+    """Table 1 of ZeRO++: 3M over the network becomes 0.75M: 0.5 forward, 0 backward, 0.25."""
+    plain = dp_traffic(PRICING, LAYOUT)[0]
+    near = replace(LAYOUT, zero_plus=ZeroPlus(hpz=16))
+    narrow = replace(LAYOUT, zero_plus=ZeroPlus(quantized_weights=True))
+    both = replace(LAYOUT, zero_plus=ZeroPlus(16, True, True))
+    assert dp_traffic(PRICING, near)[0] < plain
+    assert dp_traffic(PRICING, narrow)[0] < plain
+    assert dp_traffic(PRICING, both)[0] < 0.45 * plain
+    (stage,) = PRICING.classes(near.split)
+    runtime = runtime_of(PRICING)
+    before = static_bytes(PRICING, LAYOUT, stage.load, runtime)[0]
+    after = static_bytes(PRICING, near, stage.load, runtime)[0]
+    assert after - before == pytest.approx(2 * sum(fullest_stage(PRICING, LAYOUT)) / 16)
+
+
+def test_stage_2_gathers_its_weights_once_a_step() -> None:
+    two, one = replace(LAYOUT, zero_stage=2), replace(LAYOUT, zero_stage=1)
+    assert dp_traffic(PRICING, two)[0] < dp_traffic(PRICING, one)[0]
+    assert optimizer_seconds(PRICING, two) > optimizer_seconds(PRICING, one)
+
+
+def test_the_program_keeps_a_billion_parameters_gathered() -> None:
+    pricing, layout = priced(
+        model="llama-3-70b",
+        layout=SPEC["layout"] | {"offload": "cpu"},
+        cluster={"node": "dgx-a100", "nodes": 4},
+    )
+    (stage,) = pricing.classes(layout.split)
+    memory = stage_memory(pricing, layout, stage.load, 0)
+    assert memory.gathered_bytes >= 2e9
+    assert memory.optimizer_bytes == memory.gradients_bytes == 0

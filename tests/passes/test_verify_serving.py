@@ -1,0 +1,82 @@
+"""Whatever is changed in the output of a serving job, the second route finds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.passes.verify_plan import verify_artifacts
+from parc.compiler.pipeline import emit_plan
+from tests.passes.serving_specs import plan_of, spec
+
+V3 = {"precision": "fp8", "max_model_len": 4096}
+EMIT = {"emit": ["rankmap", "slurm", "vllm"]}
+HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
+
+
+def emitted(layout: dict[str, object], **launch: str) -> dict[str, str]:
+    """Files of DeepSeek-V3 on four hosts."""
+    tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=layout, launch=launch)
+    sink = Sink()
+    artifacts = emit_plan(plan_of(tree | EMIT | {"cluster": HOSTS}), sink)
+    assert not sink.diagnostics
+    return {artifact.path: artifact.text for artifact in artifacts}
+
+
+WIDE: dict[str, object] = {"dp": 32, "tp": 1, "ep": "on", "replicas": 1}
+DEEP: dict[str, object] = {"tp": 8, "pp": 2, "ep": "off", "replicas": 2}
+MANY: dict[str, object] = {"tp": 8, "replicas": 4}
+LONG: dict[str, object] = {"tp": 8, "pp": 2, "dp": 2, "ep": "on", "replicas": 1}
+
+
+def codes(files: dict[str, str]) -> set[str]:
+    sink = Sink()
+    verify_artifacts(files, sink)
+    return {found.code.removeprefix("PARC-") for found in sink.diagnostics}
+
+
+@pytest.mark.parametrize("layout", [WIDE, DEEP, MANY, LONG], ids=["wide", "deep", "many", "long"])
+@pytest.mark.parametrize("balancer", ["internal", "external"])
+def test_what_is_emitted_agrees(layout: dict[str, object], balancer: str) -> None:
+    assert codes(emitted(layout, load_balancer=balancer)) == set()
+
+
+@pytest.mark.parametrize(
+    ("layout", "file", "old", "new", "code"),
+    [
+        (
+            WIDE,
+            "vllm/serve.sh",
+            "--data-parallel-start-rank 8",
+            "--data-parallel-start-rank 9",
+            "A05",
+        ),
+        (WIDE, "vllm/serve.sh", "--data-parallel-size 32", "--data-parallel-size 16", "A07"),
+        (WIDE, "vllm/serve.sh", "start 0,1,2,3,4,5,6,7", "start 0,1,2,3,4,5,6", "A05"),
+        (WIDE, "vllm/serve.sh", "hosts=(h1 h2", "hosts=(h2 h1", "A02"),
+        (WIDE, "vllm/serve.sh", "nodes=4", "nodes=3", "A07"),
+        (WIDE, "vllm/serve.sh", "common=(", "shared=(", "A04"),
+        (DEEP, "vllm/serve.sh", "--node-rank 1", "--node-rank 0", "A05"),
+        (DEEP, "vllm/serve.sh", "--tensor-parallel-size 8", "--tensor-parallel-size 4", "A05"),
+        (DEEP, "vllm/serve.sh", "--pipeline-parallel-size 2", "--pipeline-parallel-size x", "A04"),
+        (DEEP, "rankmap.csv", "\n9,1,h2,1,1,a,h2,0,0,1,0,1", "\n9,1,h2,1,1,a,h2,0,0,0,0,1", "A01"),
+        (DEEP, "rankmap.csv", "\n9,1,h2,1,1", "\n9,1,h3,1,1", "A05"),
+        (DEEP, "rankmap.json", '"tp": {"across"', '"tq": {"across"', "A06"),
+        (DEEP, "slurm/hostfile", "h1\nh2", "h2\nh1", "A02"),
+        (DEEP, "slurm/job.sbatch", "--nodes=4", "--nodes=3", "A07"),
+        (DEEP, "parc.lock", '"h1"', '"h9"', "A02"),
+    ],
+)
+def test_a_change_is_found(
+    layout: dict[str, object], file: str, old: str, new: str, code: str
+) -> None:
+    files = emitted(layout)
+    assert old in files[file]
+    changed = files | {file: files[file].replace(old, new, 1)}
+    assert code in codes(changed)
+
+
+def test_a_script_that_is_missing_is_missed() -> None:
+    files = emitted(DEEP)
+    del files["vllm/serve.sh"]
+    assert codes(files) == {"A03"}

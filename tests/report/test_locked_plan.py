@@ -1,0 +1,56 @@
+"""A lock file gives back the layout that was locked, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.ir import Layout, Offload, Recompute
+from parc.compiler.ir.serialize import as_json, from_json
+from parc.compiler.report.decisions import LockUnreadable
+from parc.compiler.report.locked_plan import locked_plan
+from tests.passes.placement_plans import layout
+
+SOME = replace(
+    layout(tp=8, pp=4, vpp=2, dp=2),
+    recompute=Recompute("selective", ("core_attn", "mlp")),
+    offload=Offload("cpu", "nvme", "/scratch"),
+)
+
+
+def text(**changes: object) -> str:
+    decisions = {
+        "layout": as_json(SOME),
+        "order": SOME.order,
+        "hosts": [f"n{number}" for number in range(8)],
+        "ranks_per_node": 8,
+        **changes,
+    }
+    return json.dumps({"decisions": decisions})
+
+
+def test_a_layout_comes_back_as_it_was() -> None:
+    assert from_json(Layout, json.loads(json.dumps(as_json(SOME)))) == SOME
+    found = locked_plan(text(unavailable=["n9"]))
+    assert (found.layout, found.unavailable) == (SOME, ("n9",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layout": {}}, "Layout: "),
+        ({"layout": {**as_json(SOME), "tp": "8"}}, "'8' is no int"),
+        ({"layout": {**as_json(SOME), "tp": True}}, "True is no int"),
+        ({"layout": {**as_json(SOME), "colour": 1}}, "Layout has no colour"),
+        ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is no"),
+        ({"layout": []}, r"\[\] is no Layout"),
+        ({"hosts": "n1"}, "'n1' is no list"),
+        ({"hosts": ["n1"]}, "1 hosts of 8 ranks are not 64 ranks"),
+        ({"ranks_per_node": 0}, "8 hosts of 0 ranks"),
+    ],
+)
+def test_what_is_no_plan_says_why(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(LockUnreadable, match=message):
+        locked_plan(text(**changes))

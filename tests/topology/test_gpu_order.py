@@ -1,0 +1,38 @@
+"""The order of GPUs inside a host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parc.compiler.ir import Mesh
+from parc.compiler.topology.gpu_order import gpu_order
+from tests.passes.placement_plans import NODE
+
+PCIE = replace(NODE, nvlink_domain=1, link_kind="pcie", gpu_numa=(0, 1) * 4)
+PAIRS = (Mesh.of((("tp", 2), ("dp", 16))),)
+HOST_WIDE = (Mesh.of((("tp", 8), ("dp", 4))),)
+
+
+def test_groups_over_pcie_share_a_numa_node() -> None:
+    assert gpu_order(PCIE, PAIRS, 8) == (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def test_the_nearest_nic_decides_inside_a_numa_node() -> None:
+    wired = replace(PCIE, gpu_nics=("b", "b", "a", "a", "b", "b", "a", "a"))
+    assert gpu_order(wired, PAIRS, 8) == (2, 6, 0, 4, 3, 7, 1, 5)
+
+
+def test_the_numa_node_that_comes_first_stays_first() -> None:
+    dgx_like = replace(PCIE, gpu_numa=(3, 1, 3, 1, 7, 5, 7, 5))
+    assert gpu_order(dgx_like, PAIRS, 8) == (0, 2, 1, 3, 4, 6, 5, 7)
+
+
+def test_nothing_changes_where_it_brings_no_group_nearer() -> None:
+    assert gpu_order(replace(PCIE, gpu_numa=(3, 3, 1, 1, 7, 7, 5, 5)), PAIRS, 8) == ()
+    assert gpu_order(PCIE, HOST_WIDE, 8) == ()
+
+
+def test_nothing_changes_where_nvlink_joins_all_or_nobody_said_or_gpus_stay_idle() -> None:
+    assert gpu_order(replace(PCIE, nvlink_domain=8), PAIRS, 8) == ()
+    assert gpu_order(replace(PCIE, gpu_numa=()), PAIRS, 8) == ()
+    assert gpu_order(PCIE, PAIRS, 4) == ()
