@@ -21,6 +21,7 @@ ResumeProgram=/bin/true
 SuspendTime=86400
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=batch Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=serve Nodes=ALL MaxTime=INFINITE State=UP
 """
 NODES = (
     "NodeName={names} CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 "

@@ -11,7 +11,7 @@ import pytest
 from parc.backends.slurm.backend import BACKEND
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.pipeline import plan_spec
+from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.source import Source, read_source
 from tests.conformance.random_specs import legal_spec
 from tests.conformance.slurm_cluster import missing
@@ -37,7 +37,8 @@ def planned(source: Source) -> Plan:
 
 
 def job_of(plan: Plan) -> str:
-    return next(one.text for one in BACKEND.emit(plan) if one.path.endswith("job.sbatch"))
+    files = emit_plan(plan, Sink())
+    return next(one.text for one in files if one.path == "slurm/job.sbatch")
 
 
 def racks_of(plan: Plan) -> dict[str, list[str]]:
