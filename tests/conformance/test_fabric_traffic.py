@@ -93,7 +93,10 @@ def interleaved(case: Case) -> Cluster:
     for number, rack in enumerate(turns, start=1):
         dealt[rack].append(Host(f"n{number}", f"rack{rack + 1}", f"n{number}"))
     racks = tuple(Rack(f"rack{i}", tuple(hosts)) for i, hosts in enumerate(dealt, start=1))
-    return replace(cluster(*case.racks, node=node), racks=racks)
+    on = cluster(*case.racks, node=node)
+    # an uplink is one pair of interfaces, like that of a host
+    fabric = replace(on.fabric, oversubscription=float(max(case.racks)))
+    return replace(on, racks=racks, fabric=fabric)
 
 
 def mesh_of(placement: Placement, send: Send) -> Mesh:
