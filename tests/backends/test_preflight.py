@@ -123,3 +123,16 @@ def test_launch_scripts_start_it_first_where_it_is_emitted() -> None:
     assert check < program
     (plain,) = (one for one in backend("torchrun").emit(named_plan()) if one.path.endswith(".sh"))
     assert "check_ranks" not in plain.text
+
+
+def test_hosts_that_the_job_got_instead_count_in_place_of_the_plans(
+    program: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planned = program["planned_hosts"]
+    assert planned(["n7", "n2"]) == ["n7", "n2"]
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("n1\nn4\n")
+    monkeypatch.setenv("PARC_HOSTFILE", str(hostfile))
+    assert planned(["n7", "n2"]) == ["n1", "n4"]
+    monkeypatch.setenv("PARC_HOSTFILE", str(tmp_path / "unseen"))
+    assert planned(["n7", "n2"]) == []

@@ -43,7 +43,7 @@ def test_named_hosts_get_the_node_ranks_of_the_plan(stage: Stage) -> None:
 def test_steps_are_laid_out_by_the_host_file_and_never_by_a_node_count(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), *HOSTS))
     stage.submit("n1", "n2", "n7", "n10")
-    proof, launch = stage.calls("srun")
+    _, proof, launch = stage.calls("srun")
     for flags in (proof, launch):
         assert flags[:3] == ["--mpi=none", "--distribution=arbitrary", "--ntasks=4"]
         assert not any(flag.startswith(("--nodes", "-N")) for flag in flags)
@@ -55,7 +55,7 @@ def test_a_percent_sign_in_the_path_is_no_pattern_of_a_log_name(tmp_path: Path) 
     stage = Stage(tmp_path / "100%")
     stage.emit(with_names(named_plan(), *HOSTS))
     stage.submit("n1", "n2", "n7", "n10")
-    assert any("/100%%/work/logs/" in flag for flag in stage.calls("srun")[1])
+    assert any("/100%%/work/logs/" in flag for flag in stage.calls("srun")[2])
 
 
 def test_tasks_on_other_hosts_than_planned_stop_the_job_before_the_launch(stage: Stage) -> None:

@@ -48,6 +48,7 @@ NODE = (
 )
 AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2; exec "$@"'
 PATIENCE_SECONDS = 30.0
+BLOCK_SINCE = (23, 11)
 
 
 def missing() -> str:
@@ -58,12 +59,24 @@ def missing() -> str:
     return "" if os.geteuid() == 0 else "needs root, for namespaces of the nodes"
 
 
+def installed_release() -> tuple[int, ...]:
+    """Release of this machine's Slurm: (22, 5)."""
+    said = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in said.split()[1].split(".")[:2])
+
+
 class SlurmCluster:
     """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
-    def __init__(self, root: Path, racks: dict[str, Sequence[str]], port: int) -> None:
-        """``port`` and as many above it as there are nodes must be free."""
-        self.root, self.racks, self.port = root, racks, port
+    def __init__(
+        self, root: Path, racks: dict[str, Sequence[str]], port: int, topology: str = "tree"
+    ) -> None:
+        """``port`` and as many above it as there are nodes must be free.
+
+        ``topology``: "tree", or "block" where ``installed_release`` is BLOCK_SINCE or later and
+        all racks are of one size.
+        """
+        self.root, self.racks, self.port, self.topology = root, racks, port, topology
         self.nodes = sorted(node for nodes in racks.values() for node in nodes)
         self.daemons: list[subprocess.Popen[bytes]] = []
 
@@ -123,13 +136,12 @@ class SlurmCluster:
 
     def _configure(self) -> None:
         text = CONFIG.format(root=self.root, port=self.port, slurmd_port=self.port + 1)
+        text = text.replace("topology/tree", f"topology/{self.topology}")
         for number, node in enumerate(self.nodes):
             text += NODE.format(name=node, port=self.port + 2 + number)
         text += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
         (self.root / "slurm.conf").write_text(text)
-        leaves = [f"SwitchName={rack} Nodes={','.join(self.racks[rack])}" for rack in self.racks]
-        top = f"SwitchName=spine Switches={','.join(self.racks)}"
-        (self.root / "topology.conf").write_text("\n".join([*leaves, top, ""]))
+        (self.root / "topology.conf").write_text(self._topology())
         (self.root / "cgroup.conf").write_text(self._cgroup())
         (self.root / "gres.conf").write_text(f"Name=gpu File={self.root}/dev/nvidia[0-7]\n")
         for gpu in range(8):  # devices like /dev/null: without a file Slurm reports no GPU
@@ -138,8 +150,16 @@ class SlurmCluster:
         hosts = "".join(f"127.0.0.1 {name}\n" for name in names)
         (self.root / "hosts").write_text(Path("/etc/hosts").read_text() + hosts)
 
+    def _topology(self) -> str:
+        """Racks as leaves of a spine, or as blocks."""
+        rows = {rack: ",".join(nodes) for rack, nodes in self.racks.items()}
+        if self.topology == "block":
+            blocks = [f"BlockName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
+            size = len(next(iter(self.racks.values())))
+            return "\n".join([*blocks, f"BlockSizes={size}", ""])
+        leaves = [f"SwitchName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
+        return "\n".join([*leaves, f"SwitchName=spine Switches={','.join(rows)}", ""])
+
     def _cgroup(self) -> str:
         """Since 23.x slurmd wants a cgroup plugin, and must be told that there is none."""
-        version = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True)
-        old = int(version.stdout.split()[1].split(".")[0]) < 23
-        return "" if old else "CgroupPlugin=disabled\n"
+        return "" if installed_release() < (23,) else "CgroupPlugin=disabled\n"

@@ -74,10 +74,10 @@ def on(plan: Plan, *names: str) -> Plan:
 
 
 def test_the_plan_orders_the_nodes_and_not_their_names(cluster: SlurmCluster) -> None:
-    work = emit(on(named_plan(), "n5", "n2", "n8", "n1"), cluster, "named")
+    work = emit(on(named_plan(), "n5", "n1", "n8", "n2"), cluster, "named")
     submit(cluster, work, "--wait")
     assert "exit 0" in output(work), output(work)
-    assert node_ranks(work) == {"n5": "0", "n2": "1", "n8": "2", "n1": "3"}
+    assert node_ranks(work) == {"n5": "0", "n1": "1", "n8": "2", "n2": "3"}
 
 
 def test_nodes_without_names_are_ordered_by_rack(cluster: SlurmCluster) -> None:
@@ -96,7 +96,7 @@ def test_an_allocation_of_another_shape_is_refused(cluster: SlurmCluster) -> Non
 
 
 def test_a_hostile_job_name_is_a_name(cluster: SlurmCluster) -> None:
-    plan = on(named_plan(), "n1", "n2", "n3", "n4")
+    plan = on(named_plan(), "n1", "n3", "n2", "n4")
     work = emit(replace(plan, problem=replace(plan.problem, name=HOSTILE)), cluster, "hostile")
     submit(cluster, work, "--wait")
     (log,) = work.glob("*.out")
@@ -105,7 +105,7 @@ def test_a_hostile_job_name_is_a_name(cluster: SlurmCluster) -> None:
 
 
 def test_one_dead_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
-    work = emit(on(named_plan(), "n1", "n2", "n3", "n4"), cluster, "failure")
+    work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, "failure")
     submit(cluster, work, "--wait", FAIL="2", NAP="1")
     assert "exit 0" not in output(work)
     assert "task 2: Exited with exit code 7" in output(work)
@@ -115,7 +115,7 @@ def test_one_dead_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
 def test_the_warning_reaches_the_ranks_where_they_listen(
     cluster: SlurmCluster, words: str, saved: int
 ) -> None:
-    work = emit(on(named_plan(), "n1", "n2", "n3", "n4"), cluster, f"signal{saved}", words)
+    work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, f"signal{saved}", words)
     job = submit(cluster, work, "--parsable", NAP="4").strip()
     cluster.run("bash", "-c", "until ls logs/*.3.log; do sleep 0.1; done; sleep 1", cwd=work)
     cluster.run("scancel", "--batch", "--signal=USR1", job)

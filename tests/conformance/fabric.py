@@ -1,0 +1,107 @@
+"""A network of racks on one machine: a namespace a host, a bridge a rack, racks on a core bridge.
+
+Needs CAP_NET_ADMIN and ``ip`` of iproute2. What leaves a rack crosses its uplink, a pair of
+interfaces whose counters the kernel keeps. The machine's own network stays as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from types import TracebackType
+
+_numbers = itertools.count()
+
+
+def missing() -> str:
+    """Why no network can be made here; empty where one can."""
+    if shutil.which("ip") is None:
+        return "not installed: ip (iproute2)"
+    name = f"parc{os.getpid()}-probe"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if made.returncode:
+        return f"no network namespaces (CAP_NET_ADMIN): {made.stderr.strip()}"
+    subprocess.run(["ip", "netns", "del", name], check=False)
+    return ""
+
+
+class RackFabric:
+    """Racks of hosts, ``{"rack1": ["n1", "n3"]}``; a context manager."""
+
+    def __init__(self, racks: dict[str, Sequence[str]]) -> None:
+        """At most 250 hosts; names of any length, for interfaces are numbered."""
+        prefix = f"parc{os.getpid()}-{next(_numbers)}"
+        self.racks = racks
+        self.switch = f"{prefix}-switch"
+        hosts = [host for names in racks.values() for host in names]
+        self.namespaces = {host: f"{prefix}-{number}" for number, host in enumerate(hosts)}
+        self._made: list[str] = []
+
+    def __enter__(self) -> RackFabric:
+        try:
+            self._add(self.switch)
+            self._ip(self.switch, "link add core type bridge", "link set core up")
+            for number, rack in enumerate(self.racks):
+                self._rack(number)
+                for host in self.racks[rack]:
+                    self._host(number, host)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in reversed(self._made):
+            subprocess.run(["ip", "netns", "del", name], check=False)
+        self._made.clear()
+
+    @property
+    def uplinks(self) -> dict[str, str]:
+        """Rack -> interface in the namespace ``switch`` that sends what leaves the rack."""
+        return {rack: f"up{number}" for number, rack in enumerate(self.racks)}
+
+    def _add(self, name: str) -> None:
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        self._made.append(name)
+        # neighbour discovery of IPv6 would be counted too
+        quiet = "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"
+        subprocess.run(["ip", "netns", "exec", name, "sh", "-c", quiet], check=False)
+
+    def _rack(self, number: int) -> None:
+        self._ip(
+            self.switch,
+            f"link add rack{number} type bridge",
+            f"link add up{number} type veth peer name down{number}",
+            f"link set up{number} master rack{number} up",
+            f"link set down{number} master core up",
+            f"link set rack{number} up",
+        )
+
+    def _host(self, rack: int, host: str) -> None:
+        name = self.namespaces[host]
+        index = list(self.namespaces).index(host)
+        self._add(name)
+        self._ip(
+            self.switch,
+            f"link add port{index} type veth peer name eth0 netns {name}",
+            f"link set port{index} master rack{rack} up",
+        )
+        self._ip(
+            name,
+            f"addr add 10.213.0.{index + 1}/24 dev eth0",
+            "link set lo up",
+            "link set eth0 up",
+        )
+
+    def _ip(self, namespace: str, *lines: str) -> None:
+        subprocess.run(
+            ["ip", "-n", namespace, "-batch", "-"], input="\n".join(lines), text=True, check=True
+        )

@@ -1,0 +1,199 @@
+"""Send what a plan's groups send, over gloo between namespaces, and count it on uplinks.
+
+Runs under a Python that has torch, as root, and imports nothing of PARC. stdin: a case a line,
+  {"switch": NAMESPACE, "uplinks": [INTERFACE], "hosts": [NAMESPACE of every rank],
+   "sends": [{"pattern": "all-reduce", "groups": [[RANK]], "bytes": N}]}
+stdout: for each case a line, {"sends": [{INTERFACE: bytes sent}], "seconds": S}.
+
+Patterns, with ``bytes`` of a rank's whole tensor:
+  all-reduce, all-gather   gloo's, which are rings
+  reduce-scatter           a ring of sends, as NCCL does it: gloo's own is no ring
+  all-to-all               gloo's, each sends a share to every other
+  line                     a message to the next in the group, and one back
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+CLONE_NEWNET = 0x40000000
+END = 255
+Groups = list[list[int]]
+
+
+def main() -> None:
+    """Answer every case."""
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        print(json.dumps(run_case(json.loads(line))), flush=True)
+
+
+def run_case(case: dict[str, Any]) -> dict[str, Any]:
+    """Fork a process a rank; count around every send."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [Rank(case, rank, f"file://{folder}/store") for rank in range(len(case["hosts"]))]
+        for rank in ranks:
+            rank.wait()
+        counted = []
+        for index in range(len(case["sends"])):
+            before = counters(case)
+            for rank in ranks:
+                rank.tell(index)
+            for rank in ranks:
+                rank.wait()
+            after = counters(case)
+            counted.append({name: after[name] - before[name] for name in after})
+        for rank in ranks:
+            rank.end()
+    return {"sends": counted, "seconds": time.monotonic() - begin}
+
+
+def counters(case: dict[str, Any]) -> dict[str, int]:
+    """Bytes that every uplink has sent so far."""
+    command = ["ip", "-n", case["switch"], "-s", "-j", "link", "show"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    links = {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in json.loads(done.stdout)}
+    return {name: links[name] for name in case["uplinks"]}
+
+
+class Rank:
+    """A forked process, told over a pipe what to send next."""
+
+    def __init__(self, case: dict[str, Any], rank: int, store: str) -> None:
+        order_out, self.order = os.pipe()
+        self.done, done_in = os.pipe()
+        self.number, self.process = rank, os.fork()
+        if self.process == 0:
+            try:
+                obey(case, rank, store, order_out, done_in)
+                os._exit(0)
+            except BaseException as error:
+                print(f"rank {rank}: {error!r}", file=sys.stderr, flush=True)
+                os._exit(1)
+        os.close(order_out)
+        os.close(done_in)
+
+    def tell(self, index: int) -> None:
+        """Let it do one send."""
+        os.write(self.order, bytes([index]))
+
+    def wait(self) -> None:
+        """Until it has done what it was told."""
+        if not os.read(self.done, 1):
+            sys.exit(f"rank {self.number} died")
+
+    def end(self) -> None:
+        """Tell it to end; other ranks hold its pipe open too, so closing it would say nothing."""
+        self.tell(END)
+        os.close(self.order)
+        os.waitpid(self.process, 0)
+        os.close(self.done)
+
+
+def obey(case: dict[str, Any], rank: int, store: str, order: int, done: int) -> None:
+    """A rank: move to the host's namespace, join, then send as told."""
+    enter(case["hosts"][rank])
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=len(case["hosts"]))
+    made: dict[tuple[int, ...], Any] = {}
+    for send in case["sends"]:
+        for members in send["groups"]:
+            if tuple(members) not in made:
+                made[tuple(members)] = dist.new_group(members)
+    mine = [
+        next((made[tuple(group)], group) for group in send["groups"] if rank in group)
+        for send in case["sends"]
+    ]
+    dist.barrier()
+    for index, send in enumerate(case["sends"]):  # opens every connection once
+        PATTERNS[send["pattern"]](*mine[index], 4 * len(mine[index][1]))
+    os.write(done, b".")
+    while (told := os.read(order, 1)[0]) != END:
+        send = case["sends"][told]
+        PATTERNS[send["pattern"]](*mine[told], send["bytes"])
+        os.write(done, b".")
+
+
+def enter(namespace: str) -> None:
+    """Move this process to a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(f"/run/netns/{namespace}").open() as handle:
+        if libc.setns(handle.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"setns {namespace}")
+
+
+def tensor(size_bytes: int) -> torch.Tensor:
+    """So many bytes of float32."""
+    return torch.ones(size_bytes // 4)
+
+
+def all_reduce(group: Any, members: list[int], size_bytes: int) -> None:
+    """gloo's ring: 2(n-1)/n of the tensor to the neighbour."""
+    data = tensor(size_bytes)
+    dist.all_reduce(data, group=group)
+    assert data[0] == len(members)
+
+
+def all_gather(group: Any, members: list[int], size_bytes: int) -> None:
+    """gloo's ring: n-1 shares to the neighbour."""
+    share = tensor(size_bytes // len(members))
+    dist.all_gather([torch.empty_like(share) for _ in members], share, group=group)
+
+
+def reduce_scatter(group: Any, members: list[int], size_bytes: int) -> None:
+    """A ring of sends: n-1 shares, each added up on its way."""
+    place = members.index(dist.get_rank())
+    following, before = members[(place + 1) % len(members)], members[place - 1]
+    share = tensor(size_bytes // len(members))
+    partial, received = share.clone(), torch.empty_like(share)
+    for _ in members[1:]:
+        sending = dist.isend(partial, following, group=group)
+        dist.recv(received, before, group=group)
+        sending.wait()
+        partial = received + share
+    assert partial[0] == len(members)
+
+
+def all_to_all(group: Any, members: list[int], size_bytes: int) -> None:
+    """gloo's: a share to every other."""
+    data = tensor(size_bytes)
+    dist.all_to_all_single(torch.empty_like(data), data, group=group)
+
+
+def line(group: Any, members: list[int], size_bytes: int) -> None:
+    """Activations to the next stage, gradients back."""
+    place = members.index(dist.get_rank())
+    data = tensor(size_bytes)
+    for step in (1, -1):
+        there, back = place + step, place - step
+        sending = (
+            dist.isend(data, members[there], group=group) if 0 <= there < len(members) else None
+        )
+        if 0 <= back < len(members):
+            dist.recv(torch.empty_like(data), members[back], group=group)
+        if sending is not None:
+            sending.wait()
+
+
+PATTERNS = {
+    "all-reduce": all_reduce,
+    "all-gather": all_gather,
+    "reduce-scatter": reduce_scatter,
+    "all-to-all": all_to_all,
+    "line": line,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Compiled jobs on a real Slurm: specs, files, submission, and what the ranks say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from parc.backends.slurm.backend import BACKEND
+from parc.compiler.diagnostics import Sink
+from parc.compiler.pipeline import emit_plan, plan_spec
+from parc.compiler.spec.source import Source
+from tests.conformance.slurm_cluster import SlurmCluster
+from tests.conformance.slurm_paper import installed_version
+
+TORCHRUN = """#!/bin/bash
+# Stands in for torchrun: says where each rank is, and which GPU of the host it would take.
+node=${3#--node-rank=} each=${2#--nproc-per-node=}
+IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
+for ((local = 0; local < each; local++)); do
+  echo "is $((node * each + local)) $SLURMD_NODENAME ${gpus[local]}"
+done
+"""
+PATIENCE_SECONDS = 90.0
+
+
+def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
+    """A job on every host of ``racks``, with all files that bear on placement."""
+    return {
+        "parc": 1,
+        "name": "placed",
+        "model": "mixtral-8x7b" if "ep" in layout else "llama-3-8b",
+        "cluster": {
+            "node": "dgx-h100",
+            "racks": [{"name": name, "nodes": ",".join(hosts)} for name, hosts in racks.items()],
+        },
+        "job": {"sequence_length": 4096, "global_batch": 256, "precision": "bf16"},
+        "layout": layout,
+        "launch": {"slurm": {"time_limit": "00:02:00", "signal": "60s"}},
+        "versions": {"slurm": installed_version(BACKEND.versions)},
+    }
+
+
+def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: str) -> Path:
+    """The folder that the job is submitted from, with the compiled files in ``out``."""
+    sink = Sink()
+    plan = plan_spec(Source("<spec>", json.dumps(spec), None), (), sink)
+    assert plan is not None, sink.diagnostics
+    work = cluster.root / "job" / name
+    shutil.rmtree(work, ignore_errors=True)
+    files = {f"out/{one.path}": one.text for one in emit_plan(plan, sink)}
+    for path, text in {"bin/torchrun": torchrun, "pretrain_gpt.py": "", **files}.items():
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text(text)
+        (work / path).chmod(0o755)
+    return work
+
+
+def submit(
+    cluster: SlurmCluster,
+    work: Path,
+    *flags: str,
+    script: str = "out/slurm/job.sbatch",
+    **env: str,
+) -> tuple[str, str]:
+    """(what the job prints, its exit status) of a job that is waited for."""
+    path = f"{work}/bin:{os.environ['PATH']}"
+    words = ("sbatch", "--parsable", *flags, script)
+    job = cluster.run(*words, cwd=work, PATH=path, **env).strip()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        shown = cluster.run("scontrol", "show", "job", job)
+        state = shown.partition("JobState=")[2].split()[0]
+        if state not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+            break
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.2)
+    said = "".join(one.read_text() for one in sorted(work.glob("*.out")))
+    return said, shown.partition("ExitCode=")[2].partition(":")[0]
+
+
+def found(work: Path) -> list[tuple[str, ...]]:
+    """(rank, host, gpu) of every rank that started, as it says."""
+    lines = [line for log in work.glob("logs/*.log") for line in log.read_text().splitlines()]
+    ranks = {tuple(line.split()[1:]) for line in lines if line.startswith("is ")}
+    return sorted(ranks, key=lambda one: int(one[0]))
+
+
+def rank_map(work: Path) -> list[tuple[str, ...]]:
+    """(rank, host, gpu) of every rank in the plan."""
+    with (work / "out/rankmap.csv").open() as table:
+        return [(row["rank"], row["host"], row["gpu"]) for row in csv.DictReader(table)]

@@ -1,0 +1,100 @@
+"""A Slurm controller over nodes that exist on paper only: it judges job scripts of any size.
+
+Nodes are of the cloud and powered down, so that a job may be planned on them though no daemon
+runs there. Nothing can be run; ``sbatch --test-only`` says whether a job could be.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.conformance.slurm_cluster import CONFIG, installed_release
+
+PAPER = """\
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=86400
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=batch Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=serve Nodes=ALL MaxTime=INFINITE State=UP
+"""
+NODES = (
+    "NodeName={names} CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 "
+    "Gres=gpu:{gpus} State=CLOUD\n"
+)
+AS_CONTROLLER = 'hostname localhost; exec "$@"'
+PATIENCE_SECONDS = 30.0
+
+
+def installed_version(known: Sequence[str]) -> str:
+    """The newest of ``known`` that is not newer than the Slurm of this machine."""
+    release = installed_release()
+    older = [one for one in known if tuple(int(part) for part in one.split(".")) <= release]
+    return older[-1] if older else known[0]
+
+
+class PaperSlurm:
+    """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
+
+    def __init__(self, root: Path, racks: dict[str, Sequence[str]], gpus: int, port: int) -> None:
+        """``port`` and the one above it must be free."""
+        self.root, self.port = root, port
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "state").mkdir()
+        text = CONFIG.format(root=root, port=port, slurmd_port=port + 1)
+        for nodes in racks.values():
+            text += NODES.format(names=",".join(nodes), gpus=gpus)
+        leaves = [f"SwitchName={rack} Nodes={','.join(nodes)}" for rack, nodes in racks.items()]
+        top = f"SwitchName=spine Switches={','.join(racks)}"
+        (root / "slurm.conf").write_text(text + PAPER)
+        (root / "topology.conf").write_text("\n".join([*leaves, top, ""]))
+        (root / "gres.conf").write_text(f"Name=gpu Count={gpus}\n")
+
+    def __enter__(self) -> PaperSlurm:
+        daemon = ["slurmctld", "-D", "-c", "-i", "-f", str(self.root / "slurm.conf")]
+        with (self.root / "slurmctld.out").open("wb") as log:
+            self.controller = subprocess.Popen(
+                ["unshare", "--uts", "bash", "-c", AS_CONTROLLER, "_", *daemon],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._client("scontrol", "ping")[0]:
+            if time.monotonic() > deadline:
+                self.__exit__(None, None, None)
+                raise AssertionError((self.root / "slurmctld.log").read_text()[-2000:])
+            time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.controller.terminate()
+        self.controller.wait(PATIENCE_SECONDS)
+
+    def judge(self, script: str, *flags: str) -> tuple[int, str]:
+        """Exit status and words of ``sbatch --test-only`` for the text of a job script."""
+        path = self.root / "job.sbatch"
+        path.write_text(script)
+        return self._client("sbatch", "--test-only", *flags, str(path))
+
+    def _client(self, *command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "SLURM_CONF": str(self.root / "slurm.conf")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
