@@ -115,6 +115,7 @@ def main() -> None:
     if rank == 0:
         print("losses:", *(f"{loss:.6f}" for loss in found), flush=True)
     if world > 1:
+        dist.barrier()  # no rank leaves while another still talks to it
         dist.destroy_process_group()
 
 
