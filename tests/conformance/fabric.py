@@ -24,8 +24,14 @@ def missing() -> str:
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if made.returncode:
         return f"no network namespaces (CAP_NET_ADMIN): {made.stderr.strip()}"
+    parts = ("link add core type bridge", "link add one type veth peer name two")
+    failed = [part for part in parts if _says_no(["ip", "-n", name, *part.split()])]
     subprocess.run(["ip", "netns", "del", name], check=False)
-    return ""
+    return f"the kernel has no {failed[0]!r}" if failed else ""
+
+
+def _says_no(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode != 0
 
 
 class RackFabric:

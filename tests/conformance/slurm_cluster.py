@@ -14,6 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare")
 CONFIG = """\
 ClusterName=conformance
@@ -131,8 +133,15 @@ class SlurmCluster:
             idle = self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split()
             if sorted(set(idle)) == self.nodes:
                 return
+            if any(daemon.poll() is not None for daemon in self.daemons):
+                pytest.skip(f"Slurm's daemons do not run on this machine: {self._last_words()}")
             assert time.monotonic() < deadline, self.run("sinfo", "-N", "-l")
             time.sleep(0.1)
+
+    def _last_words(self) -> str:
+        """What the daemons that ended have said."""
+        logs = sorted(self.root.glob("slurm*.out"))
+        return " ".join(log.read_text("utf-8", "replace")[-300:] for log in logs)[-900:]
 
     def _configure(self) -> None:
         text = CONFIG.format(root=self.root, port=self.port, slurmd_port=self.port + 1)

@@ -11,6 +11,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -175,15 +176,50 @@ def _measured(request: pytest.FixtureRequest) -> Measured:
         rack.name: [host.name for host in rack.hosts] for rack in interleaved(CASES[title]).racks
     }
     with RackFabric(racks) as fabric:
-        rows = counted([asked(fabric, order, CASES[title]) for order in orders.values()])
-    found = {
+        lines = [asked(fabric, order, CASES[title]) for order in orders.values()]
+        rows = counted(lines)
+        found = differences(fabric, dict(zip(orders, rows, strict=True)))
+        if not agree(title, found):
+            # a busy machine sends some packets twice: the median of three counts
+            more = [counted(lines) for _ in range(2)]
+            others = [differences(fabric, dict(zip(orders, one, strict=True))) for one in more]
+            found = middle([found, *others])
+    return title, found
+
+
+Sends = dict[str, list[dict[str, float]]]
+"""Order of hosts -> send -> rack -> bytes."""
+
+
+def differences(fabric: RackFabric, rows: dict[str, list[dict[str, int]]]) -> Sends:
+    """What the second of two sends adds, so that greetings and headers cancel."""
+    return {
         order: [
             {rack: float(twice[name] - once[name]) for rack, name in fabric.uplinks.items()}
             for once, twice in zip(sends[::2], sends[1::2], strict=True)
         ]
-        for order, sends in zip(orders, rows, strict=True)
+        for order, sends in rows.items()
     }
-    return title, found
+
+
+def agree(title: str, found: Sends) -> bool:
+    return all(
+        row
+        == pytest.approx(predicted(placements(title)[order], send), rel=TOLERANCE, abs=NOISE_BYTES)
+        for order, rows in found.items()
+        for send, row in zip(CASES[title].sends, rows, strict=True)
+    )
+
+
+def middle(runs: list[Sends]) -> Sends:
+    """The median of every count."""
+    return {
+        order: [
+            {rack: median(run[order][place][rack] for run in runs) for rack in row}
+            for place, row in enumerate(rows)
+        ]
+        for order, rows in runs[0].items()
+    }
 
 
 def busiest(sends: list[dict[str, float]]) -> float:
