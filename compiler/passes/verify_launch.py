@@ -81,7 +81,7 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
             "deepspeed/hostfile": '$here/hostfile"',
             "preflight/check_ranks.py": "/preflight/check_ranks.py",
             "torchrun/hosts": '$here/hosts"',
-            "slurm/hostfile": "planned=$PARC_DIR/slurm/hostfile",
+            "slurm/hostfile": "/slurm/hostfile",
             "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
             "vllm/serve.sh": "$PARC_DIR/vllm/serve.sh",
             "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
