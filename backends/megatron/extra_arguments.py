@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from parc.backends.megatron.arguments import Argument
-from parc.backends.megatron.versions import as_number
+from parc.backends.versions import knows
 from parc.compiler.diagnostics import Cause, Finding, Sink
 
 ANY_NUMBER = {"+": 1, "*": 0}
@@ -40,11 +40,10 @@ def known_flags() -> dict[str, dict[str, Any]]:
 
 def flags_of(version: str) -> list[str]:
     """All spellings that ``version`` knows, sorted."""
-    number = as_number(version)
     return [
         flag
         for flag, row in known_flags().items()
-        if as_number(row.get("since", "0.0")) <= number <= as_number(row.get("until", "99.0"))
+        if knows(version, row.get("since"), row.get("until"))
     ]
 
 
