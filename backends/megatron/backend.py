@@ -61,7 +61,7 @@ class Megatron:
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh."""
-        return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
+        return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
         """Groups that Megatron creates."""

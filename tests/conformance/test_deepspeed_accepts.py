@@ -175,9 +175,9 @@ def test_groups_of_large_worlds_are_the_same(pp: int, dp: int, tp: int, ep: int)
     ranks = (0, 1, world // 3, world - 1)
     case = {"config": config, "world": world, "pp": pp, "mp": tp, "ep": ep, "groups": True}
     verdicts = deepspeed_verdicts([case | {"rank": rank} for rank in ranks])
-    from parc.backends.deepspeed.meshes import dense_mesh, expert_mesh
+    from parc.backends.deepspeed.meshes import meshes
 
-    dense, expert = dense_mesh(of), expert_mesh(of)
+    dense, expert = meshes(of)
     for rank, verdict in zip(ranks, verdicts, strict=True):
         groups = {"pipe": (dense, "pp"), "data": (dense, "dp"), "model": (dense, "tp")}
         if ep > 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.megatron.meshes import FAMILIES, ORDERS, dense_mesh, expert_mesh
+from parc.backends.megatron.meshes import FAMILIES, ORDERS, meshes
 from parc.compiler.ir import Layout, Mesh, Problem
 from tests.conformance.judging import case_of, judge, plan_of
 from tests.conformance.random_specs import legal_spec
@@ -32,8 +32,8 @@ def digest(mesh: Mesh, axes: tuple[str, ...]) -> str:
 
 
 def own_digests(layout: Layout) -> dict[str, str]:
-    meshes = {"dense": dense_mesh(layout), "expert": expert_mesh(layout)}
-    return {one.name: digest(meshes[one.mesh], one.axes) for one in FAMILIES}
+    laid = dict(zip(("dense", "expert"), meshes(layout), strict=True))
+    return {one.name: digest(laid[one.mesh], one.axes) for one in FAMILIES}
 
 
 def grids() -> list[tuple[int, ...]]:

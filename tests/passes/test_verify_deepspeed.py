@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.deepspeed.meshes import FAMILIES, dense_mesh, expert_mesh
+from parc.backends.deepspeed.meshes import FAMILIES, meshes
 from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.regenerate_topology import Topology, regenerate
 from parc.compiler.passes.verify_plan import verify_artifacts
@@ -117,11 +117,11 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     dp = replicas * ep
     topology = Topology(pp, dp, cp, tp, ep, tp)
     of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
-    meshes = {"dense": dense_mesh(of), "expert": expert_mesh(of)}
+    laid = dict(zip(("dense", "expert"), meshes(of), strict=True))
     told = regenerate(topology)
     assert told.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:
-        groups = meshes[family.mesh].groups(*family.axes)
+        groups = laid[family.mesh].groups(*family.axes)
         again = [
             [base + member for member in told[family.name].members]
             for base in told[family.name].bases
