@@ -11,7 +11,7 @@ from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.cluster_json import cluster_document
 from parc.compiler.report.numbers import rounded_tree
-from parc.compiler.report.serving_json import serving_lock_document, serving_plan_document
+from parc.compiler.report.serving_json import serving_parts
 
 FORMAT = 1
 PLAN_PATH = "plan.json"
@@ -30,40 +30,47 @@ def lock_artifact(plan: AnyPlan) -> Artifact:
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
     """The plan as JSON types: hosts by name, derived figures spelled out, floats rounded."""
-    if isinstance(plan, ServingPlan):
-        return serving_plan_document(plan)
-    problem = as_json(plan.problem)
-    problem["cluster"] = cluster_document(plan.problem.cluster)
     document = {
         "format": FORMAT,
         "parc": __version__,
-        "problem": problem,
-        "layout": _layout(plan.layout, plan.problem.job.global_batch),
-        "estimate": _estimate(plan),
+        "problem": {**as_json(plan.problem), "cluster": cluster_document(plan.problem.cluster)},
         "placement": _placement(plan.placement),
-        "search": _search(plan),
+        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _parts(plan)),
     }
     return dict(rounded_tree(document))
 
 
+def _parts(plan: Plan) -> dict[str, Any]:
+    """What the plan of a job that trains has of its own."""
+    return {
+        "layout": _layout(plan.layout, plan.problem.job.global_batch),
+        "estimate": _estimate(plan),
+        "placement": {**_placement(plan.placement), **_weighed(plan.placement)},
+        "search": _search(plan),
+    }
+
+
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
     """The decisions under ``decisions``; the rest says what they were made from."""
+    placement = plan.placement
+    decisions = {
+        "versions": dict(plan.problem.versions),
+        "layout": as_json(plan.layout),
+        "order": placement.order,
+        "ranks_per_node": placement.ranks_per_node,
+        "hosts": [host.name for host in placement.hosts],
+    }
     if isinstance(plan, ServingPlan):
-        return serving_lock_document(plan)
+        decisions["limits"] = as_json(plan.limits)
+    else:
+        decisions["calibration"] = dict(plan.problem.calibration)
+        decisions |= _out_of_use(plan.problem.cluster)
     document = {
         "format": FORMAT,
         "parc": __version__,
         "name": plan.problem.name,
         "spec_digest": plan.problem.digest,
-        "decisions": {
-            "versions": dict(plan.problem.versions),
-            "calibration": dict(plan.problem.calibration),
-            "layout": as_json(plan.layout),
-            "order": plan.placement.order,
-            "ranks_per_node": plan.placement.ranks_per_node,
-            "hosts": [host.name for host in plan.placement.hosts],
-            **_out_of_use(plan.problem.cluster),
-        },
+        "decisions": decisions,
     }
     return dict(rounded_tree(document))
 
@@ -110,8 +117,14 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "dense": as_json(placement.dense.axes),
-        "expert": as_json(placement.expert.axes),
         "hosts": [host.name for host in placement.hosts],
+    }
+
+
+def _weighed(placement: Placement) -> dict[str, Any]:
+    """What the placement of a job that trains has beside that."""
+    return {
+        "expert": as_json(placement.expert.axes),
         "alternatives": as_json(placement.alternatives),
         "proof": as_json(placement.proof),
         **({"devices": list(placement.devices)} if placement.devices else {}),
