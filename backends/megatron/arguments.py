@@ -10,6 +10,8 @@ from parc.backends.field_table import Derived, flag_table, functions_of
 from parc.backends.megatron import derived_layout, derived_model, derived_position
 from parc.compiler.ir import Layout, Problem
 
+PACKAGE = "parc.backends.megatron"
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -36,7 +38,7 @@ DERIVED: Derived = {
 
 def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
     """All flags that PARC sets, without the user's own."""
-    table = flag_table("parc.backends.megatron")
+    table = flag_table(PACKAGE)
     values = table.values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
         Argument(row.setting, _words(value), row.group)

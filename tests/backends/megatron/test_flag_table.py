@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from parc.backends.extra_arguments import known_flags
 from parc.backends.field_table import flag_table
+from parc.backends.megatron.arguments import PACKAGE
 from parc.backends.megatron.derived_model import spell_pattern
-from parc.backends.megatron.extra_arguments import flags_of, known_flags
+from parc.backends.megatron.extra_arguments import flags_of
 from parc.backends.megatron.versions import VERSIONS
 
 
 def test_every_flag_is_emitted_for_exactly_the_versions_that_know_it() -> None:
-    for row in flag_table("parc.backends.megatron").rows:
+    for row in flag_table(PACKAGE).rows:
         for version in VERSIONS:
             assert (row.setting in flags_of(version)) == row.known(version), (row.setting, version)
 
 
 def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
-    assert len(known_flags()) > 800
-    for flag, row in known_flags().items():
+    assert len(known_flags(PACKAGE)) > 800
+    for flag, row in known_flags(PACKAGE).items():
         assert flag.startswith("-")
         assert row.get("since", VERSIONS[0]) in VERSIONS
         assert row.get("until", VERSIONS[-1]) in VERSIONS

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.vllm.arguments import planned_flags
-from parc.backends.vllm.extra_arguments import known_flags
+from parc.backends.extra_arguments import known_flags
+from parc.backends.vllm.arguments import PACKAGE, planned_flags
 
 
 def test_every_flag_is_one_that_the_parser_knows() -> None:
-    assert planned_flags() <= known_flags().keys()
+    assert planned_flags() <= known_flags(PACKAGE).keys()
