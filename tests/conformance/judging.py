@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,8 @@ from parc.backends.megatron.arguments import arguments
 from parc.backends.megatron.environment import variables
 from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.registry import framework
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
 from parc.compiler.passes.search_space import enumerate_layouts
-from parc.compiler.pipeline import plan_problem, resolve_spec
-from parc.compiler.spec.source import Source
 from tests.conformance.tool_judging import judged
 
 JUDGE = Path(__file__).with_name("judge_megatron.py")
@@ -36,18 +32,6 @@ def judge_command() -> list[str]:
 def judge(cases: list[Case]) -> dict[str, Verdict]:
     """Verdict by name of case."""
     return {verdict["name"]: verdict for verdict in judged(judge_command(), cases)}
-
-
-def resolve(spec: dict[str, Any]) -> tuple[Problem | None, Sink]:
-    """A spec mapping to a problem."""
-    sink = Sink()
-    return resolve_spec(Source("spec.yaml", json.dumps(spec), None), (), sink), sink
-
-
-def plan_of(spec: dict[str, Any]) -> tuple[Plan | None, Sink]:
-    """A spec mapping to a plan, as `parc check` would."""
-    problem, sink = resolve(spec)
-    return (None if problem is None or sink.failed() else plan_problem(problem, sink)), sink
 
 
 def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:

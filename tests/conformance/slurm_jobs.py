@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 import time
@@ -11,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.slurm.backend import BACKEND
-from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
+from tests.compiled import files_of
 from tests.conformance.slurm_cluster import SlurmCluster
 from tests.conformance.slurm_paper import installed_version
 
@@ -47,12 +44,9 @@ def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
 
 def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: str) -> Path:
     """The folder that the job is submitted from, with the compiled files in ``out``."""
-    sink = Sink()
-    plan = plan_spec(Source("<spec>", json.dumps(spec), None), (), sink)
-    assert plan is not None, sink.diagnostics
     work = cluster.root / "job" / name
     shutil.rmtree(work, ignore_errors=True)
-    files = {f"out/{one.path}": one.text for one in emit_plan(plan, sink)}
+    files = {f"out/{path}": text for path, text in files_of(spec).items()}
     for path, text in {"bin/torchrun": torchrun, "pretrain_gpt.py": "", **files}.items():
         (work / path).parent.mkdir(parents=True, exist_ok=True)
         (work / path).write_text(text)

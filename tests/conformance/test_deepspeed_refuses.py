@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.backends.deepspeed.boundaries import BOUNDARIES
-from tests.conformance.deepspeed_cases import case_of, layout_as_pinned, planned, resolved
+from tests.compiled import planned, resolved
+from tests.conformance.deepspeed_cases import case_of, layout_as_pinned
 from tests.conformance.deepspeed_specs import variation
 from tests.conformance.tool_judging import deepspeed_verdicts
 

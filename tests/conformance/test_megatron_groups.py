@@ -12,7 +12,8 @@ import pytest
 
 from parc.backends.megatron.meshes import FAMILIES, ORDERS, meshes
 from parc.compiler.ir import Layout, Mesh, Problem
-from tests.conformance.judging import case_of, judge, plan_of
+from tests.compiled import planned
+from tests.conformance.judging import case_of, judge
 from tests.conformance.random_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
@@ -53,7 +54,7 @@ def grids() -> list[tuple[int, ...]]:
 def problem_and_layout() -> tuple[Problem, Layout]:
     """Any legal pair with experts: the sizes are put in afterwards."""
     seeds = (seed for seed in range(100) if "experts" in legal_spec(seed)["model"])
-    plan, _ = plan_of(legal_spec(next(seeds)))
+    plan, _ = planned(legal_spec(next(seeds)))
     assert plan is not None
     return plan.problem, plan.layout
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from parc.backends.registry import engine
 from parc.backends.vllm.commands import processes
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import read_source
+from tests.compiled import examples
 from tests.conformance.random_services import legal_service
 from tests.conformance.serving_cases import case_of, cases_of, differences
 from tests.conformance.tool_judging import vllm_verdicts
@@ -19,7 +15,6 @@ from tests.passes.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
 SPECS = 210
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
 
 
 def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
@@ -34,20 +29,15 @@ def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
 
 
 def test_every_command_of_every_example_is_accepted_with_the_same_sizes_and_groups() -> None:
-    plans = []
-    for path in EXAMPLES:
-        plan = plan_spec(read_source(str(path)), (), Sink())
-        if isinstance(plan, ServingPlan):
-            plans.append(plan)
+    plans = list(examples("vllm").values())
     assert len(plans) >= 3
     assert disagreements(plans) == {}
 
 
 def test_the_command_that_ray_starts_is_accepted_with_ray_as_the_executor() -> None:
     cases = []
-    for path in EXAMPLES:
-        plan = plan_spec(read_source(str(path)), (), Sink())
-        if isinstance(plan, ServingPlan) and plan.layout.dp == 1:
+    for plan in examples("vllm").values():
+        if plan.layout.dp == 1:
             process = processes(plan)[0]
             words = list(engine("vllm").command(plan, "ray"))[1:]
             cases.append(case_of(plan, process, False) | {"argv": words})

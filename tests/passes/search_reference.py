@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +10,12 @@ from parc.backends.registry import framework
 from parc.compiler.cost.memory import peak_bytes, peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import step_time
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.search_space import Space, families_of
-from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.source import Source
+from tests.compiled import resolved, said
 
 Row = tuple[float, float, Layout]
 """(step seconds, peak bytes, layout)."""
@@ -26,9 +23,8 @@ Row = tuple[float, float, Layout]
 
 def pricing_of(spec: dict[str, Any]) -> Pricing:
     """The problem of a spec that has no errors, ready to be priced."""
-    sink = Sink()
-    problem = resolve_spec(Source("case.yaml", json.dumps(spec), None), (), sink)
-    assert problem is not None, sink.diagnostics
+    problem, sink = resolved(spec)
+    assert problem is not None, said(sink)
     return pricing_for(problem, framework(problem.framework))
 
 

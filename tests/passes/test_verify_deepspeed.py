@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.deepspeed.meshes import FAMILIES, meshes
-from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.regenerate_topology import Topology, regenerate
-from parc.compiler.passes.verify_plan import verify_artifacts
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
-from tests.backends.deepspeed.plans import files_of
-from tests.backends.megatron.boundaries import changed
+from tests.compiled import Files, changed, files_of, verdict
 from tests.passes.placement_plans import layout
 
-Files = dict[str, str]
 ALL = {"emit": ["deepspeed", "rankmap", "torchrun"]}
 CLUSTER = {"node": "dgx-h100", "racks": [{"name": "a", "nodes": "n[1-3]"}]}
 SPECS = {
@@ -33,15 +29,9 @@ SPECS = {
 SOUND = files_of(SPECS["pipeline"] | ALL | {"cluster": CLUSTER})
 
 
-def codes(files: Files) -> set[str]:
-    sink = Sink()
-    verify_artifacts(files, sink)
-    return {found.code.removeprefix("PARC-") for found in sink.diagnostics}
-
-
 @pytest.mark.parametrize("name", SPECS)
 def test_sound_files_pass(name: str) -> None:
-    assert codes(files_of(SPECS[name] | ALL)) == set()
+    assert verdict(files_of(SPECS[name] | ALL)) == set()
 
 
 def edited(file: str, *path: str, value: Any) -> Callable[[Files], Files]:
@@ -103,8 +93,8 @@ DAMAGE = [
     ("edit", "expected"), [row[1:] for row in DAMAGE], ids=[r[0] for r in DAMAGE]
 )
 def test_damage_is_told(edit: Callable[[Files], Files], expected: set[str]) -> None:
-    assert codes(SOUND) == set()
-    assert expected <= codes(edit(SOUND))
+    assert verdict(SOUND) == set()
+    assert expected <= verdict(edit(SOUND))
 
 
 @given(

@@ -16,9 +16,8 @@ from parc.compiler.passes.torch_sizes import (
     titan_sizes,
 )
 from parc.compiler.passes.verify_plan import verify_artifacts
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
 from tests.backends.torch.specs import legal_spec
+from tests.compiled import files_of
 
 FILES = {
     "fsdp": "fsdp/config.json",
@@ -32,11 +31,7 @@ SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
 @cache
 def artifacts(name: str) -> dict[str, str]:
     """What a random legal spec compiles to."""
-    spec = legal_spec(name, SEEDS[name])
-    sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
-    assert plan is not None, sink.diagnostics
-    return {one.path: one.text for one in emit_plan(plan, sink)}
+    return files_of(legal_spec(name, SEEDS[name]))
 
 
 def torch_sizes(files: dict[str, str]) -> TorchSizes:

@@ -8,9 +8,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.backends.megatron.boundaries import changed
+from tests.compiled import Spec, changed
 
-Spec = dict[str, Any]
 TABLE = Path(__file__).with_suffix(".yaml")
 DENSE: Spec = {
     "parc": 1,

@@ -11,8 +11,7 @@ from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, tree
 from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
 from parc.compiler.ir import Plan
 from tests.backends.deepspeed.boundaries import DENSE, ROUTED
-from tests.backends.deepspeed.plans import plan_of
-from tests.backends.megatron.boundaries import changed
+from tests.compiled import changed, plan_of
 
 
 def config(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:

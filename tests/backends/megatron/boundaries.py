@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-Spec = dict[str, Any]
+from tests.compiled import Spec, changed
+
 TABLE = Path(__file__).with_suffix(".yaml")
 
 DENSE: Spec = {
@@ -49,18 +49,6 @@ class Boundary:
     good: Spec
     megatron: str
     """The stage at which Megatron-Core refuses the bad one; empty: it does not."""
-
-
-def changed(base: Spec, changes: dict[str, Any]) -> Spec:
-    """``base`` with the value of each dotted path put in."""
-    spec = copy.deepcopy(base)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        place = spec
-        for name in parents:
-            place = place[name]
-        place[last] = value
-    return spec
 
 
 def _boundary(row: dict[str, Any]) -> Boundary:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.backends.torch.specs import DENSE, Spec, changed
+from tests.backends.torch.specs import DENSE
+from tests.compiled import Spec, changed
 
 TABLE = Path(__file__).with_name("boundaries.yaml")
 

@@ -5,36 +5,23 @@ from __future__ import annotations
 import ast
 import json
 import re
-from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
-from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Plan
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
 from tests.backends.torch.specs import legal_spec
+from tests.compiled import emitted, files_of, plan_of
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
 SEEDS = range(24)
 
 
-def compiled(spec: dict[str, Any]) -> tuple[Plan, dict[str, str]]:
-    """The plan of a spec that has no errors, and its files."""
-    sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
-    assert plan is not None, [found.finding.message for found in sink.diagnostics]
-    files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-    assert not sink.failed(), [found.finding.message for found in sink.diagnostics]
-    return plan, files
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_random_legal_spec_compiles_and_verifies(name: str, seed: int) -> None:
-    plan, files = compiled(legal_spec(name, seed))
+    plan = plan_of(legal_spec(name, seed))
+    files = emitted(plan)
     assert plan.problem.framework == name
     assert "torchrun/launch.sh" in files
     for path, text in files.items():
@@ -48,7 +35,7 @@ def read_keys(text: str, name: str) -> set[str]:
 
 
 def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> None:
-    _, files = compiled(legal_spec("fsdp", 0))
+    files = files_of(legal_spec("fsdp", 0))
     config = json.loads(files["fsdp/config.json"])
     read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
     assert read == config.keys()
@@ -64,14 +51,15 @@ def test_every_key_of_the_accelerate_job_is_read() -> None:
     spec["layout"] = {"zero_stage": 3}
     spec["job"]["gradient_precision"] = "bf16"
     spec.pop("launch", None)
-    _, files = compiled(spec)
+    files = files_of(spec)
     job = json.loads(files["accelerate/job.json"])
     assert read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB") == job.keys()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
-    plan, files = compiled(legal_spec("accelerate", seed))
+    plan = plan_of(legal_spec("accelerate", seed))
+    files = emitted(plan)
     tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
     layout = plan.layout
     assert tree["num_processes"] == layout.world
@@ -91,7 +79,8 @@ def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
     spec["layout"] = {"micro_batch": 1}
     spec["cluster"]["nodes"] = 8
     spec["job"]["global_batch"] = 64
-    plan, files = compiled(spec)
+    plan = plan_of(spec)
+    files = emitted(plan)
     assert {path for path in files if path.startswith("fsdp/")} == {
         "fsdp/config.json",
         "fsdp/parallelize.py",
@@ -107,7 +96,7 @@ def test_text_of_the_spec_is_a_literal_in_the_torchtitan_module() -> None:
     hostile = "a\"b'c\\d\n{{ e }} é"
     spec = legal_spec("torchtitan", 0)
     spec["job"] |= {"data": [hostile], "checkpoint_dir": hostile, "tokenizer_model": hostile}
-    _, files = compiled(spec)
+    files = files_of(spec)
     tree = ast.parse(files["torchtitan/parc_titan.py"])
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert texts.count(hostile) == 3
