@@ -14,6 +14,7 @@ from parc.backends.deepspeed.meshes import FAMILIES, meshes
 from parc.compiler.passes.regenerate_topology import Topology, regenerate
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
 from tests.compiled import Files, changed, files_of, verdict
+from tests.passes.damage import Edit, dropped, swapped
 from tests.passes.placement_plans import layout
 
 ALL = {"emit": ["deepspeed", "rankmap", "torchrun"]}
@@ -34,7 +35,7 @@ def test_sound_files_pass(name: str) -> None:
     assert verdict(files_of(SPECS[name] | ALL)) == set()
 
 
-def edited(file: str, *path: str, value: Any) -> Callable[[Files], Files]:
+def edited(file: str, *path: str, value: Any) -> Edit:
     def edit(files: Files) -> Files:
         tree = json.loads(files[file])
         place = tree
@@ -44,18 +45,6 @@ def edited(file: str, *path: str, value: Any) -> Callable[[Files], Files]:
         return files | {file: json.dumps(tree)}
 
     return edit
-
-
-def swapped(file: str, old: str, new: str) -> Callable[[Files], Files]:
-    def edit(files: Files) -> Files:
-        assert old in files[file]
-        return files | {file: files[file].replace(old, new, 1)}
-
-    return edit
-
-
-def dropped(file: str) -> Callable[[Files], Files]:
-    return lambda files: {name: text for name, text in files.items() if name != file}
 
 
 CONFIG, PROGRAM = "deepspeed/ds_config.json", "deepspeed/train.json"
