@@ -24,6 +24,6 @@ def test_megatron_refuses_the_bad_spec_where_the_table_says_and_accepts_the_good
             name = f"{k} {boundary.code} {kind}"
             world = min(layout.world, problem.cluster.gpus) if kind == "good" else 24
             cases.append(case_as_pinned(name, problem, layout, world))
-            expected[name] = boundary.megatron if kind == "bad" else ""
+            expected[name] = boundary.taken if kind == "bad" else ""
     verdicts = judge(cases)
     assert {name: verdict["stage"] for name, verdict in verdicts.items()} == expected

@@ -144,7 +144,7 @@ def test_boundaries_stand_where_torchtitan_has_them() -> None:
         for side, spec in (("bad", row.bad), ("good", row.good)):
             made = layout_as_pinned(spec)
             if made is not None:
-                sides[f"{number} {row.code} {side}"] = (made, row.refused * (side == "bad"))
+                sides[f"{number} {row.code} {side}"] = (made, row.taken * (side == "bad"))
     cases = []
     for name, (made, _) in sides.items():
         case = titan_case(name, unjudged_plan(*made), 0)

@@ -10,10 +10,12 @@ from parc.backends.registry import framework
 from parc.compiler.cost.memory import peak_bytes, peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import step_time
+from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_space import Space, families_of
 from tests.compiled import resolved, said
 
@@ -91,3 +93,18 @@ def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
     used = sum(degree > 1 for degree in axes)
     rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
     return (used, variant, effort, *rest, -layout.micro_batch)
+
+
+def assert_plain(spec: dict[str, Any]) -> None:
+    """The search of ``spec`` counts, drops and ranks as it reads on paper."""
+    pricing = pricing_of(spec)
+    found = search_layouts(pricing, Sink())
+    enumerated, dropped, rows = sift(pricing)
+    if not rows:
+        assert found is None or dropped["R17"] == 1 + dict(found.dropped).get("R17", 0)
+        return
+    assert found is not None
+    assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
+    assert dict(found.dropped) == dropped
+    ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
+    assert ranked == rank(pricing, rows)

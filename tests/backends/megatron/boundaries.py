@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from tests.backends.boundary import Boundary
 from tests.compiled import Spec, changed
 
 TABLE = Path(__file__).with_suffix(".yaml")
@@ -40,21 +40,10 @@ ROUTED: Spec = {
 BASES = {"dense": DENSE, "routed": ROUTED}
 
 
-@dataclass(frozen=True)
-class Boundary:
-    """A spec that breaks the rule ``code`` and one that keeps it."""
-
-    code: str
-    bad: Spec
-    good: Spec
-    megatron: str
-    """The stage at which Megatron-Core refuses the bad one; empty: it does not."""
-
-
 def _boundary(row: dict[str, Any]) -> Boundary:
     base = BASES[row["base"]]
     bad, good = changed(base, row["bad"]), changed(base, row["good"])
-    return Boundary(row["code"], bad, good, row.get("megatron", ""))
+    return Boundary("megatron", row["code"], bad, good, row.get("megatron", ""))
 
 
 BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))
