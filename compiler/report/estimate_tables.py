@@ -9,7 +9,7 @@ from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
-from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds, span
 from parc.compiler.report.serving_tables import serving_estimate_document, serving_estimate_text
 from parc.compiler.report.summary import placement_words
 from parc.compiler.report.table import table
@@ -78,7 +78,7 @@ def _memory(estimate: Estimate) -> str:
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
-            _stages(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
+            span(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
             *(_gib(getattr(stage, term)) for term in terms),
             _gib(stage.total_bytes),
             f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
@@ -98,10 +98,6 @@ def _runs(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]
         else:
             runs.append((stage.stage, stage.stage, stage))
     return runs
-
-
-def _stages(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _time(estimate: Estimate) -> str:

@@ -31,6 +31,16 @@ def json_text(document: dict[str, Any]) -> str:
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def many(count: int, noun: str) -> str:
+    """``1 host``, ``1,024 hosts``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def span(first: int, last: int) -> str:
+    """``3``, or ``3-7``."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
 def gib(count_bytes: float) -> str:
     """``61.2 GiB``; two digits behind the point under 10."""
     size = count_bytes / GIB

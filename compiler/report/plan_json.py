@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from parc import __version__
@@ -10,7 +9,7 @@ from parc.compiler.ir import AnyPlan, Artifact, Cluster, Layout, Placement, Plan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.cluster_json import cluster_document
-from parc.compiler.report.numbers import rounded_tree
+from parc.compiler.report.numbers import json_text, rounded_tree
 from parc.compiler.report.serving_json import serving_parts
 
 FORMAT = 1
@@ -20,12 +19,12 @@ LOCK_PATH = "parc.lock"
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
     """plan.json; its schema is schemas/plan.schema.json."""
-    return Artifact(PLAN_PATH, _text(plan_document(plan)))
+    return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan) -> Artifact:
     """parc.lock; its schema is schemas/lock.schema.json."""
-    return Artifact(LOCK_PATH, _text(lock_document(plan)))
+    return Artifact(LOCK_PATH, json_text(lock_document(plan)))
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
@@ -78,10 +77,6 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
 def _out_of_use(cluster: Cluster) -> dict[str, Any]:
     """Unavailable hosts, where there are some: a later replan must not take them for idle ones."""
     return {"unavailable": list(cluster.unavailable)} if cluster.unavailable else {}
-
-
-def _text(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import ServingLayout, ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import gib, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import gib, many, quantity, rounded_tree, seconds
 
 ALWAYS = ("tp", "pp")
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
@@ -15,8 +15,7 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 def serving_words(layout: ServingLayout) -> str:
     """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
     words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
-    many = "s" if layout.replicas > 1 else ""
-    words.append(f"{layout.replicas} replica{many}")
+    words.append(many(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
         words.append(f"layers {'+'.join(map(str, layout.stages))}")
     return ", ".join(words)
@@ -59,7 +58,7 @@ def _subject(plan: ServingPlan) -> str:
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
-        f"{hosts:,} host{'' if hosts == 1 else 's'}, for {problem.framework}"
+        f"{many(hosts, 'host')}, for {problem.framework}"
     )
 
 

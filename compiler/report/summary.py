@@ -7,7 +7,7 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
-from parc.compiler.report.numbers import gib, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import gib, many, percent, quantity, rounded_tree, seconds
 from parc.compiler.report.serving_summary import serving_summary, serving_summary_document
 
 
@@ -54,12 +54,8 @@ def _subject(plan: Plan) -> str:
     racks = len({host.rack for host in placement.hosts})
     return (
         f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}: "
-        f"{_many(len(placement.hosts), 'host')} in {_many(racks, 'rack')}"
+        f"{many(len(placement.hosts), 'host')} in {many(racks, 'rack')}"
     )
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def summary_document(plan: AnyPlan) -> dict[str, Any]:
