@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from parc.backends.legal_degrees import domain_degrees
 from parc.backends.legal_values import legal, listed, nearest, pin
@@ -11,8 +11,6 @@ from parc.backends.torch_mesh import ORDER
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
-
-Explain = Callable[[Problem, Layout], Finding]
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:

@@ -1,45 +1,8 @@
-"""The cluster as a tree: its levels from device to spine, and who shares a switch with whom."""
+"""The cluster as a tree of switches: where two hosts meet, and what leaves a switch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
 from parc.compiler.ir.cluster import Cluster, Host
-
-
-@dataclass(frozen=True, slots=True)
-class TreeLevel:
-    """One level of the whole tree; two GPUs that meet there talk over its links."""
-
-    name: str
-    """device, nvlink_domain, host, or the name of a tier of switches."""
-    gb_per_s_per_gpu: float
-    """One direction, decimal GB/s, of every GPU when all of them talk across this level at once."""
-    latency_seconds: float
-    """One way, small message; 0.0 where the cost model has a figure of its own (inside a host)."""
-    oversubscription: float
-    """Upward out of this level; 1.0 inside a host."""
-
-
-def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
-    """Every level, nearest first: device, host or NVLink domain, then the tiers of switches.
-
-    An NVLink domain that spans hosts stands above the host, one that ends in it below. What a
-    tier carries per GPU is the NICs' share over the oversubscription of all tiers beneath.
-    """
-    node = cluster.node
-    inside = [TreeLevel("device", cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
-    if node.nvlink_domain > 1:
-        inside.append(TreeLevel("nvlink_domain", node.link_gb_per_s, 0.0, 1.0))
-    if node.nvlink_domain < node.gpus:
-        inside.append(TreeLevel("host", node.link_gb_per_s, 0.0, 1.0))
-    rate = node.network_gb_per_s_per_gpu
-    tiers = []
-    for level in cluster.levels:
-        tiers.append(TreeLevel(level.name, rate, level.latency_seconds, level.oversubscription))
-        rate /= level.oversubscription
-    return (*inside, *tiers)
 
 
 def meeting_level(one: Host, other: Host) -> int:
@@ -52,25 +15,9 @@ def meeting_level(one: Host, other: Host) -> int:
     return next(same, depth)
 
 
-def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
-    """For each host the number of its switch at ``level``, numbered as they first appear.
-
-    The form that ``uplinks.zone_egress`` takes. A switch is told from others by everything above
-    it too: two pods may both have a leaf1.
-    """
-    numbers: dict[tuple[str, ...], int] = {}
-    return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)
-
-
 def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     """One direction, decimal GB/s, out of a switch of ``level`` with ``hosts`` hosts under it."""
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
     for tier in cluster.levels[: level + 1]:
         rate /= tier.oversubscription
     return rate
-
-
-def spread(hosts: Sequence[Host]) -> tuple[int, ...]:
-    """How many switches ``hosts`` touch at each level, the leaf first."""
-    depth = len(hosts[0].path) if hosts else 0
-    return tuple(len(set(zones(hosts, level))) for level in range(depth))

@@ -10,7 +10,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.topology.tree import meeting_level, spread, tree_levels, uplink_gb_per_s, zones
+from parc.compiler.topology.tree import meeting_level, uplink_gb_per_s
 
 PODS = {
     "node": "dgx-h100",
@@ -63,23 +63,10 @@ def test_hosts_meet_at_the_nearest_switch_that_is_the_same_from_there_up() -> No
     assert [meeting_level(a1, other) for other in (a2, b1, c1)] == [0, 1, 2]
 
 
-def test_a_zone_is_a_switch_and_all_that_is_above_it() -> None:
-    hosts = resolved(PODS).hosts
-    assert zones(hosts, 0) == (0, 0, 1, 1, 2, 2)
-    assert zones(hosts, 1) == (0, 0, 0, 0, 1, 1)
-    assert spread(hosts) == (3, 2, 1)
-
-
 def test_an_uplink_is_thinned_by_every_tier_beneath() -> None:
     cluster = resolved(PODS)
     assert uplink_gb_per_s(cluster, 2, 0) == 2 * 8 * 50.0
     assert uplink_gb_per_s(cluster, 4, 1) == 4 * 8 * 50.0 / 7
-
-
-def test_the_whole_tree_starts_at_the_device() -> None:
-    levels = tree_levels(resolved(PODS))
-    assert [level.name for level in levels] == ["device", "nvlink_domain", "leaf", "pod", "core"]
-    assert [level.gb_per_s_per_gpu for level in levels] == [3350, 450, 50, 50, 50 / 7]
 
 
 def test_hosts_of_one_rack_may_be_in_several_nvlink_domains() -> None:
