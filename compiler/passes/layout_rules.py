@@ -1,4 +1,4 @@
-"""What the hardware asks of a layout before it can be placed at all; keyed like any rule."""
+"""What every framework asks of a layout: whole shards, chunks that a schedule runs, even hosts."""
 
 from __future__ import annotations
 
