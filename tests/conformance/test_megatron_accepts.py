@@ -8,8 +8,8 @@ import pytest
 
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
-from tests.conformance.judging import case_of, judge, own_groups
-from tests.conformance.random_specs import legal_spec
+from tests.conformance.megatron_cases import case_of, judge, own_groups
+from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 320

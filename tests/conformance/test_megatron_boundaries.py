@@ -6,7 +6,7 @@ import pytest
 
 from tests.backends.megatron.boundaries import BOUNDARIES
 from tests.compiled import resolved
-from tests.conformance.judging import case_as_pinned, judge, layout_as_pinned
+from tests.conformance.megatron_cases import case_as_pinned, judge, layout_as_pinned
 
 pytestmark = pytest.mark.conformance
 

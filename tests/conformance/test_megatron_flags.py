@@ -10,7 +10,7 @@ import pytest
 from parc.backends.extra_arguments import known_flags
 from parc.backends.megatron.arguments import PACKAGE
 from parc.backends.megatron.extra_arguments import flags_of
-from tests.conformance.judging import judge_command
+from tests.conformance.megatron_cases import judge_command
 
 pytestmark = pytest.mark.conformance
 

@@ -13,8 +13,8 @@ import pytest
 from parc.backends.megatron.meshes import FAMILIES, ORDERS, meshes
 from parc.compiler.ir import Layout, Mesh, Problem
 from tests.compiled import planned
-from tests.conformance.judging import case_of, judge
-from tests.conformance.random_specs import legal_spec
+from tests.conformance.megatron_cases import case_of, judge
+from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 LARGE = [

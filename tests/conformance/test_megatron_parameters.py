@@ -9,8 +9,8 @@ import pytest
 from parc.compiler.cost import params
 from parc.compiler.ir import Plan
 from tests.compiled import planned
-from tests.conformance.judging import case_of, judge
-from tests.conformance.random_specs import legal_spec
+from tests.conformance.megatron_cases import case_of, judge
+from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 MODELS = 40

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from tests.compiled import planned, resolved
-from tests.conformance.judging import case_as_pinned, judge, layout_as_pinned
-from tests.conformance.random_specs import variation
+from tests.conformance.megatron_cases import case_as_pinned, judge, layout_as_pinned
+from tests.conformance.megatron_specs import variation
 
 pytestmark = pytest.mark.conformance
 VARIATIONS = 420

@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.source import Source, read_source
-from tests.conformance.random_specs import legal_spec
+from tests.conformance.megatron_specs import legal_spec
 from tests.conformance.slurm_cluster import missing
 from tests.conformance.slurm_paper import PaperSlurm, installed_version
 

@@ -8,9 +8,9 @@ from parc.backends.registry import engine
 from parc.backends.vllm.commands import processes
 from parc.compiler.ir import ServingPlan
 from tests.compiled import examples
-from tests.conformance.random_services import legal_service
-from tests.conformance.serving_cases import case_of, cases_of, differences
 from tests.conformance.tool_judging import vllm_verdicts
+from tests.conformance.vllm_cases import case_of, cases_of, differences
+from tests.conformance.vllm_specs import legal_service
 from tests.passes.serving_specs import planned
 
 pytestmark = pytest.mark.conformance

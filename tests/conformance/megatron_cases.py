@@ -1,4 +1,4 @@
-"""Cases for the judge, and the judge itself, run as processes of their own."""
+"""Plans as cases for the judge of Megatron-Core, and the judge itself, a process of its own."""
 
 from __future__ import annotations
 
