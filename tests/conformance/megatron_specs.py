@@ -1,4 +1,4 @@
-"""Random specs for Megatron, seeded: legal ones of every degree and feature, and variations."""
+"""Random specs for Megatron, seeded: legal ones of every degree and feature, and variations.
 
 A spec is a mapping as a user would write it; it goes through the whole compiler.
 """
