@@ -28,7 +28,7 @@ from benchmarks.accuracy.memory_rows import (
     model_of,
     words_of,
 )
-from parc.compiler.cost.memory import handovers
+from parc.compiler.cost.workspaces import handovers
 from parc.compiler.cost.runtime import BLOCK_BYTES, MIB, megatron
 from parc.compiler.ir import Chunk, Layout, Model
 

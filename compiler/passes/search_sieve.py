@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory import handovers
+from parc.compiler.cost.workspaces import handovers
 from parc.compiler.cost.memory_batch import ActivationCell, MemoryBatch
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
