@@ -188,9 +188,7 @@ def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runti
     return runtime.state.cast * max(dense + expert - tables * table, 0.0)
 
 
-def _held(
-    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
-) -> Held:
+def _held(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> Held:
     """(weights, gradients, optimizer, casts, gathered, placeholders): for any micro-batch."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)

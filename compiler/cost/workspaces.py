@@ -47,9 +47,7 @@ def head_buffer_bytes(pricing: Pricing, layout: Layout, runtime: Runtime) -> flo
     return stream_bytes(pricing, layout) * layout.tp
 
 
-def placeholder_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
-) -> float:
+def placeholder_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
     """Gradients that stand in for those that a GEMM has added to their sum: one of each shape.
 
     Autograd must be given a tensor; TransformerEngine keeps one for every distinct shape
