@@ -1,6 +1,14 @@
 """Tensors that Megatron's functional tests held between two steps beside parameters and state.
 
-What ran follows from the date of the commit that last changed a record.
+The traits of a record say what ran, by the commits of Megatron-LM and the version of its
+TransformerEngine at the time:
+
+- ``small_workspace``: TransformerEngine's workspaces were not yet 1 KiB larger.
+- ``early_experts``: its grouped layers had no placeholders for gradients (they do since 2.10,
+  Megatron-LM b9d3736), and a YaRN table was cached twice (until Megatron-LM 5153663).
+- ``kept_batches``: the iterator that replays a step held its batches in device memory, on the rank
+  of a tensor-parallel group that reads them (from Megatron-LM 5e4fc93 until bf32f44).
+- ``expanding``: segments of torch's allocator expand.
 """
 
 from __future__ import annotations
@@ -17,14 +25,6 @@ from parc.compiler.ir import Layout, Model
 LOCAL_SCALARS, SCALER_TENSORS, ROUTED_SCALARS, TRACKERS = 6, 5, 5, 10
 """Tensors of one block: of Megatron's own layers, of a gradient scaler, of a routed layer (bias,
 counts and orders of its experts), and of the losses that a model with experts adds."""
-LARGER_WORKSPACE = "2025-10-22"
-"""Since then a workspace of TransformerEngine is 1 KiB larger on Hopper and later."""
-GROUPED_PLACEHOLDERS = ONE_TABLE = "2025-12-05"
-"""Before, TransformerEngine had no placeholders for the gradients of grouped layers (its 2.10 has;
-Megatron-LM b9d3736), and a YaRN table was cached twice (Megatron-LM 5153663)."""
-KEPT_BATCHES = ("2026-05-21", "2026-07-08")
-"""In between, the iterator that replays a step held its batches in device memory, on the rank of
-a tensor-parallel group that reads them (Megatron-LM 5e4fc93 to bf32f44)."""
 TRAINED_POSITIONS = 4096
 """original_max_position_embeddings, where no test sets it."""
 
@@ -40,10 +40,9 @@ class Run:
     sequence: int
     micro_batches: int
 
-    @property
-    def made(self) -> str:
-        """Date of the record."""
-        return self.record["made"]
+    def has(self, trait: str) -> bool:
+        """Whether the record has a trait."""
+        return trait in self.record["traits"].split()
 
     @property
     def load(self) -> StageLoad:
@@ -72,7 +71,7 @@ def _libraries(run: Run) -> list[int]:
         heads = run.model.attention.heads // run.layout.tp
         scores = 2 * heads * run.layout.micro_batch * run.sequence**2
         return [*sizes, scores, *LOCAL_SCALARS * [BLOCK_BYTES]]
-    engine = 4 * MIB if early else 32 * MIB + 1024 * (run.made >= LARGER_WORKSPACE)
+    engine = 4 * MIB if early else 32 * MIB + 1024 * (not run.has("small_workspace"))
     streams = 1 + GROUPED_STREAMS * (run.model.experts is not None)
     return [*sizes, *streams * [engine], *SCALARS * [BLOCK_BYTES]]
 
@@ -81,7 +80,7 @@ def _placeholders(run: Run) -> list[int]:
     if "separate_gradients" in run.reading["runtime"]:
         return []
     model = run.model
-    if model.experts is not None and run.made < GROUPED_PLACEHOLDERS:
+    if model.experts is not None and run.has("early_experts"):
         model = replace(model, experts=replace(model.experts, size=0))
     vocab = MEGATRON.padded_vocab(model, run.layout.tp)
     shapes = weight_shapes(model, run.layout, run.load, vocab)
@@ -99,8 +98,7 @@ def _streams(run: Run) -> list[int]:
 
 def _batches(run: Run) -> list[int]:
     """Mask, labels and weights of the loss; on the first stage tokens and positions too."""
-    first, until = KEPT_BATCHES
-    if run.layout.tp > 1 or not first <= run.made <= until:
+    if run.layout.tp > 1 or not run.has("kept_batches"):
         return []
     samples = run.layout.micro_batch * run.sequence
     batch = [samples * run.sequence, 8 * samples, 4 * samples]
@@ -113,7 +111,7 @@ def _tables(run: Run) -> list[int]:
     if attention.latent is not None:
         width = attention.latent.qk_rope_dim
         table = [4 * run.sequence * width, *2 * [2 * TRAINED_POSITIONS * width], *3 * [2 * width]]
-        table += [4 * TRAINED_POSITIONS * width] * (run.made < ONE_TABLE)
+        table += [4 * TRAINED_POSITIONS * width] * run.has("early_experts")
         return (run.load.layers + run.load.mtp_layers) * table
     if position.kind == "rope":
         return [4 * position.max_positions * attention.head_dim, 2 * attention.head_dim]

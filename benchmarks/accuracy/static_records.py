@@ -71,7 +71,7 @@ def _record(row: Words, reading: Words) -> Record:
     micro_batches = layout.micro_batches(int(words["global_batch"]))
     run = Run(row, reading, model, layout, int(words["sequence"]), micro_batches)
     sizes = state_tensors(model, layout, reading["precision"]) + tensors_beside(run)
-    expands = row["expandable"] == "1"
+    expands = run.has("expanding")
     held = sum(rounded(size, BLOCK_BYTES) if expands else _in_segment(size) for size in sizes)
     return Record(f"{row['id']} {row['record']}", int(row["bytes"]), held, expands)
 
