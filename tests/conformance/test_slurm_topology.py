@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,20 +13,24 @@ from parc.compiler.importers.fragment_text import fragment_tree
 from parc.compiler.importers.import_files import import_files
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from tests.conformance.slurm_cluster import SlurmCluster, missing
+from tests.conformance.slurm_cluster import SlurmCluster
+from tests.conformance.slurm_release import chosen, missing
 
 pytestmark = [
     pytest.mark.conformance,
     pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
 ]
+SAID = {"sinfo": ["sinfo", "--json"], "scontrol": ["scontrol", "show", "nodes", "--json"]}
+SCONTROL_SINCE = (23, 2)
 RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+@pytest.fixture(scope="module", params=["tree", "newer tree", "block"])
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SlurmCluster]:
     """Eight nodes in two racks whose names do not follow the racks."""
-    port = 31000 + os.getpid() % 1000
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, port) as running:
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
         yield running
 
 
@@ -44,18 +47,24 @@ def fragment(*texts: str) -> dict[str, object]:
 def test_the_topology_that_it_prints_is_the_file_that_it_read(cluster: SlurmCluster) -> None:
     printed = fragment(cluster.run("scontrol", "show", "topology"))
     assert printed == fragment((cluster.root / "topology.conf").read_text())
+    above = {} if cluster.topology == "block" else {"above": ["spine"]}
     assert printed["racks"] == [
-        {"name": "rack1", "nodes": "n[1,3,5,7]", "above": ["spine"]},
-        {"name": "rack2", "nodes": "n[2,4,6,10]", "above": ["spine"]},
+        {"name": "rack1", "nodes": "n[1,3,5,7]", **above},
+        {"name": "rack2", "nodes": "n[2,4,6,10]", **above},
     ]
 
 
-def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(cluster: SlurmCluster) -> None:
+@pytest.mark.parametrize("by", sorted(SAID))
+def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(
+    cluster: SlurmCluster, by: str
+) -> None:
+    if by == "scontrol" and cluster.release.number < SCONTROL_SINCE:
+        pytest.skip("scontrol says no JSON before 23.02")
     drain = ("scontrol", "update", "NodeName=n4")
     cluster.run(*drain, "State=DRAIN", "Reason=test")
     try:
         topology = cluster.run("scontrol", "show", "topology")
-        nodes = cluster.run("sinfo", "--json")
+        nodes = cluster.run(*SAID[by])
     finally:
         cluster.run(*drain, "State=RESUME")
     tree = fragment(topology, nodes)
