@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,8 @@ from parc.compiler.importers.fragment_text import fragment_tree
 from parc.compiler.importers.import_files import import_files
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from tests.conformance.slurm_cluster import SlurmCluster
+from parc.compiler.topology.hostlist import expand
+from tests.conformance.slurm_cluster import PATIENCE_SECONDS, SlurmCluster
 from tests.conformance.slurm_release import chosen, missing
 
 pytestmark = [
@@ -77,3 +81,31 @@ def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(
         ("rack1", RACKS["rack1"]),
         ("rack2", ["n2", "n6", "n10"]),
     ]
+
+
+def test_the_hosts_of_a_job_are_read_from_its_queue(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """While the job waits for a file; its GPUs too."""
+    ask = ("--nodes=3", "--exclusive", "--gpus-per-node=8", "--account=ml")
+    wait = f"--wrap=timeout 60 sh -c 'until test -e {tmp_path}/go; do sleep 0.1; done'"
+    job = cluster.run("sbatch", "--parsable", *ask, wait).strip()
+    said = read_queue(cluster, job)
+    (tmp_path / "go").touch()
+    nodes = {str(node) for one in said["jobs"] for node in expand(one["nodes"])}
+    topology = cluster.run("scontrol", "show", "topology")
+    tree = fragment(topology, json.dumps(said))
+    racks = tree["racks"]
+    assert isinstance(racks, list)
+    assert len(nodes) == 3
+    assert {host for rack in racks for host in expand(rack["nodes"])} == nodes
+    assert tree["node"] == {"gpus_per_node": 8}
+
+
+def read_queue(cluster: SlurmCluster, job: str) -> dict[str, Any]:
+    """squeue's answer as soon as the job runs."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        said: dict[str, Any] = json.loads(cluster.run("squeue", "--json", f"--jobs={job}"))
+        if all(one["job_state"] in ("RUNNING", ["RUNNING"]) for one in said["jobs"]):
+            return said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
