@@ -25,7 +25,7 @@ for ((local = 0; local < each; local++)); do
   echo "is $((node * each + local)) $SLURMD_NODENAME ${gpus[local]}"
 done
 """
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 
 
 def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:

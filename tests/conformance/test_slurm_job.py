@@ -24,6 +24,7 @@ import os, subprocess, sys
 rank = '''
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("saved")))
+print("listening", flush=True)
 time.sleep(float(sys.argv[1]))
 '''
 worker = subprocess.Popen([sys.executable, "-c", rank, os.environ.get("NAP", "0")])
@@ -105,13 +106,16 @@ def test_one_dead_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
     assert "task 2: Exited with exit code 7" in said
 
 
-@pytest.mark.parametrize(("words", "saved"), [("--exit-signal-handler", 4), ("", 0)])
+@pytest.mark.parametrize(
+    ("words", "nap", "saved"), [("--exit-signal-handler", "90", 4), ("", "5", 0)]
+)
 def test_the_warning_reaches_the_ranks_where_they_listen(
-    cluster: SlurmCluster, words: str, saved: int
+    cluster: SlurmCluster, words: str, nap: str, saved: int
 ) -> None:
     work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, f"signal{saved}", words)
-    job = sent(cluster, work, NAP="4")
-    cluster.run("bash", "-c", "until ls logs/*.3.log; do sleep 0.1; done; sleep 1", cwd=work)
+    job = sent(cluster, work, NAP=nap)
+    listening = "until [[ $(cat logs/*.log | grep -c listening) = 4 ]]; do sleep 0.1; done"
+    cluster.run("bash", "-c", listening, cwd=work)
     cluster.run("scancel", "--batch", "--signal=USR1", job)
     said, status = ended(cluster, work, job)
     logs = [path.read_text() for path in work.glob("logs/*.log")]
