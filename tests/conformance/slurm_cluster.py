@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -53,6 +52,8 @@ NODE = (
     "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
 )
 AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2'
+ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""A node is a namespace of processes too: whatever it runs ends with it, jobs as well."""
 PATIENCE_SECONDS = 60.0
 ATTEMPTS = 3
 FIRST_PORT, PORTS = 12000, 20000
@@ -149,13 +150,9 @@ class SlurmCluster:
 
     def __exit__(self, *_: object) -> None:
         for daemon in self.daemons:
-            daemon.send_signal(signal.SIGTERM)
+            daemon.kill()
         for daemon in self.daemons:
-            try:
-                daemon.wait(PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+            daemon.wait()
         self.daemons.clear()
 
     def run(self, *command: str, cwd: Path | None = None, **env: str) -> str:
@@ -176,7 +173,7 @@ class SlurmCluster:
         return self.release.within(AS_NODE, node, str(self.root / "hosts"), *command)
 
     def _start(self, node: str, *command: str) -> None:
-        line = self._as(node, *command, "-f", str(self.root / "slurm.conf"))
+        line = [*ALONE, *self._as(node, *command, "-f", str(self.root / "slurm.conf"))]
         with (self.root / f"{command[0]}.{node}.out").open("wb") as log:
             self.daemons.append(
                 subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
