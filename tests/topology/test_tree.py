@@ -9,8 +9,9 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster
 from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.report.tree_table import tree_text
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.topology.tree import meeting_level, uplink_gb_per_s
+from parc.compiler.topology.tree import meeting_level, tree_levels, uplink_gb_per_s
 
 PODS = {
     "node": "dgx-h100",
@@ -67,6 +68,38 @@ def test_an_uplink_is_thinned_by_every_tier_beneath() -> None:
     cluster = resolved(PODS)
     assert uplink_gb_per_s(cluster, 2, 0) == 2 * 8 * 50.0
     assert uplink_gb_per_s(cluster, 4, 1) == 4 * 8 * 50.0 / 7
+
+
+def test_the_whole_tree_starts_at_the_device() -> None:
+    levels = tree_levels(resolved(PODS))
+    names = ["device", "nvlink_domain", "host", "leaf", "pod", "core"]
+    assert [level.name for level in levels] == names
+    assert [level.gpus for level in levels] == [1, 8, 8, 16, 32, 48]
+    assert [level.gb_per_s_per_gpu for level in levels] == [3350, 450, 450, 50, 50, 50 / 7]
+
+
+def test_an_nvlink_domain_of_several_hosts_stands_above_the_host() -> None:
+    cluster = resolved({"node": "gb200-nvl72", "nodes": 20, "nodes_per_rack": 10})
+    inside = [(level.name, level.gpus) for level in tree_levels(cluster)[:4]]
+    assert inside == [("device", 1), ("host", 4), ("nvlink_domain", 40), ("leaf", 40)]
+
+
+def test_gpus_of_one_index_meet_on_their_rail_before_the_leaf() -> None:
+    fabric = {"base": "infiniband-ndr", "rails": 4}
+    cluster = resolved({"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2, "fabric": fabric})
+    rail, leaf = tree_levels(cluster)[3:]
+    assert [(one.name, one.gpus) for one in (rail, leaf)] == [("rail", 4), ("leaf", 16)]
+    assert rail.latency_seconds == leaf.latency_seconds == cluster.fabric.latency_seconds
+
+
+def test_the_tree_is_a_table_with_a_row_a_level() -> None:
+    fabric = {"base": "infiniband-ndr", "rails": 8}
+    lines = tree_text(resolved({**PODS, "fabric": fabric})).splitlines()
+    assert lines[0] == "levels of the cluster (8 NICs of 400 Gb/s a host)"
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        *("GPU", "NVLink domain", "host", "rail", "leaf", "pod", "core")
+    ]
+    assert lines[-2].split() == ["pod", "32", "50", "5", "us", "7"]
 
 
 def test_hosts_of_one_rack_may_be_in_several_nvlink_domains() -> None:
