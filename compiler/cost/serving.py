@@ -183,7 +183,7 @@ def _pass(deployment: Deployment, batch: Batch) -> StepTerms:
     share = replace(batch, decode=batch.decode / layout.pp, prefill=batch.prefill / layout.pp)
     terms = step_terms(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
-    hop = deployment.links.hop_seconds(nbytes, layout.tp * layout.dp)
+    hop = deployment.links.hop_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
     terms = replace(terms, communication=terms.communication + hop)
     return terms.scaled(layout.pp * PIPELINE_BALANCE)
 
