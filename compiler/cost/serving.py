@@ -107,7 +107,7 @@ def _slots(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> f
 
 def _closed(deployment: Deployment, traffic: Traffic, present: float) -> Steady:
     """``present`` requests at all times: those that are past their first token decode."""
-    queue = closed_queue(deployment, present)
+    queue = closed_queue(deployment.engine, deployment.layout.dp, present)
     running = present
     steady = _at(deployment, traffic, running, queue)
     for _ in range(ROUNDS):

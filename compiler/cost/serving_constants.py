@@ -71,10 +71,10 @@ ENGINES = {
         memory_share=0.9,
         budget="total",
         later_share=0.91,
-        wait_share=0.05,
-        poll_steps=0.82,
-        front_seconds=40e-3,
-        admission_seconds=0.6e-3,
+        wait_share=0.047,
+        poll_steps=0.38,
+        front_seconds=51e-3,
+        admission_seconds=0.18e-3,
     ),
     "sglang": Engine(
         step_seconds=1.3e-3,
@@ -86,10 +86,10 @@ ENGINES = {
         memory_share=None,
         budget="static",
         later_share=0.61,
-        wait_share=0.19,
-        poll_steps=13.9,
-        front_seconds=97e-3,
-        admission_seconds=1.0e-3,
+        wait_share=0.15,
+        poll_steps=12.4,
+        front_seconds=109e-3,
+        admission_seconds=1.2e-3,
     ),
     "trtllm": Engine(
         step_seconds=0.74e-3,
@@ -101,14 +101,16 @@ ENGINES = {
         memory_share=0.9,
         budget="free",
         later_share=0.83,
-        wait_share=0.017,
-        poll_steps=16.7,
+        wait_share=0.0065,
+        poll_steps=18.3,
         front_seconds=6e-3,
-        admission_seconds=1.6e-3,
+        admission_seconds=1.1e-3,
     ),
 }
-"""Seconds, shares and poll_steps: fitted. Limits and budgets: the engines' defaults (vLLM 0.33,
-SGLang 0.5, TensorRT-LLM 1.0); vLLM has no routed rows in the fit, so its routed_seconds is a guess.
+"""Seconds, shares and poll_steps: fitted; the last four of each to 1,420 times to the first token
+(`python -m benchmarks.accuracy.serving_waits`), the others to times per token. Limits and budgets:
+the engines' defaults (vLLM 0.33, SGLang 0.5, TensorRT-LLM 1.0); vLLM has no routed rows in the fit,
+so its routed_seconds is a guess.
 """
 SGLANG_RESERVE_BYTES = 16.1e9
 """What SGLang keeps beside weights and cache by default: 0.107 of an H200 with 8,192-token chunks

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.serving_constants import Engine
-from parc.compiler.cost.serving_deployment import Deployment
 
 BUSIEST = 0.95
 """Load of the prompt queue above which a Poisson queue is taken for this load."""
@@ -39,11 +38,10 @@ class Queue:
     """Requests that are always in the system of the rank; 0 where arrivals are open."""
 
 
-def closed_queue(deployment: Deployment, present: float) -> Queue:
-    """``present`` requests a DP rank at all times."""
+def closed_queue(engine: Engine, dp: int, present: float) -> Queue:
+    """``present`` requests at all times on each of ``dp`` ranks behind one front end."""
     others = max(present - 1, 0.0)
-    everywhere = max(present * deployment.layout.dp - 1, 0.0)
-    engine = deployment.engine
+    everywhere = max(present * dp - 1, 0.0)
     busy = everywhere / (everywhere + 1)
     return Queue(engine.wait_share * others, everywhere, engine.poll_steps * busy, present)
 

@@ -9,7 +9,6 @@ import pytest
 
 from parc.compiler.cost.serving import estimate_serving
 from parc.compiler.cost.serving_constants import ENGINES
-from parc.compiler.cost.serving_deployment import deploy
 from parc.compiler.cost.serving_waits import Queue, closed_queue, open_queue, waited_seconds
 from parc.compiler.ir.serving import (
     EngineName,
@@ -65,12 +64,7 @@ def test_the_queue_of_open_arrivals_is_that_of_one_server_with_constant_service(
 
 
 def test_a_front_end_serves_all_data_parallel_ranks() -> None:
-    setup = ServingSetup(weights="fp8", kv="fp8")
-    layouts = (ServingLayout(tp=2), ServingLayout(tp=2, dp=4))
-    one, four = (
-        closed_queue(deploy(model("deepseek-v3"), cluster("hgx-h200"), setup, layout), 8.0)
-        for layout in layouts
-    )
+    one, four = (closed_queue(ENGINES["vllm"], dp, 8.0) for dp in (1, 4))
     assert (one.arrivals, four.arrivals) == (7.0, 31.0)
     assert one.prompts == four.prompts
 
