@@ -137,6 +137,9 @@ class Engine(ServingBackend, Protocol):
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
         """Degrees of expert parallelism that the engine can be given with these other axes."""
 
+    def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+        """Degrees of decode context parallelism that it can be given with these other axes."""
+
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """What a legal layout keeps, for the target version of ``problem``."""
 

@@ -180,5 +180,6 @@ def _too_late(problem: ServingProblem, late: list[tuple[str, ServingEstimate]]) 
 
 
 def _words(layout: ServingLayout) -> str:
-    degrees = (("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp), ("ep", layout.ep))
+    names = ("tp", "pp", "dp", "ep", "pcp", "dcp")
+    degrees = ((name, getattr(layout, name)) for name in names)
     return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "tp 1"

@@ -55,3 +55,40 @@ def test_random_legal_specs_are_accepted_with_the_same_sizes_and_groups() -> Non
         plans += [plan] if plan is not None else []
     assert len(plans) >= 200
     assert disagreements(plans) == {}
+
+
+CONTEXTS = [
+    ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 1, "pcp": 2}, 1),
+    ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 2, "pcp": 2, "ep": "on"}, 2),
+    ("deepseek-v3", {"tp": 8, "pp": 1, "dp": 1, "dcp": 8}, 1),
+    ("deepseek-v3", {"tp": 2, "pp": 1, "dp": 4, "dcp": 2, "ep": "on"}, 1),
+    ("qwen3-235b-a22b", {"tp": 8, "pp": 1, "dp": 1, "dcp": 2, "ep": "on"}, 1),
+    ("llama-3.1-70b", {"tp": 16, "pp": 1, "dcp": 2, "replicas": 1}, 2),
+]
+"""Model, layout, hosts: context parallelism of both kinds, and what it goes with."""
+
+
+def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for model, layout, nodes in CONTEXTS:
+        bf16 = model.startswith("llama")
+        job = {
+            "kind": "serve",
+            "precision": "bf16" if bf16 else "fp8",
+            "max_model_len": 8192,
+            "traffic": {"input_tokens": 4000, "output_tokens": 1000, "concurrency": 64},
+        }
+        plan, sink = planned(
+            {
+                "parc": 1,
+                "name": "context",
+                "model": model,
+                "cluster": {"node": "hgx-h200", "nodes": nodes},
+                "job": job,
+                "layout": layout,
+                "emit": ["vllm"],
+            }
+        )
+        assert plan is not None, [found.finding.message for found in sink.diagnostics]
+        plans.append(plan)
+    assert disagreements(plans) == {}
