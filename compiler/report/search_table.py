@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
 from parc.compiler.report.layout_words import recompute_words
 from parc.compiler.report.numbers import GIB, percent, rounded, seconds
@@ -124,6 +124,6 @@ def reason(code: str) -> tuple[str, str]:
     if code in OTHER:
         return code, OTHER[code]
     try:
-        return f"PARC-{code}", code_info(code).title
+        return f"PARC-{code}", code_title(code)
     except KeyError:
         return f"PARC-{code}", ""

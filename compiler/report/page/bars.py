@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parc.compiler.report.page.figure import Canvas, Figure
 
@@ -13,8 +13,7 @@ DARK = ("k1", "k5", "k9", "f0", "w0")
 LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One bar: its name, and a size for every item, in the unit of the scale."""
 
     name: str
@@ -22,8 +21,7 @@ class Column:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A line across all bars."""
 
     size: float
@@ -31,8 +29,7 @@ class Mark:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """What is drawn: ``inks`` are the CSS classes of the items."""
 
     title: str

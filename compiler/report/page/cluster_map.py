@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis
 from parc.compiler.report.page.colors import ramp
@@ -30,8 +30,7 @@ GPU, GAP, NEAR = 12, 4, 1
 NAME_WIDTH = 84
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMap:
+class ClusterMap(NamedTuple):
     """The picture, and what its legend and caption need."""
 
     figure: Figure
@@ -43,8 +42,7 @@ class ClusterMap:
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """What all cells share."""
 
     plan: AnyPlan

@@ -6,13 +6,12 @@ Boxes of one ink become one path, so that a map of a hundred thousand GPUs stays
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Anchor = Literal["start", "middle", "end"]
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """One line of text; ``y`` is its baseline."""
 
     x: str
@@ -23,8 +22,7 @@ class Word:
     """CSS class; empty: the common text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(NamedTuple):
     """A rectangle that says something when pointed at."""
 
     x: str
@@ -35,8 +33,7 @@ class Area:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(NamedTuple):
     """All boxes or all lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
@@ -46,8 +43,7 @@ class Path:
     """Width of the strokes where boxes are drawn as thick lines; empty: the boxes are filled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """A finished picture of ``width`` by ``height`` units."""
 
     title: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.estimate import STEP_BAND
@@ -12,8 +12,7 @@ from parc.compiler.report.serving_summary import serving_subject, serving_words
 from parc.compiler.report.summary import placement_words, subject
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """One number: what it is, how much, and what it must be read with."""
 
     name: str
@@ -21,8 +20,7 @@ class Card:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """Name, what runs where, the degrees, and the cards."""
 
     name: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis, Host, Mesh, Placement
 
@@ -14,8 +13,7 @@ NOWHERE = ""
 """Rack of a host of which only the name is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One host: ``node`` is its node rank, -1 where no rank runs on it."""
 
     name: str
@@ -24,8 +22,7 @@ class Cell:
     node: int
 
 
-@dataclass(frozen=True, slots=True)
-class RackCells:
+class RackCells(NamedTuple):
     """Hosts under one leaf."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parc.compiler.cost.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
@@ -28,8 +28,7 @@ CACHE_INKS = (("weights", "k1"), ("step and buffers", "k6"), ("key-value cache",
 MOST_COLUMNS = 160
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChart:
+class MemoryChart(NamedTuple):
     """The picture and its legend, (name, CSS class) from the bottom up."""
 
     figure: Figure

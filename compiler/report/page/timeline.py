@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parc.backends.registry import framework
 from parc.compiler.cost.schedule_preview import Preview, preview
@@ -31,8 +31,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineChart:
+class TimelineChart(NamedTuple):
     """The picture, and what its caption says."""
 
     figure: Figure
@@ -41,8 +40,7 @@ class TimelineChart:
     caption: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
+class _Axis(NamedTuple):
     """Seconds to units; after ``cut`` everything moves right by the width of the break."""
 
     scale: float

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from parc.compiler.ir import Plan
+from parc.compiler.ir import Layout, Plan
 from parc.compiler.passes.pose_placement import DATA, traffic_flows
 from parc.compiler.report.numbers import quantity, seconds
 from parc.compiler.report.page.bars import WIDTH
@@ -39,8 +39,7 @@ TITLES = {
 """Axis of the estimate -> what people call the family."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """One level: its name, what a GPU's share of it carries, and how full its fullest link is."""
 
     name: str
@@ -49,8 +48,7 @@ class Link:
     """Bytes a GPU (NVLink) or the fullest link of the level carries in a step, by family."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficChart:
+class TrafficChart(NamedTuple):
     """The picture and the rows beside it."""
 
     figure: Figure
@@ -104,15 +102,16 @@ def _links(plan: Plan, families: list[str]) -> list[Link]:
     hosts = placement.hosts
     numbers: dict[str, int] = {}
     domain = [numbers.setdefault(host.nvlink_domain, len(numbers)) for host in hosts]
-    outside = [_mean(flows.get(name), domain, plan.layout.world) for name in families]
-    inside = tuple(max(0.0, whole[name] - out) for name, out in zip(families, outside, strict=True))
+    out = [_by_host(flows.get(name), domain) for name in families]
+    inside = tuple(
+        whole[name] * max(0.0, 1 - sum(sent) / _sent(plan.layout, name, whole[name]))
+        for name, sent in zip(families, out, strict=True)
+    )
     kind = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe"}[node.link_kind]
-    rate = node.link_gb_per_s
-    links = [Link(f"{kind}, a GPU", rate, inside)]
+    links = [Link(f"{kind}, a GPU", node.link_gb_per_s, inside)]
     if len(hosts) > 1:
-        rate = node.nics * node.nic_gbps / 8
-        sent = tuple(_fullest_host(flows.get(name), domain) for name in families)
-        links.append(Link("NICs of the fullest host", rate, sent))
+        fullest = tuple(max(sent, default=0.0) for sent in out)
+        links.append(Link("NICs of the fullest host", node.nics * node.nic_gbps / 8, fullest))
     for level, tier in enumerate(cluster.levels):
         zone = zones(hosts, level)
         if len(set(zone)) < 2:
@@ -124,13 +123,17 @@ def _links(plan: Plan, families: list[str]) -> list[Link]:
     return links
 
 
-def _mean(flow: Flow | None, zone: list[int], world: int) -> float:
-    """Bytes that leave the zone of their GPU, over all GPUs."""
-    return sum(host_egress(flow, zone).values()) * flow.unit_bytes / world if flow else 0.0
+def _sent(layout: Layout, name: str, rank_bytes: float) -> float:
+    """Bytes that all GPUs send; both ends of a pipeline have one neighbour in place of two."""
+    open_ends = name == "pp" and layout.vpp == 1
+    return rank_bytes * layout.world * ((layout.pp - 1) / layout.pp if open_ends else 1)
 
 
-def _fullest_host(flow: Flow | None, zone: list[int]) -> float:
-    return max(host_egress(flow, zone).values(), default=0) * flow.unit_bytes if flow else 0.0
+def _by_host(flow: Flow | None, zone: list[int]) -> list[float]:
+    """Bytes that leave the zone of their host, by host."""
+    if flow is None:
+        return []
+    return [messages * flow.unit_bytes for messages in host_egress(flow, zone).values()]
 
 
 def _fullest_zone(flow: Flow | None, zone: tuple[int, ...]) -> float:
