@@ -92,14 +92,15 @@ def _judge(
 ) -> tuple[str, Finding] | None:
     """Code and finding for one flag; None where it is fine."""
     if extra.flag not in spellings:
-        return "F01", _unknown(extra.flag, spellings, version)
+        return "F01", unknown_flag(extra.flag, spellings, version)
     if extra.flag in own:
         return "F02", _twice(own[extra.flag])
-    fault = _fault(extra, known_flags()[extra.flag])
+    fault = value_fault(extra, known_flags()[extra.flag])
     return None if fault is None else ("F03", fault)
 
 
-def _unknown(flag: str, spellings: list[str], version: str) -> Finding:
+def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
+    """F01: what ``version`` has in place of ``flag``."""
     near = get_close_matches(flag, spellings, 3)
     row = known_flags().get(flag)
     label = "no such flag"
@@ -124,7 +125,7 @@ def _twice(argument: Argument) -> Finding:
     )
 
 
-def _fault(extra: Extra, row: dict[str, Any]) -> Finding | None:
+def value_fault(extra: Extra, row: dict[str, Any]) -> Finding | None:
     """What is wrong with the values."""
     takes, count = row.get("takes", 1), len(extra.values)
     if takes in ANY_NUMBER:

@@ -48,7 +48,7 @@ def read_extra(args: tuple[str, ...]) -> tuple[tuple[Extra, ...], tuple[tuple[in
     for at, word in enumerate(args):
         flag, equals, value = word.partition("=")
         if word.startswith("--") or flag in known_flags():
-            name = _spelling(flag)
+            name = spelling(flag)
             extras.append(Extra(name, (value,) if equals else (), at))
         elif extras:
             last = extras[-1]
@@ -58,7 +58,7 @@ def read_extra(args: tuple[str, ...]) -> tuple[tuple[Extra, ...], tuple[tuple[in
     return tuple(extras), tuple(stray)
 
 
-def _spelling(flag: str) -> str:
+def spelling(flag: str) -> str:
     """As the parser turns it: dashes, and --no-enable-X is --disable-X (argparse_utils.py)."""
     if not flag.startswith("--"):
         return flag
@@ -106,15 +106,16 @@ def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] |
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags().get(name)
     if row is None:
-        return "F01", _unknown(extra.flag)
+        return "F01", unknown_flag(extra.flag)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
         return "F02", _twice(extra.flag, means, planned)
-    fault = None if "." in extra.flag else _fault(extra, row)
+    fault = None if "." in extra.flag else value_fault(extra, row)
     return None if fault is None else ("F03", fault)
 
 
-def _unknown(flag: str) -> Finding:
+def unknown_flag(flag: str) -> Finding:
+    """F01: what the parser has in place of ``flag``."""
     near = get_close_matches(flag, known_flags(), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
@@ -136,7 +137,7 @@ def _twice(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
     )
 
 
-def _fault(extra: Extra, row: dict[str, Any]) -> Finding | None:
+def value_fault(extra: Extra, row: dict[str, Any]) -> Finding | None:
     """What is wrong with the values."""
     takes, count = row["takes"], len(extra.values)
     low, high = COUNTS.get(str(takes), (takes, takes))
