@@ -120,7 +120,7 @@ def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
         name: _own(name, value) for name, value in assignments(scanner.words) if name not in kept
     }
     return [
-        Word(_filled(word.text, values, DEEPEST), word.span, word.statement)
+        Word(_filled(word.text, values, kept, DEEPEST), word.span, word.statement)
         for word in scanner.words
     ]
 
@@ -161,15 +161,15 @@ def _own(name: str, value: str) -> str:
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
 
 
-def _filled(text: str, values: dict[str, str], depth: int) -> str:
+def _filled(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
     """``text`` with the variables that the script assigns; others stay."""
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
         return text
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]
-        found = values.get(name, match[2])
+        found = values.get(name, None if name in kept else match[2])
         return match[0] if found is None else found
 
     filled = _VARIABLE.sub(value, text)
-    return text if filled == text else _filled(filled[:LONGEST_VALUE], values, depth - 1)
+    return text if filled == text else _filled(filled[:LONGEST_VALUE], values, kept, depth - 1)

@@ -16,7 +16,10 @@ _COUNT = re.compile(r"[0-9]{1,6}")
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
 _NODES = ("--nnodes",)
-_OF_A_TASK = re.compile(r"\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
+_OF_A_TASK = re.compile(
+    r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
+)
+"""A rank that is said to be a variable of a task of Slurm."""
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
@@ -179,13 +182,13 @@ def _task_variables(script: Script, sink: Sink) -> None:
         return
     literal = literal_stretches(script.text)
     for match in _OF_A_TASK.finditer(script.text):
-        line = script.text.count("\n", 0, match.start()) + 1
-        column = match.start() - script.text.rfind("\n", 0, match.start())
-        inside = any(start <= match.start() < end for start, end in literal)
-        escaped = script.text[match.start() - 1 : match.start()] == "\\"
-        if not (inside or escaped or line in script.branches):
-            span = Span(script.name, line, column, len(match[0]))
-            sink.report("L08", _same_everywhere(match[1]), span=span)
+        at = match.start("word")
+        line = script.text.count("\n", 0, at) + 1
+        column = at - script.text.rfind("\n", 0, at)
+        inside = any(start <= at < end for start, end in literal)
+        if not (inside or line in script.branches):
+            span = Span(script.name, line, column, len(match["word"]))
+            sink.report("L08", _same_everywhere(match["name"]), span=span)
 
 
 def _same_everywhere(name: str) -> Finding:

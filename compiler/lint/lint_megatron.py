@@ -38,8 +38,8 @@ STOCK = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_bert.py", "pretrain_t
 """Programs that take Megatron's own flags and no others."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
 """Flags of forks, which have others too."""
-TYPO = 0.88
-"""How like a flag another word must be to be a misspelling of it, where other flags may exist."""
+TYPO = 0.93
+"""How like a flag a misspelling of it is, at least: programs add flags of their own."""
 GUESSED = ("M01", "D10")
 """Rules of dense models, where nobody says whether the model is one."""
 
@@ -86,7 +86,10 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
 
     spec = {**reading.spec, "cluster": hosts}
     facts, refused = megatron_facts(spec, known, more)
+    whole = all(known(f"model.{name}") for name in ("layers", "hidden", "heads"))
     for found in refused:
+        if found.path.startswith("model") and not whole:
+            continue
         if found.path in reading.spans and reading.spans[found.path] not in judged:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
@@ -102,7 +105,6 @@ def _defaulted(path: str) -> bool:
 
 def _launch(script: Script) -> _Launch:
     """Flags of Megatron, those of its launchers apart."""
-    known = known_flags()
     flags = [
         flag
         for flag in _after_program(script)
@@ -115,9 +117,9 @@ def _launch(script: Script) -> _Launch:
     }
     paths = {flag.name: TABLE[flag.name].path for flag in flags if flag.name in TABLE}
     unsure = {path for name, path in paths.items() if name not in sure}
-    is_open = script.is_open(flags, _takes)
-    mine = [flag for flag in flags if flag.name in known or not flag.name.startswith("--SBATCH")]
-    return _Launch(tuple(mine), sure, is_open, frozenset(unsure))
+    starts = any(word.text.endswith(".py") for word in script.words)
+    is_open = not starts or script.is_open(flags, _takes)
+    return _Launch(tuple(flags), sure, is_open, frozenset(unsure))
 
 
 def _after_program(script: Script) -> list[Flag]:
@@ -159,25 +161,27 @@ def _judge_flags(script: Script, launch: _Launch, version: str, sink: Sink) -> s
 def _judge_flag(
     flag: Flag, spellings: list[str], own: bool, version: str
 ) -> tuple[str, Finding] | None:
-    """Code and finding for one flag; None where it is fine, or a program's own."""
+    """Code and finding for one flag; None where it is fine, or may be the program's own."""
     if flag.name not in spellings:
-        typo = get_close_matches(flag.name, spellings, 1, TYPO)
-        if own or flag.name in known_flags() or typo:
+        typos = get_close_matches(flag.name, spellings, 1, TYPO)
+        misspelt = any(typo.count("-") == flag.name.count("-") for typo in typos)
+        if flag.name in known_flags() or misspelt:
             return "F01", unknown_flag(flag.name, spellings, version)
         return None
-    fault = _fault(flag)
+    fault = _fault(flag, own)
     return None if fault is None else ("F03", fault)
 
 
-def _fault(flag: Flag) -> Finding | None:
-    """What is wrong with values that are known."""
+def _fault(flag: Flag, own: bool) -> Finding | None:
+    """What is wrong with values that are known; other programs may know other ``choices``."""
     takes = _takes(flag.name)
     values = flag.values if takes is None else flag.values[:takes] if takes else ()
     rest = flag.values[len(values) :]
     if any(word.dynamic or _odd(word) for word in (*values, *rest)):
         return None
     words = tuple(word.text for word in flag.values)
-    return value_fault(Extra(flag.name, words, 0), known_flags()[flag.name])
+    row = known_flags()[flag.name]
+    return value_fault(Extra(flag.name, words, 0), row if own else {**row, "choices": None})
 
 
 def _odd(word: Word) -> bool:

@@ -140,7 +140,8 @@ def _judge(flag: Flag) -> tuple[str, Finding] | None:
     if row is None:
         return "F01", unknown_flag(flag.name)
     takes = _takes(name)
-    if takes is None or "." in flag.name or any(word.dynamic for word in flag.values):
+    unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
+    if takes is None or "." in flag.name or unclear:
         return None
     values = tuple(word.text for word in flag.values[: max(takes, 1)])
     kept = values if takes else ()

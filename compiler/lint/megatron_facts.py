@@ -22,6 +22,7 @@ from parc.compiler.spec.source import Source
 
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
 """Sizes of a model where the script has none; no rule is asked about them."""
+OF_HEADS = ("kv_heads", "head_dim")
 PER_NODE = 8
 DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
 """Megatron's own (megatron/training/arguments.py); etp is tp."""
@@ -77,12 +78,19 @@ def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
     """A spec that is complete."""
     model: Any = more.model
     if model is None:
-        model = {**STAND_IN, "name": "the model", **dict(spec.get("model", {}))}
+        written = dict(spec.get("model", {}))
+        if "heads" not in written:
+            written = {key: size for key, size in written.items() if key not in OF_HEADS}
+        elif "hidden" not in written:
+            written["hidden"] = written["heads"] * STAND_IN["hidden"]
+        model = {**STAND_IN, "name": "the model", **written}
         position = {"max_positions": 1 << 30, **model.get("position", {})}
         model["position"] = position
         experts = model.pop("experts", {})
         if "count" in experts:
             model["experts"] = {**EXPERTS, **experts}
+        elif not model["ffn"]:
+            model["ffn"] = 4 * model["hidden"]
     job = {"sequence_length": 4096, "global_batch": 1, "precision": "bf16"} | {
         key: value
         for key, value in spec.get("job", {}).items()

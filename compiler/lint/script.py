@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from parc.compiler.importers.flags import Flag, written_flags
@@ -16,6 +16,10 @@ from parc.compiler.importers.shell_words import Word, assignments, shell_words
 
 _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close>fi|esac|done))\b")
 _ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
+_LABEL = re.compile(r"^\s*-[^()$]*\)")
+_OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
+"""Variables with a default that who starts the job sets: its size."""
+_TALK = ("echo", "printf", "log", "info", "die", "usage")
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
@@ -32,8 +36,16 @@ class Script:
     """Arrays that the script fills itself."""
 
     def flags(self, known: Iterable[str]) -> list[Flag]:
-        """Flags of all statements that have one of ``known``, with dashes as ``known`` has them."""
-        return written_flags(list(self.words), known)
+        """Flags of all statements that have one of ``known``; not those of messages and labels."""
+        lines = self.text.split("\n")
+        words = [
+            word
+            for statement in statements(self.words)
+            if statement[0].text not in _TALK
+            for word in statement
+            if not _LABEL.match(lines[word.span.line - 1])
+        ]
+        return written_flags(words, known)
 
     def sure(self, flags: list[Flag]) -> list[Flag]:
         """Those that every run has, with one value: not in a branch, not said otherwise below."""
@@ -83,8 +95,16 @@ def read_script(text: str, name: str) -> Script:
             if word.span.line in branches:
                 unsure.add(variable)
     unsure |= {variable for variable, found in values.items() if len(found) > 1}
-    words = tuple(shell_words(text, name, unsure))
+    unsure |= set(_OF_THE_JOB.findall(text))
+    words = tuple(one for word in shell_words(text, name, unsure) for one in _split(word))
     return Script(name, text, words, branches, frozenset(_ARRAY.findall(text)))
+
+
+def _split(word: Word) -> list[Word]:
+    """``"--flag value"`` in an array: two words, where the array is expanded without quotes."""
+    if not (word.is_flag and re.search(r"\s", word.text)):
+        return [word]
+    return [replace(word, text=part) for part in word.text.split()]
 
 
 def _branches(text: str) -> frozenset[int]:
