@@ -15,13 +15,14 @@ from parc.compiler.importers.flags import Flag
 
 @dataclass(frozen=True, slots=True)
 class Coupling:
-    """``flag`` needs one of ``needs`` (none: nothing), and none of ``excludes``."""
+    """``flag``, with ``value`` where one is said, needs one of ``needs``, none of ``excludes``."""
 
     code: str
     flag: str
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     why: str = ""
+    value: str = ""
 
 
 SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
@@ -75,6 +76,10 @@ MEGATRON: tuple[Coupling, ...] = (
     Coupling(
         "F04", "--num-query-groups", ("--group-query-attention",), why="it does nothing alone"
     ),
+    *(
+        Coupling("R08", "--recompute-granularity", (flag,), why="full needs both", value="full")
+        for flag in ("--recompute-method", "--recompute-num-layers")
+    ),
     Coupling(
         "R08",
         "--recompute-method",
@@ -123,7 +128,7 @@ def broken_couplings(
     """
     for row in table:
         flag = sure.get(row.flag)
-        if flag is None:
+        if flag is None or (row.value and row.value not in {one.text for one in flag.values}):
             continue
         if row.needs and not is_open and not any(name in written for name in row.needs):
             needed = " or ".join(row.needs)

@@ -40,6 +40,19 @@ FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
 """Flags of forks, which have others too."""
 TYPO = 0.93
 """How like a flag a misspelling of it is, at least: programs add flags of their own."""
+REMOVED = {
+    "--fp8-hybrid": "--fp8-format hybrid",
+    "--fp8-e4m3": "--fp8-format e4m3",
+    "--checkpoint-num-layers": "--recompute-num-layers",
+    "--activations-checkpoint-method": "--recompute-method",
+    "--distribute-checkpointed-activations": "--distribute-saved-activations",
+    "--layernorm-epsilon": "--norm-epsilon",
+    "--DDP-impl": "",
+    "--data-impl": "",
+    "--mmap-warmup": "",
+    "--no-async-tensor-model-parallel-allreduce": "",
+}
+"""Flags that Megatron-LM once had, and what says the same today."""
 GUESSED = ("M01", "D10")
 """Rules of dense models, where nobody says whether the model is one."""
 
@@ -165,11 +178,19 @@ def _judge_flag(
     if flag.name not in spellings:
         typos = get_close_matches(flag.name, spellings, 1, TYPO)
         misspelt = any(typo.count("-") == flag.name.count("-") for typo in typos)
+        if own and flag.name in REMOVED:
+            return "F01", _removed(flag.name, version)
         if flag.name in known_flags() or misspelt:
             return "F01", unknown_flag(flag.name, spellings, version)
         return None
     fault = _fault(flag, own)
     return None if fault is None else ("F03", fault)
+
+
+def _removed(name: str, version: str) -> Finding:
+    return Finding(
+        f"Megatron-LM {version} has no flag {name} any more", "removed", fix=REMOVED[name]
+    )
 
 
 def _fault(flag: Flag, own: bool) -> Finding | None:

@@ -102,15 +102,16 @@ def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
 
 def _command(script: Script) -> _Command:
     """Flags that stand behind the server in its statement, or in arrays of such flags."""
-    start = next((after for word, after in _pairs(script) if _serves(word, after)), script.words[0])
+    start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
     known = known_flags()
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
-        here = flag.word.span
-        if flag.word.statement == start.statement and here < start.span:
+        same = start is not None and flag.word.statement == start.statement
+        if start is not None and same and flag.word.span < start.span:
             continue
         name = spelling(flag.name)
-        name = str(known.get(name, {}).get("means", name)) if not name.startswith("--no") else name
+        if not name.startswith(("--no-", "--disable-")):
+            name = str(known.get(name, {}).get("means", name))
         found.append(replace(flag, name=name))
     sure = {
         flag.name: flag
@@ -154,7 +155,7 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
     sizes = [
         _number(command.sure.get(name)) for name in ("--max-num-batched-tokens", "--max-model-len")
     ]
-    whole = command.sure.get("--no-enable-chunked-prefill") or command.sure.get(UNCHUNKED)
+    whole = command.sure.get(UNCHUNKED)
     if whole is None or None in sizes:
         return
     tokens, longest = (size or 0 for size in sizes)

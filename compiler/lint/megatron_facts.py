@@ -19,6 +19,7 @@ from parc.compiler.lint.unknown import changed, without
 from parc.compiler.passes.enumerate_layouts import floor_split
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
+from parc.compiler.topology.node_groups import ranks_per_node
 
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
 """Sizes of a model where the script has none; no rule is asked about them."""
@@ -96,7 +97,8 @@ def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
         for key, value in spec.get("job", {}).items()
         if key in ("sequence_length", "global_batch", "precision", "gradient_precision")
     }
-    layout = _interleaved(dict(spec.get("layout", {})))
+    counted = {"count_embedding": False, "count_loss": False}
+    layout = _interleaved({**counted, **spec.get("layout", {})})
     return {
         "parc": 1,
         "name": "lint",
@@ -128,8 +130,8 @@ def _cluster(cluster: Mapping[str, Any], more: More) -> Any:
         return more.cluster
     nodes = cluster.get("nodes", 1)
     if more.gpus is not None:
-        per_node = min(per_node, more.gpus)
-        nodes = -(-more.gpus // per_node)
+        per_node = ranks_per_node(per_node, more.gpus)
+        nodes = more.gpus // per_node
     node: Any = {"base": "dgx-h100", "gpus_per_node": per_node, "nvlink_domain": per_node}
     if more.cluster in library.names("clusters"):
         return {"base": more.cluster, "nodes": nodes}
@@ -153,7 +155,7 @@ def _known_cluster(problem: Problem, known: Known, more: More) -> Any:
     cluster = problem.cluster
     if more.cluster is None:
         hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
-        if not known("cluster.node.gpus_per_node"):
+        if more.gpus is None and not known("cluster.node.gpus_per_node"):
             hidden.append("gpus")
         cluster = changed(cluster, node=without(cluster.node, hidden))
         cluster = without(cluster, ["gpu", "fabric"])
@@ -241,5 +243,10 @@ def _present_model(problem: Problem) -> set[str]:
 
 
 def _split(problem: Problem, pp: int, vpp: int) -> Split:
+    """How the flags cut the model: without one of them Megatron's own way, which is even."""
     found = BACKEND.splits(problem, pp, vpp)
-    return found if found is not None else floor_split(problem.model.layers, pp, vpp)
+    pins = problem.pins
+    said = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
+    if found is None or (not said and found.form != "even"):
+        return floor_split(problem.model.layers, pp, vpp)
+    return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 
-_EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): (\S+)")
+_EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
 
 
 class ScriptSink(Sink):
