@@ -29,7 +29,7 @@ ELSEWHERE: dict[str, str] = {
     "L11": "tests/backends/test_launch_rules.py",
     **dict.fromkeys(
         ("B02", "B03", "F04", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "R16", "S14"),
-        "tests/lint/test_bad_scripts.py",
+        "tests/lint/scripts.py",
     ),
 }
 """Codes that no spec alone brings about -> the test that does: the first nine need files that

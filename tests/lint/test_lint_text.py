@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.compiler.lint.lint_file import lint_text
@@ -150,6 +150,7 @@ PIECES = (
 )
 
 
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from((" ", "\n", "")))
 def test_any_text_ends_in_findings(words: list[str], between: str) -> None:
     for framework in ("auto", "megatron", "vllm", "deepspeed"):
