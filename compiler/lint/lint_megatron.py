@@ -25,6 +25,7 @@ from parc.compiler.importers.megatron_flags import TABLE
 from parc.compiler.importers.shell_words import Word
 from parc.compiler.ir.rule import Rule
 from parc.compiler.lint.coupled_flags import MEGATRON, broken_couplings
+from parc.compiler.lint.environment import lint_environment
 from parc.compiler.lint.launch import shape_of
 from parc.compiler.lint.megatron_facts import Facts, megatron_facts
 from parc.compiler.lint.more import More, Skipped
@@ -106,7 +107,11 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
         if found.path in reading.spans and reading.spans[found.path] not in judged:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    return [] if facts is None else _judge_layout(facts, sink)
+    if facts is None:
+        return []
+    skipped = _judge_layout(facts, sink)
+    lint_environment(script, facts.known_problem, facts.known_layout, sink)
+    return skipped
 
 
 def _defaulted(path: str) -> bool:

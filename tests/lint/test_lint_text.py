@@ -101,6 +101,23 @@ def test_the_precision_is_judged_where_the_gpu_is_known() -> None:
     assert "R03" in codes(script, More(cluster="dgx-a100"))
 
 
+@pytest.mark.parametrize(
+    ("line", "cluster", "code"),
+    [
+        ("export NCCL_IB_DISABLE=1", "dgx-h100", "N04"),
+        ("export NCCL_NET=Socket", "dgx-h100", "N04"),
+        ("export CUDA_DEVICE_MAX_CONNECTIONS=8", "dgx-h100", "N08"),
+        ("export CUDA_DEVICE_MAX_CONNECTIONS=1", "dgx-b200", "N09"),
+    ],
+)
+def test_variables_are_judged_where_the_cluster_is_known(
+    line: str, cluster: str, code: str
+) -> None:
+    script = MEGATRON.replace("#!/bin/bash\n", f"#!/bin/bash\n{line}\n")
+    assert codes(script) == []
+    assert codes(script, More(cluster=cluster)) == [code]
+
+
 def test_another_version_knows_other_flags() -> None:
     script = MEGATRON.replace("--bf16", "--bf16 --tokenizer-hf-include-special-tokens")
     assert codes(script) == ["F01"]
