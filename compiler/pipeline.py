@@ -113,9 +113,11 @@ def plan_spec(
 def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
     """Plan to files, verified by a second route before anyone writes them."""
     from parc.compiler.passes.verify_plan import verify_artifacts
+    from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.report.plan_json import lock_artifact, plan_artifact
 
-    artifacts = [plan_artifact(plan), lock_artifact(plan)]
+    artifacts = [plan_artifact(plan), lock_artifact(plan), report_artifact(plan)]
+    after("report")
     for name in plan.problem.emit:
         if isinstance(plan, ServingPlan):
             artifacts += serving_backend(name).emit_serving(plan)

@@ -34,7 +34,7 @@ def check_extra(
 
     def judge(extra: Extra) -> tuple[str, Finding] | None:
         if extra.flag not in spellings:
-            return "F01", _unknown(extra.flag, spellings, version)
+            return "F01", unknown_flag(extra.flag, spellings, version)
         if extra.flag in own:
             return "F02", _twice(own[extra.flag])
         fault = value_fault(extra, known_flags(PACKAGE)[extra.flag])
@@ -43,7 +43,8 @@ def check_extra(
     judge_extra(*read_extra(args), judge, sink)
 
 
-def _unknown(flag: str, spellings: list[str], version: str) -> Finding:
+def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
+    """F01: what ``version`` has in place of ``flag``."""
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
     label = "no such flag"

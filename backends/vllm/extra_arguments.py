@@ -23,7 +23,7 @@ SERVERS = ("--api-server-count", "-asc")
 UNCHUNKED = "--disable-chunked-prefill"
 
 
-def _spelling(flag: str) -> str:
+def spelling(flag: str) -> str:
     """As the parser turns it: dashes, and --no-enable-X is --disable-X (argparse_utils.py)."""
     if not flag.startswith("--"):
         return flag
@@ -33,7 +33,7 @@ def _spelling(flag: str) -> str:
 def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report what the parser would refuse, and what the plan already says or leaves out."""
     written, stray = read_extra(plan.problem.launch.args, known_flags(PACKAGE))
-    extras = tuple(replace(extra, flag=_spelling(extra.flag)) for extra in written)
+    extras = tuple(replace(extra, flag=spelling(extra.flag)) for extra in written)
     judge_extra(extras, stray, lambda extra: _judge(extra, planned), sink, TARGETS)
     if any(extra.flag == UNCHUNKED for extra in extras):
         _check_unchunked(plan, sink)
@@ -62,7 +62,7 @@ def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] |
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags(PACKAGE).get(name)
     if row is None:
-        return "F01", _unknown(extra.flag)
+        return "F01", unknown_flag(extra.flag)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
         return "F02", _twice(extra.flag, means, planned)
@@ -70,7 +70,8 @@ def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] |
     return None if fault is None else ("F03", fault)
 
 
-def _unknown(flag: str) -> Finding:
+def unknown_flag(flag: str) -> Finding:
+    """F01: what the parser has in place of ``flag``."""
     near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",

@@ -61,7 +61,7 @@ def percent(share: float) -> str:
 
 def quantity(count: float, unit: str = "") -> str:
     """``1.99 GB``: three digits, a decimal prefix, the unit (a word starts with a blank)."""
-    for prefix, factor in zip("EPTGMk", (1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
+    for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
         if abs(count) >= 0.9995 * factor:
             return f"{count / factor:.3g} {prefix}{unit}"
     return f"{count:.3g} {unit.lstrip()}".rstrip()

@@ -31,7 +31,7 @@ def serving_summary(plan: ServingPlan) -> str:
     stage = min(plan.stages, key=lambda one: one.blocks)
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {_subject(plan)}"),
+        ("plan", f"{plan.problem.name}: {serving_subject(plan)}"),
         ("layout", serving_words(plan.layout)),
         (
             "memory",
@@ -54,7 +54,8 @@ def serving_summary(plan: ServingPlan) -> str:
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _subject(plan: ServingPlan) -> str:
+def serving_subject(plan: ServingPlan) -> str:
+    """Model, GPUs, hosts and engine in words."""
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "

@@ -19,7 +19,7 @@ def summary_text(plan: AnyPlan) -> str:
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {_subject(plan)}"),
+        ("plan", f"{plan.problem.name}: {subject(plan)}"),
         ("layout", layout_words(plan.layout)),
         (
             "memory",
@@ -49,7 +49,8 @@ def placement_words(plan: Plan) -> str:
     return f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
 
 
-def _subject(plan: Plan) -> str:
+def subject(plan: Plan) -> str:
+    """Model, GPUs, hosts and racks in words."""
     problem, placement = plan.problem, plan.placement
     racks = len({host.rack for host in placement.hosts})
     return (
