@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
+from parc.compiler.ir import Problem
 
 TRAINING: dict[str, str] = {
     "accelerate": "parc.backends.accelerate.backend",
@@ -38,6 +39,12 @@ FRAMEWORKS: tuple[str, ...] = ("megatron", "deepspeed", "fsdp", "torchtitan", "a
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 
+FRONTS: dict[tuple[str, str], str] = {
+    ("accelerate", "deepspeed"): "parc.backends.accelerate.plugin",
+}
+"""(front, framework) that are emitted together: the framework binds the layout, the front starts
+it. The module holds ``BACKEND``: the framework, as far as the front can use it."""
+
 ENGINES: tuple[str, ...] = ("vllm",)
 """The same for a serving job."""
 
@@ -52,6 +59,14 @@ def framework(name: str) -> Framework:
     if name not in FRAMEWORKS:
         raise KeyError(name)
     return cast(Framework, backend(name))
+
+
+def framework_of(problem: Problem) -> Framework:
+    """What binds the layout of ``problem``: its framework, alone or behind a front."""
+    for (front, name), module in FRONTS.items():
+        if name == problem.framework and front in problem.emit:
+            return cast(Framework, import_module(module).BACKEND)
+    return framework(problem.framework)
 
 
 def serving_backend(name: str) -> ServingBackend:

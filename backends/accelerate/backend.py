@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from parc.backends import torch_mesh
-from parc.backends.accelerate.derived import accumulation, machines
-from parc.backends.accelerate.files import FOLDER, emit
+from parc.backends.accelerate.files import emit
+from parc.backends.accelerate.launch import environment, start
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import Start
 from parc.backends.plain_split import one_stage, why_not_one_stage
-from parc.backends.render import shell_word
 from parc.backends.torch_variants import variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
@@ -82,26 +81,11 @@ class Accelerate:
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """How many micro-batches a step has: the config file has no word for it."""
-        count = accumulation(plan.problem, plan.layout)
-        return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
+        return environment(plan)
 
     def start(self, plan: Plan) -> Start:
         """``accelerate launch`` on every host, each with its machine rank."""
-        layout = plan.layout
-        own = plan.problem.launch.program
-        return Start(
-            program=shell_word(own) if own else f'"$here/../{FOLDER}/train.py"',
-            args=" ".join(map(shell_word, plan.problem.launch.args)),
-            launcher=(
-                "accelerate launch",
-                f'--config_file="$here/../{FOLDER}/config.yaml"',
-                f"--num_machines={machines(plan.problem, layout)}",
-                f"--num_processes={layout.world}",
-                '--machine_rank="$NODE_RANK"',
-                '--main_process_ip="$MASTER_ADDR"',
-                '--main_process_port="$MASTER_PORT"',
-            ),
-        )
+        return start(plan)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Nothing is padded."""

@@ -39,6 +39,11 @@ def warmup_steps(problem: Problem, layout: Layout) -> int:
     return max(2, problem.job.steps // 100)
 
 
+def print_interval(problem: Problem, layout: Layout) -> int | None:
+    """DeepSpeed prints every step; Accelerate puts a value of its own in this place."""
+    return None if "accelerate" in problem.emit else 1
+
+
 def bf16(problem: Problem, layout: Layout) -> bool | None:
     """Weights and activations in bf16."""
     return True if problem.job.precision == "bf16" else None
@@ -152,5 +157,10 @@ def pipeline_recompute(problem: Problem, layout: Layout) -> int | None:
 
 
 def plain_recompute(problem: Problem, layout: Layout) -> bool | None:
-    """The section that a program hands to ``deepspeed.checkpointing``: whole inputs are kept."""
-    return None if layout.pp > 1 or layout.recompute.granularity == "none" else False
+    """The section that a program hands to ``deepspeed.checkpointing``: whole inputs are kept.
+
+    Models of transformers, which Accelerate trains, recompute by torch's own way instead.
+    """
+    if layout.pp > 1 or layout.recompute.granularity == "none" or "accelerate" in problem.emit:
+        return None
+    return False

@@ -23,7 +23,8 @@ def runs_on_cpu(config: dict[str, Any]) -> bool:
     """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
     zero = config["zero_optimization"]
     quantized = any(key.startswith("zero_quantized") for key in zero)
-    return "fp16" not in config and not quantized and "aio" not in config
+    half = config.get("fp16", {}).get("enabled", False)
+    return not (half or quantized or "aio" in config)
 
 
 def taken(verdict: dict[str, Any]) -> str:

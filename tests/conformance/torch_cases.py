@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from parc.backends.accelerate.files import emit as accelerate_files
-from parc.backends.registry import framework
+from parc.backends.registry import backend, framework_of
 from parc.backends.torchtitan.module_file import module_file
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan, Problem
@@ -47,14 +47,14 @@ def legal_plans(name: str, count: int) -> dict[str, Plan]:
     return plans
 
 
-def example_plans(name: str) -> dict[str, Plan]:
-    """The examples that emit for ``name``."""
+def example_plans(name: str, front: str = "") -> dict[str, Plan]:
+    """The examples that emit for ``name``, those behind ``front`` alone where it is named."""
     plans = {}
     for path in EXAMPLES:
         sink = Sink()
         plan = plan_spec(read_source(str(path)), (), sink)
         assert plan is not None, sink.diagnostics
-        if plan.problem.framework == name:
+        if plan.problem.framework == name and front in ("", *plan.problem.emit):
             plans[path.parent.name] = plan
     assert plans
     return plans
@@ -70,7 +70,7 @@ def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
     problem, _ = resolve(spec)
     if problem is None:
         return None
-    families = enumerate_layouts(problem, framework(problem.framework))
+    families = enumerate_layouts(problem, framework_of(problem))
     first = next(families, None)
     return None if first is None else (problem, first[0])
 
@@ -95,7 +95,10 @@ def accelerate_case(name: str, plan: Plan, rank: int) -> Case:
         "--main_process_port=29500",
     ]
     text = files["accelerate/config.yaml"]
-    return {"name": name, "yaml_text": text, "args": words, "rank": rank}
+    case = {"name": name, "yaml_text": text, "args": words, "rank": rank}
+    if plan.problem.framework == "deepspeed":
+        case["files"] = {file.path: file.text for file in backend("deepspeed").emit(plan)}
+    return case
 
 
 def own_group(plan: Plan, family: str, rank: int) -> list[int]:
