@@ -63,10 +63,19 @@ def framework(name: str) -> Framework:
 
 def framework_of(problem: Problem) -> Framework:
     """What binds the layout of ``problem``: its framework, alone or behind a front."""
-    for (front, name), module in FRONTS.items():
-        if name == problem.framework and front in problem.emit:
-            return cast(Framework, import_module(module).BACKEND)
-    return framework(problem.framework)
+    name, front = problem.framework, front_of(problem)
+    return behind_front(front, name) if front else framework(name)
+
+
+def front_of(problem: Problem) -> str:
+    """What starts the framework of ``problem`` in its place; empty: nothing does."""
+    pairs = ((front, name) for front, name in FRONTS if name == problem.framework)
+    return next((front for front, _ in pairs if front in problem.emit), "")
+
+
+def behind_front(front: str, name: str) -> Framework:
+    """The framework called ``name``, as far as ``front`` can use it; KeyError for another pair."""
+    return cast(Framework, import_module(FRONTS[front, name]).BACKEND)
 
 
 def serving_backend(name: str) -> ServingBackend:

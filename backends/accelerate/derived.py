@@ -42,7 +42,7 @@ def deepspeed_file(problem: Problem, layout: Layout) -> str | None:
 
 
 def deepspeed_launcher(problem: Problem, layout: Layout) -> str | None:
-    """torchrun with a static rendezvous on every host, which keeps the order of the ranks."""
+    """A torchrun with a static rendezvous on every host, which keeps the order of the ranks."""
     del layout
     return "standard" if plugs_deepspeed(problem) else None
 

@@ -1,4 +1,4 @@
-"""Accelerate's DeepSpeed plugin: DeepSpeed as Accelerate starts it (``emit: [accelerate, deepspeed]``).
+"""Accelerate's DeepSpeed plugin: DeepSpeed as Accelerate starts it (emit both).
 
 The layout is bound by DeepSpeed's own backend, which writes ``deepspeed/ds_config.json``; what is
 here is what Accelerate leaves out of it. Source: accelerate 1.15.0, accelerator.py,

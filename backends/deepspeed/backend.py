@@ -8,7 +8,7 @@ from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules import rules
 from parc.backends.deepspeed.strategies import STRATEGIES
 from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
-from parc.backends.registry import framework_of
+from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -86,7 +86,7 @@ class DeepSpeed:
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """ds_config.json, train.json, hostfile, launch.sh, and train.py; for a front the first."""
-        if framework_of(plan.problem) is not BACKEND:
+        if front_of(plan.problem):
             return (files.config_file(plan),)
         return (
             files.config_file(plan),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.registry import front_of
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
@@ -41,7 +42,7 @@ def warmup_steps(problem: Problem, layout: Layout) -> int:
 
 def print_interval(problem: Problem, layout: Layout) -> int | None:
     """DeepSpeed prints every step; Accelerate puts a value of its own in this place."""
-    return None if "accelerate" in problem.emit else 1
+    return None if front_of(problem) == "accelerate" else 1
 
 
 def bf16(problem: Problem, layout: Layout) -> bool | None:
@@ -161,6 +162,6 @@ def plain_recompute(problem: Problem, layout: Layout) -> bool | None:
 
     Models of transformers, which Accelerate trains, recompute by torch's own way instead.
     """
-    if layout.pp > 1 or layout.recompute.granularity == "none" or "accelerate" in problem.emit:
+    if layout.pp > 1 or layout.recompute.granularity == "none" or front_of(problem) == "accelerate":
         return None
     return False

@@ -33,7 +33,8 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += foreign_pins(problem, NAME, PINS)
     if not problem.launch.program and not_plain(problem.model):
-        found.append(always("E10", ("model", "launch.program"), another_program(problem.model, NAME)))
+        finding = another_program(problem.model, NAME)
+        found.append(always("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The second routes through ``deepspeed/ds_config.json``: beside it ``train.json``, or Accelerate's file."""
+"""The second routes through ``deepspeed/ds_config.json``, with ``train.json`` or Accelerate."""
 
 from __future__ import annotations
 
