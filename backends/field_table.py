@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from types import ModuleType
 from typing import Any
 
 from parc.compiler.ir import Layout, Problem
@@ -63,6 +64,16 @@ class FieldTable:
 def as_number(version: str) -> tuple[int, ...]:
     """``2.13`` -> (2, 13)."""
     return tuple(int(part) for part in version.split("."))
+
+
+def functions_of(*modules: ModuleType) -> Derived:
+    """The functions that stand in ``modules``, by name, for the rows of a table."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__
+    }
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.torch_mesh import replicate_and_shard
+from parc.backends.torch_program import dp_replicate, dp_shard
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.topology.node_groups import ranks_per_node
 
@@ -95,12 +95,12 @@ def gradient_checkpointing(problem: Problem, layout: Layout) -> bool:
 
 def replicate(problem: Problem, layout: Layout) -> int | None:
     """Copies of the model's state; a mesh is only there beside FSDP2."""
-    return replicate_and_shard(layout)[0] if sharded(problem, layout) else None
+    return dp_replicate(problem, layout) if sharded(problem, layout) else None
 
 
 def shard(problem: Problem, layout: Layout) -> int | None:
     """Ranks that share one copy."""
-    return replicate_and_shard(layout)[1] if sharded(problem, layout) else None
+    return dp_shard(problem, layout) if sharded(problem, layout) else None
 
 
 def tp_size(problem: Problem, layout: Layout) -> int | None:
@@ -116,29 +116,6 @@ def cp_size(problem: Problem, layout: Layout) -> int | None:
 def cp_strategy(problem: Problem, layout: Layout) -> str | None:
     """How keys and values reach the other context ranks."""
     return CP_STRATEGIES[layout.cp_comm] if layout.cp > 1 and sharded(problem, layout) else None
-
-
-def accumulation(problem: Problem, layout: Layout) -> int:
-    """Micro-batches of one step on a rank."""
-    return layout.micro_batches(problem.job.global_batch)
-
-
-def data(problem: Problem, layout: Layout) -> list[str]:
-    """Files of token ids; none: random tokens."""
-    del layout
-    return list(problem.job.data)
-
-
-def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Folder of checkpoints; empty: none are saved."""
-    del layout
-    return problem.job.checkpoint_dir or ""
-
-
-def load_dir(problem: Problem, layout: Layout) -> str:
-    """Folder to start from; empty: from scratch."""
-    del layout
-    return problem.job.load_dir or ""
 
 
 def rope(problem: Problem, layout: Layout) -> dict[str, Any]:

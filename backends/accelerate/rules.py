@@ -9,6 +9,7 @@ from parc.backends.plain_decoder import another_program, not_plain
 from parc.backends.plain_rules import ZIGZAG
 from parc.backends.torch_rules import (
     MEGATRON_PINS,
+    STAGE_PINS,
     always,
     foreign_pins,
     layer_blocks_rule,
@@ -21,7 +22,6 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 NAME = "accelerate"
-PINS = (*MEGATRON_PINS, "first_stage_layers", "last_stage_layers")
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
@@ -29,7 +29,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     found = [*torch_rules(problem, NAME), ZIGZAG, layer_blocks_rule(NAME), stages_rule({})]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(replicas_rule(NAME, "ParallelismConfig asks for a dp_shard_size above 1"))
-    found += foreign_pins(problem, NAME, PINS)
+    found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program:
         found.append(_OWN_PROGRAM)
     return (*found, *model_rules(problem))

@@ -7,6 +7,7 @@ says where tensors are. All else is Accelerate's own. Imports neither PARC nor p
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -18,7 +19,8 @@ def prepare_backend(self: Any, *_: Any) -> tuple[str, Any]:
     return "gloo", DistributedType.MULTI_GPU
 
 
-PartialState._prepare_backend = prepare_backend
+if "ACCELERATE_USE_CPU" not in os.environ:  # what Accelerate itself has for DDP
+    PartialState._prepare_backend = prepare_backend
 
 
 def without_shared_memory() -> None:

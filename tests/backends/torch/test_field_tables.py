@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import pytest
 
+from parc.backends import torch_program
 from parc.backends.accelerate import derived as accelerate
-from parc.backends.field_table import FieldTable, field_table
+from parc.backends.field_table import FieldTable, field_table, functions_of
 from parc.backends.fsdp import derived as fsdp
 from parc.backends.torchtitan import derived as torchtitan
 from tests.backends.megatron.test_flag_table import LATENT, PLAN_FIELDS
@@ -27,11 +26,6 @@ def table(name: str) -> FieldTable:
 
 def said(name: str) -> set[str]:
     return {field for row in table(name).rows for field in row.fields} | set(table(name).ignored)
-
-
-def functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    own = vars(module).items()
-    return {name: f for name, f in own if getattr(f, "__module__", "") == module.__name__}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -55,9 +49,10 @@ def test_every_field_of_the_table_is_a_field_of_the_plan(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_every_function_of_the_table_exists_and_every_function_is_used(name: str) -> None:
     used = {row.derived for row in table(name).rows if row.derived}
-    have = functions(MODULES[name])
-    assert used <= have.keys()
-    assert have.keys() - used <= {"sharded", "plugs_deepspeed"}
+    own, shared = functions_of(MODULES[name]).keys(), functions_of(torch_program).keys()
+    assert used <= own | shared
+    assert own - used <= {"sharded", "plugs_deepspeed"}
+    assert not own & shared
 
 
 @pytest.mark.parametrize("name", MODULES)
