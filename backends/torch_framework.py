@@ -29,6 +29,7 @@ class TorchFramework:
     name: ClassVar[str]
     runtime = "fsdp2"
     stack = "fsdp"
+    copies_wait = True
     default_program = ""
     cp_comm: ClassVar[ContextComm]
     """How context ranks see all keys, where the spec does not say."""

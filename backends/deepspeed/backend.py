@@ -34,6 +34,7 @@ class DeepSpeed:
     strategies = STRATEGIES
     runtime = "deepspeed"
     stack = "fsdp"
+    copies_wait = False
     default_program = ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ class Torchtitan(TorchFramework):
         "recompute-selective": "SelectiveAC",
         "recompute-full": "FullAC",
     }
+    copies_wait = False  # its trainer asks FSDP2 for nothing between micro-batches
     cp_comm = "all_gather"
     axes = (
         *("pp", "dp-replicate", "dp-shard", "cp", "tp", "ep", "efsdp"),
