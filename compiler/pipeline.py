@@ -16,6 +16,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.passes.advise_dispatch import advise_dispatch
 from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
@@ -90,6 +91,7 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
+    advise_dispatch(pricing, plan, sink)
     for name in sorted({problem.framework, *problem.emit}):
         backend(name).check(plan, sink)
     after("check")
