@@ -95,6 +95,14 @@ def test_accelerate_starts_what_deepspeed_configures() -> None:
     assert "--machine_rank" in script
 
 
+def test_accelerate_alone_names_deepspeed_where_that_has_the_strategy() -> None:
+    sink = Sink()
+    spec = plugged({"zero_stage": 3, "offload": "cpu"}) | {"emit": ["accelerate"]}
+    plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
+    helps = [found.finding.help for found in sink.diagnostics if found.code == "PARC-E08"]
+    assert any("beside deepspeed it has optimizer on the host" in one for one in helps)
+
+
 def test_either_order_of_the_pair_means_the_same_and_a_third_framework_is_refused() -> None:
     spec = plugged({"zero_stage": 2, "micro_batch": 1})
     _, files = compiled(spec)

@@ -44,16 +44,6 @@ program="$here/../accelerate/train.py"
 args=()
 
 echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
-# Every rank says where it is, before the program starts; PARC_NO_PREFLIGHT=1 leaves that out.
-if [[ -z ${PARC_NO_PREFLIGHT:-} ]]; then
-  torchrun \
-    --nnodes=4 \
-    --nproc-per-node=8 \
-    --node-rank="$NODE_RANK" \
-    --master-addr="$MASTER_ADDR" \
-    --master-port="$((MASTER_PORT + 1))" \
-    "$here/../preflight/check_ranks.py" || exit 4
-fi
 exec accelerate launch \
   --config_file="$here/../accelerate/config.yaml" \
   --deepspeed_config_file="$here/../deepspeed/ds_config.json" \
