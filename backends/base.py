@@ -74,6 +74,9 @@ class Framework(Backend, Protocol):
     """Its memory model in ``cost/runtime``: megatron, fsdp2 or deepspeed."""
     stack: str
     """Its class of kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
+    copies_wait: bool
+    """Whether copies of a hybrid shard add their gradients up once a step, not with every
+    micro-batch; asked where micro-batches scatter gradients (ZeRO 2 and 3)."""
     default_program: str
     """What ``launch.program`` means where the spec does not say; empty: what ``emit`` writes."""
 

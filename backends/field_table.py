@@ -73,6 +73,16 @@ class FieldTable:
                 yield row, value
 
 
+def functions_of(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The public functions that stand in ``modules``, by name: what rows may name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
+
+
 @cache
 def field_table(package: str) -> FieldTable:
     """The table of a backend without groups: ``fields.yaml`` in its package."""
@@ -127,16 +137,6 @@ def field_at(noun: Any, path: str) -> Any:
     for name in path.split("."):
         noun = None if noun is None else getattr(noun, name)
     return noun
-
-
-def functions_of(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Name -> public function that the modules define themselves: what rows may name."""
-    return {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
-    }
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

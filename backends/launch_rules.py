@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from parc.backends.launch_environment import framework_environment
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
@@ -82,7 +82,7 @@ def _brings_program(plan: AnyPlan) -> bool:
     """Whether something starts where the spec names no program: an engine, or emitted code."""
     if isinstance(plan, ServingPlan):
         return True
-    return not plan.problem.launch.program and not framework(plan.problem.framework).default_program
+    return not plan.problem.launch.program and not framework_of(plan.problem).default_program
 
 
 def _check_interface(plan: AnyPlan, sink: Sink) -> None:

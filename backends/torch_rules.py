@@ -150,6 +150,10 @@ MEGATRON_PINS = ("pipeline_layout", "count_embedding", "count_loss")
 """Pins of ``layout`` that only Megatron has words for."""
 
 
+STAGE_PINS = ("first_stage_layers", "last_stage_layers")
+"""Those that say something about pipelines alone."""
+
+
 def foreign_pins(problem: Problem, framework: str, names: tuple[str, ...]) -> tuple[Rule, ...]:
     """E11 for every pin of ``names`` that the spec has: they would be ignored."""
     written = (name for name in names if getattr(problem.pins, name) is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parc.backends.registry import backend, framework, serving_backend
+from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -73,7 +73,7 @@ def resolve_spec(
 
 def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | None:
     """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
-    target = framework(problem.framework)
+    target = framework_of(problem)
     pricing = pricing_for(problem, target)
     search = search_layouts(pricing, sink)
     after("search_layouts")

@@ -41,6 +41,7 @@ class Megatron:
     strategies = STRATEGIES
     runtime = "megatron"
     stack = "megatron"
+    copies_wait = False
     default_program = "pretrain_gpt.py"
 
     def orders(self, problem: Problem) -> tuple[str, ...]:

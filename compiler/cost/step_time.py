@@ -9,7 +9,7 @@ from parc.compiler.cost.gradients import (
     closing_seconds,
     dp_traffic,
     exchanges_often,
-    exposed_seconds,
+    exposed_rounds,
     fullest_stage,
     gathers_once,
     group_seconds,
@@ -160,9 +160,9 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_often(pricing, layout) else 1
-    seconds, least = dp_traffic(pricing, layout)
     window = pricing.efficiency.dp_overlap * slowest.total
-    return rounds * exposed_seconds(seconds, least, window) + closing_seconds(pricing, layout)
+    exposed = exposed_rounds(dp_traffic(pricing, layout), window, rounds)
+    return exposed + closing_seconds(pricing, layout)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from parc.backends import torch_program
 from parc.backends.accelerate import derived as accelerate
 from parc.backends.deepspeed import derived_config, derived_program
 from parc.backends.field_table import FieldTable, field_table, flag_table, functions_of
@@ -23,7 +24,11 @@ FRAMEWORKS = {
 }
 MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
 GROUPED = ("deepspeed", "megatron", "vllm")
-SHARED = {"sharded", "uses_autotp", "spell_pattern", "has_grouped_gemm", "is_yarn"}
+TORCH = ("accelerate", "fsdp", "torchtitan")
+SHARED = {
+    *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
+    *("sharded", "spell_pattern", "uses_autotp"),
+}
 """Functions that others build on."""
 ENGINE_OUTSIDE = ("problem.pins.", "endpoint.", "launch.", "placement.")
 """What else flags of an engine are made from."""
@@ -39,6 +44,11 @@ def told(name: str) -> set[str]:
 
 def said(name: str) -> set[str]:
     return told(name) | set(table(name).ignored)
+
+
+def used(name: str) -> set[str]:
+    """Functions that rows of the table name."""
+    return {row.derived for row in table(name).rows if row.derived}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -72,10 +82,14 @@ def test_every_field_of_an_engine_is_a_field_of_the_plan_or_of_what_stands_aroun
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_function_of_the_table_exists_and_every_function_is_used(name: str) -> None:
-    used = {row.derived for row in table(name).rows if row.derived}
-    have = functions_of(*MODULES[name]).keys()
-    assert used <= have
-    assert have - used <= SHARED
+    own, alike = functions_of(*MODULES[name]).keys(), functions_of(torch_program).keys()
+    assert used(name) <= (own | alike if name in TORCH else own)
+    assert own - used(name) <= SHARED
+    assert not own & alike
+
+
+def test_every_function_that_torch_frameworks_share_is_used() -> None:
+    assert functions_of(torch_program).keys() <= set[str]().union(*map(used, TORCH))
 
 
 @pytest.mark.parametrize("name", MODULES)

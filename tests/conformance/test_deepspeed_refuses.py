@@ -24,7 +24,8 @@ def runs_on_cpu(config: dict[str, Any]) -> bool:
     """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
     zero = config["zero_optimization"]
     quantized = any(key.startswith("zero_quantized") for key in zero)
-    return "fp16" not in config and not quantized and "aio" not in config
+    half = config.get("fp16", {}).get("enabled", False)
+    return not (half or quantized or "aio" in config)
 
 
 def taken(verdict: dict[str, Any]) -> str:
@@ -57,6 +58,18 @@ def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_
     assert missed == {}, stages
     assert stages.total() >= REFUSALS, stages
     assert len(stages) >= 3, stages
+
+
+def test_hybrid_shards_are_refused_because_mics_is_gone() -> None:
+    mics = {"stage": 3, "mics_shard_size": 8}
+    spec = variation(0) | {"layout": {"zero_stage": 3, "dp_shard": 4, "micro_batch": 1}}
+    plan, sink = planned(spec)
+    assert plan is None
+    assert "PARC-E08" in {found.code for found in sink.diagnostics}
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": mics}
+    (verdict,) = deepspeed_verdicts([{"config": config, "world": 16}])
+    assert not verdict["accepted"]
+    assert "MiCS" in verdict["error"]
 
 
 def test_deepspeed_takes_the_bad_side_of_each_boundary_as_the_table_says() -> None:

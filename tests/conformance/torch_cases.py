@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any, cast
 
 from parc.backends.accelerate.files import emit as accelerate_files
-from parc.backends.registry import framework
+from parc.backends.registry import backend, framework_of
 from parc.backends.torchtitan.module_file import module_file
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.passes.search_space import enumerate_layouts
@@ -52,7 +52,7 @@ def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
     problem, _ = resolved(spec)
     if problem is None:
         return None
-    families = enumerate_layouts(problem, framework(problem.framework))
+    families = enumerate_layouts(problem, framework_of(problem))
     first = next(families, None)
     return None if first is None else (problem, first[0])
 
@@ -77,7 +77,10 @@ def accelerate_case(name: str, plan: Plan, rank: int) -> Case:
         "--main_process_port=29500",
     ]
     text = files["accelerate/config.yaml"]
-    return {"name": name, "yaml_text": text, "args": words, "rank": rank}
+    case = {"name": name, "yaml_text": text, "args": words, "rank": rank}
+    if plan.problem.framework == "deepspeed":
+        case["files"] = {file.path: file.text for file in backend("deepspeed").emit(plan)}
+    return case
 
 
 def own_group(plan: Plan, family: str, rank: int) -> list[int]:

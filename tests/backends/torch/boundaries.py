@@ -23,7 +23,7 @@ def base(framework: str) -> Spec:
         "cluster": {"node": "dgx-h100", "nodes": 2},
         "job": {"sequence_length": 1024, "global_batch": 64},
         "layout": {"micro_batch": 1},
-        "emit": [framework],
+        "emit": framework.split(" + "),
     }
     if framework == "torchtitan":
         spec["layout"] |= {"pp": 1, "cp": 1, "tp": 1}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
 from tests.backends.torch.specs import legal_spec
-from tests.compiled import emitted, files_of, plan_of
+from tests.compiled import emitted, files_of, plan_of, planned, verdict
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
 SEEDS = range(24)
@@ -54,6 +55,64 @@ def test_every_key_of_the_accelerate_job_is_read() -> None:
     files = files_of(spec)
     job = json.loads(files["accelerate/job.json"])
     assert read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB") == job.keys()
+
+
+def plugged(layout: dict[str, Any]) -> dict[str, Any]:
+    """A spec for Accelerate with DeepSpeed."""
+    spec = legal_spec("fsdp", 0)
+    return spec | {"layout": layout, "emit": ["accelerate", "deepspeed", "rankmap", "torchrun"]}
+
+
+def test_accelerate_starts_what_deepspeed_configures() -> None:
+    layout = {"zero_stage": 3, "offload": "cpu", "recompute": "full", "micro_batch": 1}
+    plan = plan_of(plugged(layout))
+    files = emitted(plan)
+    assert plan.problem.framework == "deepspeed"
+    assert {path for path in files if path.startswith("deepspeed/")} == {"deepspeed/ds_config.json"}
+    tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
+    assert tree["distributed_type"] == "DEEPSPEED"
+    assert tree["deepspeed_config"]["deepspeed_config_file"] in files
+    assert not {"mixed_precision", "fsdp_config", "parallelism_config"} & tree.keys()
+    config = json.loads(files["deepspeed/ds_config.json"])
+    assert not {"steps_per_print", "activation_checkpointing"} & config.keys()
+    job = json.loads(files["accelerate/job.json"])
+    assert job["gradient_checkpointing"] is True
+    assert job["gradient_accumulation_steps"] == config["gradient_accumulation_steps"]
+    script = files["torchrun/launch.sh"]
+    assert '--deepspeed_config_file="$here/../deepspeed/ds_config.json"' in script
+    assert "--machine_rank" in script
+
+
+def test_accelerate_alone_names_deepspeed_where_that_has_the_strategy() -> None:
+    spec = plugged({"zero_stage": 3, "offload": "cpu"}) | {"emit": ["accelerate"]}
+    sink = planned(spec)[1]
+    helps = [found.finding.help for found in sink.diagnostics if found.code == "PARC-E08"]
+    assert any("beside deepspeed it has optimizer on the host" in one for one in helps)
+
+
+def test_either_order_of_the_pair_means_the_same_and_a_third_framework_is_refused() -> None:
+    spec = plugged({"zero_stage": 2, "micro_batch": 1})
+    files, turned = files_of(spec), files_of(spec | {"emit": spec["emit"][::-1]})
+    digests = {"plan.json", "parc.lock"}  # of the spec as it is written
+    assert {path for path in files if files[path] != turned[path]} <= digests
+    third = spec | {"emit": ["accelerate", "deepspeed", "megatron"]}
+    assert [found.code for found in planned(third)[1].diagnostics] == ["PARC-X22"]
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "becomes", "code"),
+    [
+        ("deepspeed/ds_config.json", '"train_batch_size": ', '"train_batch_size": 1', "A09"),
+        ("accelerate/config.yaml", "num_processes: ", "num_processes: 1", "A05"),
+        ("deepspeed/ds_config.json", "{", '{"tensor_parallel": {"autotp_size": 2},', "A05"),
+    ],
+)
+def test_files_of_the_pair_that_disagree_are_found(
+    file: str, was: str, becomes: str, code: str
+) -> None:
+    files = files_of(plugged({"zero_stage": 2, "micro_batch": 1}))
+    assert code in verdict(files | {file: files[file].replace(was, becomes, 1)})
+    assert "A03" in verdict({name: text for name, text in files.items() if "ds_config" not in name})
 
 
 @pytest.mark.parametrize("seed", SEEDS)
