@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import AnyPlan, Artifact, Cluster, Layout, Placement, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Artifact, Layout, Placement, Plan, ServingPlan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.cluster_json import cluster_document
+from parc.compiler.report.cluster_json import cluster_document, out_of_use
 from parc.compiler.report.numbers import rounded_tree
 from parc.compiler.report.serving_json import serving_lock_document, serving_plan_document
 
@@ -62,15 +62,10 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
             "order": plan.placement.order,
             "ranks_per_node": plan.placement.ranks_per_node,
             "hosts": [host.name for host in plan.placement.hosts],
-            **_out_of_use(plan.problem.cluster),
+            **out_of_use(plan.problem.cluster),
         },
     }
     return dict(rounded_tree(document))
-
-
-def _out_of_use(cluster: Cluster) -> dict[str, Any]:
-    """Unavailable hosts, where there are some: a later replan must not take them for idle ones."""
-    return {"unavailable": list(cluster.unavailable)} if cluster.unavailable else {}
 
 
 def _text(document: dict[str, Any]) -> str:

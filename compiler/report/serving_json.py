@@ -7,7 +7,7 @@ from typing import Any
 from parc import __version__
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.cluster_json import cluster_document
+from parc.compiler.report.cluster_json import cluster_document, out_of_use
 from parc.compiler.report.numbers import rounded_tree
 
 FORMAT = 1
@@ -49,6 +49,7 @@ def serving_lock_document(plan: ServingPlan) -> dict[str, Any]:
             "order": plan.placement.order,
             "ranks_per_node": plan.placement.ranks_per_node,
             "hosts": [host.name for host in plan.placement.hosts],
+            **out_of_use(plan.problem.cluster),
         },
     }
     return dict(rounded_tree(document))
