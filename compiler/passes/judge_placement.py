@@ -7,7 +7,7 @@ from dataclasses import replace
 from parc.compiler.ir import Crossing, Placement, Plan
 from parc.compiler.passes.place_ranks import proof_of
 from parc.compiler.passes.pose_placement import pose_placement
-from parc.compiler.topology.placing.choose import Choice
+from parc.compiler.topology.placing.choose import least_cost
 
 
 def judge_placement(plan: Plan) -> Placement:
@@ -18,5 +18,5 @@ def judge_placement(plan: Plan) -> Placement:
     site = posed.question.sites.site_of
     cost = posed.question.cost([site[host.name] for host in placement.hosts])
     row = Crossing("hosts as locked", cost.busiest_bytes, cost.exposed_seconds, chosen=True)
-    choice = Choice(None, posed.bound.exposed_seconds, every=False)
-    return replace(placement, alternatives=(row,), proof=proof_of(cost.exposed_seconds, choice))
+    proof = proof_of(cost, least_cost(posed.bound), posed.question.tie_seconds)
+    return replace(placement, alternatives=(row,), proof=proof)

@@ -85,7 +85,7 @@ class Slices:
             weights: exposed seconds of one message of each flow over the uplink of the switch.
             floors: exposed seconds of each flow at least.
         """
-        others = sum(floors) - sum(floors[one] for one in self._own())
+        others = sum(floors) - sum(floors[one] for one in self.own)
         price = [weight * kind.least for weight, kind in zip(weights, self.kinds, strict=True)]
         best, slope = inf, inf
         for most in range(1, min(held, self.slice_size) + 1):
@@ -99,7 +99,9 @@ class Slices:
                 best = min(best, spent + inside)
         return others + best
 
-    def _own(self) -> list[int]:
+    @property
+    def own(self) -> list[int]:
+        """Flows that have a part in the grid."""
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 
