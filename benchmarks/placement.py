@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import mean, median
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Placement, Plan
+from parc.compiler.ir import Placement, Plan, Proof
+from parc.compiler.passes.judge_placement import judge_placement
 from parc.compiler.passes.place_ranks import place_ranks
 from parc.compiler.passes.replan_hosts import replan_hosts
 from parc.compiler.pipeline import emit_plan, plan_spec
@@ -56,7 +57,7 @@ def brute_force(cases: int) -> None:
 
 def bounds(cases: int) -> None:
     """Irregular clusters of 64 to 2,048 hosts, by the gap to the lower bound."""
-    gaps, quality, gains, seconds = [], Counter[str](), [], []
+    gaps, quality, gains, seconds, bytes_ = [], Counter[str](), [], [], []
     for seed in range(cases):
         case = irregular(seed)
         start = time.process_time()
@@ -64,7 +65,8 @@ def bounds(cases: int) -> None:
         seconds.append(time.process_time() - start)
         exposed = {one.name: one.exposed_seconds for one in placement.alternatives}
         gaps.append(placement.proof.gap)
-        quality[placement.proof.quality] += 1
+        bytes_.append(placement.proof.bytes_gap)
+        quality[_word(placement.proof)] += 1
         gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
     gaps.sort()
     print(f"{cases} irregular clusters of 64 to 2,048 hosts")
@@ -73,10 +75,18 @@ def bounds(cases: int) -> None:
         f"  three quarters     {gaps[cases * 3 // 4]:.2%}, nine tenths {gaps[cases * 9 // 10]:.2%}"
     )
     print("  " + ", ".join(f"{count} {name}" for name, count in sorted(quality.items())))
+    met = sum(not gap for gap in bytes_)
+    print(f"  uplink bytes       bound met by {met}, gap to it {median(bytes_):.0%} (median)")
     print(
         f"  name order exposes {median(gains):.2f} times as much (median), {max(gains):.1f} at most"
     )
     print(f"  CPU seconds        median {median(seconds):.2f}, at most {max(seconds):.2f}")
+
+
+def _word(proof: Proof) -> str:
+    if proof.quality == "optimal" or proof.gap:
+        return proof.quality
+    return "expose least (proved)"
 
 
 def giant(name: str) -> None:
@@ -116,6 +126,7 @@ def _drain(plan: Plan) -> None:
     start = time.process_time()
     found = replan_hosts(plan, [plan.placement.hosts[5000].name], Sink())
     assert found is not None
+    judge_placement(found.plan)
     spent = time.process_time() - start
     print(f"  replan of one host {spent:.2f} s, {len(found.moves) * 8} ranks move")
 

@@ -21,19 +21,15 @@ class ByteBound:
         """Bytes a step over the busiest uplink, at least."""
         found = 0.0
         for level in self._tiers:
-            found = max(found, self._groups_cut(level) / len(level.switches))
+            found = max(found, self._total(level) / len(level.switches))
             if self._counted(level):
-                found = max(found, level.least(self._sent, found))
+                found = max(found, level.least(self._once.sent, found))
         return rounded(found)
 
     @cached_property
     def total_bytes(self) -> float:
         """Bytes a step over all uplinks, at least."""
-        found = 0.0
-        for level in self._tiers:
-            alone = level.sum(self._sent) if self._counted(level) else 0.0
-            found += max(alone, self._groups_cut(level))
-        return rounded(found)
+        return rounded(sum(map(self._total, self._tiers)))
 
     @property
     def _tiers(self) -> tuple[SwitchLevel, ...]:
@@ -43,6 +39,15 @@ class ByteBound:
     def _counted(self, level: SwitchLevel) -> bool:
         return level.steps * len(self.bound.slices) <= MOST_STEPS
 
+    def _total(self, level: SwitchLevel) -> float:
+        """Bytes over all uplinks of a level, at least."""
+        found = self._groups_cut(level)
+        if self._counted(level):
+            found = max(found, level.sum(self._once.sent))
+            # A line in k parts sends 2 (k - 1) messages: two for each part, less two a line.
+            found = max(found, level.sum(self._twice.sent) - self._lines)
+        return found
+
     def _groups_cut(self, level: SwitchLevel) -> float:
         """Bytes of groups that cannot be whole: each sends out of two switches."""
         return sum(
@@ -51,29 +56,57 @@ class ByteBound:
             if kind.size
         )
 
-    @cached_property
+    @property
     def _units(self) -> tuple[float, ...]:
         return tuple(one.unit_bytes for one in self.bound.question.flows)
 
-    def _sent(self, held: int, _: float) -> float:
-        """Bytes out of a switch that holds ``held`` node ranks, at least."""
-        if held not in self._memory:
-            self._memory[held] = self._cut(held)
-        return self._memory[held]
+    @cached_property
+    def _lines(self) -> float:
+        """Bytes of two messages of every line."""
+        nodes = self.bound.question.nodes
+        return sum(
+            2 * nodes // kind.size * kind.least * unit
+            for kind, unit in zip(self.bound.kinds, self._units, strict=True)
+            if kind.size and kind.line
+        )
 
     @cached_property
-    def _memory(self) -> dict[int, float]:
+    def _once(self) -> _Cuts:
+        return _Cuts(self.bound, self._units)
+
+    @cached_property
+    def _twice(self) -> _Cuts:
+        pairs = zip(self.bound.kinds, self._units, strict=True)
+        return _Cuts(self.bound, tuple(unit * (1 + kind.line) for kind, unit in pairs))
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """What switches send by the node ranks that they hold."""
+
+    bound: Bound
+    units: tuple[float, ...]
+    """Bytes of one message, by flow."""
+
+    @cached_property
+    def _known(self) -> dict[int, float]:
         return {}
 
-    def _cut(self, held: int) -> float:
+    def sent(self, held: int, _: float) -> float:
+        """Bytes out of a switch that holds ``held`` node ranks, at least; whatever its rate."""
+        if held not in self._known:
+            self._known[held] = self._least(held)
+        return self._known[held]
+
+    def _least(self, held: int) -> float:
         if held in (0, self.bound.question.nodes):
             return 0.0
         rest = [
             kind.remainder(held) * unit if kind.size else 0.0
-            for kind, unit in zip(self.bound.kinds, self._units, strict=True)
+            for kind, unit in zip(self.bound.kinds, self.units, strict=True)
         ]
         found = sum(rest)
         for one in self.bound.slices:
             others = sum(sent for flow, sent in enumerate(rest) if flow not in one.own)
-            found = max(found, others + one.least(held, self._units, (0.0,) * len(rest)))
+            found = max(found, others + one.least(held, self.units, (0.0,) * len(rest)))
         return found

@@ -30,6 +30,8 @@ class Kind:
     """Messages that leave a set which holds a part of one group, at least."""
     quadratic: bool
     """All-to-all: k of n node ranks send k (n - k) times as much as one of two."""
+    line: bool = False
+    """A pipeline: two messages over every hop, so that a part without an end sends two."""
 
     def remainder(self, held: int) -> float:
         """Messages that leave a set of ``held`` node ranks, at least: whole groups and a rest."""
@@ -53,7 +55,8 @@ def kind_of(
     each = groups.size // nodes
     quadratic = pattern == "all-to-all"
     messages = each * each * (nodes - 1) if quadratic else 1
-    return Kind(digits, nodes, messages * groups.count * nodes / job, quadratic)
+    least = messages * groups.count * nodes / job
+    return Kind(digits, nodes, least, quadratic, pattern == "line")
 
 
 @dataclass(frozen=True, slots=True)
