@@ -89,7 +89,7 @@ def choose(question: Question, bound: Bound, named: Iterable[Found], effort: Eff
         return search.choice(start, start)
     whole = search.every() if effort.every else None
     if whole:
-        return search.choice(start, [*start, *whole], every=True)
+        return search.choice_of_all(start, whole)
     found = [*start]
     found += search.boxes(found, by_bytes=False)
     found += search.swapped(found, by_bytes=False)
@@ -112,36 +112,34 @@ class _Search:
         return [messages(one, self._question.nodes) for one in self._question.flows]
 
     def floor(self, found: Iterable[Found]) -> float:
-        """What the least exposes, and the tie; what ties with the bound is as good as the least."""
+        """What the least exposes, and the tie.
+
+        The search ends at what ties with the bound, so from there on the bound stands for the
+        least: whatever exposes no more than it and the tie is tied for certain.
+        """
         exposed = min(one.cost.exposed_seconds for one in found)
         if self._least_exposed(found):
             exposed = self._bound.exposed_seconds
         return rounded(exposed + self._question.tie_seconds)
 
-    def best(self, found: Sequence[Found]) -> Found:
-        """The first of the best by rank."""
-        floor = self.floor(found)
-        return min(found, key=lambda one: one.cost.rank(floor))
-
-    def choice(self, start: Sequence[Found], found: Sequence[Found], every: bool = False) -> Choice:
-        """The best of all ``found``, where none of ``start`` is as good.
-
-        ``every``: there are no other orders.
-        """
-        floor, best = self.floor(found), self.best(found)
-        named = min(one.cost.rank(floor) for one in start)
-        better = best if best.cost.rank(floor) < named else None
+    def choice(self, start: Sequence[Found], found: Sequence[Found]) -> Choice:
+        """The best of ``found``, where none of ``start`` is as good."""
         least = self._least or Cost(self._bound.exposed_seconds, 0.0, 0.0)
-        if every:
-            exposed = min(one.cost.exposed_seconds for one in found)
-            least = replace(best.cost, exposed_seconds=exposed)
-        return Choice(better, least, floor)
+        floor = self.floor(found)
+        return Choice(_better(start, found, floor), least, floor)
+
+    def choice_of_all(self, start: Sequence[Found], found: Sequence[Found]) -> Choice:
+        """The same where there are no other orders than ``found``."""
+        exposed = min(one.cost.exposed_seconds for one in found)
+        floor = rounded(exposed + self._question.tie_seconds)
+        least = replace(_best(found, floor).cost, exposed_seconds=exposed)
+        return Choice(_better(start, found, floor), least, floor)
 
     def met(self, found: Sequence[Found]) -> bool:
         """Whether nothing better than the best can be."""
         if self._least is None:
             return self._least_exposed(found)
-        best, tie = self.best(found).cost, self._question.tie_seconds
+        best, tie = _best(found, self.floor(found)).cost, self._question.tie_seconds
         return meets_exposed(best, self._least, tie) and meets_bytes(best, self._least)
 
     def _least_exposed(self, found: Iterable[Found]) -> bool:
@@ -210,6 +208,17 @@ class _Search:
         starts = max(1, min(effort.starts, effort.swap_messages // start))
         left = max(effort.swap_messages - starts * start, effort.swap_messages // 10)
         return starts, left // (starts * (20 + zones) * len(self._flows))
+
+
+def _best(found: Iterable[Found], floor: float) -> Found:
+    """The first of the best by rank."""
+    return min(found, key=lambda one: one.cost.rank(floor))
+
+
+def _better(start: Iterable[Found], found: Iterable[Found], floor: float) -> Found | None:
+    """The best of ``found``, if it is better than all of ``start``."""
+    best, named = _best(found, floor), _best(start, floor)
+    return best if best.cost.rank(floor) < named.cost.rank(floor) else None
 
 
 def meets_exposed(cost: Cost, least: Cost, tie_seconds: float) -> bool:
