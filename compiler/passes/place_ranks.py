@@ -74,13 +74,13 @@ def place_ranks(
     estimate: Estimate,
     effort: Effort = THOROUGH,
 ) -> Placement:
-    """Choose the order of hosts with the least exposed time over shared links.
+    """Choose the order of hosts with the fewest bytes over uplinks among those that expose least.
 
     Total order: exposed seconds over the fullest link of every phase (NICs of a host, uplinks of
-    leaf, pod and spine), then bytes over the busiest uplink, then bytes over all uplinks, then
-    fewer hosts moved from the name order, then the order in which ``topology/arrange.py`` names
-    them. So the name order is taken wherever nothing costs less. The order of hosts in the spec
-    does not matter.
+    leaf, pod and spine) beyond the least and the tie, then bytes over the busiest uplink, then
+    over all uplinks, exposed seconds, fewer hosts moved from the name order, and the order in
+    which ``topology/arrange.py`` names them. So the name order is taken wherever nothing costs
+    less. The order of hosts in the spec does not matter.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout, which no legal layout has.
