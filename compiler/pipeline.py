@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
+from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     AnyPlan,
     AnyProblem,
     Artifact,
+    LockedPlan,
     Plan,
     Problem,
     ServingPlan,
@@ -21,12 +24,14 @@ from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
 from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.passes.keep_hosts import keep_hosts
 from parc.compiler.passes.place_ranks import place_ranks
 from parc.compiler.passes.resolve_calibration import resolve_calibration
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.passes.resolve_problem import resolve_problem
+from parc.compiler.passes.restore_cluster import restore_cluster
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.turn_order import turn_order, with_chosen
 from parc.compiler.spec.load import load_spec, salvage_sections
@@ -71,7 +76,9 @@ def resolve_spec(
     return problem
 
 
-def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | None:
+def plan_problem(
+    problem: Problem, sink: Sink, after: Watch = ignore, locked: LockedPlan | None = None
+) -> Plan | None:
     """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
     target = framework_of(problem)
     pricing = pricing_for(problem, target)
@@ -80,22 +87,46 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     if search is None:
         return None
     layout = search.ranked[0].layout
-    estimate = estimate_layout(pricing, layout)
-    after("estimate_layout")
-    placement = place_ranks(problem, target, layout, estimate)
-    after("place_ranks")
-    placed = turn_order(pricing, layout, estimate, placement)
-    after("turn_order")
+    placed = keep_hosts(pricing, layout, locked)
+    after("keep_hosts")
+    if placed is None:
+        estimate = estimate_layout(pricing, layout)
+        after("estimate_layout")
+        placement = place_ranks(problem, target, layout, estimate)
+        after("place_ranks")
+        placed = turn_order(pricing, layout, estimate, placement)
+        after("turn_order")
     search = with_chosen(search, placed)
     plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
+    check_plan(pricing, plan, sink)
+    after("check")
+    return None if sink.failed() else plan
+
+
+def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
+    """Report what is wrong with a finished plan, and what a backend cannot say."""
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
     advise_dispatch(pricing, plan, sink)
-    for name in sorted({problem.framework, *problem.emit}):
+    for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
-    after("check")
-    return None if sink.failed() else plan
+
+
+def plan_any(
+    problem: AnyProblem, sink: Sink, after: Watch = ignore, locked: LockedPlan | None = None
+) -> AnyPlan | None:
+    """Problem to plan; on the hosts of ``locked``, without those that it has drained, if it can."""
+    cluster = restore_cluster(problem.cluster, locked)
+    if cluster is None:
+        locked = None
+    else:
+        problem = replace(problem, cluster=cluster)
+    if isinstance(problem, ServingProblem):
+        from parc.compiler.serving_pipeline import plan_service
+
+        return plan_service(problem, sink, after, locked)
+    return plan_problem(problem, sink, after, locked)
 
 
 def plan_spec(
@@ -103,11 +134,7 @@ def plan_spec(
 ) -> AnyPlan | None:
     """Text to plan."""
     problem = resolve_spec(source, overrides, sink, after)
-    if isinstance(problem, ServingProblem):
-        from parc.compiler.serving_pipeline import plan_service
-
-        return plan_service(problem, sink, after)
-    return None if problem is None else plan_problem(problem, sink, after)
+    return None if problem is None else plan_any(problem, sink, after)
 
 
 def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from parc.backends.registry import engine, serving_backend
 from parc.compiler.cost.serving_stages import stage_caches
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Model, ServingPlan, ServingProblem
+from parc.compiler.ir import (
+    Cluster,
+    Host,
+    LockedPlan,
+    Model,
+    ServingLayout,
+    ServingPlan,
+    ServingProblem,
+)
 from parc.compiler.passes.check_serving_placement import check_serving_placement
 from parc.compiler.passes.limit_service import limit_service
 from parc.compiler.passes.place_service import place_service
@@ -32,8 +40,13 @@ def resolve_serving(
     return None if sink.failed() else problem
 
 
-def plan_service(problem: ServingProblem, sink: Sink, after: Watch) -> ServingPlan | None:
-    """Problem to plan: the best legal layout that fits and keeps the limits. None: see the sink."""
+def plan_service(
+    problem: ServingProblem, sink: Sink, after: Watch, locked: LockedPlan | None = None
+) -> ServingPlan | None:
+    """Problem to plan: the best legal layout that fits and keeps the limits. None: see the sink.
+
+    ``locked``: the hosts to keep, where the layout is the same.
+    """
     target = engine(problem.framework)
     found = search_services(problem, target, sink)
     after("search_services")
@@ -42,11 +55,29 @@ def plan_service(problem: ServingProblem, sink: Sink, after: Watch) -> ServingPl
     estimate, search = found
     limits = limit_service(problem, estimate.layout)
     stages = stage_caches(problem, estimate.layout, limits.max_model_len)
-    placement = place_service(problem, target, estimate.layout)
+    kept = kept_hosts(problem, estimate.layout, locked)
+    placement = place_service(problem, target, estimate.layout, kept)
     after("place_service")
     plan = ServingPlan(problem, estimate.layout, limits, stages, estimate, placement, search)
-    check_serving_placement(plan, sink)
-    for name in sorted({problem.framework, *problem.emit}):
-        serving_backend(name).check_serving(plan, sink)
+    check_service_plan(plan, sink)
     after("check")
     return None if sink.failed() else plan
+
+
+def check_service_plan(plan: ServingPlan, sink: Sink) -> None:
+    """Report what is wrong with a finished plan, and what a backend cannot say."""
+    check_serving_placement(plan, sink)
+    for name in sorted({plan.problem.framework, *plan.problem.emit}):
+        serving_backend(name).check_serving(plan, sink)
+
+
+def kept_hosts(
+    problem: ServingProblem, layout: ServingLayout, locked: LockedPlan | None
+) -> tuple[Host, ...]:
+    """Hosts of the lock by node rank; none where it has another layout or a host is gone."""
+    if locked is None or locked.layout != layout:
+        return ()
+    known = {host.name: host for host in problem.cluster.hosts}
+    if not known.keys() >= set(locked.hosts):
+        return ()
+    return tuple(known[name] for name in locked.hosts)

@@ -15,12 +15,15 @@ def cell(text: str, width: int) -> str:
 
 
 def listed(text: str, width: int) -> str:
-    """A list with commas, cut after a whole item: ``a,b, ...``."""
+    """A list with commas, cut after a whole item: ``a,b, ...`` or ``a[1-2,5,...]``."""
     if len(text) <= width:
         return text
     head = text[: width - 5]
     if head.count("[") > head.count("]"):
-        head = head[: head.rindex("[")]
+        inside = head.rindex("[")
+        if "," in head[inside:]:
+            return cell(head[: head.rindex(",")] + ",...]", width)
+        head = head[:inside]
     whole = head.rsplit(",", 1)[0] if "," in head else head
     return cell(f"{whole.rstrip(',')}, ...", width)
 

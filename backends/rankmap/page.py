@@ -9,7 +9,7 @@ from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import Span, spans
 from parc.backends.rankmap.stages import stage_rows
 from parc.backends.render import render
-from parc.compiler.ir import Crossing, Mesh, Plan
+from parc.compiler.ir import Crossing, Mesh, Plan, Proof
 
 SAMPLE_RANKS = 16
 
@@ -39,7 +39,8 @@ def page(plan: Plan) -> str:
         "racks": rack_rows(placement),
         "spans": [span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
-        "proof": proof(plan),
+        "proof": plan.placement.proof.words if plan.placement.alternatives else "",
+        "bounds": bounds(plan.placement.proof),
         "columns": tuple(placement.columns),
         "sample": _sample(plan),
     }
@@ -81,13 +82,14 @@ def gpu(plan: Plan) -> str:
     return f"GPU = entry `rank % {each}` of {', '.join(map(str, devices))}"
 
 
-def proof(plan: Plan) -> str:
-    """How good the order is, with the bound; empty where none was weighed."""
-    if not plan.placement.alternatives:
-        return ""
-    found = plan.placement.proof
-    exposed, bound = milliseconds(found.exposed_seconds), milliseconds(found.bound_seconds)
-    return f"{found.words}: {exposed} exposed over shared links, {bound} at least"
+def bounds(proof: Proof) -> str:
+    """What the order costs, and what no order can beat."""
+    exposed, least = milliseconds(proof.exposed_seconds), milliseconds(proof.bound_seconds)
+    sent, fewest = gigabytes(proof.uplink_bytes), gigabytes(proof.bound_uplink_bytes)
+    return (
+        f"{exposed} exposed over shared links ({least} at least), {sent} over the busiest uplink "
+        f"({fewest} at least)"
+    )
 
 
 def _sample(plan: Plan) -> list[tuple[str, ...]]:

@@ -24,7 +24,11 @@ from parc.compiler.cli.clock import Clock
 @options.set_option
 @click.option("--emit", metavar="NAME,...", help="Backends to emit, instead of those of the spec.")
 @click.option("--check", is_flag=True, help="Write nothing; fail when files on disk are stale.")
-@click.option("--locked", is_flag=True, help="Fail when a decision differs from parc.lock.")
+@click.option(
+    "--locked",
+    is_flag=True,
+    help="Keep the hosts of DIR/parc.lock, a replan's too; fail when a decision differs from it.",
+)
 @click.option("--timings", is_flag=True, help="Show on standard error what took how long.")
 @options.format_option("text", "json")
 @click.pass_context
@@ -32,7 +36,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     """Compile SPEC into launch files and a rank map.
 
     SPEC is a file, or - for standard input. The output directory is replaced all at once or not
-    at all, and only if PARC wrote it.
+    at all, and only if PARC wrote it. What is written depends on SPEC alone; with --locked also
+    on DIR/parc.lock, whose hosts keep their ranks.
     """
     from parc.compiler.cli.compiling import Request, compile_spec
 

@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from parc.compiler.cli.clock import Clock
-from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.cli.locking import Lock, compare_decisions, compare_hosts
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan, Artifact
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
-from parc.compiler.report.plan_json import LOCK_PATH, lock_document
+from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
 from parc.compiler.report.summary import summary_document, summary_text
 from parc.compiler.spec.source import read_source
 from parc.compiler.writer import stale_paths, write_artifacts
-
-SHOWN = 8
-"""Changed decisions that are listed; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +69,19 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
         overrides += (f"emit=[{request.emit}]",)
     source = read_source(request.spec)
     clock("read_source")
-    plan = plan_spec(source, overrides, sink, clock)
+    problem = resolve_spec(source, overrides, sink, clock)
+    if problem is None or sink.failed():
+        return Outcome(sink)
+    directory = request.output or Path("build") / problem.name
+    lock = Lock.read(directory)
+    plan = plan_any(problem, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
         return Outcome(sink)
     artifacts = emit_plan(plan, sink, clock)
-    directory = request.output or Path("build") / plan.problem.name
     if request.locked:
-        _compare_lock(plan, directory, sink)
+        compare_decisions(lock, plan, sink)
+    else:
+        compare_hosts(lock, plan, sink)
     if request.check:
         _compare_files(artifacts, directory, sink)
     if sink.failed():
@@ -102,28 +104,5 @@ def _compare_files(artifacts: tuple[Artifact, ...], directory: Path, sink: Sink)
                 f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
                 label=", ".join(stale),
                 fix="run parc compile without --check and commit the result",
-            ),
-        )
-
-
-def _compare_lock(plan: AnyPlan, directory: Path, sink: Sink) -> None:
-    lock = directory / LOCK_PATH
-    try:
-        old = decisions(lock.read_bytes().decode("utf-8", "replace"))
-    except FileNotFoundError:
-        sink.report("O03", Finding(f"{lock.as_posix()} does not exist, so nothing is locked"))
-        return
-    except LockUnreadable as error:
-        sink.report("O03", Finding(f"{lock.as_posix()} cannot be used: {error}"))
-        return
-    changes = list(changed_decisions(old, lock_document(plan)["decisions"]))
-    if changes:
-        more = f", {SHOWN} of which are shown" if len(changes) > SHOWN else ""
-        sink.report(
-            "O02",
-            Finding(
-                f"{len(changes)} decisions differ from {lock.as_posix()}{more}",
-                causes=tuple(Cause(path, text) for path, text in changes[:SHOWN]),
-                fix="pin them under layout, or compile without --locked to accept the new ones",
             ),
         )

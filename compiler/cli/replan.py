@@ -36,16 +36,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
     The plan is that of DIR/parc.lock, where there is one for SPEC; else SPEC is compiled as if
     nothing were drained. Degrees, stages and every other host stay as they are. A free host of
-    the same leaf is taken first; else the one whose place costs least.
+    the same leaf is taken first; else the one whose place costs least. Of a service, the engines
+    of drained hosts get others. A later parc compile --locked keeps what this decides.
     """
     from parc.compiler.cli.replanning import Request, replan
-    from parc.compiler.replanning import NotTraining
 
     request = Request(**given)
-    try:
-        outcome = replan(request)
-    except NotTraining as error:
-        raise click.UsageError(str(error)) from None
+    outcome = replan(request)
     if request.style == "json":
         session.print_json(outcome.to_json())
     else:

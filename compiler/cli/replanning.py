@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.replan_hosts import Replanned
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.replanning import Drain, replan_spec
+from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
 from parc.compiler.report.plan_json import LOCK_PATH
 from parc.compiler.report.replan_text import replan_document, replan_text
 from parc.compiler.spec.source import read_source
@@ -33,7 +32,7 @@ class Outcome:
     """What came of it; ``found`` is None where there was an error."""
 
     sink: Sink
-    found: Replanned | None = None
+    found: AnyReplanned | None = None
     origin: str = ""
     directory: str = ""
     files: int = 0

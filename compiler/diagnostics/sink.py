@@ -46,6 +46,10 @@ class Sink:
             )
         ] = None
 
+    def absorb(self, other: Sink) -> None:
+        """Add all findings of ``other``."""
+        self._found |= other._found
+
     def _locate(self, cause: Cause) -> Cause:
         """Give a cause its span, where the user wrote that path."""
         if cause.span is not None or not self.positions.written(cause.path):

@@ -14,6 +14,7 @@ from parc.compiler.ir.layout import (
     Variant,
     ZeroPlus,
 )
+from parc.compiler.ir.locked_plan import LockedPlan
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -78,6 +79,7 @@ __all__ = [
     "Layout",
     "Level",
     "Limit",
+    "LockedPlan",
     "Mesh",
     "Model",
     "NodeType",

@@ -95,32 +95,66 @@ class Crossing:
     chosen: bool
 
 
+HEURISTIC_GAP = 0.5
+"""A bound that is further away than this share says nothing about the order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How good the order of the hosts is, by exposed seconds over shared links."""
+    """How good the order of the hosts is, and what no order of these hosts can beat."""
 
     quality: Literal["optimal", "bounded", "heuristic"]
-    """No order exposes less; none can expose much less than this; nobody knows."""
+    """No order is better; none can expose much less; nobody knows."""
     exposed_seconds: float
+    """Over shared links in a step."""
     bound_seconds: float
-    """No order of these hosts exposes less."""
+    """No order exposes less."""
+    tie_seconds: float = 0.0
+    """Orders that expose no more than this beyond the least are tied; bytes decide."""
+    uplink_bytes: float = 0.0
+    """Bytes a step over the busiest uplink of a switch."""
+    bound_uplink_bytes: float = 0.0
+    """No order that is tied sends fewer."""
+    total_bytes: float = 0.0
+    """Bytes a step over all uplinks."""
+    bound_total_bytes: float = 0.0
+    """No order that is tied sends fewer."""
 
     @property
     def gap(self) -> float:
-        """Exposed beyond the bound, as a share of the bound; 0.0 where both are nothing."""
-        excess = self.exposed_seconds - self.bound_seconds
-        if excess <= 0 or self.quality == "optimal":
-            return 0.0
-        return excess / self.bound_seconds if self.bound_seconds else float("inf")
+        """Exposed beyond the bound and the tie, as a share of both; 0.0 where nothing is."""
+        return _excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
+
+    @property
+    def bytes_gap(self) -> float:
+        """Bytes beyond their bound as a share of it: busiest uplink, or where that is met, all."""
+        busiest = _excess(self.uplink_bytes, self.bound_uplink_bytes)
+        return busiest or _excess(self.total_bytes, self.bound_total_bytes)
 
     @property
     def words(self) -> str:
-        """``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``."""
+        """``optimal (proved)``, ``within 3.2 % of the bound``, ``heuristic``.
+
+        Or ``exposes least (proved)``, where the bytes of orders that are tied are what is open.
+        """
         if self.quality == "optimal":
             return "optimal (proved)"
-        if self.quality == "bounded":
-            return f"within {max(self.gap * 100, 0.1):.1f} % of the bound"
-        return "heuristic"
+        if self.gap:
+            return f"{_near(self.gap)} of the bound" if self.quality == "bounded" else "heuristic"
+        near = self.bytes_gap <= HEURISTIC_GAP
+        bytes_ = _near(self.bytes_gap) if near else "heuristic"
+        return f"exposes least (proved), uplink bytes {bytes_}"
+
+
+def _near(gap: float) -> str:
+    return f"within {max(gap * 100, 0.1):.1f} %"
+
+
+def _excess(value: float, bound: float) -> float:
+    """Beyond the bound as a share of it; what floating point adds is nothing."""
+    if value <= bound * (1 + 1e-9):
+        return 0.0
+    return value / bound - 1 if bound else float("inf")
 
 
 UNKNOWN = Proof("heuristic", 0.0, 0.0)

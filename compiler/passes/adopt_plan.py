@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.ir import Candidate, Host, Layout, Placement, Plan, Search
+from parc.compiler.ir import Candidate, Layout, Placement, Plan, Search
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.topology.gpu_order import gpu_order
@@ -13,21 +13,20 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
-    """The plan of ``layout`` on ``hosts`` by node rank; usable and spare hosts are known.
+    """The plan of ``layout`` on ``hosts`` by node rank; how good their order is stays open.
 
-    None where the layout breaks a rule of the problem, or a host is none of the cluster's: then
+    None where the layout breaks a rule of the problem, or a host is none that it may use: then
     it is no plan for this problem.
     """
     problem, framework = pricing.problem, pricing.framework
     cluster = problem.cluster
-    known: dict[str, Host] = {host.name: host for host in (*cluster.hosts, *cluster.spare)}
+    known = {host.name: host for host in cluster.hosts}
     each = ranks_per_node(cluster.node.gpus, layout.world)
     if len(hosts) * each != layout.world or len(set(hosts)) != len(hosts):
         return None
     if any(name not in known for name in hosts) or layout.order not in framework.orders(problem):
         return None
-    rules = all_rules(problem, framework)
-    if any(rule.broken(problem, layout) for rule in rules if rule.code != "T11"):
+    if any(rule.broken(problem, layout) for rule in all_rules(problem, framework)):
         return None
     estimate = estimate_layout(pricing, layout)
     dense, expert = framework.meshes(layout)

@@ -25,23 +25,21 @@ from parc.compiler.ir import (
     Proof,
     Rack,
 )
+from parc.compiler.ir.placement import HEURISTIC_GAP
 from parc.compiler.passes.pose_placement import Posed, pose_placement
 from parc.compiler.topology.arrange import Shape, arrangements, name_order
 from parc.compiler.topology.gpu_order import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 from parc.compiler.topology.placing.choose import (
     THOROUGH,
-    Choice,
     Effort,
     Found,
     box_sizes,
     choose,
+    meets_bytes,
 )
 from parc.compiler.topology.placing.price import Cost
 from parc.compiler.topology.placing.sites import Sites
-
-HEURISTIC_GAP = 0.5
-"""A bound that is further away than this share says nothing about the order."""
 
 
 class RankOrder(Protocol):
@@ -56,7 +54,7 @@ class RankOrder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """One order of hosts with its cost; sorts by what is chosen first."""
+    """One order of hosts with its cost."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -64,10 +62,9 @@ class _Priced:
     moved: int
     """Hosts whose node rank differs from the name order."""
 
-    @property
-    def order(self) -> tuple[Cost, int]:
-        """Cost, then hosts moved."""
-        return (self.cost, self.moved)
+    def order(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
+        """What is chosen first: the cost where ties end at ``floor_seconds``, then hosts moved."""
+        return (self.cost.rank(floor_seconds), self.moved)
 
 
 def place_ranks(
@@ -77,13 +74,13 @@ def place_ranks(
     estimate: Estimate,
     effort: Effort = THOROUGH,
 ) -> Placement:
-    """Choose the order of hosts with the least exposed time over shared links.
+    """Choose the order of hosts with the fewest bytes over uplinks among those that expose least.
 
     Total order: exposed seconds over the fullest link of every phase (NICs of a host, uplinks of
-    leaf, pod and spine), then bytes over the busiest uplink, then bytes over all uplinks, then
-    fewer hosts moved from the name order, then the order in which ``topology/arrange.py`` names
-    them. So the name order is taken wherever nothing costs less. The order of hosts in the spec
-    does not matter.
+    leaf, pod and spine) beyond the least and the tie, then bytes over the busiest uplink, then
+    over all uplinks, exposed seconds, fewer hosts moved from the name order, and the order in
+    which ``topology/arrange.py`` names them. So the name order is taken wherever nothing costs
+    less. The order of hosts in the spec does not matter.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout, which no legal layout has.
@@ -98,9 +95,10 @@ def place_ranks(
     priced = _arranged(cluster, posed, _shape(cluster, meshes, per_node))
     named = [_found(one, posed.question.sites) for one in priced]
     choice = choose(posed.question, posed.bound, named, effort)
+    priced = _once(priced, choice.floor_seconds)
     if choice.better is not None:
         priced.append(_seated(cluster, posed, choice.better))
-    chosen = min(priced, key=lambda one: one.order)
+    chosen = min(priced, key=lambda one: one.order(choice.floor_seconds))
     return Placement(
         order=layout.order,
         dense=meshes[0],
@@ -114,20 +112,27 @@ def place_ranks(
             )
             for one in priced
         ),
-        proof=proof_of(chosen.cost.exposed_seconds, choice),
+        proof=proof_of(chosen.cost, choice.least, posed.question.tie_seconds),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 
 
 def _arranged(cluster: Cluster, posed: Posed, shape: Shape) -> list[_Priced]:
-    """The orders that have names, each name once, the cheapest of it."""
+    """The orders that have names; names may come twice."""
     names = name_order(cluster)[: shape.nodes]
-    best: dict[str, _Priced] = {}
+    found = []
     for name, hosts in arrangements(_canonical(cluster, posed.hosts), shape):
         place = [posed.question.sites.site_of[host.name] for host in hosts]
-        priced = _Priced(name, hosts, posed.question.cost(place), _moved(hosts, names))
-        if name not in best or priced.order < best[name].order:
-            best[name] = priced
+        found.append(_Priced(name, hosts, posed.question.cost(place), _moved(hosts, names)))
+    return found
+
+
+def _once(priced: list[_Priced], floor_seconds: float) -> list[_Priced]:
+    """The best order of every name."""
+    best: dict[str, _Priced] = {}
+    for one in priced:
+        if one.name not in best or one.order(floor_seconds) < best[one.name].order(floor_seconds):
+            best[one.name] = one
     return list(best.values())
 
 
@@ -173,13 +178,21 @@ def _name(found: Found) -> str:
     return {"boxes": boxes, "swaps": f"{boxes}, swapped", "every order": "best of all"}[found.way]
 
 
-def proof_of(exposed_seconds: float, choice: Choice) -> Proof:
-    """What the bound, or having seen every order, says about ``exposed_seconds``."""
-    bound = exposed_seconds if choice.every else min(choice.bound_seconds, exposed_seconds)
-    if exposed_seconds <= bound:
-        return Proof("optimal", exposed_seconds, bound)
-    near = exposed_seconds <= bound * (1 + HEURISTIC_GAP)
-    return Proof("bounded" if near else "heuristic", exposed_seconds, bound)
+def proof_of(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
+    """What ``least``, which no order can beat, says about an order of ``cost``."""
+    proof = Proof(
+        quality="heuristic",
+        exposed_seconds=cost.exposed_seconds,
+        bound_seconds=min(least.exposed_seconds, cost.exposed_seconds),
+        tie_seconds=tie_seconds,
+        uplink_bytes=cost.busiest_bytes,
+        bound_uplink_bytes=min(least.busiest_bytes, cost.busiest_bytes),
+        total_bytes=cost.total_bytes,
+        bound_total_bytes=min(least.total_bytes, cost.total_bytes),
+    )
+    if not proof.gap and meets_bytes(cost, least):
+        return replace(proof, quality="optimal")
+    return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
 
 
 def _shape(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> Shape:

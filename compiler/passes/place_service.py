@@ -6,8 +6,10 @@ the hosts: those of one engine share a rack wherever a rack holds enough of them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parc.backends.base import Engine
-from parc.compiler.ir import Host, Placement, ServingLayout, ServingProblem
+from parc.compiler.ir import Cluster, Host, Placement, ServingLayout, ServingProblem
 from parc.compiler.topology.arrange import NAMES, Shape, arrangements
 from parc.compiler.topology.engine_hosts import engine_hosts, local_ranks
 
@@ -15,29 +17,39 @@ ORDER = "tp-cp-pp-dp"
 """vLLM's rank grid, fastest axis first (distributed/parallel_state.py)."""
 
 
-def place_service(problem: ServingProblem, engine: Engine, layout: ServingLayout) -> Placement:
+def place_service(
+    problem: ServingProblem, engine: Engine, layout: ServingLayout, kept: Sequence[Host] = ()
+) -> Placement:
     """Engines on hosts. Ties between orders: fewest engines over two racks, then the spec's order.
+
+    ``kept``: hosts by node rank that are not to be moved; taken as they are if they are as many
+    as the layout needs.
 
     Raises:
         ValueError: the cluster has too few hosts for the layout, which no legal layout has.
     """
-    cluster, mesh = problem.cluster, engine.mesh(layout)
-    each = engine_hosts(layout, cluster.node.gpus) or 1
-    per_node = local_ranks(layout, cluster.node.gpus)
+    mesh, gpus = engine.mesh(layout), problem.cluster.node.gpus
+    per_node = local_ranks(layout, gpus)
     nodes = layout.gpus // per_node
-    if nodes > cluster.nodes:
-        raise ValueError(f"{layout.gpus} ranks need {nodes} hosts of {cluster.nodes}")
-    shape = Shape(nodes=nodes, pp=1, pp_stride=0, atom=each)
-    orders = [hosts for name, hosts in arrangements(cluster, shape) if name != NAMES]
     return Placement(
         order=ORDER,
         dense=mesh,
         expert=mesh,
         families=engine.families(problem, layout),
-        hosts=min(orders, key=lambda hosts: _cut(hosts, each)),
+        hosts=tuple(kept) if len(kept) == nodes else _ordered(problem.cluster, layout, nodes),
         ranks_per_node=per_node,
         alternatives=(),
     )
+
+
+def _ordered(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
+    """The order that cuts the fewest engines."""
+    if nodes > cluster.nodes:
+        raise ValueError(f"{layout.gpus} ranks need {nodes} hosts of {cluster.nodes}")
+    each = engine_hosts(layout, cluster.node.gpus) or 1
+    shape = Shape(nodes=nodes, pp=1, pp_stride=0, atom=each)
+    orders = [hosts for name, hosts in arrangements(cluster, shape) if name != NAMES]
+    return min(orders, key=lambda hosts: _cut(hosts, each))
 
 
 def _cut(hosts: tuple[Host, ...], each: int) -> int:

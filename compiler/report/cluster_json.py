@@ -6,6 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import Cluster, Fabric, NodeType
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
 """Facts of a node type and a fabric that are left out where nobody said them."""
@@ -40,3 +41,9 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
 def _wired(noun: NodeType | Fabric) -> dict[str, Any]:
     """The noun; what nobody said about its wiring is left out."""
     return {key: value for key, value in as_json(noun).items() if value or key not in WIRING}
+
+
+def out_of_use(cluster: Cluster) -> dict[str, Any]:
+    """Unavailable hosts by name, where there are some: a later replan must not take them."""
+    names = sorted(cluster.unavailable, key=natural_key)
+    return {"unavailable": names} if names else {}

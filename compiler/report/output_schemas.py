@@ -54,8 +54,8 @@ def _training_plan(nouns: Schema) -> Schema:
 def lock_schema() -> Schema:
     """The schema of parc.lock: of a job that trains, or of one that serves."""
     nouns: Schema = {}
-    nouns["TrainingLock"] = _lock(_training_decisions(nouns))
-    nouns["ServingLock"] = _lock(serving_decisions(nouns))
+    nouns["TrainingLock"] = _lock(_optional(_training_decisions(nouns), unavailable=NAMES))
+    nouns["ServingLock"] = _lock(_optional(serving_decisions(nouns), unavailable=NAMES))
     return _either("PARC lock", ("TrainingLock", "ServingLock"), nouns)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import AnyPlan, Artifact, Cluster, Layout, Placement, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Artifact, Layout, Placement, Plan, ServingPlan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.cluster_json import cluster_document
+from parc.compiler.report.cluster_json import cluster_document, out_of_use
 from parc.compiler.report.numbers import json_text, rounded_tree
 from parc.compiler.report.serving_json import serving_parts
 
@@ -58,12 +58,12 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "hosts": [host.name for host in placement.hosts],
+        **out_of_use(plan.problem.cluster),
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
     else:
         decisions["calibration"] = dict(plan.problem.calibration)
-        decisions |= _out_of_use(plan.problem.cluster)
     document = {
         "format": FORMAT,
         "parc": __version__,
@@ -72,11 +72,6 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "decisions": decisions,
     }
     return dict(rounded_tree(document))
-
-
-def _out_of_use(cluster: Cluster) -> dict[str, Any]:
-    """Unavailable hosts, where there are some: a later replan must not take them for idle ones."""
-    return {"unavailable": list(cluster.unavailable)} if cluster.unavailable else {}
 
 
 def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:

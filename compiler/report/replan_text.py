@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.passes.replan_hosts import Move, Replanned
+from parc.compiler.passes.find_vacancies import Move
+from parc.compiler.passes.replan_hosts import Replanned
+from parc.compiler.passes.replan_service import ReplannedService
 from parc.compiler.report.numbers import percent, quantity, rounded_tree, seconds
 from parc.compiler.topology.hostlist import compress
 from parc.compiler.topology.tree import meeting_level
 
+AnyReplanned = Replanned | ReplannedService
 SHOWN = 16
 """Moves that are listed; the rest is counted."""
 
 
-def replan_text(found: Replanned, origin: str) -> str:
+def replan_text(found: AnyReplanned, origin: str) -> str:
     """Which ranks move where, and what that costs."""
-    world = found.plan.layout.world
+    world = found.plan.placement.dense.world
     ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
     share = percent(ranks / world)
     drained = compress(found.drained) or "nothing"
@@ -28,8 +31,13 @@ def replan_text(found: Replanned, origin: str) -> str:
     ]
     if len(found.moves) > SHOWN:
         rows.append(("", f"and {len(found.moves) - SHOWN} more hosts"))
+    rows += _links(found) if isinstance(found, Replanned) else _engines(found)
+    return "".join(f"{name:<9} {text}\n" for name, text in rows)
+
+
+def _links(found: Replanned) -> list[tuple[str, str]]:
     before, after = found.before, found.after
-    rows += [
+    return [
         (
             "links",
             f"busiest uplink {quantity(before.busiest_bytes, 'B')} -> "
@@ -42,10 +50,26 @@ def replan_text(found: Replanned, origin: str) -> str:
             f"links, {found.plan.placement.proof.words}",
         ),
     ]
-    return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def replan_document(found: Replanned, origin: str) -> dict[str, Any]:
+def _engines(found: ReplannedService) -> list[tuple[str, str]]:
+    """Replicas that must start anew, and how far engines reach."""
+    replicas, engines = found.plan.layout.replicas, found.engines
+    numbers = f": {_numbers(engines)}" if engines else ""
+    changed = f"{len(engines)} of {_many(replicas, 'replica')} on other hosts{numbers}"
+    before, after = found.before, found.after
+    words = f"switches that they cross {before.switches} -> {after.switches}"
+    if before.domains or after.domains:
+        words += f", NVLink domains {before.domains} -> {after.domains}"
+    return [("engines", changed), ("spread", words)]
+
+
+def _numbers(engines: tuple[int, ...]) -> str:
+    more = f" and {len(engines) - SHOWN} more" if len(engines) > SHOWN else ""
+    return ", ".join(map(str, engines[:SHOWN])) + more
+
+
+def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
     """The same as JSON types."""
     moves = [
         {
@@ -64,17 +88,20 @@ def replan_document(found: Replanned, origin: str) -> dict[str, Any]:
         "moves": moves,
         "before": as_json(found.before),
         "after": as_json(found.after),
-        "placement": as_json(found.plan.placement.proof),
     }
+    if isinstance(found, Replanned):
+        document["placement"] = as_json(found.plan.placement.proof)
+    else:
+        document["replicas"] = list(found.engines)
     return dict(rounded_tree(document))
 
 
-def _move(move: Move, found: Replanned) -> str:
+def _move(move: Move, found: AnyReplanned) -> str:
     where = f"ranks {move.first_rank}-{move.last_rank} (node rank {move.node_rank})"
     return f"{where}: {move.old.name} -> {move.new.name}, {_meeting(move, found)}"
 
 
-def _meeting(move: Move, found: Replanned) -> str:
+def _meeting(move: Move, found: AnyReplanned) -> str:
     """``same leaf``, ``same pod``, or that they meet above all levels."""
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)

@@ -115,7 +115,8 @@ def test_the_page_says_what_a_reviewer_needs() -> None:
     assert "| tp | 32 x 8 | 32 | - | - | - | 1 |" in text
     assert "| pp | 64 x 4 | - | - | - | 64 | 2 |" in text
     assert "| stages across racks | 32 GB | 220 ms | **chosen** |" in text
-    assert "optimal (proved): 220 ms exposed over shared links, 220 ms at least" in text
+    assert "The chosen order: optimal (proved)." in text
+    assert "220 ms exposed over shared links (220 ms at least), 32 GB over the busiest" in text
     assert "- master: r01n01" in text
 
 

@@ -175,10 +175,80 @@ def test_a_lock_of_other_hosts_or_another_layout_is_passed_over(spec: str, tmp_p
         assert found["from"] == "a compile of the spec"
 
 
-def test_a_service_is_not_replanned(tmp_path: Path) -> None:
-    traffic = "{input_tokens: 1000, output_tokens: 100, concurrency: 8}"
-    text = SPEC[: SPEC.index("job:")] + f"job: {{kind: serve, traffic: {traffic}}}\n"
-    (tmp_path / "spec.yaml").write_text(text, encoding="utf-8")
-    result = parc("replan", str(tmp_path / "spec.yaml"), "--drain", "r01n01", "--dry-run")
-    assert result.exit_code == 2, result.output
-    assert "parc replan is for training jobs" in result.output
+def test_a_locked_compile_keeps_what_a_replan_decided_to_the_byte(
+    spec: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    parc("compile", spec, "-o", str(out))
+    replanned(spec, "--drain", "r02n02", "-o", str(out))
+    for words in ((), ("--check",)):
+        result = parc("compile", spec, "-o", str(out), "--locked", *words)
+        assert result.exit_code == 0, result.output
+    assert "PARC-O04" not in result.output
+    assert "r02n02" not in hosts(out)
+    assert json.loads((out / "parc.lock").read_text())["decisions"]["unavailable"] == ["r02n02"]
+
+
+def test_a_replan_writes_what_a_locked_compile_writes(spec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    replanned(spec, "--drain", "r01n[01-02]", "-o", str(out))
+    result = parc("compile", spec, "-o", str(out), "--locked", "--check")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_locked_compile_keeps_a_replan_that_the_spec_has_learnt_of(
+    spec: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    replanned(spec, "--drain", "r01n02", "--drain", "r01n01", "-o", str(out))
+    text = SPEC.replace("  spare:", "  unavailable: [r01n02, r01n01]\n  spare:")
+    Path(spec).write_text(text, encoding="utf-8")
+    assert parc("compile", spec, "-o", str(out), "--locked").exit_code == 0
+
+
+def test_a_plain_compile_depends_on_the_spec_alone_and_says_what_it_undoes(
+    spec: str, tmp_path: Path
+) -> None:
+    first, out = tmp_path / "first", tmp_path / "out"
+    parc("compile", spec, "-o", str(first))
+    replanned(spec, "--drain", "r02n02", "-o", str(out))
+    result = parc("compile", spec, "-o", str(out))
+    assert result.exit_code == 0
+    assert "PARC-O04" in result.stderr
+    assert "8 of 64 ranks are on other hosts" in result.stderr
+    assert "r02n02 was drained and gets ranks again" in result.stderr
+    for path in first.rglob("*.*"):
+        assert path.read_bytes() == (out / path.relative_to(first)).read_bytes()
+    assert "PARC-O04" not in parc("compile", spec, "-o", str(out)).stderr
+
+
+def test_a_locked_compile_without_a_host_of_the_lock_names_replan(
+    spec: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    parc("compile", spec, "-o", str(out))
+    before = (out / "parc.lock").read_bytes()
+    text = SPEC.replace("  spare: [r01n05,", "  unavailable: [r02n01]\n  spare: [")
+    Path(spec).write_text(text, encoding="utf-8")
+    result = parc("compile", spec, "-o", str(out), "--locked")
+    assert result.exit_code == 1
+    assert "PARC-O02" in result.stderr
+    assert "parc replan --drain 'r02n01' moves no other ranks" in result.stderr
+    assert (out / "parc.lock").read_bytes() == before
+
+
+def test_a_plan_that_nobody_would_choose_today_is_replanned_all_the_same(
+    spec: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    parc("compile", spec, "-o", str(out), "--set", "layout.vpp=2")
+    Path(spec).write_text(SPEC.replace("pp: 2, ", ""), encoding="utf-8")
+    chosen = tmp_path / "chosen"
+    parc("compile", spec, "-o", str(chosen))
+    old, new = (json.loads((one / "plan.json").read_text())["layout"] for one in (out, chosen))
+    assert old != new
+    found = replanned(spec, "--drain", "r02n02", "-o", str(out))
+    assert found["from"].endswith("parc.lock")
+    assert [move["new"] for move in found["moves"]] == ["r02n05"]
+    assert json.loads((out / "plan.json").read_text())["layout"] == old
+    assert parc("verify", str(out)).exit_code == 0

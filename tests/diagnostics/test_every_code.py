@@ -23,6 +23,7 @@ OURS = "AGHIKOQX"
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/passes/test_verify_plan.py" for number in range(1, 10)},
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
+    "O04": "tests/cli/test_replan.py",
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
     "X21": "tests/passes/test_resolve_targets.py",

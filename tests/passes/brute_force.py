@@ -20,8 +20,18 @@ AXES = {
 }
 
 
-def least_seconds(on: Cluster, of: Layout, costs: Estimate) -> float:
-    """Exposed seconds of the best order of all hosts of ``on``; every flow is fully exposed."""
+Cost = tuple[float, float, float]
+"""Exposed seconds, bytes over the busiest uplink, bytes over all uplinks."""
+
+
+def best_cost(found: list[Cost], tie_seconds: float) -> Cost:
+    """Of all that expose no more than the least and the tie: the fewest bytes."""
+    floor = min(exposed for exposed, _, _ in found) + tie_seconds
+    return min((one for one in found if one[0] <= floor), key=lambda one: (one[1], one[2], one[0]))
+
+
+def every_cost(on: Cluster, of: Layout, costs: Estimate) -> list[Cost]:
+    """What every order of all hosts of ``on`` costs; every flow is fully exposed."""
     each = on.node.gpus
     nodes = of.world // each
     sends = {row.axis: _sends(of, row.axis, row.bytes_per_rank, each) for row in costs.traffic}
@@ -32,7 +42,7 @@ def least_seconds(on: Cluster, of: Layout, costs: Estimate) -> float:
             beneath[zone] += 1
     wide = on.node.nvlink_domain > each
     kinds = Counter(zones if wide else zones[:-1] for zones in labels.values())
-    return min(_seconds(on, order, sends, beneath, wide) for order in _orders(kinds, nodes))
+    return [_cost(on, order, sends, beneath, wide) for order in _orders(kinds, nodes)]
 
 
 def _orders(kinds: Counter[Zones], nodes: int) -> Iterator[list[Zones]]:
@@ -76,16 +86,17 @@ def _zones(on: Cluster, host: Host) -> Zones:
     return (*((level, *path[level:]) for level in range(len(path))), ("domain", host.nvlink_domain))
 
 
-def _seconds(
+def _cost(
     on: Cluster,
     at: list[Zones],
     sends: dict[str, list[tuple[int, int, float]]],
     beneath: dict[tuple[object, ...], int],
     wide: bool,
-) -> float:
+) -> Cost:
     nics = on.node.nics * on.node.nic_gbps / 8 * 1e9
     tiers = len(on.levels)
-    total = 0.0
+    exposed = 0.0
+    uplinks: dict[tuple[object, ...], float] = defaultdict(float)
     for pairs in sends.values():
         carried: dict[tuple[object, ...], float] = defaultdict(float)
         for a, b, size in pairs:
@@ -96,8 +107,16 @@ def _seconds(
             for link in links:
                 carried[link] += size
         rates = (size / _rate(on, link, nics, beneath) for link, size in carried.items())
-        total += max(rates, default=0.0)
-    return total
+        exposed += max(rates, default=0.0)
+        for link, size in carried.items():
+            if link[0] != "nics":
+                uplinks[link] += size
+    return _digits(exposed), _digits(max(uplinks.values(), default=0.0)), sum(uplinks.values())
+
+
+def _digits(value: float) -> float:
+    """Ten digits: sums in another order are the same."""
+    return float(f"{value:.10g}")
 
 
 def _rate(

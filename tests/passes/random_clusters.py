@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from parc.compiler.ir import Cluster, Estimate, Layout, Level, Placement, Rack
+from parc.compiler.ir import Cluster, Estimate, Layout, Level, Placement, Rack, StepTime
 from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.topology.placing.choose import THOROUGH, Effort
 from tests.passes.placement_plans import (
     NODE,
     NVL72,
@@ -21,10 +22,10 @@ from tests.passes.placement_plans import (
 Case = tuple[Cluster, Layout, Estimate]
 
 
-def placed(case: Case) -> Placement:
+def placed(case: Case, effort: Effort = THOROUGH) -> Placement:
     """The placement of one random case."""
     on, of, costs = case
-    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs)
+    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs, effort)
 
 
 def in_pods(on: Cluster, racks_per_pod: int, oversubscription: float) -> Cluster:
@@ -92,4 +93,22 @@ def _job(draw: random.Random, world: int, tp: int, pp: int) -> tuple[Layout, Est
         traffic["edp"] *= stage > ep
     data = 10 ** draw.uniform(9, 11) if dp > 1 or degrees.get("cp", 1) > 1 else 0.0
     hops = 10 ** draw.uniform(8.5, 10.5) if pp > 1 else 0.0
-    return layout(layers=pp, **degrees), estimate(data, hops, **traffic)
+    return layout(layers=pp, **degrees), _timed(estimate(data, hops, **traffic))
+
+
+def _timed(costs: Estimate) -> Estimate:
+    """All traffic exposed, and four times as long computing as sending."""
+    spent = {row.axis: row.bytes_per_rank / (row.gb_per_s * 1e9) for row in costs.traffic}
+    data = spent.get("dp_cp", 0.0) + spent.get("edp", 0.0)
+    time = StepTime(
+        compute_seconds=4 * sum(spent.values()),
+        recompute_seconds=0.0,
+        tp_seconds=spent.get("tp", 0.0),
+        cp_seconds=spent.get("cp", 0.0),
+        ep_seconds=spent.get("ep", 0.0),
+        pp_seconds=spent.get("pp", 0.0),
+        bubble_seconds=0.0,
+        dp_seconds=data,
+        optimizer_seconds=0.0,
+    )
+    return replace(costs, time=time)

@@ -80,7 +80,9 @@ def replanned(folder: Path) -> str:
     return (
         "A compile has no memory: every host after the broken one moves up. `parc replan` keeps the"
         "\nplan, with `spare: [r02n17]` in the spec, and moves the ranks of that host alone:\n\n"
-        f"```console\n$ parc {' '.join(words)}\n{result.stdout}```\n"
+        f"```console\n$ parc {' '.join(words)}\n{result.stdout}```\n\n"
+        "`parc compile --locked` goes on with the hosts that a replan wrote; without `--locked` a\n"
+        "compile says how many ranks it moves (PARC-O04, [placement](placement.md)).\n"
     )
 
 

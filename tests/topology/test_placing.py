@@ -101,7 +101,9 @@ def test_counts_after_swaps_are_those_of_a_fresh_count(seed: int) -> None:
     fresh = Loads(question, flows, loads.place[: question.nodes])
     assert loads.score() == pytest.approx(fresh.score())
     cost = question.cost(loads.place[: question.nodes])
-    assert loads.score() == pytest.approx((cost.exposed_seconds, cost.total_bytes))
+    bytes_ = (cost.busiest_bytes, cost.total_bytes)
+    assert loads.score() == pytest.approx((cost.exposed_seconds, *bytes_[::-1]))
+    assert loads.score(1e6) == pytest.approx((1e6, *bytes_))
 
 
 def test_messages_out_of_a_set_are_those_of_a_zone() -> None:

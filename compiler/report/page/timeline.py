@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.compiler.cost.schedule_preview import Preview, preview
 from parc.compiler.cost.schedule_registry import SCHEDULES
 from parc.compiler.cost.schedule_table import Action, Pair
@@ -61,7 +61,7 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
     """The schedule of ``plan`` with the seconds of its estimate; None without a pipeline."""
     if plan.layout.pp == 1:
         return None
-    pricing = pricing_for(plan.problem, framework(plan.problem.framework))
+    pricing = pricing_for(plan.problem, framework_of(plan.problem))
     shown = preview(pricing, plan.layout)
     ranks = _ranks(shown)
     makespan = shown.timeline.makespan_seconds

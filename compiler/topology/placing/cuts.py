@@ -30,6 +30,8 @@ class Kind:
     """Messages that leave a set which holds a part of one group, at least."""
     quadratic: bool
     """All-to-all: k of n node ranks send k (n - k) times as much as one of two."""
+    line: bool = False
+    """A pipeline: two messages over every hop, so that a part without an end sends two."""
 
     def remainder(self, held: int) -> float:
         """Messages that leave a set of ``held`` node ranks, at least: whole groups and a rest."""
@@ -53,7 +55,8 @@ def kind_of(
     each = groups.size // nodes
     quadratic = pattern == "all-to-all"
     messages = each * each * (nodes - 1) if quadratic else 1
-    return Kind(digits, nodes, messages * groups.count * nodes / job, quadratic)
+    least = messages * groups.count * nodes / job
+    return Kind(digits, nodes, least, quadratic, pattern == "line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Slices:
             weights: exposed seconds of one message of each flow over the uplink of the switch.
             floors: exposed seconds of each flow at least.
         """
-        others = sum(floors) - sum(floors[one] for one in self._own())
+        others = sum(floors) - sum(floors[one] for one in self.own)
         price = [weight * kind.least for weight, kind in zip(weights, self.kinds, strict=True)]
         best, slope = inf, inf
         for most in range(1, min(held, self.slice_size) + 1):
@@ -99,7 +102,9 @@ class Slices:
                 best = min(best, spent + inside)
         return others + best
 
-    def _own(self) -> list[int]:
+    @property
+    def own(self) -> list[int]:
+        """Flows that have a part in the grid."""
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 

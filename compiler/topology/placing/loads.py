@@ -10,8 +10,11 @@ from operator import mul
 from parc.compiler.topology.placing.messages import Messages
 from parc.compiler.topology.placing.price import Question, domains_of
 
-Score = tuple[float, float]
-"""Exposed seconds, bytes over all uplinks."""
+Score = tuple[float, float, float]
+"""What swaps make small, the first entry first."""
+
+Crossing = list[tuple[int, set[int]]]
+"""Node ranks under a full link, and their partners beyond it."""
 
 
 class _Link:
@@ -20,6 +23,7 @@ class _Link:
     def __init__(self, flow: Messages, zone: list[int], seconds: list[float]) -> None:
         """``seconds``: by zone, what one message takes over its uplink."""
         self.flow, self.zone, self.seconds = flow, zone, seconds
+        self.message_bytes = flow.unit_bytes * flow.parallel
         self.sent = [0] * len(seconds)
         self.inside: list[Counter[int]] = []
         for here, others in zip(zone, flow.sends, strict=True):
@@ -103,18 +107,40 @@ class Loads:
         nics, hosts = self.question.sites.nic_bytes_per_s, Counter(zone)
         return _Link(flow, zone, [message / (hosts[one] * nics) for one in numbers.values()])
 
-    def score(self) -> Score:
-        """Of the order as it is now."""
-        exposed = total = 0.0
-        tiers = len(self.question.sites.tiers)
+    def score(self, floor_seconds: float = 0.0) -> Score:
+        """Of the order as it is now; exposed seconds count from ``floor_seconds`` on.
+
+        Then bytes over the busiest uplink and over all of them. Without a floor, all uplinks come
+        first: on the way to less exposure they tell more orders apart.
+        """
+        exposed = 0.0
         floors = self.question.nic_seconds
         for row, flow, floor in zip(self._links, self._flows, floors, strict=True):
             least = 0.0 if self.question.sites.wide else floor
             spent = max((link.fullest() for link in row), default=0.0)
             exposed += flow.exposure * max(spent, least)
-            sent = sum(sum(link.sent) for link in row[:tiers])
-            total += flow.unit_bytes * flow.parallel * sent
-        return exposed, total
+        carried = self._carried()
+        busiest, total = max(map(max, carried), default=0.0), sum(map(sum, carried))
+        return (
+            (max(exposed, floor_seconds), busiest, total)
+            if floor_seconds
+            else (
+                exposed,
+                total,
+                busiest,
+            )
+        )
+
+    def _carried(self) -> list[list[float]]:
+        """Bytes over every uplink, by tier."""
+        tiers = []
+        for links in list(zip(*self._links, strict=True))[: len(self.question.sites.tiers)]:
+            sums = [0.0] * len(links[0].sent)
+            for link in links:
+                size = link.message_bytes
+                sums = [before + sent * size for before, sent in zip(sums, link.sent, strict=True)]
+            tiers.append(sums)
+        return tiers
 
     def swap(self, one: int, other: int) -> None:
         """Two node ranks (or idle hosts) change places."""
@@ -129,31 +155,43 @@ class Loads:
                     link.move(other, from_)
         self.place[one], self.place[other] = there, here
 
-    def crossing(self) -> list[tuple[int, set[int]]]:
+    def crossing(self) -> Crossing:
         """(node rank under one of the two dearest links, its partners beyond that link)."""
         rows = [
             (flow.exposure * link.fullest(), index, link)
             for index, (row, flow) in enumerate(zip(self._links, self._flows, strict=True))
             for link in row
         ]
-        found: list[tuple[int, set[int]]] = []
+        found: Crossing = []
         for spent, _, link in sorted(rows, key=lambda row: (-row[0], row[1]))[:2]:
             if spent:
-                found += _partners(link)
+                found += _partners(link, link.fullest_zone())
+        return found
+
+    def busiest_crossing(self) -> Crossing:
+        """The same for the uplink with the most bytes, all flows, the largest first."""
+        carried = self._carried()
+        busiest = max(map(max, carried), default=0.0)
+        found: Crossing = []
+        if busiest:
+            tier = next(index for index, sums in enumerate(carried) if max(sums) == busiest)
+            zone = carried[tier].index(busiest)
+            links = [row[tier] for row in self._links if row[tier].sent[zone]]
+            for link in sorted(links, key=lambda link: -link.sent[zone] * link.message_bytes):
+                found += _partners(link, zone)
         return found
 
 
-def _partners(link: _Link) -> list[tuple[int, set[int]]]:
-    """Node ranks of the fullest zone that talk across its uplink, and whom they talk to."""
-    fullest = link.fullest_zone()
+def _partners(link: _Link, inside: int) -> Crossing:
+    """Node ranks of the zone ``inside`` that talk across its uplink, and whom they talk to."""
     found = []
     for node, zone in enumerate(link.zone):
-        if zone != fullest:
+        if zone != inside:
             continue
         others = {*link.flow.sends[node], *link.flow.gets[node]}
         for group in link.flow.member_of[node]:
             others |= link.flow.meetings[group].keys()
-        away = {other for other in others if link.zone[other] != fullest}
+        away = {other for other in others if link.zone[other] != inside}
         if away:
             found.append((node, away))
     return found

@@ -20,7 +20,7 @@ DIGITS = 10
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cost:
-    """What is made small, the first entry first."""
+    """What an order of hosts costs; ``rank`` says how two of them compare."""
 
     exposed_seconds: float
     """Over all phases: exposure x bytes over the fullest link / its rate."""
@@ -28,6 +28,15 @@ class Cost:
     """Bytes a step over the busiest uplink of a switch, all phases, one direction."""
     total_bytes: float
     """Bytes a step over all uplinks of switches."""
+
+    def rank(self, floor_seconds: float) -> tuple[float, ...]:
+        """What is made small, the first entry first.
+
+        Exposed seconds count from ``floor_seconds`` on: what exposes no more is tied, and the
+        bytes decide, over the busiest uplink, then over all of them.
+        """
+        exposed = max(self.exposed_seconds, floor_seconds)
+        return (exposed, self.busiest_bytes, self.total_bytes, self.exposed_seconds)
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,8 @@ class Question:
     nodes: int
     flows: tuple[Flow, ...]
     sites: Sites
+    tie_seconds: float = 0.0
+    """Exposed seconds beyond the least of all orders that make no difference."""
 
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:

@@ -31,15 +31,15 @@ class Seed:
 
 
 def seeds(
-    question: Question, digits: tuple[int, ...], messages: Sequence[Messages]
+    question: Question, digits: tuple[int, ...], messages: Sequence[Messages], by_bytes: bool
 ) -> Iterator[Seed]:
     """Orders by boxes, the most promising shapes first; places may come twice.
 
     Every shape of a box at the narrowest level is judged by the seconds that a switch full of such
-    boxes exposes; the best ``BEAM`` are extended level by level.
+    boxes exposes, or ``by_bytes`` that it sends; the best ``BEAM`` are extended level by level.
     """
     outward = tuple(range(len(digits)))
-    for nested in _beam(question, digits, messages):
+    for nested in _beam(question, digits, messages, by_bytes):
         sizes = _sizes(nested)
         for axes, largest in product((outward, outward[::-1]), (False, True)):
             ranks = sequence(digits, _factors(nested), axes)
@@ -49,7 +49,7 @@ def seeds(
 
 
 def _beam(
-    question: Question, digits: tuple[int, ...], messages: Sequence[Messages]
+    question: Question, digits: tuple[int, ...], messages: Sequence[Messages], by_bytes: bool
 ) -> list[tuple[Shape, ...]]:
     """Nested shapes, one a level; a shape contains those of the narrower levels."""
     kept: list[tuple[Shape, ...]] = [()]
@@ -65,7 +65,7 @@ def _beam(
                 shape = tuple(a * b for a, b in zip(inner, factor, strict=True))
                 score = _score(question, digits, (*nested, shape), messages, level)
                 judged.append((score, nested, shape))
-        judged.sort(key=lambda row: (row[0], [-prod(row[2])], row[1:]))
+        judged.sort(key=lambda row: (row[0][by_bytes], -prod(row[2]), row[1:]))
         kept = [(*nested, shape) for _, nested, shape in judged[:BEAM]]
     return kept
 
@@ -89,8 +89,8 @@ def _score(
     nested: tuple[Shape, ...],
     messages: Sequence[Messages],
     level: int,
-) -> float:
-    """Seconds that the fullest of a few bins exposes, filled with boxes of the last shape."""
+) -> tuple[float, float]:
+    """Seconds and bytes of the fullest of a few bins, filled with boxes of the last shape."""
     sites = question.sites
     room = min(_room(question, level), question.nodes)
     ranks = sequence(digits, _factors(nested), range(len(digits)))
@@ -98,15 +98,16 @@ def _score(
     rate = room * sites.nic_bytes_per_s if tier < 0 else max(sites.tiers[tier].bytes_per_s)
     box = prod(nested[-1])
     starts = {0, (question.nodes - room) // 2 // box * box, question.nodes - room}
-    worst = 0.0
+    worst = most = 0.0
     for start in sorted(starts)[:SAMPLES]:
         inside = set(ranks[start : start + room])
-        spent = 0.0
+        spent = sent = 0.0
         for one, floor in zip(messages, question.nic_seconds, strict=True):
-            own = one.unit_bytes * one.leaving(inside) / rate
-            spent += one.exposure * max(own, 0.0 if sites.wide else floor)
-        worst = max(worst, spent)
-    return worst
+            own = one.unit_bytes * one.leaving(inside)
+            sent += own
+            spent += one.exposure * max(own / rate, 0.0 if sites.wide else floor)
+        worst, most = max(worst, spent), max(most, sent)
+    return worst, most
 
 
 def _factors(nested: tuple[Shape, ...]) -> list[Shape]:

@@ -5,31 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, combinations
 
-from parc.compiler.topology.placing.loads import Loads, Score
+from parc.compiler.topology.placing.loads import Crossing, Loads, Score
 
-Crossing = list[tuple[int, set[int]]]
-"""Node ranks under a full link, and their partners beyond it."""
 MOST_WANTED = 40
 """Partners beyond a link, and node ranks under it, that are tried first."""
 SMALL = 64
 """Hosts up to which every pair is tried."""
 
 
-def improve(loads: Loads, trials: int) -> int:
+def improve(loads: Loads, trials: int, floor_seconds: float = 0.0) -> int:
     """Swap until no swap helps or ``trials`` are used up; returns the trials that are left.
 
     First the node ranks under the fullest link change places with neighbours of their partners;
     small jobs then try every pair. A swap is kept where it exposes less, or as much and moves
-    fewer bytes.
+    fewer bytes; exposed seconds count from ``floor_seconds`` on, and once they are there, the
+    fullest link is the one with the most bytes.
     """
-    best = loads.score()
+    best = loads.score(floor_seconds)
     while trials > 0:
         before = best
-        for one, other in _pairs(loads):
+        for one, other in _pairs(loads, best[0] <= floor_seconds):
             if trials <= 0:
                 break
             trials -= 1
-            score = _tried(loads, one, other, best)
+            score = _tried(loads, (one, other), best, floor_seconds)
             if score is not None:
                 best = score
                 break
@@ -38,28 +37,29 @@ def improve(loads: Loads, trials: int) -> int:
     return trials
 
 
-def _tried(loads: Loads, one: int, other: int, best: Score) -> Score | None:
+def _tried(loads: Loads, pair: tuple[int, int], best: Score, floor: float) -> Score | None:
     """The score after the swap where it is better; else the swap is undone."""
-    loads.swap(one, other)
-    score = loads.score()
+    loads.swap(*pair)
+    score = loads.score(floor)
     if _better(score, best):
         return score
-    loads.swap(one, other)
+    loads.swap(*pair)
     return None
 
 
 def _better(score: Score, best: Score) -> bool:
     """Less, and by more than what floating point adds."""
     small = 1e-9
-    if abs(score[0] - best[0]) > small * best[0]:
-        return score[0] < best[0]
-    return score[1] < best[1] * (1 - small)
+    for new, old in zip(score, best, strict=True):
+        if abs(new - old) > small * old:
+            return new < old
+    return False
 
 
-def _pairs(loads: Loads) -> Iterator[tuple[int, int]]:
+def _pairs(loads: Loads, tied: bool) -> Iterator[tuple[int, int]]:
     """Pairs worth trying, each once: around the fullest links, then all of a small job."""
     place, seen = loads.place, set[tuple[int, int]]()
-    crossing = loads.crossing()
+    crossing = loads.busiest_crossing() if tied else loads.crossing()
     for one, other in chain(_exchanges(crossing), _followers(crossing, place), _all(place)):
         pair = (min(one, other), max(one, other))
         if place[one] != place[other] and pair not in seen:

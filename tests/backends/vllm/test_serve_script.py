@@ -81,6 +81,17 @@ def test_a_host_that_is_not_of_the_plan_starts_nothing(tmp_path: Path, env: Any)
     assert stage.calls() == []
 
 
+def test_a_host_of_the_plan_does_not_take_the_place_of_another(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, served(cluster=NAMED))
+    done = stage.run(HOST="h2", NODE_RANK="0")
+    assert done.returncode == 2
+    assert "NODE_RANK is '0', and h2 is node rank 1 of h1 h2" in done.stderr
+    assert stage.calls() == []
+    # pods and containers have names of their own; a requeued job says its hosts
+    assert stage.run(HOST="pod-7", NODE_RANK="0").returncode == 0
+    assert stage.run(HOST="h2", NODE_RANK="0", PARC_HOSTS="h2 h9").returncode == 0
+
+
 def test_a_host_with_several_engines_starts_them_all_and_ends_with_the_first(
     tmp_path: Path,
 ) -> None:

@@ -43,9 +43,13 @@ find_node_rank() {
   [[ $hits -eq 1 ]] && printf '%s\n' "$found"
 }
 
-if [[ -z ${NODE_RANK:-} ]]; then
-  NODE_RANK=$(find_node_rank) || die "$(hostname) is none of ${hosts[*]}, or not the only one of that name: set NODE_RANK"
-fi
+named_rank=$(find_node_rank) || named_rank=
+NODE_RANK=${NODE_RANK:-$named_rank}
+[[ -n $NODE_RANK ]] ||
+  die "$(hostname) is none of ${hosts[*]}, or not the only one of that name: set NODE_RANK"
+# A host of the plan in the place of another would serve other ranks than the rank map says.
+[[ -z $named_rank || $NODE_RANK == "$named_rank" ]] ||
+  die "NODE_RANK is '$NODE_RANK', and $(hostname) is node rank $named_rank of ${hosts[*]}"
 
 [[ ${#hosts[@]} -eq $nodes ]] || die "PARC_HOSTS has ${#hosts[@]} hosts, the plan $nodes"
 [[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||

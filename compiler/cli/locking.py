@@ -1,0 +1,114 @@
+"""What ``parc compile`` does with the parc.lock of the directory that it writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import AnyPlan, Layout, LockedPlan
+from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.locked_plan import locked_plan
+from parc.compiler.report.plan_json import LOCK_PATH, lock_document
+from parc.compiler.topology.hostlist import compress
+
+SHOWN = 8
+"""Changed decisions that are listed; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The lock file of a directory, as far as it can be read."""
+
+    path: str
+    decisions: dict[str, Any] | None
+    plan: LockedPlan | None
+    """None where the decisions hold no whole plan."""
+    why: str = ""
+    """What is wrong with it."""
+
+    @classmethod
+    def read(cls, directory: Path) -> Lock:
+        """The lock of ``directory``; never raises for what it holds."""
+        file = directory / LOCK_PATH
+        path = file.as_posix()
+        try:
+            text = file.read_bytes().decode("utf-8", "replace")
+            found = decisions(text)
+        except FileNotFoundError:
+            return cls(path, None, None, "does not exist, so nothing is locked")
+        except OSError as error:
+            return cls(path, None, None, f"cannot be read: {error.strerror}")
+        except LockUnreadable as error:
+            return cls(path, None, None, f"cannot be used: {error}")
+        try:
+            return cls(path, found, locked_plan(text))
+        except LockUnreadable as error:
+            return cls(path, found, None, str(error))
+
+
+def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
+    """O02 where a decision of ``plan`` is not that of the lock, O03 where there is no lock."""
+    if lock.decisions is None:
+        sink.report("O03", Finding(f"{lock.path} {lock.why}"))
+        return
+    changes = list(changed_decisions(lock.decisions, lock_document(plan)["decisions"]))
+    if changes:
+        more = f", {SHOWN} of which are shown" if len(changes) > SHOWN else ""
+        finding = Finding(
+            f"{len(changes)} decisions differ from {lock.path}{more}",
+            help=_replan(lock.plan, plan),
+            causes=tuple(Cause(path, text) for path, text in changes[:SHOWN]),
+            fix="pin them under layout, or compile without --locked to accept the new ones",
+        )
+        sink.report("O02", finding)
+
+
+def _replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
+    """What moves the fewest ranks, where hosts of the lock cannot be used any more."""
+    if locked is None:
+        return ""
+    cluster = plan.problem.cluster
+    usable = {host.name for host in (*cluster.hosts, *cluster.spare)}
+    gone = [name for name in locked.hosts if name not in usable]
+    if not gone or not set(gone) <= set(cluster.unavailable):
+        return ""
+    return f"parc replan --drain '{compress(gone)}' moves no other ranks"
+
+
+def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
+    """O04 where the same layout gets other hosts than in the lock, or drained ones come back."""
+    locked = lock.plan
+    if locked is None or not plan.problem.cluster.named:
+        return
+    hosts = [host.name for host in plan.placement.hosts]
+    back = [name for name in locked.unavailable if name in set(hosts)]
+    moved = _moved(locked, plan, hosts) if _same_layout(locked, plan) else 0
+    if not moved and not back:
+        return
+    each, world = plan.placement.ranks_per_node, plan.placement.dense.world
+    drained = f"; {compress(back)} was drained and gets ranks again" if back else ""
+    finding = Finding(
+        f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}{drained}",
+        label="a compile without --locked places anew, from the spec alone",
+        help="parc compile --locked keeps the hosts; parc replan --drain moves those of one host",
+        fix=f"cluster.unavailable: ['{compress(back)}']" if back else "",
+    )
+    sink.report("O04", finding)
+
+
+def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
+    layout = plan.layout
+    if locked.ranks_per_node != plan.placement.ranks_per_node:
+        return False
+    if isinstance(layout, Layout) and isinstance(locked.layout, Layout):
+        return replace(layout, order=locked.layout.order) == locked.layout
+    return layout == locked.layout
+
+
+def _moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
+    """Node ranks with another host."""
+    pairs = zip(locked.hosts, hosts, strict=True)
+    return sum(old != new for old, new in pairs)

@@ -1,0 +1,44 @@
+"""Cluster and lock -> the cluster as a replan left it: drained hosts out, spare ones in use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from parc.compiler.ir import Cluster, Host, LockedPlan, Rack
+from parc.compiler.topology.hostlist import natural_key
+
+
+def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | None:
+    """``cluster`` without the hosts that the lock has drained, with the spare ones that it uses.
+
+    None where a host of the lock cannot be used: the spec lacks it or calls it unavailable, or
+    the lock itself does.
+    """
+    if locked is None or not locked.hosts:
+        return None
+    gone, spare = set(locked.unavailable), {host.name for host in cluster.spare}
+    usable = spare | {host.name for host in cluster.hosts}
+    wanted = set(locked.hosts)
+    if len(wanted) != len(locked.hosts) or not wanted <= usable - gone:
+        return None
+    return drained_cluster(cluster, gone, wanted & spare)
+
+
+def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[str]) -> Cluster:
+    """``taken`` spare hosts become usable, ``gone`` hosts unavailable."""
+    spare = tuple(one for one in cluster.spare if one.name not in taken and one.name not in gone)
+    used = [host for host in cluster.spare if host.name in taken]
+    usable = [host for host in cluster.hosts if host.name not in gone]
+    fresh = sorted(set(gone) - set(cluster.unavailable), key=natural_key)
+    unavailable = (*cluster.unavailable, *fresh)
+    return replace(with_hosts(cluster, [*usable, *used]), spare=spare, unavailable=unavailable)
+
+
+def with_hosts(cluster: Cluster, hosts: Iterable[Host]) -> Cluster:
+    """``cluster`` with exactly ``hosts``, all of them usable."""
+    racks: dict[str, list[Host]] = {rack.name: [] for rack in cluster.racks}
+    for host in hosts:
+        racks.setdefault(host.rack, []).append(host)
+    kept = tuple(Rack(name, tuple(members)) for name, members in racks.items() if members)
+    return replace(cluster, racks=kept, spare=())
