@@ -76,7 +76,8 @@ def two_level_seconds(
     if nbytes <= 0.0:
         return 0.0
     passes = _passes(fit)
-    inside, outside = nbytes, passes * (domains - 1) / domains * nbytes / local
+    ranks = local * domains
+    inside, outside = nbytes, passes * (ranks - 1) / ranks * nbytes / local
     if fit.operation == "all_to_all":
         inside, outside = nbytes / domains, nbytes * (domains - 1) / domains
     wire = outside / (network.gb_per_s_per_gpu * 1e9)

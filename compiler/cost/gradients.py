@@ -177,6 +177,14 @@ def _scatter_seconds(pricing: Pricing, layout: Layout) -> float:
     return seconds + links.seconds("reduce_scatter", each * expert, groups.edp_shard)
 
 
+def gradient_window(pricing: Pricing) -> float:
+    """Share of a micro-batch that gradient traffic can hide behind.
+
+    None in Megatron and DeepSpeed pipelines of 2021 and 2022: they reduced once backward was over.
+    """
+    return 0.0 if pricing.efficiency.unfused else pricing.efficiency.dp_overlap
+
+
 def exposed_seconds(traffic: float, least: float, window: float) -> float:
     """What is waited for of ``traffic`` beside ``window`` of computation; ``least`` always."""
     return max(overlap(traffic, window, OVERLAP_NORM) - window, least)

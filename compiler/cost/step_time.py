@@ -12,6 +12,7 @@ from parc.compiler.cost.gradients import (
     exposed_seconds,
     fullest_stage,
     gathers_once,
+    gradient_window,
     group_seconds,
 )
 from parc.compiler.cost.layer_time import (
@@ -167,7 +168,7 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_often(pricing, layout) else 1
     seconds, least = dp_traffic(pricing, layout)
-    window = pricing.efficiency.dp_overlap * slowest.total
+    window = gradient_window(pricing) * slowest.total
     return rounds * exposed_seconds(seconds, least, window) + closing_seconds(pricing, layout)
 
 
