@@ -75,7 +75,7 @@ def _sweep(name: str, cases: list[Case]) -> Sweep | None:
     naive = min(layouts, key=lambda layout: layout.naive)
     slowest = max(layout.predicted for layout in layouts)
     tied = [layout for layout in layouts if layout.predicted <= (1 + TIE) * picked.predicted]
-    simplest = min(tied, key=lambda layout: layout.simplicity)
+    simplest = min(tied, key=lambda layout: (layout.simplicity, layout.predicted))
     return Sweep(
         name=name,
         layouts=len(layouts),
@@ -109,10 +109,10 @@ def _layouts(cases: list[Case]) -> list[_Layout]:
 
 
 def _simplicity(layout: Layout) -> tuple[int, ...]:
-    """That of the search; ZeRO is the variant."""
+    """That of the search, which takes the ZeRO stage as given."""
     effort = ("none", "selective", "full").index(layout.recompute.granularity)
     mesh = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
-    return simplicity(layout.zero_stage, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
+    return simplicity(0, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
 
 
 def _batch(case: Case) -> int:
