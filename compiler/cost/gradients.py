@@ -10,8 +10,8 @@ from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
 APART_BYTES = 10
-"""Adding a gradient by a kernel of its own: read and written in 32 bit, and read again. Matched runs
-of BigScience take 1 % longer in bf16 than in fp16, so that both add alike."""
+"""Adding a gradient by a kernel of its own: the sum read and written in 32 bit, the gradient read.
+Matched runs of BigScience take 1 % longer in bf16 than in fp16, so that both add alike."""
 OVERLAP_NORM = 3.0
 """How sharply traffic hides behind computation: long before it takes longer, some of it shows."""
 
