@@ -12,20 +12,22 @@ import pytest
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.cases import Case, make_cases
 from benchmarks.accuracy.groups import hardware_groups, named_groups
+from benchmarks.accuracy.predict import price
 from benchmarks.accuracy.refit import Columns, simple_columns
-from benchmarks.accuracy.regret import sweeps
+from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.wide_table import read_wide
 from benchmarks.accuracy.wide_words import features, framework, network_gbps, shard
+from parc.compiler.cost.offload import host_rate
 from tests.house import ROOT
 
 LIMITS = {
-    "Selene": 4.0,
-    "vTrain multi-node": 9.0,
-    "FSDP and ZeRO-2/3": 10.5,
-    "dense, A100 and H100": 8.0,
-    "all dense": 8.5,
+    "Selene": 3.5,
+    "vTrain multi-node": 7.5,
+    "FSDP and ZeRO-2/3": 10.0,
+    "dense, A100 and H100": 7.0,
+    "all dense": 7.5,
     "all MoE": 9.0,
 }
 """Mean absolute error of the shipped parameters, in %, that no change may exceed."""
@@ -65,10 +67,20 @@ def test_the_naive_formula_loses_on_every_big_group() -> None:
 
 
 def test_layouts_chosen_by_prediction_are_near_the_best_that_was_measured() -> None:
-    regrets = [100 * sweep.regret for sweep in sweeps(cases())]
-    assert len(regrets) >= 5
-    assert sum(regrets) / len(regrets) <= MEAN_REGRET
-    assert max(regrets) <= WORST_REGRET
+    found = sweeps(cases())
+    assert len(found) >= 5
+    for regrets in ([one.regret for one in found], [one.tied_regret for one in found]):
+        mean, worst = mean_and_worst(regrets)
+        assert 100 * mean <= MEAN_REGRET
+        assert 100 * worst <= WORST_REGRET
+
+
+def test_inputs_of_layers_kept_on_the_host_cost_the_way_there_and_back() -> None:
+    case = next(one for one in cases() if one.run.id == "korth-GPT-3-175B-full")
+    away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
+    kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
+    rate = host_rate(case.problem)
+    assert price(away).total_seconds == pytest.approx(price(case).total_seconds + 2 * kept / rate)
 
 
 def test_a_layout_that_ran_out_of_memory_is_not_preferred() -> None:

@@ -28,6 +28,11 @@ CONSTANTS = (
         "counted: written, softmax, dropout with its mask, read",
     ),
     Constant(
+        "cost.layer_kernels.SCORE_GRADIENT_BYTES",
+        "the same of its gradient, bytes",
+        "counted: written, dropout, softmax with its output, read by three products",
+    ),
+    Constant(
         "cost.layer_kernels.STREAM_SHARE",
         "of the memory bandwidth, for those scores",
         "an assumption",
@@ -79,7 +84,7 @@ CONSTANTS = (
     ),
     Constant(
         "cost.layer_time.TP_BACKWARD",
-        "share of backward tensor-parallel collectives left exposed",
+        "share of backward collectives of sequence parallelism left exposed",
         "an assumption, after what Megatron-LM overlaps with GEMMs",
     ),
     Constant(

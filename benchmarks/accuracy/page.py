@@ -128,22 +128,26 @@ def _fit_section(found: Columns) -> str:
 
 
 def _regret_section(found: Sequence[Sweep]) -> str:
-    mean, worst = mean_and_worst(found)
+    mean, worst = map(_percent, mean_and_worst([sweep.regret for sweep in found]))
+    tied = mean_and_worst([sweep.tied_regret for sweep in found])
     lines = [
         "## Choice of layout",
         "",
-        f"Regret over {len(found)} published sweeps: mean {_percent(mean)} %, "
-        f"largest {_percent(worst)} %.",
+        f"Regret over {len(found)} published sweeps: mean {mean} %, largest {worst} %. Of the "
+        f"simplest among ties, which a search takes: mean {_percent(tied[0])} %, largest "
+        f"{_percent(tied[1])} %.",
         "",
-        "| sweep | layouts | regret | naive | pairs in order | picked | best | out of memory |",
-        "|---|---:|---:|---:|---:|---|---|---|",
+        "| sweep | layouts | regret | of ties | naive | pairs in order | picked | best "
+        "| out of memory |",
+        "|---|---:|---:|---:|---:|---:|---|---|---|",
     ]
     for sweep in found:
         memory = f"{sweep.out_of_memory}, {sweep.oom_missed} missed" if sweep.out_of_memory else ""
+        shares = (sweep.regret, sweep.tied_regret, sweep.naive_regret, sweep.agreement)
         cells = (
             sweep.name,
             str(sweep.layouts),
-            *(_percent(value) for value in (sweep.regret, sweep.naive_regret, sweep.agreement)),
+            *map(_percent, shares),
             sweep.picked,
             "the same" if sweep.best == sweep.picked else sweep.best,
             memory,

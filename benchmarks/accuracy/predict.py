@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from benchmarks.accuracy.cases import MEGATRON, Case
 from parc.compiler.cost import efficiency
 from parc.compiler.cost.fit import Prior
+from parc.compiler.cost.offload import host_rate
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import step_time
 from parc.compiler.ir import StepTime
@@ -54,9 +55,15 @@ PRIORS: dict[str, Prior] = {
 }
 """Name -> (centre, log spread, lowest, highest)."""
 
-STACK_PRIORS = {"bigscience": {"accumulate": Prior(3.0, 0.7, 0.05, 8.0)}}
+STACK_PRIORS = {
+    "bigscience": {
+        "accumulate": Prior(3.0, 0.7, 0.05, 8.0),
+        "network": Prior(0.5, 0.3, 0.1, 1.1),
+    }
+}
 """What is known of one stack. DeepSpeed casts a gradient to fp32, adds that and clears its source,
-about 18 bytes where one kernel moves 6 or 10 (its ``bf16_optimizer.py``)."""
+about 18 bytes where one kernel moves 6 or 10 (its ``bf16_optimizer.py``). The adapters of
+Omni-Path leave the protocol to the host's cores, so that GPUs get less of their rate."""
 
 
 @contextmanager
@@ -107,7 +114,18 @@ def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficienc
 
 def price(case: Case) -> StepTime:
     """The terms of a step."""
-    return step_time(pricing_of(case), case.layout)
+    found = step_time(pricing_of(case), case.layout)
+    if "host-checkpoints" not in case.run.overlap:
+        return found
+    return replace(found, recompute_seconds=found.recompute_seconds + host_seconds(case))
+
+
+def host_seconds(case: Case) -> float:
+    """Inputs of the layers to the host and back, a tensor rank its part (DeepSpeed)."""
+    layout, model, job = case.layout, case.problem.model, case.problem.job
+    samples = layout.micro_batch * layout.micro_batches(job.global_batch)
+    kept = 2 * samples * job.sequence_length / layout.cp * model.hidden / layout.tp
+    return 2 * kept * model.layers / layout.pp / host_rate(case.problem)
 
 
 def predict(cases: Sequence[Case], parameters: Parameters | None = None) -> list[float]:

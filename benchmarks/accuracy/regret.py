@@ -1,7 +1,8 @@
 """What choosing by prediction costs: sweeps of one model on one machine, layouts ranked.
 
 Regret = measured(layout predicted to be best) / measured(best layout) - 1. Repeats of one layout
-count once, with the median of their times; a sweep needs three layouts.
+count once, with the median of their times; a sweep needs three layouts. A search takes the simplest
+of the layouts whose predictions are tied: the regret of that is another figure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import price
 from benchmarks.accuracy.rows import layout_words
 from parc.compiler.cost.memory import peak_bytes
+from parc.compiler.ir import Layout
+from parc.compiler.passes.rank_layouts import TIE, simplicity
 from parc.compiler.passes.resolve_kernels import pricing_for
 
 LEAST = 3
@@ -28,6 +31,8 @@ class Sweep:
     name: str
     layouts: int
     regret: float
+    tied_regret: float
+    """The same of the simplest layout whose prediction is tied with the best."""
     naive_regret: float
     picked: str
     best: str
@@ -45,6 +50,7 @@ class _Layout:
     measured: float
     predicted: float
     naive: float
+    simplicity: tuple[int, ...]
 
 
 def sweeps(cases: Sequence[Case]) -> list[Sweep]:
@@ -54,9 +60,8 @@ def sweeps(cases: Sequence[Case]) -> list[Sweep]:
     return [sweep for sweep in found if sweep is not None]
 
 
-def mean_and_worst(found: Sequence[Sweep]) -> tuple[float, float]:
-    """(mean, largest) regret; zeros where there is no sweep."""
-    regrets = [sweep.regret for sweep in found]
+def mean_and_worst(regrets: Sequence[float]) -> tuple[float, float]:
+    """(mean, largest); zeros where there is no sweep."""
     return (fmean(regrets), max(regrets)) if regrets else (0.0, 0.0)
 
 
@@ -69,10 +74,13 @@ def _sweep(name: str, cases: list[Case]) -> Sweep | None:
     picked = min(layouts, key=lambda layout: layout.predicted)
     naive = min(layouts, key=lambda layout: layout.naive)
     slowest = max(layout.predicted for layout in layouts)
+    tied = [layout for layout in layouts if layout.predicted <= (1 + TIE) * picked.predicted]
+    simplest = min(tied, key=lambda layout: (layout.simplicity, layout.predicted))
     return Sweep(
         name=name,
         layouts=len(layouts),
         regret=picked.measured / fastest.measured - 1,
+        tied_regret=simplest.measured / fastest.measured - 1,
         naive_regret=naive.measured / fastest.measured - 1,
         picked=picked.words,
         best=fastest.words,
@@ -94,9 +102,17 @@ def _layouts(cases: list[Case]) -> list[_Layout]:
             measured=median(case.seconds / _batch(case) for case in group),
             predicted=price(group[0]).total_seconds / _batch(group[0]),
             naive=naive[id(group[0])] / _batch(group[0]),
+            simplicity=_simplicity(group[0].layout),
         )
         for group in groups.values()
     ]
+
+
+def _simplicity(layout: Layout) -> tuple[int, ...]:
+    """That of the search, which takes the ZeRO stage as given."""
+    effort = ("none", "selective", "full").index(layout.recompute.granularity)
+    mesh = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
+    return simplicity(0, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
 
 
 def _batch(case: Case) -> int:

@@ -42,7 +42,7 @@ def small_section(cases: Sequence[Case], found: Columns) -> str:
         cells = (generation, str(len(ids)), *(f"{100 * value:.1f}" for value in numbers))
         lines.append(f"| {' | '.join(cells)} |")
     ranked = sweeps(timed)
-    mean, worst = mean_and_worst(ranked)
+    mean, worst = mean_and_worst([sweep.regret for sweep in ranked])
     lines += [
         "",
         f"Regret over {len(ranked)} sweeps: mean {100 * mean:.1f} %, largest {100 * worst:.1f} %.",

@@ -39,7 +39,7 @@ SHOWN = 8
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
-    """Judge launch scripts that somebody else wrote; write nothing.
+    """Judge launch scripts that somebody else wrote by the same rules.
 
     FILE is a shell or batch script that starts Megatron-LM or vLLM, or a config of DeepSpeed; -
     is standard input. Findings stand at the flags of the script, with the codes of parc check.

@@ -67,8 +67,9 @@ def two_level_seconds(
 ) -> float:
     """Seconds over ``domains`` of ``local`` ranks each, a NIC a GPU; formula, not fitted.
 
-    The levels are pipelined, so the slower one sets the pace. Between domains a rank sends
-    p (d-1)/d of its 1/local part over its own NIC; in an all-to-all, all that leaves its domain.
+    The levels are pipelined, so the slower one sets the pace. A ring over all n ranks sends
+    p (n-1)/n of the message through every domain's NICs, whatever the ranks inside hold already;
+    in an all-to-all a rank sends all that leaves its domain.
     Hops: a ring's d-1 or twice a tree's depth, whichever is less.
     """
     if domains <= 1:
@@ -76,7 +77,8 @@ def two_level_seconds(
     if nbytes <= 0.0:
         return 0.0
     passes = _passes(fit)
-    inside, outside = nbytes, passes * (domains - 1) / domains * nbytes / local
+    ranks = local * domains
+    inside, outside = nbytes, passes * (ranks - 1) / ranks * nbytes / local
     if fit.operation == "all_to_all":
         inside, outside = nbytes / domains, nbytes * (domains - 1) / domains
     wire = outside / (network.gb_per_s_per_gpu * 1e9)

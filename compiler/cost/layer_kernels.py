@@ -12,8 +12,12 @@ from parc.compiler.ir import Layout, Model
 Shape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
 
-SCORE_BYTES = 13
-"""A score in 16 bit: written, read and written by softmax, by dropout with its mask, read."""
+SCORE_BYTES = 12
+"""A score in 16 bit: written; read, but for masked ones, and written by softmax; read and written
+with a mask by dropout; read."""
+SCORE_GRADIENT_BYTES = 17
+"""Its gradient: written; dropout reads it, its mask and writes; softmax reads that and its own
+output, but for masked ones, and writes; two products read it, one what dropout wrote."""
 ALIGNED = 8
 """16-bit elements of an address that tensor cores load at once (cuBLAS documentation)."""
 MISALIGNED = 4
@@ -83,7 +87,7 @@ def unfused_core(kernels: KernelFit, model: Model, layout: Layout, sequence: int
     """Attention core without a fused kernel, as before FlashAttention: scores go through memory.
 
     Forward: two batched products over the full square, and scale, mask, softmax and dropout over
-    every score. Backward: four products and about twice the traffic.
+    every score. Backward: four products, and the traffic of gradients.
     """
     attention = model.attention
     heads = layout.micro_batch * attention.heads / layout.tp / layout.cp
@@ -96,7 +100,8 @@ def unfused_core(kernels: KernelFit, model: Model, layout: Layout, sequence: int
         product *= MISALIGNED
     rate = fit.bytes_per_second * STREAM_SHARE
     return Seconds(
-        2 * product + SCORE_BYTES * scores / rate, 4 * product + 2 * SCORE_BYTES * scores / rate
+        2 * product + SCORE_BYTES * scores / rate,
+        4 * product + SCORE_GRADIENT_BYTES * scores / rate,
     )
 
 

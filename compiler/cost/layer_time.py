@@ -43,8 +43,12 @@ class LayerTime:
 
     forward: float
     """Compute of the forward pass."""
+    core: float
+    """Of it, the attention core."""
     backward: float
-    tp: float
+    tp_forward: float
+    """Tensor-parallel collectives of the forward pass that are exposed."""
+    tp_backward: float
     cp: float
     ep: float
 
@@ -54,6 +58,11 @@ class LayerTime:
         return self.forward + self.backward
 
     @property
+    def tp(self) -> float:
+        """Tensor-parallel collectives, forward and backward."""
+        return self.tp_forward + self.tp_backward
+
+    @property
     def total(self) -> float:
         """Compute and exposed communication."""
         return self.compute + self.tp + self.cp + self.ep
@@ -61,7 +70,7 @@ class LayerTime:
     @property
     def forward_pass(self) -> float:
         """The forward pass with its collectives."""
-        return self.forward + self.tp * 2 / (2 + 3 * TP_BACKWARD) + self.cp / 3 + self.ep / 2
+        return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
 
 def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
@@ -90,10 +99,13 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     groups = pricing.groups(layout)
     forward = overlap(forward, launch, LAUNCH_NORM)
     backward = overlap(backward, 2 * launch, LAUNCH_NORM)
+    tp = _tp_seconds(pricing, layout, routed, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
+        core=core.forward,
         backward=backward,
-        tp=row.tp * _tp_seconds(pricing, layout, routed, WEIGHT_GRADIENTS * gemms.backward),
+        tp_forward=row.tp * tp.forward,
+        tp_backward=row.tp * tp.backward,
         cp=_cp_seconds(pricing, layout, groups, core.forward),
         ep=dispatch_seconds(pricing, layout, groups, forward + backward) if routed else 0.0,
     )
@@ -115,15 +127,15 @@ def _core(pricing: Pricing, layout: Layout) -> Seconds:
     return Seconds(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -> float:
+def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -> Seconds:
     """Collectives of 2Th around attention and MLP (Korthikanti et al. 2022).
 
     With sequence parallelism a gather and a scatter each, forward; backward the same and one
     gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
-    each. A routed MLP at etp = 1 needs none.
+    each, and backward all of it may hide so. A routed MLP at etp = 1 needs none.
     """
     if layout.tp == 1:
-        return 0.0
+        return Seconds(0.0, 0.0)
     job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
     groups = pricing.groups(layout)
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
@@ -134,12 +146,14 @@ def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -
         forward, backward = blocks * (gather + scatter), blocks * (2 * gather + scatter)
     else:
         forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
-    seconds = forward + max(TP_BACKWARD * backward, backward - window)
+    share = TP_BACKWARD if layout.sequence_parallel else 0.0
+    backward = max(share * backward, backward - window)
     if routed and layout.etp > 1 and model.experts is not None:
         visits = nbytes / layout.tp * model.experts.top_k * layout.etp
-        seconds += 2 * links.seconds("all_gather", visits, groups.etp)
-        seconds += 2 * links.seconds("reduce_scatter", visits, groups.etp)
-    return seconds
+        expert = links.seconds("all_gather", visits, groups.etp)
+        expert += links.seconds("reduce_scatter", visits, groups.etp)
+        forward, backward = forward + expert, backward + expert
+    return Seconds(forward, backward)
 
 
 def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
@@ -178,8 +192,8 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:
     """Forward work done again in the backward pass of one layer.
 
-    Full: the forward with its collectives; selective: the share of the modules' FLOPs, and
-    dispatch and combine where the experts run again.
+    Full: the forward with its collectives; selective: the attention core, the share of the other
+    modules' FLOPs, and dispatch and combine where the experts run again.
     """
     recompute = layout.recompute
     if recompute.granularity == "none":
@@ -188,7 +202,7 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed
         return layer.forward_pass * _block_share(pricing, layout)
     key = ("shares", recompute.modules, routed)
     share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, routed))
-    again = layer.forward * share
+    again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
@@ -214,7 +228,7 @@ def _share(pricing: Pricing, module: str, routed: bool) -> float:
     if (module in ("moe", "shared_experts") and not routed) or (module == "mlp" and routed):
         return 0.0
     table = {
-        "core_attn": flops.attention_core / total,
+        "core_attn": 0.0,  # has a time of its own
         "mlp": flops.mlp / total,
         "moe": (flops.experts + flops.mlp) / total,
         "shared_experts": flops.mlp / total,

@@ -12,6 +12,7 @@ from parc.compiler.cost.gradients import (
     exposed_rounds,
     fullest_stage,
     gathers_once,
+    gradient_window,
     group_seconds,
 )
 from parc.compiler.cost.layer_time import (
@@ -160,7 +161,7 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_often(pricing, layout) else 1
-    window = pricing.efficiency.dp_overlap * slowest.total
+    window = gradient_window(pricing) * slowest.total
     exposed = exposed_rounds(dp_traffic(pricing, layout), window, rounds)
     return exposed + closing_seconds(pricing, layout)
 

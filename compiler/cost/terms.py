@@ -125,8 +125,8 @@ TERMS: dict[str, Term] = {
             "seconds",
             "tensor parallelism",
             "a gather and a scatter of 2 T h around attention and MLP (MLP not where routed), "
-            "backward 1.5 times more of which half is hidden, not more than the weight gradients "
-            "take; times the class factor",
+            "backward 1.5 times more of which half is hidden, without sequence parallelism as "
+            "much and all, not more than the weight gradients take; times the class factor",
             _KORTHIKANTI,
         ),
         Term(

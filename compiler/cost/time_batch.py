@@ -16,6 +16,7 @@ from parc.compiler.cost.gradients import (
     dp_traffic,
     exchanges_often,
     exposed_rounds,
+    gradient_window,
 )
 from parc.compiler.cost.layer_time import (
     LayerTime,
@@ -93,7 +94,7 @@ class MeshTimes:
         """``rows`` are those of its lane; ``stride`` is that of the pipeline."""
         self._batch, self._rows, self._stride = batch, rows, stride
         self._wait = straggling(batch.pricing, layout) - 1.0
-        self._hidden = batch.pricing.efficiency.dp_overlap
+        self._hidden = gradient_window(batch.pricing)
         # What block recompute runs again depends on the layers of a chunk, so on pp and vpp.
         pinned = batch.pricing.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"

@@ -46,6 +46,17 @@ class Ranked(NamedTuple):
         return self.seconds + self.exposed_seconds
 
 
+def simplicity(variant: int, point: Point, effort: int) -> tuple[int, ...]:
+    """Order among ties, smaller is simpler; ``effort`` is how much ``point`` recomputes.
+
+    Fewer axes, an earlier variant, less recompute, less of vpp, cp, pp, tp and ep. The last
+    entries make the order total.
+    """
+    tp, cp, pp, _, ep, etp, vpp, micro_batch, _ = point
+    axes = (tp > 1) + (cp > 1) + (pp > 1) + (ep > 1)
+    return (axes, variant, effort, vpp, cp, pp, tp, ep, etp, -micro_batch)
+
+
 class Ranking:
     """Order of the survivors of one search.
 
@@ -137,11 +148,4 @@ class Ranking:
         return sorted(placed, key=self._order)
 
     def _simplicity(self, variant: int, point: Point) -> tuple[int, ...]:
-        """Smaller is simpler.
-
-        Fewer axes, an earlier variant, less recompute, less of vpp, cp, pp, tp and ep. The last
-        entries make the order total.
-        """
-        tp, cp, pp, _, ep, etp, vpp, micro_batch, level = point
-        axes = (tp > 1) + (cp > 1) + (pp > 1) + (ep > 1)
-        return (axes, variant, self._effort[level], vpp, cp, pp, tp, ep, etp, -micro_batch)
+        return simplicity(variant, point, self._effort[point[-1]])

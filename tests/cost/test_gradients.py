@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from parc.backends.registry import framework
 from parc.compiler.cost.efficiency import BORROWED, CLASSES, efficiency
-from parc.compiler.cost.gradients import accumulate_seconds, exposed_seconds
-from parc.compiler.cost.layer_time import layer_time
+from parc.compiler.cost.gradients import accumulate_seconds, exposed_seconds, gradient_window
+from parc.compiler.cost.layer_time import layer_time, recompute_seconds
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.schedule_registry import SCHEDULES
 from parc.compiler.cost.schedule_simulation import Costs, StageSeconds, simulate
 from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.step_time import exposed_hops, hop_bytes, hop_seconds
-from parc.compiler.ir import Layout, Plan
+from parc.compiler.ir import Layout, Plan, Recompute
 from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.cost.test_static_memory import plan_of
 
@@ -62,6 +62,21 @@ def test_megatron_before_sequence_parallelism_adds_up_in_a_kernel_of_its_own(pla
     fused = accumulate_seconds(pricing, plan.layout, 1e9)
     apart = accumulate_seconds(pricing, without_sequence_parallel(plan), 1e9)
     assert apart == pytest.approx(fused * 10 / 6)
+
+
+def test_a_kernel_of_its_own_adds_fp16_as_it_adds_bf16(plan: Plan) -> None:
+    half = replace(plan.problem, job=replace(plan.problem.job, precision="fp16"))
+    layout = without_sequence_parallel(plan)
+    one = priced(plan, "ampere/bigscience")
+    other = pricing_for(half, framework("megatron"), "ampere/bigscience")
+    assert accumulate_seconds(one, layout, 1e9) == accumulate_seconds(other, layout, 1e9)
+
+
+def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
+    old, new = priced(plan, "ampere/unfused"), priced(plan)
+    assert gradient_window(new) == new.efficiency.dp_overlap > 0
+    assert gradient_window(old) == 0.0
+    assert exposed_seconds(1.0, 0.05, gradient_window(old) * 100.0) == 1.0
 
 
 def test_sharded_gradients_are_reduced_and_not_added_up(plan: Plan) -> None:
@@ -148,3 +163,24 @@ def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Pla
         "all_gather", nbytes, groups
     )
     assert far > 1.1 * ratio * near
+
+
+def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_parallelism(
+    plan: Plan,
+) -> None:
+    layout, slow = without_sequence_parallel(plan), priced(plan)
+    near = layer_time(priced(plan), layout, False)
+    assert near.tp_forward > near.tp_backward == 0.0
+    slow.links = replace(slow.links, domain=1)
+    far = layer_time(slow, layout, False)
+    assert far.tp_forward > far.tp_backward > 0.0
+
+
+def test_running_again_repeats_the_core_or_all_of_the_forward_pass(plan: Plan) -> None:
+    pricing = priced(plan)
+    layer = layer_time(pricing, plan.layout, False)
+    core = replace(plan.layout, recompute=Recompute("selective", ("core_attn",)))
+    assert recompute_seconds(pricing, core, layer, False) == layer.core > 0
+    full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
+    again = recompute_seconds(pricing, full, layer, False)
+    assert again == pytest.approx(layer.forward + layer.tp_forward)

@@ -126,7 +126,7 @@ def run() -> Trainer.Config:
         optimizer=default_adamw(lr=0.0001),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
         training=TrainingConfig(
-            local_batch_size=32,
+            local_batch_size=64,
             global_batch_size=512,
             seq_len=8192,
             steps=1000,
@@ -136,15 +136,15 @@ def run() -> Trainer.Config:
         ),
         parallelism=ParallelismConfig(
             data_parallel_replicate_degree=1,
-            data_parallel_shard_degree=16,
+            data_parallel_shard_degree=8,
             fsdp_reshard_after_forward="never",
-            context_parallel_degree=1,
+            context_parallel_degree=2,
             tensor_parallel_degree=4,
             enable_sequence_parallel=True,
             expert_parallel_degree=1,
             pipeline_parallel_degree=4,
             pipeline_parallel_schedule="ZBVZeroBubble",
-            pipeline_parallel_microbatch_size=1,
+            pipeline_parallel_microbatch_size=2,
             module_fqns_per_model_part=stages([10, 11, 10, 10, 10, 10, 10, 9]),
         ),
         checkpoint=CheckpointManager.Config(
