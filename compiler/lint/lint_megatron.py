@@ -208,7 +208,7 @@ def _fault(flag: Flag, own: bool) -> Finding | None:
 
 def _odd(word: Word) -> bool:
     """Redirections and the like: the shell takes them away before the program sees them."""
-    return any(sign in word.text for sign in "<>{}*?") or word.text in ("2", "1")
+    return any(sign in word.text for sign in "<>{}*?")
 
 
 def _takes_only_its_own(script: Script, launch: _Launch) -> bool:

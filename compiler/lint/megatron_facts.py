@@ -164,13 +164,14 @@ def _known_cluster(problem: Problem, known: Known, more: More) -> Any:
 
 def _known_model(problem: Problem, known: Known) -> Any:
     model = problem.model
-    hidden = [one for one in ("layers", "hidden", "vocab") if not known(f"model.{one}")]
+    plain = ("layers", "hidden", "vocab", "mtp_layers")
+    hidden = [one for one in plain if not known(f"model.{one}")]
     if not known("model.ffn") and not known("model.hidden"):
         hidden.append("ffn")
     if not known("model.heads"):
         hidden.append("attention")
-    elif not known("model.head_dim") and not known("model.hidden"):
-        model = replace_attention(model)
+    else:
+        model = changed(model, attention=without(model.attention, _unsaid_of_heads(known)))
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
@@ -181,9 +182,11 @@ def _known_model(problem: Problem, known: Known) -> Any:
     return without(model, hidden)
 
 
-def replace_attention(model: Any) -> Any:
-    """``model`` whose width of a head is not known."""
-    return changed(model, attention=without(model.attention, ["head_dim"]))
+def _unsaid_of_heads(known: Known) -> list[str]:
+    """Fields of attention that nobody said; the width of a head follows from the hidden one."""
+    unsaid = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
+    width = known("model.head_dim") and known("model.hidden")
+    return unsaid if width else [*unsaid, "head_dim"]
 
 
 def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, Layout]:

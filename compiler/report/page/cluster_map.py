@@ -190,9 +190,7 @@ def _host_cells(canvas: Canvas, look: _Look, racks: list[RackCells]) -> float:
     """A rack is a block of cells, a host a cell, striped where it has several coordinates."""
     side, named = look.side, look.named
     most = max(len(rack.cells) for rack in racks)
-    across = max(1, round(most**0.5))
-    while named and across * (side + 1) < 46 and across < most:
-        across += 1
+    across = _across(most, side if named else 0)
     deep = -(-most // across)
     pad, head = (4, 15) if named else (2, 0)
     wide, high = across * (side + 1) + 2 * pad - 1, deep * (side + 1) + 2 * pad - 1 + head
@@ -207,6 +205,15 @@ def _host_cells(canvas: Canvas, look: _Look, racks: list[RackCells]) -> float:
             top = y + pad + head + number // across * (side + 1)
             _host_cell(canvas, look, cell, (left, top))
     return float(-(-len(racks) // columns) * (high + 6) - 6)
+
+
+def _across(cells: int, side: int) -> int:
+    """Cells of a row of a rack: about a square, no narrower than its name, whole rows if it can.
+
+    ``side`` is that of a cell, 0 where no name is written.
+    """
+    least = max(1, round(cells**0.5), min(cells, -(-46 // (side + 1)) if side else 1))
+    return next((wide for wide in range(least, 2 * least + 1) if cells % wide == 0), least)
 
 
 def _rack_title(look: _Look, rack: RackCells) -> str:
