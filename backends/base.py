@@ -74,6 +74,9 @@ class Framework(Backend, Protocol):
     """Its memory model in ``cost/runtime``: megatron, fsdp2 or deepspeed."""
     stack: str
     """Its class of kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
+    copies_wait: bool
+    """Whether copies of a hybrid shard add their gradients up once a step, not with every
+    micro-batch; asked where micro-batches scatter gradients (ZeRO 2 and 3)."""
     default_program: str
     """What ``launch.program`` means where the spec does not say; empty: what ``emit`` writes."""
 
@@ -136,6 +139,9 @@ class Engine(ServingBackend, Protocol):
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
         """Degrees of expert parallelism that the engine can be given with these other axes."""
+
+    def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+        """Degrees of decode context parallelism that it can be given with these other axes."""
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """What a legal layout keeps, for the target version of ``problem``."""

@@ -1,20 +1,25 @@
-"""A table from plan fields to the settings of a target, read from a backend's YAML.
+"""The table of a backend, from plan fields to the settings of its target.
 
 A row is ``setting: {from: [plan fields], value: function, set: constant, since, until}``. Without
 ``value`` and ``set`` the first field is the value itself. ``null`` leaves a setting out.
+``fields.yaml`` has rows alone, ``flags.yaml`` has groups of rows; both name under ``ignored`` the
+fields that the target is not told, with the reason, and under ``elsewhere`` those that reach it
+another way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from types import ModuleType
 from typing import Any
 
+from parc.backends.versions import knows
 from parc.compiler.ir import Layout, Problem
 
-IGNORED = "ignored"
+UNTOLD = ("elsewhere", "ignored")
 Derived = Mapping[str, Callable[[Problem, Layout], Any]]
 
 
@@ -23,7 +28,9 @@ class FieldRow:
     """One setting."""
 
     setting: str
-    """Its name in the target, with dots between sections."""
+    """Its name in the target: a flag, or a key with dots between sections."""
+    group: str
+    """The group that it stands in; empty in a table without groups."""
     fields: tuple[str, ...]
     """Plan fields that it speaks for."""
     derived: str
@@ -34,10 +41,7 @@ class FieldRow:
 
     def known(self, version: str) -> bool:
         """Whether ``version`` of the target has the setting."""
-        now = as_number(version)
-        early = self.since is not None and now < as_number(self.since)
-        late = self.until is not None and now > as_number(self.until)
-        return not (early or late)
+        return knows(version, self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +52,69 @@ class FieldTable:
     ignored: dict[str, str]
     """Plan field -> why no setting speaks for it."""
 
+    def of_group(self, name: str) -> FieldTable:
+        """The same table with the rows of one group alone."""
+        return FieldTable(tuple(row for row in self.rows if row.group == name), self.ignored)
+
     def settings(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> dict[str, Any]:
         """Setting -> value, of those that ``version`` has; None is left out."""
-        values = {
-            row.setting: _value(row, problem, layout, derived)
-            for row in self.rows
-            if row.known(version)
-        }
-        return {setting: value for setting, value in values.items() if value is not None}
+        values = self.values(problem, layout, version, derived)
+        return {row.setting: value for row, value in values}
+
+    def values(
+        self, problem: Problem, layout: Layout, version: str, derived: Derived
+    ) -> Iterator[tuple[FieldRow, Any]]:
+        """Rows that ``version`` has, with their values; None is left out."""
+        for row in self.rows:
+            value = _value(row, problem, layout, derived) if row.known(version) else None
+            if value is not None:
+                yield row, value
 
 
-def as_number(version: str) -> tuple[int, ...]:
-    """``2.13`` -> (2, 13)."""
-    return tuple(int(part) for part in version.split("."))
+def functions_of(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The public functions that stand in ``modules``, by name: what rows may name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
 
 
 @cache
 def field_table(package: str) -> FieldTable:
-    """The table of a backend: ``fields.yaml`` in its package."""
+    """The table of a backend without groups: ``fields.yaml`` in its package."""
+    tree = _read(package, "fields.yaml")
+    return _table({"": {name: row for name, row in tree.items() if name not in UNTOLD}}, tree)
+
+
+@cache
+def flag_table(package: str) -> FieldTable:
+    """The table of a backend with groups: ``flags.yaml`` in its package."""
+    tree = _read(package, "flags.yaml")
+    return _table({name: rows for name, rows in tree.items() if name not in UNTOLD}, tree)
+
+
+def _read(package: str, file: str) -> dict[str, dict[str, Any]]:
     from ruamel.yaml import YAML
 
-    text = (files(package) / "fields.yaml").read_text("utf-8")
+    text = (files(package) / file).read_text("utf-8")
     tree: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
-    rows = (_row(name, row) for name, row in tree.items() if name != IGNORED)
-    return FieldTable(tuple(rows), dict(tree[IGNORED]))
+    return tree
 
 
-def _row(name: str, row: dict[str, Any]) -> FieldRow:
+def _table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
+    rows = (_row(group, name, row) for group in groups for name, row in groups[group].items())
+    untold = {field: why for kind in UNTOLD for field, why in tree.get(kind, {}).items()}
+    return FieldTable(tuple(rows), untold)
+
+
+def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
     return FieldRow(
         setting=name,
+        group=group,
         fields=tuple(row.get("from", ())),
         derived=row.get("value", ""),
         constant=row.get("set"),
@@ -92,9 +128,13 @@ def _value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) ->
         return row.constant
     if row.derived:
         return derived[row.derived](problem, layout)
-    root, *names = row.fields[0].split(".")
-    noun: Any = layout if root == "layout" else getattr(problem, root)
-    for name in names:
+    root, _, path = row.fields[0].partition(".")
+    return field_at(layout, path) if root == "layout" else field_at(problem, row.fields[0])
+
+
+def field_at(noun: Any, path: str) -> Any:
+    """The field of ``noun`` at a dotted path; None where a part of the path is absent."""
+    for name in path.split("."):
         noun = None if noun is None else getattr(noun, name)
     return noun
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.network import Variable, network_environment
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.compiler.ir import Plan
 
 OMP_THREADS_LIMIT = 8
@@ -24,9 +24,9 @@ def launch_environment(plan: Plan) -> tuple[Variable, ...]:
 
 def framework_environment(plan: Plan) -> tuple[Variable, ...]:
     """What the framework asks for, where its files are emitted too."""
-    name = plan.problem.framework
-    asked = framework(name).environment(plan)
-    return tuple((key, value, f"{name} asks for it") for key, value in asked)
+    target = framework_of(plan.problem)
+    asked = target.environment(plan)
+    return tuple((key, value, f"{target.name} asks for it") for key, value in asked)
 
 
 def _devices(plan: Plan) -> tuple[Variable, ...]:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from parc.backends.launch_environment import framework_environment
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
@@ -33,9 +33,9 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
     _check_interface(plan, sink)
     for name, value in plan.problem.launch.env:
         _check_variable(plan, sink, name, value)
-    _check_fabric(plan, sink)
+    check_fabric(plan, sink)
     if not isinstance(plan, ServingPlan):
-        _check_connections(plan, sink)
+        check_connections(plan, sink)
 
 
 def listed(names: list[str]) -> str:
@@ -82,7 +82,7 @@ def _brings_program(plan: AnyPlan) -> bool:
     """Whether something starts where the spec names no program: an engine, or emitted code."""
     if isinstance(plan, ServingPlan):
         return True
-    return not plan.problem.launch.program and not framework(plan.problem.framework).default_program
+    return not plan.problem.launch.program and not framework_of(plan.problem).default_program
 
 
 def _check_interface(plan: AnyPlan, sink: Sink) -> None:
@@ -118,7 +118,8 @@ def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
         sink.report("N14", Finding(text, fix=f"remove launch.env.{name}"), at=at)
 
 
-def _check_fabric(plan: AnyPlan, sink: Sink) -> None:
+def check_fabric(plan: AnyPlan, sink: Sink) -> None:
+    """N02, N04 and N06: variables of NCCL against the network between hosts."""
     env = dict(plan.problem.launch.env)
     kind = plan.problem.cluster.fabric.kind
     rdma = kind in {"infiniband", "roce"}
@@ -141,8 +142,8 @@ def _check_fabric(plan: AnyPlan, sink: Sink) -> None:
         sink.report("N02", Finding(text, fix=fix), at="launch.env.NCCL_SOCKET_IFNAME")
 
 
-def _check_connections(plan: Plan, sink: Sink) -> None:
-    """CUDA_DEVICE_MAX_CONNECTIONS against what the framework asserts."""
+def check_connections(plan: Plan, sink: Sink) -> None:
+    """N08 and N09: CUDA_DEVICE_MAX_CONNECTIONS against what the framework asserts."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     said = dict(plan.problem.launch.env).get(name)
     asked = {key: value for key, value, _ in framework_environment(plan)}.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.base import Start
 from parc.backends.launch_environment import launch_environment
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.backends.render import render, shell_word
 from parc.compiler.ir import AnyPlan, Artifact, Plan
 
@@ -39,7 +39,7 @@ def start_of(plan: Plan) -> Start:
     """What the framework starts where its files are emitted, else the user's program alone."""
     problem = plan.problem
     if problem.framework in problem.emit:
-        return framework(problem.framework).start(plan)
+        return framework_of(problem).start(plan)
     words = " ".join(map(shell_word, problem.launch.args))
     return Start(program=shell_word(problem.launch.program), args=words)
 

@@ -57,7 +57,14 @@ def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...
     """Variables for a job of two or more hosts, each with the reason; a name occurs once."""
     kind = cluster.fabric.kind
     rack = _NVLINK_RACK if spans_hosts(cluster) else ()
-    return _interfaces(kind, launch) + _adapters(cluster) + _BY_KIND[kind] + rack
+    return _interfaces(kind, launch) + _adapters(cluster) + _BY_KIND[kind] + _rails(cluster) + rack
+
+
+def _rails(cluster: Cluster) -> tuple[Variable, ...]:
+    """NCCL user guide, NCCL_CROSS_NIC: 0 suits networks with a switch for each NIC of a host."""
+    if cluster.fabric.rails < 2 or cluster.fabric.kind not in {"infiniband", "roce"}:
+        return ()
+    return (("NCCL_CROSS_NIC", "0", "a ring stays on its rail: one leaf switch, never the spine"),)
 
 
 def _interfaces(kind: str, launch: Launch) -> tuple[Variable, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from parc.backends.legal_degrees import legal_tp
 from parc.backends.legal_values import around, divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
@@ -40,7 +42,17 @@ def _tiling_broken(problem: Problem, layout: Layout) -> bool:
     return world > gpus or not free
 
 
-def _tiling(problem: Problem, layout: Layout) -> Finding:
+def tiling_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
+    """The degrees make up the cluster; ``tensor_degrees`` are what the help may offer."""
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        return _tiling(problem, layout, tensor_degrees(problem))
+
+    paths = ("layout.dp", "layout.pp", "layout.tp", "cluster")
+    return Rule("D09", paths, _tiling_broken, explain, WORLD)
+
+
+def _tiling(problem: Problem, layout: Layout, tensor_degrees: list[int]) -> Finding:
     gpus, block = problem.cluster.gpus, layout.tp * layout.cp * layout.pp
     degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp}"
     if gpus % block:
@@ -49,7 +61,7 @@ def _tiling(problem: Problem, layout: Layout) -> Finding:
     else:
         label = f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}"
         message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
-    good, edit = _tiling_help(problem, layout)
+    good, edit = _tiling_help(gpus, layout, tensor_degrees)
     if gpus % block == 0:
         edit = pin("layout.dp", gpus // block)
     return Finding(
@@ -61,11 +73,11 @@ def _tiling(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _tiling_help(problem: Problem, layout: Layout) -> tuple[str, str]:
+def _tiling_help(gpus: int, layout: Layout, tensor_degrees: list[int]) -> tuple[str, str]:
     """Legal values, and the edit, for the axis that is easiest to change."""
-    gpus, tp, cp = problem.cluster.gpus, layout.tp, layout.cp
+    tp, cp = layout.tp, layout.cp
     if gpus % (tp * cp):
-        good = legal(legal_tp(problem), lambda value: gpus % (value * cp) == 0)
+        good = legal(tensor_degrees, lambda value: gpus % (value * cp) == 0)
         return f"legal tp with cp {cp}: {listed(good)}", pin("layout.tp", nearest(good, tp))
     good = divisors(gpus // (tp * cp))
     return f"legal pp with tp {tp} and cp {cp}: {listed(good)}", pin(
@@ -130,9 +142,18 @@ def _divide_broken(problem: Problem, layout: Layout) -> bool:
     return experts_of(problem).count % layout.ep != 0
 
 
-def _divide(problem: Problem, layout: Layout) -> Finding:
+def expert_count_rule(ranks: Callable[[Problem, Layout], int]) -> Rule:
+    """The experts over ep; the help offers what divides ``ranks`` as well."""
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        return _divide(problem, layout, ranks(problem, layout))
+
+    return Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, explain, ("ep",))
+
+
+def _divide(problem: Problem, layout: Layout, ranks: int) -> Finding:
     count, ep = experts_of(problem).count, layout.ep
-    good = legal(divisors(count), lambda value: problem.cluster.gpus % value == 0)
+    good = legal(divisors(count), lambda value: ranks % value == 0)
     return Finding(
         message=f"{count} experts cannot be split over ep={ep}",
         label=f"{count} % {ep} = {count % ep}, must be 0",
@@ -160,9 +181,7 @@ DP = ("dp_replicate", "dp_shard")
 """What ``Layout.dp`` is made of."""
 
 HEADS = Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",))
-TILING = Rule(
-    "D09", ("layout.dp", "layout.pp", "layout.tp", "cluster"), _tiling_broken, _tiling, WORLD
-)
+TILING = tiling_rule(legal_tp)
 BATCH = Rule(
     "B01",
     ("job.global_batch", "layout.micro_batch", "layout.dp"),
@@ -178,5 +197,5 @@ SEQUENCE_SHARD = Rule(
     _shard,
     ("sequence_parallel", "cp", "tp"),
 )
-EXPERT_COUNT = Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, _divide, ("ep",))
+EXPERT_COUNT = expert_count_rule(lambda problem, layout: problem.cluster.gpus)
 NO_EXPERTS = Rule("M01", ("layout.ep", "model"), _dense_ep_broken, _dense_ep, ("ep",))

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
+from parc.compiler.ir import Problem
 
 TRAINING: dict[str, str] = {
     "accelerate": "parc.backends.accelerate.backend",
@@ -38,6 +39,12 @@ FRAMEWORKS: tuple[str, ...] = ("megatron", "deepspeed", "fsdp", "torchtitan", "a
 """Backends whose rank order and rules bind the layout of a training job; the first is meant where
 a spec emits none of them."""
 
+FRONTS: dict[tuple[str, str], str] = {
+    ("accelerate", "deepspeed"): "parc.backends.accelerate.plugin",
+}
+"""(front, framework) that are emitted together: the framework binds the layout, the front starts
+it. The module holds ``BACKEND``: the framework, as far as the front can use it."""
+
 ENGINES: tuple[str, ...] = ("vllm",)
 """The same for a serving job."""
 
@@ -52,6 +59,23 @@ def framework(name: str) -> Framework:
     if name not in FRAMEWORKS:
         raise KeyError(name)
     return cast(Framework, backend(name))
+
+
+def framework_of(problem: Problem) -> Framework:
+    """What binds the layout of ``problem``: its framework, alone or behind a front."""
+    name, front = problem.framework, front_of(problem)
+    return behind_front(front, name) if front else framework(name)
+
+
+def front_of(problem: Problem) -> str:
+    """What starts the framework of ``problem`` in its place; empty: nothing does."""
+    pairs = ((front, name) for front, name in FRONTS if name == problem.framework)
+    return next((front for front, _ in pairs if front in problem.emit), "")
+
+
+def behind_front(front: str, name: str) -> Framework:
+    """The framework called ``name``, as far as ``front`` can use it; KeyError for another pair."""
+    return cast(Framework, import_module(FRONTS[front, name]).BACKEND)
 
 
 def serving_backend(name: str) -> ServingBackend:

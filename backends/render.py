@@ -26,9 +26,11 @@ def shell_word(value: object) -> str:
 def environment(folder: str) -> Environment:
     """The Jinja environment of ``templates/<folder>``; its one filter is ``sh``.
 
+    Every value in a template of HTML is escaped: names come from strangers.
+
     jinja2 costs start-up time, so it is imported here and not with the module.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     jinja = Environment(
         loader=PackageLoader("parc.templates", folder),
@@ -37,7 +39,8 @@ def environment(folder: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         newline_sequence="\n",
-        autoescape=False,  # shell text, quoted by `sh`
+        # All else is shell text, quoted by `sh`.
+        autoescape=select_autoescape(("html.j2",), disabled_extensions=(), default=False),
     )
     jinja.filters["sh"] = shell_word
     return jinja

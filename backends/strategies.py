@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from parc.backends.registry import FRONTS, behind_front
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem, ZeroPlus
 from parc.compiler.ir.rule import Rule
@@ -134,9 +135,19 @@ def _finding(
         return Finding(
             f"{framework} has no {strategy.title}",
             label="cannot be expressed",
-            help=known,
+            help=known + _behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
         )
 
     return explain
+
+
+def _behind(framework: str, strategy: Strategy) -> str:
+    """Which framework has it that this one can start, in words."""
+    names = [
+        name
+        for front, name in FRONTS
+        if front == framework and strategy.name in behind_front(front, name).strategies
+    ]
+    return "".join(f"; beside {name} it has {strategy.title}" for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from parc.backends.legal_degrees import domain_degrees
 from parc.backends.legal_values import legal, listed, nearest, pin
@@ -11,8 +11,6 @@ from parc.backends.torch_mesh import ORDER
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
-
-Explain = Callable[[Problem, Layout], Finding]
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
@@ -150,6 +148,10 @@ def order_rule(framework: str) -> Rule:
 
 MEGATRON_PINS = ("pipeline_layout", "count_embedding", "count_loss")
 """Pins of ``layout`` that only Megatron has words for."""
+
+
+STAGE_PINS = ("first_stage_layers", "last_stage_layers")
+"""Those that say something about pipelines alone."""
 
 
 def foreign_pins(problem: Problem, framework: str, names: tuple[str, ...]) -> tuple[Rule, ...]:

@@ -18,27 +18,19 @@ from pathlib import Path
 from statistics import mean, median
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Placement, Plan
-from parc.compiler.passes.place_ranks import place_ranks
+from parc.compiler.ir import Plan
 from parc.compiler.passes.replan_hosts import replan_hosts
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.source import Source
 from parc.compiler.writer import write_artifacts
 from tests.passes.brute_force import least_seconds
-from tests.passes.placement_plans import MegatronOrder, model, problem
-from tests.passes.random_clusters import Case, irregular, tiny
+from tests.passes.random_clusters import irregular, placed, tiny
 
 HOSTS = 16_384
 GIANTS = {
     "dense": ("llama-3.1-405b", "dgx-h100", "{tp: 8, cp: 1, pp: 16, dp: 1024, vpp: 1}"),
     "experts": ("deepseek-v3", "hgx-h800", "{tp: 1, pp: 16, ep: 64, etp: 1, vpp: 1}"),
 }
-
-
-def placed(case: Case) -> Placement:
-    """The placement of one random case."""
-    on, of, costs = case
-    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs)
 
 
 def brute_force(cases: int) -> None:

@@ -27,6 +27,8 @@ nothing pinned, and with what the source says pinned, on the same hosts, batch a
 - Gradients are summed and reduced in 16 bit in NVIDIA's recipes, as their common settings say, and
   in 32 bit elsewhere. Runs from before FlashAttention (2021, 2022) are priced as if they ran the
   kernels of today.
+- Both are priced with the dispatcher of tokens and its overlap that the source names; CUDA graphs,
+  fused expert kernels and DualPipe, which some of the recipes and DeepSeek's own run used, are not.
 - NVIDIA's recipes were read at Megatron-Bridge 067f987df. Left out: those that need FSDP or
   offload, development variants, and those that differ from another one in precision alone
   (unless their step time is published). What a source does not state is left to PARC.

@@ -46,6 +46,8 @@ class Published:
     """Tokens."""
     global_batch: int
     """Sequences."""
+    dispatch: dict[str, Any]
+    """How tokens reach their experts: ``moe_dispatcher`` and ``moe_overlap`` of the job."""
     pins: dict[str, Any]
     """``layout:`` of the spec."""
     measured_seconds: float | None
@@ -133,6 +135,7 @@ def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> 
                 "global_batch": row.global_batch,
                 "precision": row.precision,
                 "gradient_precision": row.gradient_precision,
+                **row.dispatch,
             },
             "layout": pins,
             "emit": ["megatron"],
@@ -180,10 +183,16 @@ def _published(cells: dict[str, str]) -> Published:
         precision=cells["precision"],
         sequence=int(cells["sequence"]),
         global_batch=int(cells["global_batch"]),
+        dispatch=_dispatch(cells),
         pins=pins,
         measured_seconds=float(cells["measured_seconds"]) if cells["measured_seconds"] else None,
         source=cells["source"],
     )
+
+
+def _dispatch(cells: dict[str, str]) -> dict[str, Any]:
+    named = {"moe_dispatcher": cells["moe_dispatcher"]} if cells["moe_dispatcher"] else {}
+    return {**named, **({"moe_overlap": True} if cells["moe_overlap"] == "true" else {})}
 
 
 def _recompute(text: str) -> Any:

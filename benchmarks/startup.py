@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SPEC = str(ROOT / "examples" / "llama-3-70b" / "spec.yaml")
 BARE = (sys.executable, "-c", "")
 PARC = (sys.executable, "-m", "parc")
+ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
+"""Byte code is kept from run to run, as it is where a package is installed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def cases(folder: str) -> tuple[Case, ...]:
 
 def cpu_seconds(command: tuple[str, ...]) -> float:
     """User plus system time of one run of ``command``; CalledProcessError when it fails."""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.DEVNULL
+    child = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parc.backends.registry import backend, framework, serving_backend
+from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -16,6 +16,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.passes.advise_dispatch import advise_dispatch
 from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
@@ -72,7 +73,7 @@ def resolve_spec(
 
 def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | None:
     """Problem to plan: the best legal layout that fits, priced and placed. None: see the sink."""
-    target = framework(problem.framework)
+    target = framework_of(problem)
     pricing = pricing_for(problem, target)
     search = search_layouts(pricing, sink)
     after("search_layouts")
@@ -90,6 +91,7 @@ def plan_problem(problem: Problem, sink: Sink, after: Watch = ignore) -> Plan | 
     check_memory(pricing, plan, sink)
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
+    advise_dispatch(pricing, plan, sink)
     for name in sorted({problem.framework, *problem.emit}):
         backend(name).check(plan, sink)
     after("check")
@@ -111,9 +113,11 @@ def plan_spec(
 def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
     """Plan to files, verified by a second route before anyone writes them."""
     from parc.compiler.passes.verify_plan import verify_artifacts
+    from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.report.plan_json import lock_artifact, plan_artifact
 
-    artifacts = [plan_artifact(plan), lock_artifact(plan)]
+    artifacts = [plan_artifact(plan), lock_artifact(plan), report_artifact(plan)]
+    after("report")
     for name in plan.problem.emit:
         if isinstance(plan, ServingPlan):
             artifacts += serving_backend(name).emit_serving(plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parc.backends.registry import backend, framework
+from parc.backends.registry import backend, framework_of
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Plan, Problem
 from parc.compiler.passes.adopt_plan import adopt_plan
@@ -115,7 +115,7 @@ def _locked(
 
 
 def _adopted(problem: Problem, found: LockedPlan) -> Plan | None:
-    return adopt_plan(pricing_for(problem, framework(problem.framework)), found.layout, found.hosts)
+    return adopt_plan(pricing_for(problem, framework_of(problem)), found.layout, found.hosts)
 
 
 def _compiled(problem: Problem, sink: Sink, after: Watch) -> Previous | None:

@@ -14,12 +14,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import read_source
+from tests.compiled import EXAMPLES, ROOT, emitted, example
 
-ROOT = Path(__file__).parent.parent
-EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/spec.yaml"))
 DIGEST_OVER_BYTES = 100_000
 """A longer file is held by its sha256, so that the repository stays small."""
 
@@ -27,12 +23,7 @@ DIGEST_OVER_BYTES = 100_000
 @cache
 def compiled(name: str) -> Mapping[str, str]:
     """Path -> text of everything that the example compiles to."""
-    sink = Sink()
-    plan = plan_spec(read_source(str(ROOT / "examples" / name / "spec.yaml")), (), sink)
-    assert plan is not None, [found.finding.message for found in sink.diagnostics]
-    artifacts = emit_plan(plan, sink)
-    assert not sink.failed(), [found.finding.message for found in sink.diagnostics]
-    return {artifact.path: artifact.text for artifact in artifacts}
+    return emitted(example(name))
 
 
 def folded(artifacts: Mapping[str, str]) -> dict[str, str]:

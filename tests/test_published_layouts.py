@@ -33,6 +33,15 @@ def test_pins_are_read_as_a_spec_takes_them() -> None:
     assert ROWS["mt-nlg-530b-280"].pins["recompute"]["method"] == "uniform"
 
 
+def test_a_row_says_how_its_tokens_reach_their_experts() -> None:
+    row = ROWS["deepseek-v3-256gpu-gb300-fp8mx"]
+    assert row.dispatch == {"moe_dispatcher": "hybridep", "moe_overlap": True}
+    assert ROWS["llama3-405b-8k"].dispatch == {}
+    found = compare(row)
+    assert found.pick is not None
+    assert found.pick.problem.job.sends_once
+
+
 def test_the_published_layout_is_what_gets_priced() -> None:
     found = compare(published("gpt3-175b-512-fp8"))
     layout = found.layout

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from parc.backends import torch_mesh
-from parc.backends.accelerate.derived import accumulation, machines
-from parc.backends.accelerate.files import FOLDER, emit
+from parc.backends.accelerate.files import emit
+from parc.backends.accelerate.launch import environment, start
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import Start
-from parc.backends.plain_split import one_stage, why_not_one_stage
-from parc.backends.render import shell_word
-from parc.backends.torch_variants import variants
-from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import (
-    NO_RECOMPUTE,
-    Artifact,
-    Family,
-    Layout,
-    Mesh,
-    Model,
-    Plan,
-    Problem,
-    Recompute,
-    Split,
-    Variant,
-)
+from parc.backends.torch_framework import TorchFramework
+from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.ir.rule import Rule
 
 
-class Accelerate:
+class Accelerate(TorchFramework):
     """Hugging Face Accelerate with FSDP2 and its ParallelismConfig."""
 
     name = "accelerate"
@@ -43,72 +27,20 @@ class Accelerate:
         "cp-all-gather": "parallelism_config_cp_comm_strategy: allgather",
         "recompute-full": "fsdp_activation_checkpointing: true",
     }
-    runtime = "fsdp2"
-    stack = "fsdp"
-    default_program = ""
-
-    def orders(self, problem: Problem) -> tuple[str, ...]:
-        """The order of ParallelismConfig."""
-        return (torch_mesh.ORDER,)
-
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """FSDP, hybrid shards, weights that stay gathered, DDP; what the gradients allow."""
-        return variants(problem, (3, 2, 0), "all_gather")
-
-    def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Nothing, or every layer."""
-        return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
+    cp_comm = "all_gather"
+    axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """What a legal layout keeps."""
         return rules(problem)
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """The mesh of ParallelismConfig; there are no experts apart."""
-        return torch_mesh.meshes(layout)
-
-    def families(self, layout: Layout) -> tuple[Family, ...]:
-        """Axes of the mesh, and the flattened ones."""
-        axes = ("dp-replicate", "dp-shard", "cp", "tp")
-        return torch_mesh.families(*axes, "dp", "dp-shard-cp", "dp-cp")
-
-    def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Everything on one stage."""
-        return one_stage(problem.model, pp, vpp)
-
-    def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Pipelines are not this backend's."""
-        return why_not_one_stage(self.name, pp, vpp)
-
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """How many micro-batches a step has: the config file has no word for it."""
-        count = accumulation(plan.problem, plan.layout)
-        return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
+        return environment(plan)
 
     def start(self, plan: Plan) -> Start:
         """``accelerate launch`` on every host, each with its machine rank."""
-        layout = plan.layout
-        own = plan.problem.launch.program
-        return Start(
-            program=shell_word(own) if own else f'"$here/../{FOLDER}/train.py"',
-            args=" ".join(map(shell_word, plan.problem.launch.args)),
-            launcher=(
-                "accelerate launch",
-                f'--config_file="$here/../{FOLDER}/config.yaml"',
-                f"--num_machines={machines(plan.problem, layout)}",
-                f"--num_processes={layout.world}",
-                '--machine_rank="$NODE_RANK"',
-                '--main_process_ip="$MASTER_ADDR"',
-                '--main_process_port="$MASTER_PORT"',
-            ),
-        )
-
-    def padded_vocab(self, model: Model, tp: int) -> int:
-        """Nothing is padded."""
-        return model.vocab
-
-    def check(self, plan: Plan, sink: Sink) -> None:
-        """The rules say all there is."""
+        return start(plan)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """``accelerate/config.yaml``, ``job.json`` and, without a program, ``train.py``."""

@@ -6,17 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from parc.backends import torch_program
 from parc.backends.accelerate import derived
-from parc.backends.field_table import Derived, field_table, nested
+from parc.backends.field_table import field_table, functions_of, nested
 from parc.backends.render import render
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"
-DERIVED: Derived = {
-    name: value
-    for name, value in vars(derived).items()
-    if getattr(value, "__module__", "") == derived.__name__
-}
+DERIVED = functions_of(torch_program, derived)
 """Functions that fields.yaml names."""
 
 

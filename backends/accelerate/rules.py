@@ -9,6 +9,7 @@ from parc.backends.plain_decoder import another_program, not_plain
 from parc.backends.plain_rules import ZIGZAG
 from parc.backends.torch_rules import (
     MEGATRON_PINS,
+    STAGE_PINS,
     always,
     foreign_pins,
     layer_blocks_rule,
@@ -21,7 +22,6 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 NAME = "accelerate"
-PINS = (*MEGATRON_PINS, "first_stage_layers", "last_stage_layers")
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
@@ -29,13 +29,19 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     found = [*torch_rules(problem, NAME), ZIGZAG, layer_blocks_rule(NAME), stages_rule({})]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(replicas_rule(NAME, "ParallelismConfig asks for a dp_shard_size above 1"))
-    found += foreign_pins(problem, NAME, PINS)
+    found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program:
         found.append(_OWN_PROGRAM)
-        lacks = [part for part in not_plain(problem.model) if part != "tied embeddings"]
-        if lacks or problem.model.attention.qkv_bias:
-            found.append(always("E12", ("model",), another_program(problem.model, NAME)))
-    return tuple(found)
+    return (*found, *model_rules(problem))
+
+
+def model_rules(problem: Problem) -> tuple[Rule, ...]:
+    """The model that the emitted program builds, whatever spreads it."""
+    model = problem.model
+    lacks = [part for part in not_plain(model) if part != "tied embeddings"]
+    if problem.launch.program or not (lacks or model.attention.qkv_bias):
+        return ()
+    return (always("E10", ("model", "launch.program"), another_program(model, NAME)),)
 
 
 def _plain_broken(problem: Problem, layout: Layout) -> bool:
@@ -136,4 +142,4 @@ _GRADIENTS = Rule(
 _DDP_RECOMPUTE = Rule(
     "E11", ("layout.recompute",), _recompute_broken, _recompute, ("zero_stage", "recompute")
 )
-_OWN_PROGRAM = Rule("E12", ("layout.tp", "layout.cp"), _own_broken, _own, ("tp", "cp"))
+_OWN_PROGRAM = Rule("E10", ("layout.tp", "layout.cp"), _own_broken, _own, ("tp", "cp"))

@@ -8,6 +8,7 @@ from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules import rules
 from parc.backends.deepspeed.strategies import STRATEGIES
 from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -33,6 +34,7 @@ class DeepSpeed:
     strategies = STRATEGIES
     runtime = "deepspeed"
     stack = "fsdp"
+    copies_wait = False
     default_program = ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
@@ -53,7 +55,7 @@ class DeepSpeed:
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh."""
-        return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
+        return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
         """Groups that DeepSpeed creates."""
@@ -84,7 +86,9 @@ class DeepSpeed:
         advise(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """ds_config.json, train.json, hostfile, launch.sh, and train.py."""
+        """ds_config.json, train.json, hostfile, launch.sh, and train.py; for a front the first."""
+        if front_of(plan.problem):
+            return (files.config_file(plan),)
         return (
             files.config_file(plan),
             *files.program_files(plan),

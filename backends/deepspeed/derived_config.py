@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.registry import front_of
 from parc.compiler.ir import Layout, Problem
 
 AIO_BLOCK_BYTES = 1 << 20
@@ -37,6 +38,11 @@ def total_steps(problem: Problem, layout: Layout) -> int:
 def warmup_steps(problem: Problem, layout: Layout) -> int:
     """A hundredth of the steps; DeepSpeed's logarithm needs two."""
     return max(2, problem.job.steps // 100)
+
+
+def print_interval(problem: Problem, layout: Layout) -> int | None:
+    """DeepSpeed prints every step; Accelerate puts a value of its own in this place."""
+    return None if front_of(problem) == "accelerate" else 1
 
 
 def bf16(problem: Problem, layout: Layout) -> bool | None:
@@ -152,5 +158,10 @@ def pipeline_recompute(problem: Problem, layout: Layout) -> int | None:
 
 
 def plain_recompute(problem: Problem, layout: Layout) -> bool | None:
-    """The section that a program hands to ``deepspeed.checkpointing``: whole inputs are kept."""
-    return None if layout.pp > 1 or layout.recompute.granularity == "none" else False
+    """The section that a program hands to ``deepspeed.checkpointing``: whole inputs are kept.
+
+    Models of transformers, which Accelerate trains, recompute by torch's own way instead.
+    """
+    if layout.pp > 1 or layout.recompute.granularity == "none" or front_of(problem) == "accelerate":
+        return None
+    return False

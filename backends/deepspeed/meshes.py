@@ -8,34 +8,24 @@ deepspeed/__init__.py, initialize (data_parallel, sequence_parallel: consecutive
 
 from __future__ import annotations
 
+from parc.backends.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh
 from parc.compiler.ir import Family, Layout, Mesh
 
-ORDER = "tp-cp-ep-dp-pp"
+ORDER = DEFAULT_ORDER
 """The one order that DeepSpeed has, fastest axis first."""
 
 
-def dense_mesh(layout: Layout) -> Mesh:
-    """Ranks of all but routed experts: axes tp, cp, dp, pp."""
+def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
+    """Dense mesh, with axes tp, cp, dp (or dp_shard, dp_replicate), pp, and expert mesh."""
     data: tuple[tuple[str, int], ...] = (("dp", layout.dp),)
     if layout.dp_replicate > 1:
         data = (("dp_shard", layout.dp_shard), ("dp_replicate", layout.dp_replicate))
-    return Mesh.of((("tp", layout.tp), ("cp", layout.cp), *data, ("pp", layout.pp)))
-
-
-def expert_mesh(layout: Layout) -> Mesh:
-    """Ranks of routed experts: axes tp (the expert tensor degree), ep, dp (its own), pp."""
-    sizes = (("tp", layout.etp), ("ep", layout.ep), ("dp", layout.edp), ("pp", layout.pp))
-    return Mesh.of(sizes)
+    dense = Mesh.of((("tp", layout.tp), ("cp", layout.cp), *data, ("pp", layout.pp)))
+    return dense, expert_mesh(layout)
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("pp", "dense", ("pp",), column=True),
-    Family("dp", "dense", ("dp",), column=True),
-    Family("cp", "dense", ("cp",), column=True),
-    Family("tp", "dense", ("tp",), column=True),
-    Family("ep", "expert", ("ep",), column=True),
-    Family("etp", "expert", ("tp",), column=True),
-    Family("edp", "expert", ("dp",), column=True),
+    *COLUMNS,
     Family("dp-sp", "dense", ("cp", "dp")),
     Family("tp-pp", "dense", ("tp", "pp")),
 )

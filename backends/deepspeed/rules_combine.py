@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.deepspeed.meshes import ORDER
-from parc.backends.deepspeed.versions import DEFAULT, knows
+from parc.backends.deepspeed.versions import DEFAULT
+from parc.backends.versions import knows
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule

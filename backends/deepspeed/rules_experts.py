@@ -3,43 +3,10 @@
 from __future__ import annotations
 
 from parc.backends.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.plain_rules import NO_EXPERTS, expert_count_rule, experts_of
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
-
-
-def _count(problem: Problem) -> int:
-    return problem.model.experts.count if problem.model.experts is not None else 1
-
-
-def _dense_broken(problem: Problem, layout: Layout) -> bool:
-    return layout.ep > 1
-
-
-def _dense(problem: Problem, layout: Layout) -> Finding:
-    return Finding(
-        message=f"ep={layout.ep} splits experts, but the model has none",
-        label=f"ep {layout.ep} with 0 experts, must be 1",
-        help="legal ep: 1",
-        fix="layout.ep: 1",
-        causes=(Cause("model", f"{problem.model.name} is dense"),),
-    )
-
-
-def _divide_broken(problem: Problem, layout: Layout) -> bool:
-    return _count(problem) % layout.ep != 0
-
-
-def _divide(problem: Problem, layout: Layout) -> Finding:
-    count, ep = _count(problem), layout.ep
-    good = legal(divisors(count), lambda value: layout.dp % value == 0)
-    return Finding(
-        message=f"{count} experts cannot be split over ep={ep}",
-        label=f"{count} % {ep} = {count % ep}, must be 0",
-        help=f"legal ep: {listed(good)}",
-        fix=pin("layout.ep", nearest(good, ep)),
-        causes=(Cause("model.experts.count", f"{count} experts"),),
-    )
 
 
 def _tiling_broken(problem: Problem, layout: Layout) -> bool:
@@ -48,7 +15,7 @@ def _tiling_broken(problem: Problem, layout: Layout) -> bool:
 
 def _tiling(problem: Problem, layout: Layout) -> Finding:
     dp, ep = layout.dp, layout.ep
-    good = legal(divisors(_count(problem)), lambda value: dp % value == 0)
+    good = legal(divisors(experts_of(problem).count), lambda value: dp % value == 0)
     if dp % ep == 0:
         return Finding(
             message=f"experts are cut over etp={layout.etp}, the other layers over tp={layout.tp}",
@@ -78,7 +45,7 @@ def _stage(problem: Problem, layout: Layout) -> Finding:
         label="zero_stage 3 with experts, must be 2 or less",
         help="legal zero_stage: 0, 1, 2",
         fix="layout.zero_stage: 2",
-        causes=(Cause("model", f"{_count(problem)} experts"),),
+        causes=(Cause("model", f"{experts_of(problem).count} experts"),),
         targets=("deepspeed",),
     )
 
@@ -86,9 +53,9 @@ def _stage(problem: Problem, layout: Layout) -> Finding:
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
     """The rules that matter for this model."""
     if problem.model.experts is None:
-        return (Rule("M01", ("layout.ep", "model"), _dense_broken, _dense, ("ep",)),)
+        return (NO_EXPERTS,)
     return (
-        Rule("D08", ("layout.ep", "model.experts.count"), _divide_broken, _divide, ("ep",)),
+        expert_count_rule(lambda problem, layout: layout.dp),
         Rule(
             "D10",
             ("layout.ep", "layout.etp", "layout.dp"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from parc.backends.legal_values import divisors, legal, listed, nearest, pin
+from parc.backends.plain_rules import tiling_rule
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import Rule
 
 
 def legal_tp(problem: Problem) -> list[int]:
@@ -69,52 +70,9 @@ def _cut(problem: Problem, what: str, size: int, cut: tuple[str, int]) -> Findin
     )
 
 
-def _tiling_broken(problem: Problem, layout: Layout) -> bool:
-    gpus, world = problem.cluster.gpus, layout.world
-    if world == gpus:
-        return False
-    free = problem.pins.dp is not None or problem.goals.maximize == "fewest-gpus"
-    return world > gpus or not free
-
-
-def _tiling(problem: Problem, layout: Layout) -> Finding:
-    gpus, block = problem.cluster.gpus, layout.tp * layout.cp * layout.pp
-    degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp}"
-    if gpus % block:
-        label = f"{gpus} % {block} = {gpus % block}, must be 0"
-        message = f"{degrees} = {block} does not tile {gpus} GPUs"
-        fix = _nearest_pp(problem, layout)
-    else:
-        label = f"{block} x dp {layout.dp} = {layout.world}, must be {gpus}"
-        message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
-        fix = pin("layout.dp", gpus // block)
-    return Finding(
-        message=message,
-        label=label,
-        help=f"legal products of tp, cp and pp: {listed(divisors(gpus))}",
-        fix=fix,
-        causes=(Cause("cluster", f"{gpus} usable GPUs"),),
-    )
-
-
-def _nearest_pp(problem: Problem, layout: Layout) -> str:
-    """The pp that tiles with the other degrees, else a tp that does."""
-    gpus, rest = problem.cluster.gpus, layout.tp * layout.cp
-    if gpus % rest == 0:
-        return pin("layout.pp", nearest(divisors(gpus // rest), layout.pp))
-    good = legal(legal_tp(problem), lambda tp: gpus % (tp * layout.cp) == 0)
-    return pin("layout.tp", nearest(good, layout.tp))
-
-
 TENSOR_RULES: tuple[Rule, ...] = (
     Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",)),
     Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
     Rule("D06", ("layout.tp", "model.ffn"), _width_broken, _width, ("tp",)),
-    Rule(
-        "D09",
-        ("layout.pp", "layout.tp", "layout.cp", "layout.dp"),
-        _tiling_broken,
-        _tiling,
-        WORLD,
-    ),
+    tiling_rule(legal_tp),
 )

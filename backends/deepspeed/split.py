@@ -52,16 +52,11 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         return "E08", f"layout.{name}", _no_word(name)
     if vpp > 1:
         return "E08", "layout.vpp", _no_interleaving(vpp)
+    end = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
     if pp == 1:
-        path = (
-            "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
-        )
-        return "P03", path, _no_pipeline(path)
+        return "P03", end, _no_pipeline(end)
     if pins.first_stage_layers or pins.last_stage_layers:
-        path = (
-            "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
-        )
-        return "P04", path, _ends(problem, pp)
+        return "P04", end, _ends(problem, pp)
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} stages",
         label=f"{pp} stages > {layers} layers",

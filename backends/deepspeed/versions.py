@@ -6,16 +6,3 @@ VERSIONS = ("0.16", "0.17", "0.18", "0.19", "0.19.6", "0.19.7", "0.19.8")
 """Releases of PyPI. Of 0.19 the last patches stand alone, for keys were removed in 0.19.7 and
 0.19.8; ``0.19`` is what came before them."""
 DEFAULT = "0.19.8"
-
-
-def as_number(version: str) -> tuple[int, ...]:
-    """``0.19.6`` -> (0, 19, 6), which compares as versions do."""
-    return tuple(int(part) for part in version.split("."))
-
-
-def knows(version: str, since: str | None, until: str | None) -> bool:
-    """Whether ``version`` lies in a range; None leaves an end open."""
-    number = as_number(version)
-    early = since is not None and number < as_number(since)
-    late = until is not None and number > as_number(until)
-    return not (early or late)

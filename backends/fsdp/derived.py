@@ -15,18 +15,6 @@ def strategy(problem: Problem, layout: Layout) -> str:
     return "hsdp" if replicate > 1 else "fsdp"
 
 
-def dp_replicate(problem: Problem, layout: Layout) -> int:
-    """Copies of the model's state."""
-    del problem
-    return replicate_and_shard(layout)[0]
-
-
-def dp_shard(problem: Problem, layout: Layout) -> int:
-    """Ranks that share one copy."""
-    del problem
-    return replicate_and_shard(layout)[1]
-
-
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
     """Whether weights are let go after the forward pass: ZeRO-3; at stage 2 they stay."""
     del problem
@@ -43,26 +31,3 @@ def param_dtype(problem: Problem, layout: Layout) -> str:
     """Format of weights and activations in forward and backward."""
     del layout
     return problem.job.precision
-
-
-def accumulation(problem: Problem, layout: Layout) -> int:
-    """Micro-batches of one step on a rank."""
-    return layout.micro_batches(problem.job.global_batch)
-
-
-def data(problem: Problem, layout: Layout) -> list[str]:
-    """Files of token ids; none: random tokens."""
-    del layout
-    return list(problem.job.data)
-
-
-def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Folder of checkpoints; empty: none are saved."""
-    del layout
-    return problem.job.checkpoint_dir or ""
-
-
-def load_dir(problem: Problem, layout: Layout) -> str:
-    """Folder to start from; empty: from scratch."""
-    del layout
-    return problem.job.load_dir or ""

@@ -6,6 +6,7 @@ from parc.backends.plain_decoder import another_program, not_plain
 from parc.backends.plain_rules import SEQUENCE_SHARD
 from parc.backends.torch_rules import (
     MEGATRON_PINS,
+    STAGE_PINS,
     always,
     foreign_pins,
     layer_blocks_rule,
@@ -18,7 +19,6 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 NAME = "fsdp"
-PINS = (*MEGATRON_PINS, "first_stage_layers", "last_stage_layers")
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
@@ -31,9 +31,10 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         stages_rule({}),
     ]
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
-    found += foreign_pins(problem, NAME, PINS)
+    found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program and not_plain(problem.model):
-        found.append(always("E12", ("model",), another_program(problem.model, NAME)))
+        finding = another_program(problem.model, NAME)
+        found.append(always("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 

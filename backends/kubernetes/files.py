@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.launch_script import host_lines, launch_script
-from parc.backends.registry import backend
+from parc.backends.registry import FRAMEWORKS, backend
 from parc.compiler.ir import Artifact, Plan
 
 MOUNT = "/parc"
@@ -20,8 +20,8 @@ def mounted(plan: Plan) -> tuple[Artifact, ...]:
     files = [launch_script(plan, "torchrun", "hosts")]
     if problem.cluster.named:
         files.append(Artifact("torchrun/hosts", host_lines(plan)))
-    for name in ("preflight", problem.framework):
-        if name in problem.emit:
+    for name in problem.emit:
+        if name in ("preflight", *FRAMEWORKS):
             files += backend(name).emit(plan)
     return tuple(sorted(files, key=lambda file: file.path))
 

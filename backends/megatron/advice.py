@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from parc.backends.legal_values import around
 from parc.backends.megatron.split import depth
 from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
@@ -19,11 +21,8 @@ MOST_IMBALANCE = 1.10
 
 def advise(plan: Plan, sink: Sink) -> None:
     """Report everything that a reviewer should weigh."""
-    problem, layout = plan.problem, plan.layout
-    _copied_heads(problem, layout, sink)
-    _padding(problem, layout, sink)
-    _bubble(problem, layout, sink)
-    _imbalance(problem, layout, sink)
+    for advice in ADVICE:
+        advice(plan.problem, plan.layout, sink)
 
 
 def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
@@ -93,3 +92,12 @@ def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
         help="give the last stage fewer layers",
     )
     sink.report("P17", finding, at="layout.pp")
+
+
+ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
+    _copied_heads,
+    _padding,
+    _bubble,
+    _imbalance,
+)
+"""In the order in which they are asked."""

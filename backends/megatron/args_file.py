@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from parc.backends.extra_arguments import read_extra
 from parc.backends.megatron.arguments import Argument, arguments
-from parc.backends.megatron.extra_arguments import read_extra
 from parc.backends.render import render
 from parc.compiler.ir import Artifact, Plan
 

@@ -41,6 +41,7 @@ class Megatron:
     strategies = STRATEGIES
     runtime = "megatron"
     stack = "megatron"
+    copies_wait = False
     default_program = "pretrain_gpt.py"
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ class Megatron:
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh."""
-        return meshes.dense_mesh(layout), meshes.expert_mesh(layout)
+        return meshes.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
         """Groups that Megatron creates."""

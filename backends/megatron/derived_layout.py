@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.megatron.meshes import DEFAULT_ORDER
+from parc.backends.plain_mesh import DEFAULT_ORDER
 from parc.compiler.ir import Layout, Problem
 
 GROUPED_GEMM = (8, 0)

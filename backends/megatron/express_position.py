@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.megatron.versions import as_number
+from parc.backends.versions import as_number
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
 

@@ -5,8 +5,3 @@ from __future__ import annotations
 VERSIONS = ("0.17", "0.18", "0.19", "0.20")
 DEFAULT = "0.19"
 """The newest that is released."""
-
-
-def as_number(version: str) -> tuple[int, ...]:
-    """``0.19`` -> (0, 19)."""
-    return tuple(int(part) for part in version.split("."))

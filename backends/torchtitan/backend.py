@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from parc.backends import torch_mesh
 from parc.backends.base import Start
 from parc.backends.render import shell_word
-from parc.backends.torch_variants import variants
+from parc.backends.torch_framework import TorchFramework
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
 from parc.backends.torchtitan.rules import OPERATORS, rules
 from parc.backends.torchtitan.split import find_split, why_no_split
-from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import (
-    NO_RECOMPUTE,
-    Artifact,
-    Family,
-    Layout,
-    Mesh,
-    Model,
-    Plan,
-    Problem,
-    Recompute,
-    Split,
-    Variant,
-)
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import NO_RECOMPUTE, Artifact, Plan, Problem, Recompute, Split
 from parc.compiler.ir.rule import Rule
 
 
-class Torchtitan:
+class Torchtitan(TorchFramework):
     """torchtitan, started with a module that holds its configuration."""
 
     name = "torchtitan"
@@ -51,17 +38,12 @@ class Torchtitan:
         "recompute-selective": "SelectiveAC",
         "recompute-full": "FullAC",
     }
-    runtime = "fsdp2"
-    stack = "fsdp"
-    default_program = ""
-
-    def orders(self, problem: Problem) -> tuple[str, ...]:
-        """The order of ParallelDims."""
-        return (torch_mesh.ORDER,)
-
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """FSDP, hybrid shards, weights that stay gathered, replicas."""
-        return variants(problem, (3, 2, 0), "all_gather")
+    copies_wait = False  # its trainer asks FSDP2 for nothing between micro-batches
+    cp_comm = "all_gather"
+    axes = (
+        *("pp", "dp-replicate", "dp-shard", "cp", "tp", "ep", "efsdp"),
+        *("dp", "dp-shard-cp", "dp-cp"),
+    )
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Nothing, operators, every layer."""
@@ -72,15 +54,6 @@ class Torchtitan:
         """What a legal layout keeps."""
         return rules(problem)
 
-    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """The dense and the sparse mesh of ParallelDims."""
-        return torch_mesh.meshes(layout)
-
-    def families(self, layout: Layout) -> tuple[Family, ...]:
-        """Axes of both meshes, and the flattened ones."""
-        axes = ("pp", "dp-replicate", "dp-shard", "cp", "tp", "ep", "efsdp")
-        return torch_mesh.families(*axes, "dp", "dp-shard-cp", "dp-cp")
-
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """Even, the embedding and the head counted as a layer each."""
         return find_split(problem, pp, vpp)
@@ -88,10 +61,6 @@ class Torchtitan:
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Why ``splits`` gives None."""
         return why_no_split(problem, pp, vpp)
-
-    def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Nothing beside what every run of torch has."""
-        return ()
 
     def start(self, plan: Plan) -> Start:
         """``torchtitan.train`` with the emitted module, or the user's program in its place."""
@@ -102,13 +71,6 @@ class Torchtitan:
         if own:
             return Start(program=shell_word(own), args=args, before=(path,))
         return Start(program="", module="torchtitan.train", args=args, before=(path,))
-
-    def padded_vocab(self, model: Model, tp: int) -> int:
-        """Nothing is padded."""
-        return model.vocab
-
-    def check(self, plan: Plan, sink: Sink) -> None:
-        """The rules say all there is."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """``torchtitan/parc_titan.py``."""

@@ -1,8 +1,7 @@
-"""Settings of torchtitan that are computed; one function a name of fields.yaml."""
+"""Settings of torchtitan alone that are computed; one function a name of fields.yaml."""
 
 from __future__ import annotations
 
-from parc.backends.torch_mesh import replicate_and_shard
 from parc.compiler.ir import Layout, Problem
 
 SCHEDULES = {
@@ -72,18 +71,6 @@ def folder(problem: Problem, layout: Layout) -> str | None:
     """Folder of checkpoints; None: torchtitan's own."""
     del layout
     return problem.job.checkpoint_dir
-
-
-def replicate(problem: Problem, layout: Layout) -> int:
-    """Copies of the model's state."""
-    del problem
-    return replicate_and_shard(layout)[0]
-
-
-def shard(problem: Problem, layout: Layout) -> int:
-    """Ranks that share one copy."""
-    del problem
-    return replicate_and_shard(layout)[1]
 
 
 def reshard(problem: Problem, layout: Layout) -> str:

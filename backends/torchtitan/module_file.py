@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.field_table import Derived, field_table, nested
+from parc.backends import torch_program
+from parc.backends.field_table import field_table, functions_of, nested
 from parc.backends.render import render
 from parc.backends.torchtitan import derived
 from parc.backends.torchtitan.flavors import flavor_of
@@ -23,11 +24,7 @@ SECTIONS = (
     "model",
     "rope",
 )
-DERIVED: Derived = {
-    name: value
-    for name, value in vars(derived).items()
-    if getattr(value, "__module__", "") == derived.__name__
-}
+DERIVED = functions_of(torch_program, derived)
 """Functions that fields.yaml names."""
 
 

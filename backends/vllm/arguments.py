@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
+from parc.backends.field_table import field_at, flag_table, functions_of
 from parc.backends.vllm import derived
 from parc.compiler.ir import ServingPlan
 
@@ -26,30 +24,17 @@ class Argument:
         return (self.flag,) if self.value is None else (self.flag, self.value)
 
 
+PACKAGE = "parc.backends.vllm"
+HOSTS = "hosts"
+"""The group of flags that differ from host to host; commands.py says how."""
+DERIVED = functions_of(derived)
+"""Functions that flags.yaml names."""
 EXECUTOR = "--distributed-executor-backend"
-
-
-@cache
-def flag_table() -> dict[str, Any]:
-    """``flags.yaml``."""
-    from ruamel.yaml import YAML
-
-    text = files("parc.backends.vllm").joinpath("flags.yaml").read_text("utf-8")
-    table: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
-    return table
-
-
-def rows() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(group, flag, row) of every flag in the table."""
-    for group, flags in flag_table().items():
-        if group not in ("elsewhere", "ignored"):
-            for flag, row in flags.items():
-                yield group, flag, row
 
 
 def planned_flags() -> frozenset[str]:
     """Flags that a plan sets, or leaves out on purpose."""
-    return frozenset(flag for _, flag, _ in rows())
+    return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
 def arguments(plan: ServingPlan) -> tuple[Argument, ...]:
@@ -58,21 +43,14 @@ def arguments(plan: ServingPlan) -> tuple[Argument, ...]:
 
 
 def _arguments(plan: ServingPlan) -> Iterator[Argument]:
-    for group, flag, row in rows():
-        if row.get("process"):
+    version = plan.problem.version("vllm")
+    for row in flag_table(PACKAGE).rows:
+        if row.group == HOSTS or not row.known(version):
             continue
-        name = row.get("value")
-        value = getattr(derived, name)(plan) if name else _field(plan, row["from"][0])
+        value = DERIVED[row.derived](plan) if row.derived else field_at(plan, row.fields[0])
         if value is None or value is False:
             continue
-        yield Argument(flag, None if value is True else str(value), group)
-
-
-def _field(plan: ServingPlan, path: str) -> object:
-    noun: object = plan
-    for part in path.split("."):
-        noun = getattr(noun, part)
-    return noun
+        yield Argument(row.setting, None if value is True else str(value), row.group)
 
 
 def engine_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:

@@ -7,11 +7,21 @@ from parc.backends.vllm.arguments import engine_words
 from parc.backends.vllm.checks import check_vllm
 from parc.backends.vllm.defaults import default_batch
 from parc.backends.vllm.environment import serving_environment
+from parc.backends.vllm.legal_degrees import divisors
 from parc.backends.vllm.rules import RULES
 from parc.backends.vllm.script import serve_script
 from parc.backends.vllm.strategies import STRATEGIES
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Family, Gpu, Mesh, ServingLayout, ServingPlan, ServingProblem
+from parc.compiler.ir import (
+    Artifact,
+    Family,
+    Gpu,
+    Mesh,
+    Model,
+    ServingLayout,
+    ServingPlan,
+    ServingProblem,
+)
 from parc.compiler.ir.serving_rule import ServingRule
 
 VERSIONS = ("0.33",)
@@ -32,6 +42,14 @@ class Vllm:
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
         """1, and all ranks of a stage: vLLM derives the degree (config/parallel.py)."""
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
+
+    def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
+        """Ranks that would hold copies: of the latent all of tp, of a key-value head tp / heads."""
+        if layout.pcp > 1:
+            return (1,)
+        latent = model.attention.latent is not None
+        copies = layout.tp if latent else layout.tp // model.attention.kv_heads
+        return tuple(divisors(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
         """Every rule of ``rules.py``."""

@@ -1,64 +1,29 @@
-"""Judge ``launch.args``: flags that the user adds to those of the plan.
-
-``known_flags.json`` holds every spelling of the real parser of `vllm serve`, version 0.33.
-"""
+"""Judge ``launch.args``: what the parser of ``vllm serve``, version 0.33, would say to them."""
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
-from parc.backends.vllm.arguments import Argument, planned_flags
+from parc.backends.extra_arguments import (
+    Extra,
+    judge_extra,
+    known_flags,
+    read_extra,
+    value_fault,
+)
+from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
 from parc.backends.vllm.commands import processes
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
-COUNTS = {"?": (0, 1), "*": (0, 10**6), "+": (1, 10**6)}
 SERVERS = ("--api-server-count", "-asc")
 UNCHUNKED = "--disable-chunked-prefill"
 
 
-@dataclass(frozen=True, slots=True)
-class Extra:
-    """One flag of the user with its values; ``at`` is its index in ``launch.args``."""
-
-    flag: str
-    values: tuple[str, ...]
-    at: int
-
-
-@cache
-def known_flags() -> dict[str, dict[str, Any]]:
-    """Spelling -> takes (values: 0, 1, ?, * or +), type, choices, and what it is short for."""
-    text = (files("parc.backends.vllm") / "known_flags.json").read_text("utf-8")
-    rows: list[dict[str, Any]] = json.loads(text)
-    return {row["flag"]: row for row in rows}
-
-
-def read_extra(args: tuple[str, ...]) -> tuple[tuple[Extra, ...], tuple[tuple[int, str], ...]]:
-    """Flags with their values, and the words that stand before the first flag."""
-    extras: list[Extra] = []
-    stray: list[tuple[int, str]] = []
-    for at, word in enumerate(args):
-        flag, equals, value = word.partition("=")
-        if word.startswith("--") or flag in known_flags():
-            name = _spelling(flag)
-            extras.append(Extra(name, (value,) if equals else (), at))
-        elif extras:
-            last = extras[-1]
-            extras[-1] = Extra(last.flag, (*last.values, word), last.at)
-        else:
-            stray.append((at, word))
-    return tuple(extras), tuple(stray)
-
-
-def _spelling(flag: str) -> str:
+def spelling(flag: str) -> str:
     """As the parser turns it: dashes, and --no-enable-X is --disable-X (argparse_utils.py)."""
     if not flag.startswith("--"):
         return flag
@@ -67,19 +32,10 @@ def _spelling(flag: str) -> str:
 
 def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report what the parser would refuse, and what the plan already says or leaves out."""
-    extras, stray = read_extra(plan.problem.launch.args)
-    for at, word in stray:
-        finding = Finding(f"{word!r} is no flag", label="a flag starts with --", targets=TARGETS)
-        sink.report("F01", finding, at=f"launch.args[{at}]")
-    seen: set[str] = set()
-    for extra in extras:
-        found = _judge(extra, planned)
-        if found is None and extra.flag in seen:
-            found = "F02", Finding(f"{extra.flag} is given twice", label="the last one would win")
-        seen.add(extra.flag)
-        if found is not None:
-            sink.report(found[0], found[1], at=f"launch.args[{extra.at}]")
-    if UNCHUNKED in seen:
+    written, stray = read_extra(plan.problem.launch.args, known_flags(PACKAGE))
+    extras = tuple(replace(extra, flag=spelling(extra.flag)) for extra in written)
+    judge_extra(extras, stray, lambda extra: _judge(extra, planned), sink, TARGETS)
+    if any(extra.flag == UNCHUNKED for extra in extras):
         _check_unchunked(plan, sink)
     _check_servers(plan, extras, sink)
 
@@ -104,24 +60,24 @@ def _check_servers(plan: ServingPlan, extras: tuple[Extra, ...], sink: Sink) -> 
 def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
     """Code and finding for one flag; None where it is fine."""
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
-    row = known_flags().get(name)
+    row = known_flags(PACKAGE).get(name)
     if row is None:
-        return "F01", _unknown(extra.flag)
+        return "F01", unknown_flag(extra.flag)
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
         return "F02", _twice(extra.flag, means, planned)
-    fault = None if "." in extra.flag else _fault(extra, row)
+    fault = None if "." in extra.flag else value_fault(extra, row)
     return None if fault is None else ("F03", fault)
 
 
-def _unknown(flag: str) -> Finding:
-    near = get_close_matches(flag, known_flags(), 3)
+def unknown_flag(flag: str) -> Finding:
+    """F01: what the parser has in place of ``flag``."""
+    near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
         label="no such flag",
         help=f"did you mean: {', '.join(near)}" if near else "see vllm serve --help=all",
         fix=near[0] if near else "",
-        targets=TARGETS,
     )
 
 
@@ -132,47 +88,7 @@ def _twice(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
         label=f"the plan says: {said}" if said else f"the plan decides {means} for every host",
         help="change the field of the spec that it comes from",
         fix="remove it from launch.args",
-        targets=TARGETS,
     )
-
-
-def _fault(extra: Extra, row: dict[str, Any]) -> Finding | None:
-    """What is wrong with the values."""
-    takes, count = row["takes"], len(extra.values)
-    low, high = COUNTS.get(str(takes), (takes, takes))
-    if not low <= count <= high:
-        wanted = f"{low}" if low == high else f"{low} or more"
-        return Finding(
-            f"{extra.flag} takes {wanted} values, not {count}",
-            label=f"{count} given",
-            targets=TARGETS,
-        )
-    choices = row.get("choices")
-    for value in extra.values:
-        if choices and value not in choices:
-            return Finding(
-                f"{value[:60]!r} is no value of {extra.flag}",
-                label=f"must be one of {', '.join(choices)}",
-                targets=TARGETS,
-            )
-        if not _reads(value, row.get("type")):
-            kind = "whole number" if row["type"] == "int" else "number"
-            return Finding(
-                f"{value[:60]!r} is no {kind}",
-                label=f"{extra.flag} takes a {kind}",
-                targets=TARGETS,
-            )
-    return None
-
-
-def _reads(value: str, kind: str | None) -> bool:
-    """Whether ``value`` is of ``kind``."""
-    readers = {"int": int, "float": float}
-    try:
-        readers.get(kind or "", str)(value)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_unchunked(plan: ServingPlan, sink: Sink) -> None:

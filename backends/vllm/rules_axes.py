@@ -62,6 +62,11 @@ def _context(problem: ServingProblem, layout: ServingLayout) -> bool:
 def _context_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str, str] | None:
     """What vLLM says and the numbers, where the degrees of context parallelism do not go."""
     tp, pcp, dcp = layout.tp, layout.pcp, layout.dcp
+    if pcp > 1 and problem.model.attention.latent is None:
+        return (
+            "PCP requires attention backend support, but FLASH_ATTN does not support PCP.",
+            f"pcp {pcp}; {problem.model.name} has no latent attention",
+        )
     if pcp == 1 and tp % dcp:
         return (
             f"tp_size={tp} must be divisible by dcp_size={dcp}.",
@@ -74,6 +79,8 @@ def _context_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str,
             f"TP x PCP axis: valid DCP sizes are {legal}.",
             f"tp {tp}, pcp {pcp}, dcp {dcp}",
         )
+    if pcp > 1 and dcp > 1:
+        return "MLAAttention does not support PCP+DCP.", f"pcp {pcp}, dcp {dcp}"
     return None if dcp == 1 else _grouped_fault(problem, layout)
 
 

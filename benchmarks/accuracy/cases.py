@@ -8,7 +8,8 @@ Every filled gap is counted. The rules, in the order they apply:
   Megatron on Volta and Ampere had none yet (0).
 - ``sequence_parallel``: none stated, so wherever tp > 1.
 - gradients are reduced in 32 bit; the performance recipes of Megatron-Bridge say 16 bit.
-- ``recompute``: none stated, so the cheapest level that fits the device by PARC's memory model.
+- ``recompute``: none stated, so the cheapest level that fits the device at the low end of
+  PARC's memory band.
 - ``micro_batch``: none stated, so the one of 1, 2, 4, 8 that PARC predicts to be fastest among
   those that fit.
 - ``global_batch``: none stated, so 16 micro-batches a replica; such a row is scored on tokens/s.
@@ -24,7 +25,7 @@ from benchmarks.accuracy.resolved import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.backends.registry import framework
 from parc.compiler.cost.flops import model_flops
-from parc.compiler.cost.memory import peak_bytes
+from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.step_time import step_time
 from parc.compiler.ir import Cluster, Goals, Job, Launch, Layout, Model, Pins, Problem, SlurmJob
 from parc.compiler.passes.enumerate_layouts import recompute_levels
@@ -176,11 +177,11 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
 
 
 def _cheapest(problem: Problem, layout: Layout) -> Layout:
-    """The first recompute level that fits; full where none does."""
+    """The first recompute level that fits at the low end of the band; full where none does."""
     pricing = pricing_for(problem, MEGATRON)
     for level in recompute_levels(problem, MEGATRON):
         layout = replace(layout, recompute=level)
-        if peak_bytes(pricing, layout) <= problem.cluster.gpu.memory_bytes:
+        if peak_stage(pricing, layout).low_bytes <= problem.cluster.gpu.memory_bytes:
             return layout
     return layout
 
@@ -188,7 +189,7 @@ def _cheapest(problem: Problem, layout: Layout) -> Layout:
 def _rank(case: Case) -> tuple[bool, float]:
     """(does not fit, seconds a sequence) by the shipped model."""
     pricing = pricing_for(case.problem, MEGATRON, case.generation)
-    fits = peak_bytes(pricing, case.layout) <= case.problem.cluster.gpu.memory_bytes
+    fits = peak_stage(pricing, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes
     return (not fits, step_time(pricing, case.layout).total_seconds / _batch(case))
 
 

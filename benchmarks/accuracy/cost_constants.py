@@ -138,6 +138,16 @@ CONSTANTS = (
         "64 readings of nvidia-smi in BigScience's tr11-176B log",
     ),
     Constant(
+        "cost.runtime.FRAGMENTATION",
+        "share of activations and logits that the caching allocator loses",
+        "85 readings of reserved and device memory of three programs",
+    ),
+    Constant(
+        "cost.runtime.EXPANDING_FRAGMENTATION",
+        "the same of Megatron, started with expandable segments",
+        "an assumption: no reading tells it apart",
+    ),
+    Constant(
         "ir.estimate.DYNAMIC_BAND",
         "half width of the memory band, of all that is not parameters or their state",
         "120 published readings: about eight of ten lie within it",

@@ -19,7 +19,7 @@ from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, 
 from benchmarks.accuracy.predict import PRIORS, price
 from benchmarks.accuracy.rows import layout_words
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving import Priced
+from benchmarks.accuracy.serving_priced import Priced
 from benchmarks.accuracy.serving_rows import cluster_of
 from parc.compiler.cost import efficiency
 from parc.compiler.cost.calibrated import PARAMETERS

@@ -313,6 +313,8 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
         made = unfused(made)
     if "eager" in features:
         made = replace(made, last_product=True)
+    if "separate_gradients" in features:
+        made = replace(made, placeholder_bytes=0.0)
     dropout = "dropout" in features
     made = replace(made, attention_dropout=dropout, hidden_dropout=dropout)
     return replace(made, loss_bytes=10.0) if "fused_loss" in features else made

@@ -102,7 +102,8 @@ def _peer_section(cases: Cases, found: Columns) -> str:
     lines += [
         "",
         "Calculon at commit caa4b11 and llm-analysis v0.2.2, run on the same public sources with",
-        "the files they ship; row counts are those of the whole sources.",
+        "the files they ship; row counts are those of the whole sources. On the rows that both can",
+        "do: `python -m benchmarks.beside_calculon CHECKOUT`.",
     ]
     return "\n".join(lines)
 

@@ -18,7 +18,7 @@ from benchmarks.accuracy.cost_page import filled, measured_blocks, written_block
 from benchmarks.accuracy.memory_rows import read_readings
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.predict import price as price_step
-from benchmarks.accuracy.serving import Priced, price
+from benchmarks.accuracy.serving_priced import Priced, price
 from benchmarks.accuracy.serving_rows import read_published
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.serving_rows import Row, read_published
-from benchmarks.accuracy.serving_wide import Wide, read_wide
-from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.ir.serving import ServingEstimate
+from benchmarks.accuracy.serving_priced import Priced, price, read_serving
+from benchmarks.accuracy.serving_waits import load_table
 
 HEAD = """\
 ## Serving
@@ -24,33 +22,11 @@ HEAD = """\
 Published latencies and rates of vLLM, SGLang and TensorRT-LLM; median |predicted / measured - 1|,
 and the median of predicted / measured - 1 beside it, in %. Blank: not measured there. Whether
 tokens were drafted is not recorded by the sampled benchmarks: rows of one layout differ by 2 x."""
+LOADS = """\
+Time to the first token by load: median, mean and median signed errors as shipped, in %, and those
+of fits that saw no row of the same source. In a closed loop a fixed number of requests is in the
+system; steps are of 8,192 tokens, for the prompts of all on a data-parallel rank."""
 COLUMNS = "| model | GPU | engine | weights | source | rows | TPOT | TTFT | tokens/s |"
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A row and what the model says."""
-
-    row: Row
-    found: ServingEstimate
-
-    @property
-    def tpot(self) -> float | None:
-        """Predicted over measured, less 1."""
-        if self.row.kind == "step":
-            return _error(self.found.decode.total_seconds, self.row.measured.tpot_seconds)
-        return _error(self.found.tpot_seconds, self.row.measured.tpot_seconds)
-
-    @property
-    def ttft(self) -> float | None:
-        """The same of the time to first token."""
-        return _error(self.found.ttft_seconds, self.row.measured.ttft_seconds)
-
-    @property
-    def rate(self) -> float | None:
-        """The same of output tokens a second and GPU."""
-        measured = self.row.measured.tokens_per_second_per_gpu
-        return _error(self.found.tokens_per_second_per_gpu, measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +38,6 @@ class Choice:
     regret: float
     by_tp: bool
     """The rows differ in tensor parallelism, each from every other."""
-
-
-def _error(predicted: float, measured: float) -> float | None:
-    if not measured or predicted == float("inf"):
-        return None
-    return predicted / measured - 1
-
-
-def price(rows: Iterable[Row]) -> list[Priced]:
-    """Every row under the shipped constants."""
-    return [
-        Priced(row, estimate_serving(row.model, row.cluster, row.setup, row.layout, row.traffic))
-        for row in rows
-    ]
 
 
 def choices(priced: Sequence[Priced]) -> list[Choice]:
@@ -98,7 +60,7 @@ def _choice(rows: Sequence[Priced]) -> Choice:
 
 def section(data: Path | None = None) -> str:
     """Markdown; the project's own rows, or those of a wide table in ``data``."""
-    wide = _read(data)
+    wide = read_serving(data)
     priced = price(wide.rows)
     groups: dict[tuple[str, ...], list[Priced]] = {}
     for one in priced:
@@ -111,17 +73,9 @@ def section(data: Path | None = None) -> str:
     lines += [_choice_line("all layouts", choices(priced))]
     tables = [choice for choice in choices(priced) if choice.by_tp]
     lines += [_choice_line("tensor parallelism alone", tables), "", _fits(priced)]
+    lines += ["", LOADS, "", *load_table(priced), ""]
     left = ", ".join(f"{count} ({why})" for why, count in _by_count(wide.left_out))
     return "\n".join([*lines, f"- Rows left out: {left or 'none'}.", ""])
-
-
-def _read(data: Path | None) -> Wide:
-    if data is None:
-        return Wide(list(read_published()))
-    try:
-        return read_wide(data)
-    except OSError:
-        return Wide(list(read_published()))
 
 
 def _by_count(left_out: Counter[str]) -> list[tuple[str, int]]:
@@ -172,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rows is None:
         print(section(arguments.data), end="")
         return 0
-    for one in price(_read(arguments.data).rows):
+    for one in price(read_serving(arguments.data).rows):
         text = " ".join(one.row.group)
         if all(word in text for word in arguments.rows.split()):
             print(row_line(one))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Literal
 
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.compiler.calibration.measured_runs import MeasuredRun
 from parc.compiler.cost.calibrated import Values, hardware_class, prior, shipped
 from parc.compiler.cost.fit import Fitted, Prior, fit
@@ -198,5 +198,5 @@ def _along(
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
     """Seconds of one step of ``run`` on a machine with the parameters ``values``."""
     problem = replace(run.problem, calibration=values)
-    pricing = pricing_for(problem, framework(problem.framework))
+    pricing = pricing_for(problem, framework_of(problem))
     return step_time(pricing, run.layout).total_seconds

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.base import Framework
-from parc.backends.registry import framework
+from parc.backends.registry import framework_of
 from parc.compiler.calibration.csv_text import Row, read_table
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.ir import NO_RECOMPUTE, Layout, Problem, ServingProblem
@@ -166,7 +166,7 @@ class _Reader:
             )
             self.sink.report("Q02", finding, span=self.row.at("spec"))
             return None
-        target = framework(problem.framework)
+        target = framework_of(problem)
         layout = _pinned(problem, target)
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout

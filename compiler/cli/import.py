@@ -21,6 +21,7 @@ KINDS = (
     "oci",
     "lambda",
     "ibnetdiscover",
+    "squeue",
     "nccl-tests",
     "hf-config",
     "deepspeed-json",
@@ -45,11 +46,11 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     """Print a spec fragment made from files of other tools.
 
     KIND is auto (seen from the content), or one of slurm-topology, scontrol-nodes,
-    nvidia-smi-topo, topograph, k8s-nodes, aws, gcp, oci, lambda, ibnetdiscover (clusters),
-    nccl-tests (a calibration), hf-config (a model), megatron-args, deepspeed-json, vllm-args,
-    sbatch (a layout and a job). Several files of one kind, or about one cluster, become one
-    fragment; - is standard input. What has no field in a spec is named, at its line.
-    docs/import.md has the details.
+    nvidia-smi-topo, topograph, k8s-nodes, aws, gcp, oci, lambda, ibnetdiscover (clusters), squeue
+    (the hosts of a job), nccl-tests (a calibration), hf-config (a model), megatron-args,
+    deepspeed-json, vllm-args, sbatch (a layout and a job). Several files of one kind, or about one
+    cluster, become one fragment; - is standard input. What has no field in a spec is named, at its
+    line. docs/import.md has the details.
     """
     from parc.compiler.diagnostics import Positions, Sink
     from parc.compiler.importers.fragment_text import fragment_json, fragment_yaml

@@ -164,7 +164,7 @@ def _routed(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Pa
     saved, t = runtime.saved_bytes, layout.tp
     visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
     width = visits * experts.size / layout.etp
-    router = 4 * tokens * experts.count / t
+    router = routing_bytes(experts.count) * tokens / t
     own = tokens * experts.shared_size / t
     return (
         0.0,
@@ -173,6 +173,16 @@ def _routed(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Pa
         (2 * inputs + saved) * own,
         2 * (1 + inputs) * width + 4 * visits * model.hidden,
     )
+
+
+def routing_bytes(count: int) -> int:
+    """Bytes a token that routing to ``count`` experts keeps, beside what the experts keep.
+
+    Logits and weights in fp32, a choice a byte, and the rows of the fused permutation: 2 E + 1
+    numbers of 4 bytes (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py).
+    Megatron's functional-test records hold the last three to the byte.
+    """
+    return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
 
 def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:

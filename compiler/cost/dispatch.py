@@ -6,6 +6,7 @@ from parc.compiler.cost.collectives import collective_seconds
 from parc.compiler.cost.links import Links, Reach
 from parc.compiler.cost.pricing import Groups, Pricing
 from parc.compiler.ir import Experts, Layout
+from parc.compiler.ir.problem import Job
 
 HIDDEN = 0.45
 """Share of dispatch and combine that runs beside the computation of another micro-batch: traces of
@@ -45,13 +46,26 @@ def once_seconds(links: Links, nbytes: float, group: Reach, experts: Experts) ->
     inside = collective_seconds(fit, nbytes * ranks / group.domains, group.local)
     if group.domains == 1:
         return inside
+    network = links.network
+    outside = nbytes * _domains_away(experts, group) / (network.gb_per_s_per_gpu * 1e9)
+    return max(inside, outside) + 2 * network.hop_seconds
+
+
+def copies_sent(job: Job, experts: Experts, group: Reach) -> float:
+    """Copies of a token that leave its rank, over the slowest links that its group spans."""
+    if not job.sends_once:
+        return experts.top_k * (group.size - 1) / group.size
+    if group.domains > 1:
+        return _domains_away(experts, group)
+    return visited(experts, group.size) * (group.size - 1) / group.size
+
+
+def _domains_away(experts: Experts, group: Reach) -> float:
+    """NVLink domains other than its own that a token goes to."""
     domains = visited(experts, group.domains)
     if experts.groups > 1:
         domains = min(domains, float(experts.group_top_k))
-    away = domains * (group.domains - 1) / group.domains
-    network = links.network
-    outside = nbytes * away / (network.gb_per_s_per_gpu * 1e9)
-    return max(inside, outside) + 2 * network.hop_seconds
+    return domains * (group.domains - 1) / group.domains
 
 
 def visited(experts: Experts, parts: int) -> float:

@@ -57,7 +57,8 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
         return 0.0
     groups, (dense, expert) = pricing.groups(layout), fullest_stage(pricing, layout)
     part = dense / groups.dp_shard_cp.size + expert / groups.edp_shard.size
-    often = layout.zero_stage > 1 and not holds_gradients(pricing, layout)
+    often = exchanges_often(pricing, layout) and not copies_wait(pricing, layout)
+    often = often and not holds_gradients(pricing, layout)
     rounds = layout.micro_batches(pricing.problem.job.global_batch) if often else 1
     return rounds * 2 * pricing.problem.job.gradient_bytes * part * (copies - 1) / copies
 
@@ -80,6 +81,12 @@ def exchanges_often(pricing: Pricing, layout: Layout) -> bool:
     )
 
 
+def copies_wait(pricing: Pricing, layout: Layout) -> bool:
+    """Whether copies of a hybrid shard add up what all micro-batches scattered, once a step."""
+    often = layout.dp_replicate > 1 and exchanges_often(pricing, layout)
+    return often and pricing.framework.copies_wait and not holds_gradients(pricing, layout)
+
+
 def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     """Gradients reduced and parameters gathered once, nothing hidden."""
     grad = pricing.problem.job.gradient_bytes
@@ -92,13 +99,13 @@ def _reduce_seconds(pricing: Pricing, layout: Layout) -> float:
     for parameters, group in ((dense, groups.dp_shard_cp), (expert, groups.edp_shard)):
         seconds += links.seconds("reduce_scatter", grad * parameters, group)
         seconds += links.seconds("all_gather", 2.0 * parameters, group)
-    return seconds + replica_seconds(pricing, layout)
+    return seconds + _each_time(pricing, layout)
 
 
 def replica_seconds(pricing: Pricing, layout: Layout) -> float:
     """Hybrid shards: each rank's part of the gradients all-reduced over the copies of its shard.
 
-    Every micro-batch, as torch does where nobody asks it to wait and there is no pipeline.
+    torch does so with every micro-batch, unless it is asked to wait (set_requires_all_reduce).
     """
     if layout.dp_replicate == 1:
         return 0.0
@@ -108,6 +115,11 @@ def replica_seconds(pricing: Pricing, layout: Layout) -> float:
     return pricing.links.seconds("all_reduce", grad * part, groups.dp_replicate)
 
 
+def _each_time(pricing: Pricing, layout: Layout) -> float:
+    """What copies exchange with every reduction."""
+    return 0.0 if copies_wait(pricing, layout) else replica_seconds(pricing, layout)
+
+
 def closing_seconds(pricing: Pricing, layout: Layout) -> float:
     """Gradients reduced after the last micro-batch of a pipeline at stage 3; exposed."""
     if layout.zero_stage < 3 or not holds_gradients(pricing, layout):
@@ -115,11 +127,17 @@ def closing_seconds(pricing: Pricing, layout: Layout) -> float:
     return _scatter_seconds(pricing, layout) + replica_seconds(pricing, layout)
 
 
-def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """(seconds with nothing hidden, what no overlap hides), of a step; ZeRO 2, 3: a micro-batch.
+def dp_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float, float]:
+    """(seconds with nothing hidden, what no overlap hides, more seconds of the last micro-batch).
 
-    Of gradients and parameters 5 %, one bucket, are always waited for.
+    Of a step; of a micro-batch where ``exchanges_often``. Of gradients and parameters 5 %, one
+    bucket, are always waited for.
     """
+    last = replica_seconds(pricing, layout) if copies_wait(pricing, layout) else 0.0
+    return *_traffic(pricing, layout), last
+
+
+def _traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     held = fullest_stage(pricing, layout)
     away = gradient_seconds(pricing, layout, held)
     if layout.zero_stage == 3:
@@ -167,7 +185,7 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     if plus.hpz > 1:
         near = Reach(plus.hpz, min(plus.hpz, links.domain))
         again = links.seconds("all_gather", weight * (dense + expert), near)
-    scatter = _scatter_seconds(pricing, layout) + replica_seconds(pricing, layout)
+    scatter = _scatter_seconds(pricing, layout) + _each_time(pricing, layout)
     return gather + again + scatter + first, first
 
 
@@ -191,3 +209,10 @@ def gradient_window(pricing: Pricing) -> float:
 def exposed_seconds(traffic: float, least: float, window: float) -> float:
     """What is waited for of ``traffic`` beside ``window`` of computation; ``least`` always."""
     return max(overlap(traffic, window, OVERLAP_NORM) - window, least)
+
+
+def exposed_rounds(traffic: tuple[float, float, float], window: float, rounds: int) -> float:
+    """What is waited for of ``dp_traffic`` in ``rounds`` of it, each beside ``window``."""
+    seconds, least, last = traffic
+    each = exposed_seconds(seconds, least, window)
+    return rounds * each + (exposed_seconds(seconds + last, least, window) - each if last else 0.0)

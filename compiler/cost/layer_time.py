@@ -67,6 +67,11 @@ class LayerTime:
         """Compute and exposed communication."""
         return self.compute + self.tp + self.cp + self.ep
 
+    @property
+    def forward_pass(self) -> float:
+        """The forward pass with its collectives."""
+        return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
+
 
 def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """One layer; ``routed`` says whether its MLP is a mixture of experts."""
@@ -194,8 +199,7 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed
     if recompute.granularity == "none":
         return 0.0
     if recompute.granularity == "full":
-        again = layer.forward + layer.tp_forward + layer.cp / 3 + layer.ep / 2
-        return again * _block_share(pricing, layout)
+        return layer.forward_pass * _block_share(pricing, layout)
     key = ("shares", recompute.modules, routed)
     share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, routed))
     again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)

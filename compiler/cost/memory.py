@@ -16,11 +16,19 @@ from parc.compiler.cost.runtime import Runtime, training_runtime
 from parc.compiler.cost.schedule_flight import held_batches
 from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageLoad, stage_load
+from parc.compiler.cost.workspaces import (
+    handover_bytes,
+    head_buffer_bytes,
+    library_bytes,
+    placeholder_bytes,
+    stream_bytes,
+)
 from parc.compiler.ir import Gpu, Layout, StageMemory
 
 CONTEXT_BYTES = {"volta": 0.45e9, "ampere": 0.55e9, "hopper": 0.7e9, "blackwell": 0.8e9}
 """Context and modules of the driver by GPU generation; 0.4 to 0.8 GB in published breakdowns."""
 OTHER_CONTEXT_BYTES = 0.8e9
+Held = tuple[float, float, float, float, float, float]
 COMMUNICATOR_BYTES = 0.2e9
 """NCCL buffers of one communicator that is in use; 0.3 to 0.5 GB for the usual two or three."""
 
@@ -125,13 +133,6 @@ def micro_batch_bytes(
     return kept, working
 
 
-def stream_bytes(pricing: Pricing, layout: Layout) -> float:
-    """The residual stream of one micro-batch in 16 bit: 2Th, over tp with sequence parallelism."""
-    problem = pricing.problem
-    tokens = layout.tokens(problem.job.sequence_length)
-    return 2 * tokens * problem.model.hidden / (layout.tp if layout.sequence_parallel else 1)
-
-
 def _layer_kinds(pricing: Pricing, load: StageLoad) -> tuple[tuple[bool, int], ...]:
     """(routed, layers) of the kinds of layers on a stage; a prediction layer is one of the last."""
     model = pricing.problem.model
@@ -156,25 +157,6 @@ def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Run
     inputs = 4 * (1 + load.mtp_layers) * problem.model.hidden
     shared = layout.tp if runtime.gathers_again else 1
     return tokens * (logit * vocab / layout.tp + inputs / shared)
-
-
-def handover_bytes(pricing: Pricing, layout: Layout) -> float:
-    """The input and the output gradient of every virtual stage, held between sends: 2v of 2Th.
-
-    Counted in Megatron's functional-test records, to the byte at v = 3 and v = 8; some hold 4 more.
-    """
-    return handovers(layout.pp, layout.vpp) * stream_bytes(pricing, layout)
-
-
-def handovers(pp: int, vpp: int) -> int:
-    """Residual streams of one micro-batch that wait between stages."""
-    return 2 * vpp if pp > 1 else 0
-
-
-def workspaces(pricing: Pricing, runtime: Runtime) -> float:
-    """Workspaces of matrix libraries; routed experts are multiplied on streams of their own."""
-    grouped = runtime.grouped_workspace_bytes if pricing.problem.model.experts is not None else 0.0
-    return runtime.workspace_bytes + grouped
 
 
 def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
@@ -206,19 +188,18 @@ def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runti
     return runtime.state.cast * max(dense + expert - tables * table, 0.0)
 
 
-def _held(
-    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
-) -> tuple[float, float, float, float, float]:
-    """(weights, gradients, optimizer, casts, gathered): the same for any micro-batch."""
+def _held(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> Held:
+    """(weights, gradients, optimizer, casts, gathered, placeholders): for any micro-batch."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
-    def price() -> tuple[float, float, float, float, float]:
+    def price() -> Held:
         return (
             *static_bytes(pricing, layout, load, runtime),
             cast_bytes(pricing, layout, load, runtime),
             gathered_bytes(pricing, layout, load, runtime),
+            placeholder_bytes(pricing, layout, load, runtime),
         )
 
     return pricing.memo(("held", mesh, shards, load, runtime.name), price)
@@ -245,7 +226,9 @@ def stage_memory(
 ) -> StageMemory:
     """All terms of one stage; ``runtime`` None: the program that PARC starts."""
     runtime = runtime or runtime_of(pricing)
-    weights, gradients, optimizer, casts, gathered = _held(pricing, layout, load, runtime)
+    weights, gradients, optimizer, casts, gathered, kept = _held(pricing, layout, load, runtime)
+    workspace = library_bytes(pricing, runtime) + handover_bytes(pricing, layout)
+    workspace += kept + load.loss * head_buffer_bytes(pricing, layout, runtime)
     activations, logits = _passing(pricing, layout, load, stage, runtime)
     communicators, context = communicator_and_context_bytes(pricing, layout)
     return StageMemory(
@@ -260,7 +243,7 @@ def stage_memory(
         fragmentation_bytes=runtime.fragmentation * (activations + logits),
         casts_bytes=casts,
         gathered_bytes=gathered,
-        workspace_bytes=workspaces(pricing, runtime) + handover_bytes(pricing, layout),
+        workspace_bytes=workspace,
     )
 
 
@@ -280,11 +263,12 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     for kind in pricing.classes(layout.split):
         passing = sum(_passing(pricing, layout, kind.load, kind.first, runtime))
         held = sum(_held(pricing, layout, kind.load, runtime))
+        held += kind.load.loss * head_buffer_bytes(pricing, layout, runtime)
         most = max(most, held + (1 + runtime.fragmentation) * passing)
     handover = handover_bytes(pricing, layout)
     return (
         most
-        + workspaces(pricing, runtime)
+        + library_bytes(pricing, runtime)
         + handover
         + sum(communicator_and_context_bytes(pricing, layout))
     )

@@ -18,12 +18,16 @@ from parc.compiler.cost.memory import (
     layer_terms,
     logits_bytes,
     runtime_of,
-    stream_bytes,
-    workspaces,
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.stages import StageLoad
+from parc.compiler.cost.workspaces import (
+    head_buffer_bytes,
+    library_bytes,
+    placeholder_bytes,
+    stream_bytes,
+)
 from parc.compiler.ir import Layout
 
 Point = tuple[int, ...]
@@ -32,11 +36,11 @@ Build = Callable[[Point], Layout]
 Key = tuple[StageShape, int, int, int, int, int]
 """(shape, tp, cp, etp, micro-batch, vpp where recompute counts layers of a chunk, else 0)."""
 Parameters = tuple[tuple[float, float, float], ...]
-"""(dense, expert, quantised bytes) of each class that can hold the peak."""
+"""(dense, expert, bytes of quantised copies and placeholders) of each class that can peak."""
 Unit = tuple[float, float, tuple[float, float, float, float]]
 """Bytes that one layer keeps, dense and routed; working set of neither, dense, routed, both."""
-Rows = tuple[tuple[tuple[int, int], float, float], ...]
-"""((dense, routed) layers, logits and loss, embedding's extra) of each class."""
+Rows = tuple[tuple[tuple[int, int], float, float, float], ...]
+"""((dense, routed) layers, logits and loss, embedding's extra, head's input) of each class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Size:
     """Bytes of one stage input."""
     mask: float
     """Dropout mask of the embedding."""
+    buffer: float
+    """The gathered input of the output projection."""
     heads: dict[int, float]
     """Prediction layers before the loss, -1 without loss -> bytes of logits."""
 
@@ -84,11 +90,11 @@ class MemoryBatch:
         dense_state = self._state_bytes(layout, layout.dp_shard * layout.cp)
         shards = max(layout.edp // layout.dp_replicate, 1)
         expert_state = self._state_bytes(layout, shards)
-        fixed = workspaces(self._pricing, self._runtime)
+        fixed = library_bytes(self._pricing, self._runtime)
         fixed += sum(communicator_and_context_bytes(self._pricing, layout))
         held = [
-            fixed + dense * dense_state + expert * expert_state + casts
-            for dense, expert, casts in parameters
+            fixed + dense * dense_state + expert * expert_state + copies
+            for dense, expert, copies in parameters
         ]
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.full):
@@ -100,7 +106,8 @@ class MemoryBatch:
         return tuple(
             (
                 *pricing.stage_parameters(layout, kind.load),
-                cast_bytes(pricing, layout, kind.load, runtime),
+                cast_bytes(pricing, layout, kind.load, runtime)
+                + placeholder_bytes(pricing, layout, kind.load, runtime),
             )
             for kind in shape.full
         )
@@ -122,11 +129,12 @@ class MemoryBatch:
             size = self._size(point)
         heads = [self._head(size, point, kind.load) for kind in shape.full]
         extra = [kind.load.embedding * size.mask for kind in shape.full]
+        buffers = [kind.load.loss * size.buffer for kind in shape.full]
         mesh = (point[0], point[1], point[5], point[7])
         units = self._units.get(mesh)
         if units is None:
             units = self._units[mesh] = tuple(self._unit(one) for one in points)
-        rows = tuple(zip(shape.counts, heads, extra, strict=True))
+        rows = tuple(zip(shape.counts, heads, extra, buffers, strict=True))
         levels = tuple(
             _level(unit, rows) if unit is not None else self._block(point, rows)
             for unit, point in zip(units, points, strict=True)
@@ -135,9 +143,11 @@ class MemoryBatch:
         return cell
 
     def _size(self, point: Point) -> Size:
-        stream = stream_bytes(self._pricing, self._build(point))
+        layout = self._build(point)
+        stream = stream_bytes(self._pricing, layout)
         mask = self._lost * stream / 2 if self._runtime.hidden_dropout else 0.0
-        size = self._sizes[point[0], point[1], point[7]] = Size(stream, mask, {})
+        buffer = head_buffer_bytes(self._pricing, layout, self._runtime)
+        size = self._sizes[point[0], point[1], point[7]] = Size(stream, mask, buffer, {})
         return size
 
     def _head(self, size: Size, point: Point, load: StageLoad) -> float:
@@ -165,14 +175,14 @@ class MemoryBatch:
         """Layers of which each chunk recomputes its first: (each, once) by class."""
         layout, lost = self._build(point), self._lost
         pairs = []
-        for counts, head, extra in rows:
+        for counts, head, extra, buffer in rows:
             kept, working = extra, head
             for routed, count in zip((False, True), counts, strict=True):
                 if count:
                     layer = layer_terms(self._pricing, layout, routed, self._runtime)
                     kept += lost * kept_bytes(layer, layout, count)
                     working = max(working, lost * working_bytes(layer, layout))
-            pairs.append((kept, working))
+            pairs.append((kept, working + buffer))
         return tuple(pairs)
 
 
@@ -180,8 +190,8 @@ def _level(unit: Unit, rows: Rows) -> tuple[tuple[float, float], ...]:
     """(bytes a micro-batch in flight, bytes once) of each class."""
     dense_kept, routed_kept, working = unit
     pairs = []
-    for (dense, routed), head, extra in rows:
+    for (dense, routed), head, extra, buffer in rows:
         once = working[(dense > 0) + 2 * (routed > 0)]
         kept = dense * dense_kept + routed * routed_kept + extra
-        pairs.append((kept, once if once > head else head))
+        pairs.append((kept, (once if once > head else head) + buffer))
     return tuple(pairs)

@@ -3,7 +3,8 @@
 A running request yields a token a step. In steady state each step carries, beside B decoding
 requests, the prompts of the B / output requests that start in it, in chunks (Sarathi-Serve,
 arXiv:2403.02310), so TPOT = decode step + B / output x what one prompt adds to steps. B follows
-from Little's law and is bounded by the KV cache. What waits, waits before its first token.
+from Little's law and is bounded by the KV cache. TTFT = one's own prompt, what stands before it
+(``serving_waits.py``), and the wait for a slot.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from parc.compiler.cost.serving_deployment import Deployment, deploy
 from parc.compiler.cost.serving_memory import request_bytes, serving_memory
 from parc.compiler.cost.serving_stages import fullest_memory
 from parc.compiler.cost.serving_step import Batch, prompt_span, step_terms
+from parc.compiler.cost.serving_waits import Queue, closed_queue, open_queue, waited_seconds
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
     ServingEstimate,
@@ -27,8 +29,6 @@ from parc.compiler.ir.serving import (
 
 ROUNDS = 24
 """Rounds of the fixed point between running requests and step time."""
-BUSIEST = 0.95
-"""Load of the prompt queue above which a Poisson queue is taken for this load."""
 PIPELINE_BALANCE = 1.1
 """Pipeline step over that of even stages: micro-batches differ in prompts and contexts, and the
 slowest is waited for (Sarathi-Serve, section 3.3). An assumption, no measurement fixes it."""
@@ -107,56 +107,45 @@ def _slots(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> f
 
 def _closed(deployment: Deployment, traffic: Traffic, present: float) -> Steady:
     """``present`` requests at all times: those that are past their first token decode."""
-    waits = deployment.engine.wait_share
+    queue = closed_queue(deployment.engine, deployment.layout.dp, present)
     running = present
-    steady = _at(deployment, traffic, running, waits * (present - 1))
+    steady = _at(deployment, traffic, running, queue)
     for _ in range(ROUNDS):
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < 1e-3 * present:
             break
         running = max((running + target) / 2, 1e-3)
-        steady = _at(deployment, traffic, running, waits * (present - 1))
+        steady = _at(deployment, traffic, running, queue)
     return steady
 
 
 def _open(
     deployment: Deployment, traffic: Traffic, rate: float, slots: float
 ) -> tuple[Steady, float]:
-    """Poisson arrivals: requests that decode, by Little's law, and those in the system.
-
-    Prompts queue as in M/D/1: load / (2 (1 - load)) of them are before a new one.
-    """
-    running, steady = 1.0, _at(deployment, traffic, 1.0, 0.0)
+    """Poisson arrivals: requests that decode, by Little's law, and those in the system."""
+    running, steady = 1.0, _at(deployment, traffic, 1.0, Queue())
     for _ in range(ROUNDS):
-        load = min(rate * steady.prefill_seconds, BUSIEST)
-        steady = _at(deployment, traffic, running, load / (2 * (1 - load)), waits_apart=True)
+        steady = _at(deployment, traffic, running, open_queue(rate, steady.prefill_seconds))
         target = rate * (steady.request_seconds - steady.first_seconds)
         running = max((running + min(target, slots)) / 2, 1e-3)
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
-def _at(
-    deployment: Deployment,
-    traffic: Traffic,
-    running: float,
-    before: float,
-    waits_apart: bool = False,
-) -> Steady:
-    """Step times with ``running`` decoding requests a DP rank, ``before`` prompts ahead of one's.
-
-    ``waits_apart``: prompts that a request waits for still delay all others (open arrivals).
-    """
-    setup = deployment.setup
+def _at(deployment: Deployment, traffic: Traffic, running: float, queue: Queue) -> Steady:
+    """Step times with ``running`` decoding requests a DP rank, and ``queue`` before one's own."""
+    setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
     decode = _pass(deployment, Batch(running, context))
     steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     step = decode.total_seconds
     if not setup.prefill_apart:
-        later = 1.0 if waits_apart else 1 - deployment.engine.wait_share
+        later = engine.later_share if queue.present else 1.0
         step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
-    own = _own_share(deployment, traffic)
-    first = decode.total_seconds + prefill * (own + before)
+    first = decode.total_seconds + prefill * _own_share(deployment, traffic)
+    first += waited_seconds(engine, queue, prefill, step)
+    if not setup.prefill_apart:  # prompts of all that are present take at least this long
+        first = max(first, queue.present * prefill - steps * step)
     return Steady(running, decode, step, prefill, first, first + steps * step)
 
 
@@ -194,7 +183,7 @@ def _pass(deployment: Deployment, batch: Batch) -> StepTerms:
     share = replace(batch, decode=batch.decode / layout.pp, prefill=batch.prefill / layout.pp)
     terms = step_terms(deployment, share)
     nbytes = 2 * (share.decode + share.prefill) * deployment.model.hidden
-    hop = deployment.links.hop_seconds(nbytes, layout.tp * layout.dp)
+    hop = deployment.links.hop_seconds(nbytes / layout.pcp, layout.tp * layout.pcp)
     terms = replace(terms, communication=terms.communication + hop)
     return terms.scaled(layout.pp * PIPELINE_BALANCE)
 

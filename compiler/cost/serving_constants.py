@@ -46,18 +46,72 @@ class Engine:
     budget: Literal["total", "static", "free"]
     """What memory_share is a share of: all memory, activations included (vLLM); all memory,
     activations apart (SGLang); what weights and activations leave (TensorRT-LLM)."""
+    later_share: float
+    """Of the prompts of the others in its round, those that delay a request's later tokens; the
+    rest goes by before its first."""
     wait_share: float
-    """Of the prompts of the others in its round, those a request waits for before its own first
-    token; the rest delays its later tokens. Near 1 where prompts go before decoding."""
+    """Of the same, those that stand before its own prompt."""
+    poll_steps: float
+    """Steps until a busy engine looks at what has arrived and hands a first token out, in a closed
+    loop; an idle one looks at once."""
+    front_seconds: float
+    """From the network to the scheduler: HTTP, tokens of the prompt, and back."""
+    admission_seconds: float
+    """What each of several requests that arrive together adds to that, on average."""
 
 
 ENGINES = {
-    "vllm": Engine(1.45e-3, 32e-6, 1024, 8192, False, 10e-6, 0.9, "total", 0.09),
-    "sglang": Engine(1.3e-3, 36e-6, 1024, 8192, False, 20e-6, None, "static", 0.39),
-    "trtllm": Engine(0.74e-3, 5.7e-6, 4096, 8192, True, 2.5e-6, 0.9, "free", 0.17),
+    "vllm": Engine(
+        step_seconds=1.45e-3,
+        sequence_seconds=32e-6,
+        max_running=1024,
+        max_batched_tokens=8192,
+        reserves_output=False,
+        routed_seconds=10e-6,
+        memory_share=0.9,
+        budget="total",
+        later_share=0.91,
+        wait_share=0.047,
+        poll_steps=0.38,
+        front_seconds=51e-3,
+        admission_seconds=0.18e-3,
+    ),
+    "sglang": Engine(
+        step_seconds=1.3e-3,
+        sequence_seconds=36e-6,
+        max_running=1024,
+        max_batched_tokens=8192,
+        reserves_output=False,
+        routed_seconds=20e-6,
+        memory_share=None,
+        budget="static",
+        later_share=0.61,
+        wait_share=0.15,
+        poll_steps=12.4,
+        front_seconds=109e-3,
+        admission_seconds=1.2e-3,
+    ),
+    "trtllm": Engine(
+        step_seconds=0.74e-3,
+        sequence_seconds=5.7e-6,
+        max_running=4096,
+        max_batched_tokens=8192,
+        reserves_output=True,
+        routed_seconds=2.5e-6,
+        memory_share=0.9,
+        budget="free",
+        later_share=0.83,
+        wait_share=0.0065,
+        poll_steps=18.3,
+        front_seconds=6e-3,
+        admission_seconds=1.1e-3,
+    ),
 }
-"""Seconds and wait shares: fitted. Limits and budgets: the engines' defaults (vLLM 0.33, SGLang
-0.5, TensorRT-LLM 1.0); vLLM has no routed rows in the fit, so its routed_seconds is a guess."""
+"""Seconds, shares and poll_steps: fitted; the last four of each to 1,420 times to the first token
+(`python -m benchmarks.accuracy.serving_waits`), the others to times per token. Limits and budgets:
+the engines' defaults (vLLM 0.33, SGLang 0.5, TensorRT-LLM 1.0); vLLM has no routed rows in the fit,
+so its routed_seconds is a guess.
+"""
 SGLANG_RESERVE_BYTES = 16.1e9
 """What SGLang keeps beside weights and cache by default: 0.107 of an H200 with 8,192-token chunks
 (its own resolver: activations of a chunk, graphs)."""

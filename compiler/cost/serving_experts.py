@@ -18,7 +18,7 @@ GROUPED_SHARE = 0.8
 
 
 def routed_seconds(deployment: Deployment, tokens: float) -> float:
-    """Shared and routed experts of one layer.
+    """Shared and routed experts of one layer; ``tokens``: those of one rank's share of a step.
 
     Weights read: 1 - (1 - k/E)^n of the experts of the rank, n the tokens of the expert group.
     """
@@ -26,7 +26,7 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     if experts is None:
         return 0.0
     nbytes = WEIGHT_BYTES[deployment.setup.weights]
-    group = tokens * deployment.layout.dp
+    group = tokens * deployment.layout.pcp * deployment.layout.dp
     share = experts.top_k / experts.count
     ranks = deployment.layout.ep
     kept: float = 1 - (1 - share) ** group

@@ -71,6 +71,13 @@ class ServingLinks:
         rate, latency = self._path(size)
         return latency + 2 * (size - 1) / size * (nbytes + _ramp(nbytes)) / rate
 
+    def gather_seconds(self, nbytes: float, size: int, stride: int = 1) -> float:
+        """All-gather to (or reduce-scatter of) ``nbytes`` over ``size`` ranks ``stride`` apart."""
+        if size == 1:
+            return 0.0
+        rate, latency = self._path((size - 1) * stride + 1)
+        return latency + (size - 1) / size * (nbytes + _ramp(nbytes)) / rate
+
     def all_to_all_seconds(self, nbytes: float, size: int) -> float:
         """All-to-all in which each of ``size`` ranks sends ``nbytes``, evenly to all ranks.
 

@@ -176,7 +176,7 @@ def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, toke
     if window is None or window >= tokens:
         return per_token * tokens
     short = windowed_layers(model) / model.layers
-    return per_token * ((1 - short) * tokens + short * window)
+    return per_token * ((1 - short) * tokens + short * window * layout.dcp)
 
 
 def _left(total: float, setup: ServingSetup, weights: float, overhead: float) -> float:

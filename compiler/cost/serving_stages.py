@@ -80,9 +80,9 @@ def _stage_cache(
     per_layer = kv_bytes_per_layer(model, layout.tp, setup)
     short = windowed_layers(model, first, layers)
     window = model.attention.window or 0
-    # Each of the dcp ranks holds every dcp-th token.
+    # Each of the dcp ranks holds every dcp-th token, but all of a window.
     tokens = rounded_tokens(-(-longest // layout.dcp), block)
-    seen = min(tokens, rounded_tokens(window, block)) if window else tokens
+    seen = rounded_tokens(min(longest, window), block) if window else tokens
     return StageCache(
         stage=stage,
         layers=layers,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.flops import core_width, mean_span
 from parc.compiler.cost.serving_constants import WEIGHT_BYTES
+from parc.compiler.cost.serving_context import context_seconds
 from parc.compiler.cost.serving_deployment import Deployment
 from parc.compiler.cost.serving_experts import routed_seconds
 from parc.compiler.cost.serving_memory import attention_weight_bytes, kv_bytes_per_layer
@@ -48,32 +49,39 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
     """One pass of ``batch`` through one pipeline stage, head and host included."""
     part, setup = deployment.shard, deployment.setup
     verified = batch.decode * (1 + setup.draft_tokens)
-    tokens = verified + batch.prefill
+    pcp = deployment.layout.pcp
+    own = (verified + batch.prefill) / pcp
     linear = WEIGHT_BYTES[setup.weights]
     wide = attention_weight_bytes(deployment.model, setup)
-    projections = part.layers * deployment.gemm_seconds(part.attention, tokens, wide)
-    mlp = part.dense_layers * deployment.gemm_seconds(part.mlp, tokens, linear)
-    mlp += part.routed_layers * routed_seconds(deployment, tokens)
-    heads = batch.decode * (1 + setup.draft_tokens) + batch.prefill / max(batch.span * 2, 1.0)
+    projections = part.layers * deployment.gemm_seconds(part.attention, own, wide)
+    mlp = part.dense_layers * deployment.gemm_seconds(part.mlp, own, linear)
+    mlp += part.routed_layers * routed_seconds(deployment, own)
+    heads = verified + batch.prefill / max(batch.span * 2, 1.0)
     engine = deployment.engine
     return StepTerms(
         projections=projections,
         attention=part.layers * _attention_seconds(deployment, batch),
         mlp=mlp,
-        communication=_communication_seconds(deployment, tokens),
-        launch=_launch_seconds(deployment, tokens),
+        communication=_communication_seconds(deployment, own)
+        + part.layers * context_seconds(deployment, verified / pcp, batch.prefill / pcp),
+        launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
         host=engine.step_seconds + engine.sequence_seconds * batch.decode,
     )
 
 
 def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
-    """Attention of one layer: the cache of the decoding requests, the core of the prompts."""
+    """Attention of one layer: the cache of the decoding requests, the core of the prompts.
+
+    Ranks of pcp share the tokens. Ranks of dcp share a request's cache, not its FLOPs: each has
+    the heads of all of them and a share of the tokens.
+    """
     model, layout = deployment.model, deployment.layout
     attention = model.attention
     context = _mean_context(model, batch.context)
     kv = kv_bytes_per_layer(model, layout.tp, deployment.setup)
-    read = batch.decode * context * kv / deployment.memory_rate
+    read = batch.decode * _mean_context(model, batch.context, layout.dcp) * kv
+    read /= deployment.memory_rate
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:  # absorbed: scores over the latent, values are the latent
         latent = attention.latent
@@ -81,16 +89,19 @@ def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
     verified = batch.decode * (1 + deployment.setup.draft_tokens)
     decode = 2 * verified * context * width / layout.tp / deployment.attention_rate
     core = 2 * batch.prefill * core_width(model) * batch.span / layout.tp
-    return max(read, decode) + core / deployment.attention_rate
+    return (max(read, decode) + core / deployment.attention_rate) / layout.pcp
 
 
-def _mean_context(model: Model, context: float) -> float:
-    """Keys that a decoding token reads, averaged over windowed and full layers."""
+def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
+    """Keys that a decoding token reads on one of ``ranks``, averaged over layers.
+
+    The ranks share the keys of full layers; each reads all of a window.
+    """
     attention = model.attention
     if attention.window is None or attention.window >= context:
-        return context
+        return context / ranks
     share = 1 / attention.full_attention_every if attention.full_attention_every else 0.0
-    return share * context + (1 - share) * attention.window
+    return share * context / ranks + (1 - share) * attention.window
 
 
 def prompt_span(model: Model, tokens: float) -> float:
@@ -99,15 +110,18 @@ def prompt_span(model: Model, tokens: float) -> float:
 
 
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
-    """Collectives of a stage: one after attention, one after the MLP or the experts."""
+    """Collectives of a stage: one after attention, one after the MLP or the experts.
+
+    ``tokens``: those of one rank's share of a step.
+    """
     layout, part, links = deployment.layout, deployment.shard, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
     reduce = links.all_reduce_seconds(nbytes, layout.tp)
     seconds = (part.layers + part.dense_layers) * reduce
-    if layout.dp == 1 or deployment.model.experts is None:
+    if layout.dp * layout.pcp == 1 or deployment.model.experts is None:
         return seconds + part.routed_layers * reduce
     # A token visits the ranks that hold a part of one of its experts.
-    group = layout.tp * layout.dp
+    group = layout.tp * layout.pcp * layout.dp
     visits = min(layout.expert_tp * min(deployment.model.experts.top_k, layout.ep), group)
     exchange = 2 * links.all_to_all_seconds(nbytes / layout.tp * visits, group)
     return seconds + part.routed_layers * exchange

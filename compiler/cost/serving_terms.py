@@ -15,8 +15,9 @@ SERVING_TERMS: dict[str, Term] = {
             "ttft_seconds",
             "seconds",
             "mean time to the first token",
-            "wait for a slot + prompts before one's own + its chunks through the stages + one step",
-            _SARATHI,
+            "wait for a slot + front end + steps until the engine looks + prompts before one's own "
+            "+ its chunks through the stages + one step",
+            "fitted to published times, docs/cost-model.md; M/D/1 under a request rate",
         ),
         Term(
             "tpot_seconds",

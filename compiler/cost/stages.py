@@ -42,17 +42,22 @@ class StageClass:
 
 def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
     """What pipeline rank ``stage`` holds."""
+    return chunks_load(model, split.chunks[stage])
+
+
+def chunks_load(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
+    """What ``chunks`` hold together."""
     pattern = model.experts.pattern if model.experts is not None else ()
     layers = routed = mtp_layers = 0
     embedding = loss = final_norm = False
-    for chunk in split.chunks[stage]:
+    for chunk in chunks:
         layers += chunk.layers
         routed += sum(pattern[chunk.first_layer : chunk.first_layer + chunk.layers])
         mtp_layers += chunk.mtp_layers
         embedding |= chunk.embedding
         loss |= chunk.loss
         final_norm |= _has_final_norm(model, chunk)
-    counts = tuple(chunk.layers + chunk.mtp_layers for chunk in split.chunks[stage])
+    counts = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
     uneven = counts if len(set(counts)) > 1 else ()
     return StageLoad(layers - routed, routed, embedding, mtp_layers, loss, final_norm, uneven)
 

@@ -9,7 +9,7 @@ from parc.compiler.cost.gradients import (
     closing_seconds,
     dp_traffic,
     exchanges_often,
-    exposed_seconds,
+    exposed_rounds,
     fullest_stage,
     gathers_once,
     gradient_window,
@@ -25,7 +25,7 @@ from parc.compiler.cost.offload import shard_parameters, update_seconds
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.schedule_shares import idle_share
 from parc.compiler.cost.stages import StageLoad
-from parc.compiler.ir import Layout, StepTime
+from parc.compiler.ir import Layout, Model, StepTime
 
 OPTIMIZER_BYTES = 40
 """Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
@@ -52,18 +52,13 @@ def stage_time(
 ) -> StageTime:
     """One micro-batch through one pipeline rank, forward and backward."""
     compute = recompute = tp = cp = ep = 0.0
-    model = pricing.problem.model
-    mtp_routed = model.is_moe(model.layers - 1)
-    counts = {False: load.dense_layers, True: load.routed_layers}
-    counts[mtp_routed] += load.mtp_layers
-    for routed, count in counts.items():
-        if count:
-            layer = layers[routed]
-            compute += count * layer.compute
-            recompute += count * recompute_seconds(pricing, layout, layer, routed)
-            tp += count * layer.tp
-            cp += count * layer.cp
-            ep += count * layer.ep
+    for routed, count in layer_counts(pricing.problem.model, load).items():
+        layer = layers[routed]
+        compute += count * layer.compute
+        recompute += count * recompute_seconds(pricing, layout, layer, routed)
+        tp += count * layer.tp
+        cp += count * layer.cp
+        ep += count * layer.ep
     if load.loss:
         compute += head_seconds(pricing, layout)
     if load.mtp_layers:
@@ -79,7 +74,7 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
-    kinds = {kind for item in classes for kind in _kinds(pricing, item.load)}
+    kinds = {kind for item in classes for kind in layer_counts(pricing.problem.model, item.load)}
     layers = {routed: shared_layer_time(pricing, layout, routed) for routed in sorted(kinds)}
     times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
@@ -120,12 +115,11 @@ def shared_layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTi
     return pricing.memo(key, lambda: layer_time(pricing, layout, routed))
 
 
-def _kinds(pricing: Pricing, load: StageLoad) -> set[bool]:
-    """Kinds of layers on a stage: False dense, True routed."""
-    kinds = {kind for kind, n in ((False, load.dense_layers), (True, load.routed_layers)) if n}
-    if load.mtp_layers:
-        kinds.add(pricing.problem.model.is_moe(pricing.problem.model.layers - 1))
-    return kinds
+def layer_counts(model: Model, load: StageLoad) -> dict[bool, int]:
+    """Layers of each kind that a stage has, False dense, True routed; prediction layers count."""
+    counts = {False: load.dense_layers, True: load.routed_layers}
+    counts[model.is_moe(model.layers - 1)] += load.mtp_layers
+    return {routed: count for routed, count in counts.items() if count}
 
 
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:
@@ -167,9 +161,9 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_often(pricing, layout) else 1
-    seconds, least = dp_traffic(pricing, layout)
     window = gradient_window(pricing) * slowest.total
-    return rounds * exposed_seconds(seconds, least, window) + closing_seconds(pricing, layout)
+    exposed = exposed_rounds(dp_traffic(pricing, layout), window, rounds)
+    return exposed + closing_seconds(pricing, layout)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:

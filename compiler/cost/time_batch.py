@@ -15,7 +15,7 @@ from parc.compiler.cost.gradients import (
     closing_seconds,
     dp_traffic,
     exchanges_often,
-    exposed_seconds,
+    exposed_rounds,
     gradient_window,
 )
 from parc.compiler.cost.layer_time import (
@@ -99,7 +99,7 @@ class MeshTimes:
         pinned = batch.pricing.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"
         self._sharded = exchanges_often(batch.pricing, layout)
-        self._folds: dict[StageShape, tuple[float, float, float]] = {}
+        self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
         """Step seconds of ``point``, whose stages have ``shape``."""
@@ -114,10 +114,9 @@ class MeshTimes:
         if fold is None:
             fold = self._folds[shape] = self._fold(point)
         slowest, compute, whole = pace
-        traffic, least, optimizer = fold
-        exposed = exposed_seconds(traffic, least, self._hidden * slowest)
-        if self._sharded:
-            exposed *= micro_batches
+        traffic, optimizer = fold
+        rounds = micro_batches if self._sharded else 1
+        exposed = exposed_rounds(traffic, self._hidden * slowest, rounds)
         seconds = micro_batches * (slowest + self._wait * compute) + exposed + optimizer
         if shape.pp == 1:
             return seconds
@@ -132,11 +131,11 @@ class MeshTimes:
         bubble = idle * (whole - slowest) / vpp
         return seconds + bubble + hop * exposed_hops(shape.pp, vpp, micro_batches)
 
-    def _fold(self, point: Point) -> tuple[float, float, float]:
-        """(traffic of gradients, what of it is always exposed, what happens once a step)."""
+    def _fold(self, point: Point) -> tuple[tuple[float, float, float], float]:
+        """(traffic of gradients as ``dp_traffic`` has it, what happens once a step)."""
         pricing, layout = self._batch.pricing, self._batch.build(point)
         once = optimizer_seconds(pricing, layout) + closing_seconds(pricing, layout)
-        return (*dp_traffic(pricing, layout), once)
+        return dp_traffic(pricing, layout), once
 
     def _pace(self, row: TimeRow, point: Point, shape: StageShape) -> tuple[float, float, float]:
         """One micro-batch: (slowest stage, its compute, all stages together)."""

@@ -6,6 +6,7 @@ A family is a file, ``codes/D.yaml``; a code is a key in it. The table feeds sev
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -37,14 +38,20 @@ class CodeInfo:
 
 
 @cache
+def _text(letter: str) -> str:
+    """The file of a family; KeyError where there is none."""
+    path = files("parc.compiler.diagnostics") / "codes" / f"{letter}.yaml"
+    if not path.is_file():
+        raise KeyError(letter)
+    return path.read_text("utf-8")
+
+
+@cache
 def family(letter: str) -> dict[str, CodeInfo]:
     """All codes that start with ``letter``; KeyError where there is no such family."""
     from ruamel.yaml import YAML
 
-    path = files("parc.compiler.diagnostics") / "codes" / f"{letter}.yaml"
-    if not path.is_file():
-        raise KeyError(letter)
-    table: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
+    table: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(_text(letter))
     return {code: _info(code, row) for code, row in table.items()}
 
 
@@ -66,6 +73,14 @@ def _info(code: str, row: dict[str, Any]) -> CodeInfo:
 def code_info(code: str) -> CodeInfo:
     """The row of ``code`` (``D01``); KeyError where there is none."""
     return family(code[0])[code]
+
+
+def code_title(code: str) -> str:
+    """The title of ``code`` by itself, without parsing its family; KeyError where there is none."""
+    found = re.search(rf"^{re.escape(code)}:\n  title: (.+)$", _text(code[0]), re.MULTILINE)
+    if found is None:
+        raise KeyError(code)
+    return found[1].strip("\"'")
 
 
 def all_codes() -> tuple[CodeInfo, ...]:

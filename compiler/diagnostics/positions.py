@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -43,6 +43,10 @@ class Positions:
     def written(self, path: str) -> bool:
         """Whether the user wrote ``path`` itself."""
         return path in self.values or path in self.keys
+
+    def culprit(self, paths: Sequence[str]) -> str:
+        """The path to point at: the first of ``paths`` that the user wrote, else the first."""
+        return next((path for path in paths if self.written(path)), paths[0])
 
 
 def parent(path: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.importers.registry import KINDS, read_files
+from parc.compiler.importers.registry import KINDS, OF_CLUSTERS, read_files
 from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.registry import FORMATS, sniff
+from parc.compiler.topology.readers.registry import sniff
 
 MOST_BYTES = 64 * 1024 * 1024
 """The node list of 16,384 hosts has some 40 MB."""
@@ -35,7 +35,7 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
             finding = Finding(f"{name} has more than {MOST_BYTES} bytes")
             sink.report("I06", finding, span=Span(name, 1, 1))
     different = sorted({one for one in kinds if one is not None})
-    if len(different) > 1 and set(different) - FORMATS.keys():
+    if len(different) > 1 and set(different) - OF_CLUSTERS:
         finding = Finding(
             f"the files are of kinds that do not go together: {', '.join(different)}",
             help="import them one by one; several files about a cluster go together",

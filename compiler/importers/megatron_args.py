@@ -35,9 +35,9 @@ def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
 
 def read_words(words: list[Word], reading: Reading) -> None:
     """Take the flags of Megatron among ``words``."""
-    from parc.backends.megatron.arguments import flag_table
+    from parc.backends.field_table import flag_table
 
-    groups = {row.flag: row.group for row in flag_table()}
+    groups = {row.setting: row.group for row in flag_table("parc.backends.megatron").rows}
     unknown = take_flags(written_flags(words, TABLE), TABLE, reading)
     _derive(reading)
     decided = [flag for flag in unknown if _decided(flag, groups)]

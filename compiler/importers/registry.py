@@ -12,6 +12,7 @@ from parc.compiler.importers.hf_config import read_hf_config
 from parc.compiler.importers.megatron_args import read_megatron_args
 from parc.compiler.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.importers.sbatch import read_sbatch
+from parc.compiler.importers.squeue import read_squeue
 from parc.compiler.importers.vllm_args import read_vllm_args
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
@@ -23,6 +24,11 @@ ILLEGAL = re.compile(
 """What no value of a spec may hold: YAML 1.2.2, section 5.1, and line breaks."""
 KINDS: dict[str, Format] = {
     **FORMATS,
+    "squeue": Format(
+        read_squeue,
+        "squeue --json, scontrol show job --json",
+        (r'"accrue_time"\s*:', r'"job_state"\s*:'),
+    ),
     "nccl-tests": Format(
         read_nccl_tests,
         "output of nccl-tests",
@@ -51,6 +57,8 @@ KINDS: dict[str, Format] = {
     ),
 }
 """In the order in which a text is compared with them."""
+OF_CLUSTERS = FORMATS.keys() | {"squeue"}
+"""Kinds that go together: they say something about one cluster."""
 
 
 def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:

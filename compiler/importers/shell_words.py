@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Span
@@ -25,6 +25,9 @@ _PIECE = re.compile(
     |(?P<plain>(?:[^\s'"\\;&|()]|\\[^\r\n])+)
     |(?P<other>[\s\S])""",
     re.VERBOSE,
+)
+_HERE = re.compile(
+    r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 _VARIABLE = re.compile(
@@ -106,15 +109,42 @@ class _Scanner:
             pieces.clear()
 
 
-def shell_words(text: str, file: str) -> list[Word]:
-    """Words in the order of the text, at most MOST_WORDS; comments are left out."""
+def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
+    """Words in the order of the text, at most MOST_WORDS; comments are left out.
+
+    Variables in ``kept`` stay as they are written.
+    """
     scanner = _Scanner(text, file)
     scanner.scan(0, len(text), 0)
-    values = {name: _own(name, value) for name, value in assignments(scanner.words)}
+    values = {
+        name: _own(name, value) for name, value in assignments(scanner.words) if name not in kept
+    }
     return [
-        Word(_filled(word.text, values, DEEPEST), word.span, word.statement)
+        Word(_filled(word.text, values, kept, DEEPEST), word.span, word.statement)
         for word in scanner.words
     ]
+
+
+def literal_stretches(text: str) -> list[tuple[int, int]]:
+    """Offsets of what the shell of a script leaves alone: single quotes, comments, here-documents.
+
+    In the order of the text, without overlap.
+    """
+    found: list[tuple[int, int]] = []
+    at, blank = 0, True
+    while at < len(text):
+        here = _HERE.match(text, at)
+        match = here or _PIECE.match(text, at)
+        assert match is not None
+        start, at = match.start(), match.end()
+        if here is None and blank and match[0].startswith("#"):
+            line_end = text.find("\n", start)
+            at = len(text) if line_end < 0 else line_end
+            found.append((start, at))
+        elif here is not None or match.lastgroup == "single":
+            found.append((start, at))
+        blank = match.lastgroup in ("blank", "end", "open")
+    return found
 
 
 def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
@@ -131,15 +161,15 @@ def _own(name: str, value: str) -> str:
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
 
 
-def _filled(text: str, values: dict[str, str], depth: int) -> str:
+def _filled(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
     """``text`` with the variables that the script assigns; others stay."""
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
         return text
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]
-        found = values.get(name, match[2])
+        found = values.get(name, None if name in kept else match[2])
         return match[0] if found is None else found
 
     filled = _VARIABLE.sub(value, text)
-    return text if filled == text else _filled(filled[:LONGEST_VALUE], values, depth - 1)
+    return text if filled == text else _filled(filled[:LONGEST_VALUE], values, kept, depth - 1)

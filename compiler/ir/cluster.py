@@ -46,6 +46,8 @@ class Fabric:
     oversubscription: float
     """Bandwidth under a leaf over bandwidth above it; 1.0 = full bisection."""
     source: str
+    rails: int = 0
+    """Leaf switches that every host is on, its NICs dealt to them; 0 where it is on one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,11 +127,13 @@ class EngineLimits:
     block_tokens: int
     blocks: int
     """Blocks of the cache of one data-parallel rank: those of the fullest stage."""
+    shards: int = 1
+    """Ranks that share the tokens of a request: each holds a block of every so many tokens."""
 
     @property
     def cache_tokens(self) -> int:
         """Tokens that the cache of one data-parallel rank holds."""
-        return self.blocks * self.block_tokens
+        return self.blocks * self.block_tokens * self.shards
 
     @property
     def full_requests(self) -> float:

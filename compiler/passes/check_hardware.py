@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Gpu, NodeType, Precision
+from parc.compiler.ir import Fabric, Gpu, NodeType, Precision
 from parc.compiler.spec.cluster_spec import GpuSpec
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -32,6 +32,19 @@ def check_node(gpu: Gpu, node: NodeType, sink: Sink, at: str) -> bool:
     """Whether a node type is consistent, with itself and with its GPU; H07 where it is not."""
     found = [*_broken_counts(node), *_broken_link(gpu, node, at)]
     return _report(iter(found), sink, at)
+
+
+def check_rails(node: NodeType, fabric: Fabric, sink: Sink, at: str) -> bool:
+    """Whether a host's NICs can be dealt to the rails of the fabric; H07 where they cannot."""
+    if fabric.rails == 0 or (node.nics and node.nics % fabric.rails == 0):
+        return True
+    finding = Finding(
+        f"{node.nics} NICs a host on {fabric.rails} rails",
+        label=f"{node.nics} % {fabric.rails} = {node.nics % fabric.rails}, must be 0",
+        help="a rail is a leaf switch that every host of a rack has equally many NICs on",
+        causes=(Cause(f"{at.removesuffix('.fabric')}.node", f"{node.nics} NICs"),),
+    )
+    return _report(iter([("rails", finding)]), sink, at)
 
 
 def _report(broken: Iterator[Broken], sink: Sink, at: str) -> bool:

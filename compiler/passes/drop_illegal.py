@@ -9,7 +9,7 @@ from parc.backends.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.passes.placement_rules import MESH_RULES, PLACEMENT_RULES
+from parc.compiler.passes.layout_rules import MESH_RULES, PLACEMENT_RULES
 
 CONSERVATION = ("P01", "P02")
 """Rules that a stand-in split breaks by construction."""
@@ -45,15 +45,9 @@ def explain_illegal(
         sink.report(code, finding, at=path)
         shown = [rule for rule in shown if rule.code not in CONSERVATION]
     for rule in shown:
-        sink.report(rule.code, rule.explain(problem, closest), at=culprit(rule, sink))
-
-
-def culprit(rule: Rule, sink: Sink) -> str:
-    """The path to point at: the first field of the rule that the user wrote, else its first."""
-    for path in rule.fields:
-        if sink.positions.written(path):
-            return path
-    return rule.fields[0]
+        sink.report(
+            rule.code, rule.explain(problem, closest), at=sink.positions.culprit(rule.fields)
+        )
 
 
 def _nothing_enumerated(problem: Problem) -> Finding:

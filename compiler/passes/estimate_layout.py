@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.context_exchange import context_bytes
+from parc.compiler.cost.dispatch import copies_sent
 from parc.compiler.cost.flops import step_flops, utilization
 from parc.compiler.cost.gradients import dp_bytes, replica_bytes
 from parc.compiler.cost.links import Reach
@@ -73,8 +74,8 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     if layout.cp > 1:
         volumes["cp"] = micro_batches * layers * context_bytes(pricing, layout)
     if layout.ep > 1 and model.experts is not None:
-        visits = tokens / layout.tp * model.experts.top_k * model.hidden * 2
-        volumes["ep"] = 4 * micro_batches * routed * visits * (layout.ep - 1) / layout.ep
+        copies = copies_sent(job, model.experts, pricing.groups(layout).ep)
+        volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
     if layout.pp > 1:
         volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
     return volumes | _data_volumes(pricing, layout)

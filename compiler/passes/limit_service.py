@@ -21,4 +21,5 @@ def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimit
         gpu_memory_utilization=setup.memory_share or 0.0,
         block_tokens=service.block_tokens,
         blocks=min(stage.blocks for stage in stages),
+        shards=layout.dcp,
     )

@@ -53,9 +53,9 @@ def pose_placement(
     hosts = canonical_hosts(cluster)
     nodes = meshes[0].world // per_node
     digits = node_digits(meshes, per_node)
-    pairs = list(_flows(meshes, per_node, layout, estimate))
-    question = Question(nodes, tuple(one for one, _ in pairs), sites_of(cluster, hosts))
-    return Posed(question, Bound(question, tuple(kind for _, kind in pairs), digits), tuple(hosts))
+    flows = list(_flows(meshes, per_node, layout, estimate))
+    question = Question(nodes, tuple(one for _, one, _ in flows), sites_of(cluster, hosts))
+    return Posed(question, Bound(question, tuple(kind for *_, kind in flows), digits), tuple(hosts))
 
 
 def over(posed: Posed, cluster: Cluster) -> Posed:
@@ -65,10 +65,18 @@ def over(posed: Posed, cluster: Cluster) -> Posed:
     return Posed(question, replace(posed.bound, question=question), tuple(hosts))
 
 
+def traffic_flows(
+    meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
+) -> Iterator[tuple[str, Flow]]:
+    """(axis, flow) for every axis of the estimate that leaves a host."""
+    for axis, one, _ in _flows(meshes, per_node, layout, estimate):
+        yield axis, one
+
+
 def _flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
-) -> Iterator[tuple[Flow, Kind]]:
-    """One flow for every axis of the estimate that leaves a host."""
+) -> Iterator[tuple[str, Flow, Kind]]:
+    """The same with what the bound needs of it."""
     exposure = _exposure(estimate)
     digits = node_digits(meshes, per_node)
     by_name = {"dense": meshes[0], "expert": meshes[1]}
@@ -87,7 +95,8 @@ def _flows(
             inside = digits_of(mesh.over(*axes), digits, per_node)
             size = prod(digits[index] for index in inside)
             kind = kind_of(groups, pattern, inside, size, mesh.world // per_node)
-            yield flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis]), kind
+            sent = flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
+            yield traffic.axis, sent, kind
 
 
 def _exposure(estimate: Estimate) -> dict[str, float]:

@@ -135,6 +135,7 @@ def ranked(problem: ServingProblem, kept: list[ServingEstimate]) -> list[Serving
 
 def _effort(found: ServingEstimate) -> tuple[int, ...]:
     layout = found.layout
-    axes = sum(degree > 1 for degree in (layout.tp, layout.pp, layout.dp, layout.ep))
-    order = (layout.pp, layout.tp * layout.dp, layout.replicas, layout.tp, layout.ep)
-    return (axes, *order)
+    degrees = (layout.tp, layout.pp, layout.dp, layout.ep, layout.pcp, layout.dcp)
+    axes = sum(degree > 1 for degree in degrees)
+    waiting = layout.tp * layout.pcp * layout.dp
+    return (axes, layout.pp, waiting, layout.replicas, layout.tp, layout.ep, layout.dcp)

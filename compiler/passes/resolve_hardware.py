@@ -11,7 +11,7 @@ from parc.compiler.catalog.lookup import look_up
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Gpu, NodeType
 from parc.compiler.ir.cluster import CHANGED
-from parc.compiler.passes.check_hardware import check_gpu, check_node
+from parc.compiler.passes.check_hardware import check_gpu, check_node, check_rails
 from parc.compiler.spec.cluster_spec import ClusterSpec, FabricSpec, GpuSpec, NodeSpec
 
 Part = TypeVar("Part", GpuSpec, NodeSpec, FabricSpec)
@@ -50,7 +50,9 @@ def resolve_hardware(
     node = _node(node_spec, sink, f"{at}.node")
     if gpu is None or node is None or fabric is None:
         return None
-    return (gpu, node, fabric) if check_node(gpu, node, sink, f"{at}.node") else None
+    sound = check_node(gpu, node, sink, f"{at}.node")
+    sound &= check_rails(node, fabric, sink, _place(at, "fabric", spec.fabric))
+    return (gpu, node, fabric) if sound else None
 
 
 def _place(at: str, key: str, written: object) -> str:
@@ -178,4 +180,5 @@ def _fabric(value: str | FabricSpec | None, library: Library, sink: Sink, at: st
         latency_seconds=facts["latency"],
         oversubscription=float(facts["oversubscription"]),
         source=spec.source or "the spec",
+        rails=spec.rails or 0,
     )

@@ -66,7 +66,7 @@ def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-LATER = {"upper", "above", "gpu_numa", "gpu_nics"}
+LATER = {"upper", "above", "gpu_numa", "gpu_nics", "rails"}
 """Fields of the cluster that count once a spec, or its topology, says something there."""
 
 

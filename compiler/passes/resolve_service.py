@@ -138,12 +138,10 @@ def _pins(spec: ServingLayoutSpec) -> ServingPins:
     """``auto`` becomes None."""
     auto = {
         name: None if (value := getattr(spec, name)) == "auto" else value
-        for name in ("tp", "pp", "dp", "ep", "replicas", "all2all")
+        for name in ("tp", "pp", "dp", "ep", "pcp", "dcp", "replicas", "all2all")
     }
     return ServingPins(
         **auto,
-        pcp=spec.pcp,
-        dcp=spec.dcp,
         stages=None if spec.stage_layers == "auto" else spec.stage_layers,
         redundant_experts=spec.redundant_experts,
     )

@@ -32,8 +32,9 @@ DEFAULT_EMIT = {
 def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     """The targets; None after an error.
 
-    The framework is the one of ``FRAMEWORKS`` in ``emit``. Without one it is the first of all:
-    launch scripts and rank maps need a rank order, and theirs is that framework's.
+    The framework is the one of ``FRAMEWORKS`` in ``emit``; of a front and what it starts
+    (``FRONTS``), the latter. Without one it is the first of all: launch scripts and rank maps need
+    a rank order, and theirs is that framework's.
     """
     found = len(sink.diagnostics)
     kind = "train" if isinstance(spec, Spec) else "serve"
@@ -52,7 +53,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
 
 def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
     """The one framework of ``emit`` that does ``kind`` of job, or the first of all."""
-    from parc.backends.registry import BUILT_IN, ENGINES, FRAMEWORKS, SERVING, TRAINING
+    from parc.backends.registry import BUILT_IN, ENGINES, FRAMEWORKS, FRONTS, SERVING, TRAINING
 
     does = TRAINING if kind == "train" else SERVING
     for name in (one for one in emit if one in BUILT_IN and one not in does):
@@ -66,6 +67,8 @@ def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
         sink.report("X21", finding, at=f"emit[{emit.index(name)}]")
     bind = FRAMEWORKS if kind == "train" else ENGINES
     chosen = [name for name in emit if name in bind]
+    fronts = [front for front, name in FRONTS if front in chosen and name in chosen]
+    chosen = [name for name in chosen if name not in fronts]
     for name in dict.fromkeys(chosen[1:]):
         if name == chosen[0]:
             continue

@@ -1,4 +1,4 @@
-"""The second route through ``deepspeed/ds_config.json`` and ``deepspeed/train.json``."""
+"""The second routes through ``deepspeed/ds_config.json``, with ``train.json`` or Accelerate."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.passes.read_emitted import LARGEST, TABLE, Malformed
 from parc.compiler.passes.regenerate_topology import COLUMNS, Topology, regenerate
 from parc.compiler.passes.second_route import SecondRoute, Told
+from parc.compiler.passes.torch_sizes import ACCELERATE, accelerate_sizes
 
 CONFIG = "deepspeed/ds_config.json"
 PROGRAM = "deepspeed/train.json"
@@ -32,7 +33,20 @@ def _contents(artifacts: Mapping[str, str], sink: Sink) -> None:
         message = f"the stages do not hold {layers!r:.20} layers on {topology.pipe} ranks"
         sink.report("A08", Finding(message, label), span=Span(PROGRAM, 1, 1))
     _verify_batch(config, topology, sink)
-    _verify_sizes(config, topology, sink)
+    _verify_sizes(config, topology, PROGRAM, sink)
+
+
+def _plugged(artifacts: Mapping[str, str]) -> Topology:
+    """What Accelerate's plugin makes of its file: every process is a replica of its own."""
+    return Topology(1, accelerate_sizes(artifacts[ACCELERATE]).world, 1, 1, 1, 1)
+
+
+def _plugin_contents(artifacts: Mapping[str, str], sink: Sink) -> None:
+    """A09 for the batch, A05 for sizes that Accelerate does not bring."""
+    if CONFIG in artifacts:
+        config, topology = _read(CONFIG, artifacts[CONFIG]), _plugged(artifacts)
+        _verify_batch(config, topology, sink)
+        _verify_sizes(config, topology, ACCELERATE, sink)
 
 
 def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
@@ -48,7 +62,7 @@ def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
         sink.report("A09", Finding(message, label), span=Span(CONFIG, 1, 1))
 
 
-def _verify_sizes(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
+def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
     """Sizes that stand in both files."""
     tensor = config.get("tensor_parallel")
     pairs = [
@@ -58,25 +72,33 @@ def _verify_sizes(config: dict[str, Any], topology: Topology, sink: Sink) -> Non
     ]
     for name, value, wanted in pairs:
         if value is not None and value != wanted:
-            message = f"{name} is {value!r:.20} in {CONFIG}, {PROGRAM} has {wanted}"
+            message = f"{name} is {value!r:.20} in {CONFIG}, {other} has {wanted}"
             sink.report("A05", message, span=Span(CONFIG, 1, 1))
 
 
 def _told(artifacts: Mapping[str, str], world: int, sink: Sink) -> Told | None:
     if PROGRAM not in artifacts:
         return None
-    topology = _topology(_read(PROGRAM, artifacts[PROGRAM]))
+    return _groups(_topology(_read(PROGRAM, artifacts[PROGRAM])), PROGRAM, world, sink)
+
+
+def _plugin_told(artifacts: Mapping[str, str], world: int, sink: Sink) -> Told | None:
+    return _groups(_plugged(artifacts), ACCELERATE, world, sink)
+
+
+def _groups(topology: Topology, file: str, world: int, sink: Sink) -> Told | None:
+    """All groups of a topology that ``file`` says; None after a finding."""
     if topology.world != world:
-        message = f"the rank map has {world} ranks, the topology of {PROGRAM} {topology.world}"
+        message = f"the rank map has {world} ranks, the topology of {file} {topology.world}"
         sink.report("A05", message, span=Span(TABLE, 1, 1))
         return None
     if topology.data * topology.sequence * topology.model % topology.experts_ranks:
         label = f"{topology.data * topology.sequence} data-parallel ranks, ep {topology.expert}"
-        finding = Finding(f"experts of {PROGRAM} do not tile a stage", label)
-        sink.report("A05", finding, span=Span(PROGRAM, 1, 1))
+        finding = Finding(f"experts of {file} do not tile a stage", label)
+        sink.report("A05", finding, span=Span(file, 1, 1))
         return None
     return Told(
-        file=PROGRAM,
+        file=file,
         builder="DeepSpeed",
         order=ORDER,
         sizes=topology.sizes(),
@@ -119,3 +141,5 @@ def _number(file: str, section: dict[str, Any], name: str) -> int:
 
 
 DEEPSPEED = SecondRoute(CONFIG, (PROGRAM,), _contents, _told)
+PLUGIN = SecondRoute(ACCELERATE, (CONFIG,), _plugin_contents, _plugin_told)
+"""DeepSpeed behind Accelerate."""

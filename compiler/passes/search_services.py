@@ -90,7 +90,7 @@ def _explain_empty(
 ) -> None:
     rules, layouts = looked
     if late:
-        sink.report("G03", _too_late(problem, late), at=_culprit(sink, *_LIMITS[late[0][0]]))
+        sink.report("G03", _too_late(problem, late), at=sink.positions.culprit(_LIMITS[late[0][0]]))
     elif not layouts:
         sink.report("G01", _nothing(problem), at="layout")
     else:
@@ -120,7 +120,7 @@ def _explain_illegal(
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:
         finding = rule.explain(problem, closest)
-        sink.report(rule.code, finding, at=_culprit(sink, *rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))
 
 
 def _broken(
@@ -139,11 +139,6 @@ def _broken(
 def _weight(found: list[ServingRule]) -> tuple[int, int]:
     """How far from legal: broken rules, those of memory last."""
     return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
-
-
-def _culprit(sink: Sink, *paths: str) -> str:
-    """The first path that the user wrote, else the first."""
-    return next((path for path in paths if sink.positions.written(path)), paths[0])
 
 
 def _nothing(problem: ServingProblem) -> Finding:
@@ -185,5 +180,6 @@ def _too_late(problem: ServingProblem, late: list[tuple[str, ServingEstimate]]) 
 
 
 def _words(layout: ServingLayout) -> str:
-    degrees = (("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp), ("ep", layout.ep))
+    names = ("tp", "pp", "dp", "ep", "pcp", "dcp")
+    degrees = ((name, getattr(layout, name)) for name in names)
     return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "tp 1"

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory import handovers
 from parc.compiler.cost.memory_batch import ActivationCell, MemoryBatch
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.stages import StageClass
 from parc.compiler.cost.time_batch import MeshTimes, TimeBatch
+from parc.compiler.cost.workspaces import handovers
 from parc.compiler.ir import Layout, Split, Variant
 from parc.compiler.ir.rule import Rule
 from parc.compiler.passes.drop_oversized import OVERSIZED

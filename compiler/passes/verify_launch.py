@@ -50,46 +50,56 @@ def verify_launch(
         _verify_slots(artifacts[SLOTS], hosts, ranks_per_node, sink)
     if DEEPSPEED in artifacts:
         _verify_master(DEEPSPEED, artifacts[DEEPSPEED], hosts, sink)
-    if JOBSET in artifacts:
-        _verify_pods(artifacts[JOBSET], len(hosts), ranks_per_node, sink)
-    if GROUPS in artifacts:
-        _verify_pod_groups(artifacts[GROUPS], len(hosts), ranks_per_node, sink)
+    for file, verify in ((JOBSET, _verify_pods), (GROUPS, _verify_pod_groups)):
+        if file in artifacts:
+            verify(artifacts[file], len(hosts), sink)
+            _verify_pod_gpus(file, artifacts[file], ranks_per_node, sink)
     if JOB in artifacts:
         _verify_numbers(JOB, artifacts[JOB], JOB_NUMBERS, numbers, sink)
         _verify_gpus(artifacts[JOB], ranks_per_node, sink)
 
 
+RELIED_ON = {
+    "megatron/args.sh": "/megatron/args.sh",
+    "fsdp/train.py": "/fsdp/train.py",
+    "torchtitan/parc_titan.py": "/torchtitan",
+    "accelerate/config.yaml": "/accelerate/config.yaml",
+    "accelerate/train.py": "/accelerate/train.py",
+    "deepspeed/ds_config.json": "/deepspeed/ds_config.json",
+    "deepspeed/train.py": "/../deepspeed/train.py",
+    "deepspeed/model.py": "/../deepspeed/train.py",
+    "deepspeed/hostfile": '$here/hostfile"',
+    "preflight/check_ranks.py": "/preflight/check_ranks.py",
+    "torchrun/hosts": '$here/hosts"',
+    "slurm/hostfile": "/slurm/hostfile",
+    "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
+    "vllm/serve.sh": "$PARC_DIR/vllm/serve.sh",
+    "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
+}
+"""File -> the words in a script that show that the script needs it."""
+IMPLIED = (
+    ("preflight/expected.json", "preflight/check_ranks.py"),
+    ("rankmap.json", "rankmap.csv"),
+    ("rankmap.csv", "rankmap.json"),
+    ("rankmap.csv", "rankmap.md"),
+    ("fsdp/config.json", "fsdp/parallelize.py"),
+    ("fsdp/config.json", "fsdp/train.py"),
+    ("accelerate/job.json", "accelerate/train.py"),
+    ("fsdp/parallelize.py", "fsdp/train.py"),
+    ("fsdp/model.py", "fsdp/train.py"),
+)
+"""(file, who needs it) where the name alone says so."""
+
+
 def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
     """(file, who needs it) for every file that another one relies on."""
-    needs = [
-        ("preflight/expected.json", "preflight/check_ranks.py"),
-        ("rankmap.json", "rankmap.csv"),
-        ("rankmap.csv", "rankmap.json"),
-        ("rankmap.csv", "rankmap.md"),
+    scripts = [
+        (name, script)
+        for script in (*SCRIPTS, DEEPSPEED, JOB)
+        for name, mark in RELIED_ON.items()
+        if mark in artifacts.get(script, "")
     ]
-    for file in (*SCRIPTS, DEEPSPEED, JOB):
-        text = artifacts.get(file, "")
-        wanted = {
-            "megatron/args.sh": "/megatron/args.sh",
-            "fsdp/train.py": "/fsdp/train.py",
-            "torchtitan/parc_titan.py": "/torchtitan",
-            "accelerate/config.yaml": "/accelerate/config.yaml",
-            "accelerate/train.py": "/accelerate/train.py",
-            "deepspeed/ds_config.json": "/deepspeed/ds_config.json",
-            "deepspeed/train.py": "/../deepspeed/train.py",
-            "deepspeed/model.py": "/../deepspeed/train.py",
-            "deepspeed/hostfile": '$here/hostfile"',
-            "preflight/check_ranks.py": "/preflight/check_ranks.py",
-            "torchrun/hosts": '$here/hosts"',
-            "slurm/hostfile": "/slurm/hostfile",
-            "torchrun/launch.sh": "$PARC_DIR/torchrun/launch.sh",
-            "vllm/serve.sh": "$PARC_DIR/vllm/serve.sh",
-            "slurm/launch.sh": "$PARC_DIR/slurm/launch.sh",
-        }
-        needs += [(name, file) for name, mark in wanted.items() if mark in text]
-    needs += [("fsdp/config.json", f"fsdp/{name}.py") for name in ("parallelize", "train")]
-    needs += [("accelerate/job.json", "accelerate/train.py")]
-    needs += [(f"fsdp/{name}.py", "fsdp/train.py") for name in ("parallelize", "model")]
+    needs = (*scripts, *IMPLIED)
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
 
 
@@ -148,7 +158,7 @@ def _verify_master(file: str, text: str, hosts: list[str], sink: Sink) -> None:
         sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
 
 
-def _verify_pods(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None:
+def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
     """Jobs x pods of a job are the hosts, and a pod's node rank counts pods of a job."""
     replicas = read_number(text, r"^ +replicas: (\d+)$") or 0
     each = read_number(text, r"^ +completions: (\d+)$") or 0
@@ -156,14 +166,9 @@ def _verify_pods(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None
     if replicas * each != hosts or step != each:
         message = f"{replicas} x {each} pods in {JOBSET}, the rank map has {hosts} hosts"
         sink.report("A07", message, span=Span(JOBSET, _line_of(text, r"^ +replicas:"), 1))
-    gpus = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
-    found = read_number(text, gpus)
-    if found is not None and found != ranks_per_node:
-        message = f"{found} GPUs a pod in {JOBSET}, the rank map has {ranks_per_node} a host"
-        sink.report("A07", message, span=Span(JOBSET, _line_of(text, gpus), 1))
 
 
-def _verify_pod_groups(text: str, hosts: int, ranks_per_node: int, sink: Sink) -> None:
+def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
     """Groups x pods of a group are the hosts, all of them named, and node ranks count them."""
     groups = read_number(text, r"^ +replicas: (\d+)$") or 0
     size = read_number(text, r"^ +size: (\d+)$") or 0
@@ -173,11 +178,15 @@ def _verify_pod_groups(text: str, hosts: int, ranks_per_node: int, sink: Sink) -
     if groups * size != hosts or step != size or count != hosts:
         message = f"{groups} x {size} pods in {GROUPS}, {count} named, the rank map has {hosts}"
         sink.report("A07", message, span=Span(GROUPS, _line_of(text, r"^ +replicas:"), 1))
-    gpus = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
-    found = read_number(text, gpus)
+
+
+def _verify_pod_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
+    """A pod asks for a GPU a rank."""
+    pattern = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
+    found = read_number(text, pattern)
     if found is not None and found != ranks_per_node:
-        message = f"{found} GPUs a pod in {GROUPS}, the rank map has {ranks_per_node} a host"
-        sink.report("A07", message, span=Span(GROUPS, _line_of(text, gpus), 1))
+        message = f"{found} GPUs a pod in {file}, the rank map has {ranks_per_node} a host"
+        sink.report("A07", message, span=Span(file, _line_of(text, pattern), 1))
 
 
 def _verify_gpus(job: str, ranks_per_node: int, sink: Sink) -> None:

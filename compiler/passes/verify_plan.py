@@ -17,7 +17,7 @@ from parc.compiler.passes.read_emitted import (
     read_lock,
     read_table,
 )
-from parc.compiler.passes.route_deepspeed import DEEPSPEED
+from parc.compiler.passes.route_deepspeed import DEEPSPEED, PLUGIN
 from parc.compiler.passes.route_megatron import MEGATRON
 from parc.compiler.passes.route_torch import ACCELERATE, FSDP, TORCHTITAN
 from parc.compiler.passes.second_route import SecondRoute
@@ -34,7 +34,7 @@ from parc.compiler.passes.verify_serving import verify_serving
 DOCUMENT = "rankmap.json"
 SCRIPT = "vllm/serve.sh"
 ROUTES: tuple[SecondRoute, ...] = (MEGATRON, DEEPSPEED, FSDP, TORCHTITAN, ACCELERATE)
-"""One a framework; a plan has the files of at most one."""
+"""One a framework; a plan has the files of at most one, or those of ``PLUGIN``."""
 
 
 def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
@@ -46,6 +46,8 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         sink: where findings go, each at its file and line.
     """
     route = next((one for one in ROUTES if one.file in artifacts), None)
+    if route is DEEPSPEED and PLUGIN.file in artifacts:
+        route = PLUGIN
     if route is None and not {TABLE, SCRIPT} & artifacts.keys():
         sink.report("A03", f"there is neither {TABLE} nor {MEGATRON.file} to verify")
     missing = dict(missing_files(artifacts))

@@ -113,12 +113,12 @@ def _stated(entry: Any, expected: Groups) -> Groups | None:
         return None
     if (entry.get("size"), entry.get("count")) != (len(expected.members), len(expected.bases)):
         return None
-    members = _walk(entry.get("within"), len(expected.members))
-    bases = _walk(entry.get("across"), len(expected.bases))
+    members = reach(entry.get("within"), len(expected.members))
+    bases = reach(entry.get("across"), len(expected.bases))
     return None if members is None or bases is None else Groups(members, bases)
 
 
-def _walk(pairs: Any, size: int) -> list[int] | None:
+def reach(pairs: Any, size: int) -> list[int] | None:
     """Offsets reached along [size, stride] pairs; None unless they are ``size`` numbers."""
     if not isinstance(pairs, list):
         return None

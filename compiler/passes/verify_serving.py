@@ -16,7 +16,7 @@ from parc.compiler.passes.read_emitted import Malformed, read_document
 from parc.compiler.passes.read_serve import SCRIPT, Script, Started, read_serve
 from parc.compiler.passes.verify_launch import verify_launch
 from parc.compiler.passes.verify_lock import verify_lock
-from parc.compiler.passes.verify_ranks import SHOWN, Table, verify_hosts
+from parc.compiler.passes.verify_ranks import SHOWN, Table, reach, verify_hosts
 
 TABLE, DOCUMENT = "rankmap.csv", "rankmap.json"
 AXES = ("replica", "dp", "pp", "cp", "tp")
@@ -172,7 +172,7 @@ def _verify_document(tree: dict[str, Any], table: Table, sink: Sink) -> None:
     for column in columns:
         shared = ("replica", "pp") if column == "ep" else [a for a in AXES if a != column]
         expected = _grouped(table, shared)
-        if _stated(tree["groups"].get(column)) != expected:
+        if _stated(tree["groups"].get(column), expected) != expected:
             first = ", ".join(map(str, min(expected)[:SHOWN]))
             _differs(f"groups.{column} is not what vLLM builds (first group: {first} ...)", sink)
     if "ep" in table:
@@ -200,24 +200,13 @@ def _verify_expert_places(table: Table, sink: Sink) -> None:
         sink.report("A01", Finding(message, "; ".join(wrong[:SHOWN])), span=Span(TABLE, 2, 1))
 
 
-def _stated(entry: Any) -> set[tuple[int, ...]]:
+def _stated(entry: Any, expected: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
     """Groups that an entry of rankmap.json stands for; empty where it is damaged."""
     if not isinstance(entry, dict):
         return set()
-    members, bases = _walk(entry.get("within")), _walk(entry.get("across"))
-    return {tuple(base + member for member in members) for base in bases}
-
-
-def _walk(pairs: Any) -> list[int]:
-    offsets = [0]
-    for pair in pairs if isinstance(pairs, list) else ():
-        sound = isinstance(pair, list) and len(pair) == 2
-        if not sound or not all(type(n) is int and 0 < n < 2**20 for n in pair):
-            return []
-        if len(offsets) * pair[0] > 2**20:
-            return []
-        offsets = [offset + step * pair[1] for step in range(pair[0]) for offset in offsets]
-    return offsets
+    members = reach(entry.get("within"), len(min(expected)))
+    bases = reach(entry.get("across"), len(expected))
+    return {tuple(base + member for member in members or ()) for base in bases or ()}
 
 
 def _differs(message: str, sink: Sink) -> None:

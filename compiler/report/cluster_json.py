@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import Cluster, NodeType
+from parc.compiler.ir import Cluster, Fabric, NodeType
 from parc.compiler.ir.serialize import as_json
 
-WIRING = ("gpu_numa", "gpu_nics")
-"""Facts of a node type that are left out where nobody said them."""
+WIRING = ("gpu_numa", "gpu_nics", "rails")
+"""Facts of a node type and a fabric that are left out where nobody said them."""
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
@@ -20,8 +20,8 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
     return {
         **levels,
         "gpu": as_json(cluster.gpu),
-        "node": _node(cluster.node),
-        "fabric": as_json(cluster.fabric),
+        "node": _wired(cluster.node),
+        "fabric": _wired(cluster.fabric),
         "racks": [
             {
                 "name": rack.name,
@@ -37,6 +37,6 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _node(node: NodeType) -> dict[str, Any]:
-    """The node type; what nobody said about the wiring of its GPUs is left out."""
-    return {key: value for key, value in as_json(node).items() if value or key not in WIRING}
+def _wired(noun: NodeType | Fabric) -> dict[str, Any]:
+    """The noun; what nobody said about its wiring is left out."""
+    return {key: value for key, value in as_json(noun).items() if value or key not in WIRING}

@@ -10,7 +10,7 @@ from parc.compiler.report.diff import Diff
 from parc.compiler.report.diff_changes import Change
 from parc.compiler.report.diff_groups import AxisChange
 from parc.compiler.report.diff_ranks import Moves
-from parc.compiler.report.numbers import gib, percent, quantity, seconds
+from parc.compiler.report.numbers import gib, percent, quantity, seconds, span
 
 RUNS = 12
 """Runs of moved ranks that are listed."""
@@ -130,7 +130,7 @@ def _moves(moves: Moves | None) -> Section:
     if not moves.any:
         return Section("ranks")
     rows = tuple(
-        (_ranks(run.first_rank, run.last_rank), _cut(run.old), _cut(run.new))
+        (span(run.first_rank, run.last_rank), _cut(run.old), _cut(run.new))
         for run in moves.runs[:RUNS]
     )
     title = "ranks that move" if rows else "ranks"
@@ -156,10 +156,6 @@ def _move_notes(moves: Moves) -> Iterator[str]:
         yield f"host {host} goes from rack {old} to rack {new}"
     if len(moves.moved_hosts) > HOSTS:
         yield f"and {len(moves.moved_hosts) - HOSTS:,} more hosts change racks"
-
-
-def _ranks(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _groups(axes: tuple[AxisChange, ...]) -> Section:

@@ -9,10 +9,11 @@ from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
-from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds, span
 from parc.compiler.report.serving_tables import serving_estimate_document, serving_estimate_text
 from parc.compiler.report.summary import placement_words
 from parc.compiler.report.table import table
+from parc.compiler.report.tree_table import tree_document, tree_text
 
 LEVELS = {
     "device": "one GPU",
@@ -24,7 +25,7 @@ LEVELS = {
 
 
 def estimate_text(plan: AnyPlan) -> str:
-    """Three tables, and where each term is explained."""
+    """Four tables, and where each term is explained."""
     if isinstance(plan, ServingPlan):
         return serving_estimate_text(plan)
     estimate = plan.estimate
@@ -34,6 +35,7 @@ def estimate_text(plan: AnyPlan) -> str:
         + _memory(estimate),
         "time of one step, as exposed on the critical path\n" + _time(estimate),
         "traffic that one GPU sends in a step\n" + _traffic(estimate),
+        tree_text(plan.problem.cluster),
         f"placement: {placement_words(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
@@ -69,6 +71,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "fits": estimate.fits,
         "verdict": estimate.verdict,
         "placement": as_json(plan.placement.proof),
+        "levels": tree_document(plan.problem.cluster),
     }
     return dict(rounded_tree(document))
 
@@ -78,7 +81,7 @@ def _memory(estimate: Estimate) -> str:
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
-            _stages(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
+            span(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
             *(_gib(getattr(stage, term)) for term in terms),
             _gib(stage.total_bytes),
             f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
@@ -98,10 +101,6 @@ def _runs(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]
         else:
             runs.append((stage.stage, stage.stage, stage))
     return runs
-
-
-def _stages(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _time(estimate: Estimate) -> str:

@@ -31,6 +31,16 @@ def json_text(document: dict[str, Any]) -> str:
     return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def many(count: int, noun: str) -> str:
+    """``1 host``, ``1,024 hosts``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def span(first: int, last: int) -> str:
+    """``3``, or ``3-7``."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
 def gib(count_bytes: float) -> str:
     """``61.2 GiB``; two digits behind the point under 10."""
     size = count_bytes / GIB
@@ -51,7 +61,7 @@ def percent(share: float) -> str:
 
 def quantity(count: float, unit: str = "") -> str:
     """``1.99 GB``: three digits, a decimal prefix, the unit (a word starts with a blank)."""
-    for prefix, factor in zip("EPTGMk", (1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
+    for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
         if abs(count) >= 0.9995 * factor:
             return f"{count / factor:.3g} {prefix}{unit}"
     return f"{count:.3g} {unit.lstrip()}".rstrip()

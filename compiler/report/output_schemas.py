@@ -127,13 +127,14 @@ def _replaced(schema: Schema, **other: Schema) -> Schema:
 
 def _cluster(nouns: Schema) -> Schema:
     rack = closed({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
-    node = noun_schema(NodeType, nouns)
-    node["required"] = [name for name in node["required"] if name not in WIRING]
+    node, fabric = noun_schema(NodeType, nouns), noun_schema(Fabric, nouns)
+    for noun in (node, fabric):
+        noun["required"] = [name for name in noun["required"] if name not in WIRING]
     cluster = closed(
         {
             "gpu": noun_schema(Gpu, nouns),
             "node": node,
-            "fabric": noun_schema(Fabric, nouns),
+            "fabric": fabric,
             "racks": {"type": "array", "items": _optional(rack, above=NAMES)},
             "spare": NAMES,
             "unavailable": NAMES,

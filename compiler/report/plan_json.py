@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from parc import __version__
@@ -10,8 +9,8 @@ from parc.compiler.ir import AnyPlan, Artifact, Cluster, Layout, Placement, Plan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.cluster_json import cluster_document
-from parc.compiler.report.numbers import rounded_tree
-from parc.compiler.report.serving_json import serving_lock_document, serving_plan_document
+from parc.compiler.report.numbers import json_text, rounded_tree
+from parc.compiler.report.serving_json import serving_parts
 
 FORMAT = 1
 PLAN_PATH = "plan.json"
@@ -20,50 +19,57 @@ LOCK_PATH = "parc.lock"
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
     """plan.json; its schema is schemas/plan.schema.json."""
-    return Artifact(PLAN_PATH, _text(plan_document(plan)))
+    return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan) -> Artifact:
     """parc.lock; its schema is schemas/lock.schema.json."""
-    return Artifact(LOCK_PATH, _text(lock_document(plan)))
+    return Artifact(LOCK_PATH, json_text(lock_document(plan)))
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
     """The plan as JSON types: hosts by name, derived figures spelled out, floats rounded."""
-    if isinstance(plan, ServingPlan):
-        return serving_plan_document(plan)
-    problem = as_json(plan.problem)
-    problem["cluster"] = cluster_document(plan.problem.cluster)
     document = {
         "format": FORMAT,
         "parc": __version__,
-        "problem": problem,
-        "layout": _layout(plan.layout, plan.problem.job.global_batch),
-        "estimate": _estimate(plan),
+        "problem": {**as_json(plan.problem), "cluster": cluster_document(plan.problem.cluster)},
         "placement": _placement(plan.placement),
-        "search": _search(plan),
+        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _parts(plan)),
     }
     return dict(rounded_tree(document))
 
 
+def _parts(plan: Plan) -> dict[str, Any]:
+    """What the plan of a job that trains has of its own."""
+    return {
+        "layout": _layout(plan.layout, plan.problem.job.global_batch),
+        "estimate": _estimate(plan),
+        "placement": {**_placement(plan.placement), **_weighed(plan.placement)},
+        "search": _search(plan),
+    }
+
+
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
     """The decisions under ``decisions``; the rest says what they were made from."""
+    placement = plan.placement
+    decisions = {
+        "versions": dict(plan.problem.versions),
+        "layout": as_json(plan.layout),
+        "order": placement.order,
+        "ranks_per_node": placement.ranks_per_node,
+        "hosts": [host.name for host in placement.hosts],
+    }
     if isinstance(plan, ServingPlan):
-        return serving_lock_document(plan)
+        decisions["limits"] = as_json(plan.limits)
+    else:
+        decisions["calibration"] = dict(plan.problem.calibration)
+        decisions |= _out_of_use(plan.problem.cluster)
     document = {
         "format": FORMAT,
         "parc": __version__,
         "name": plan.problem.name,
         "spec_digest": plan.problem.digest,
-        "decisions": {
-            "versions": dict(plan.problem.versions),
-            "calibration": dict(plan.problem.calibration),
-            "layout": as_json(plan.layout),
-            "order": plan.placement.order,
-            "ranks_per_node": plan.placement.ranks_per_node,
-            "hosts": [host.name for host in plan.placement.hosts],
-            **_out_of_use(plan.problem.cluster),
-        },
+        "decisions": decisions,
     }
     return dict(rounded_tree(document))
 
@@ -71,10 +77,6 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
 def _out_of_use(cluster: Cluster) -> dict[str, Any]:
     """Unavailable hosts, where there are some: a later replan must not take them for idle ones."""
     return {"unavailable": list(cluster.unavailable)} if cluster.unavailable else {}
-
-
-def _text(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
@@ -110,8 +112,14 @@ def _placement(placement: Placement) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "dense": as_json(placement.dense.axes),
-        "expert": as_json(placement.expert.axes),
         "hosts": [host.name for host in placement.hosts],
+    }
+
+
+def _weighed(placement: Placement) -> dict[str, Any]:
+    """What the placement of a job that trains has beside that."""
+    return {
+        "expert": as_json(placement.expert.axes),
         "alternatives": as_json(placement.alternatives),
         "proof": as_json(placement.proof),
         **({"devices": list(placement.devices)} if placement.devices else {}),

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from parc.compiler.diagnostics.codes import code_info
+from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
 from parc.compiler.report.layout_words import recompute_words
 from parc.compiler.report.numbers import GIB, percent, rounded, seconds
@@ -21,6 +21,9 @@ OTHER = {
 }
 """Reasons that are no broken rule."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
+CANDIDATE_HEAD = (
+    *("rank", *DEGREES, "recompute", "split", "step", "against it", "memory GiB", "MFU"),
+)
 
 
 def search_text(plan: AnyPlan, top: int) -> str:
@@ -28,12 +31,11 @@ def search_text(plan: AnyPlan, top: int) -> str:
     if isinstance(plan, ServingPlan):
         return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
     search = plan.search
-    head = ("rank", *DEGREES, "recompute", "split", "step", "against it", "memory GiB", "MFU")
     best = search.ranked[0].step_seconds if search.ranked else 0.0
-    rows = [_row(rank, candidate, best) for rank, candidate in _top(search, top)]
+    rows = [candidate_row(rank, candidate, best) for rank, candidate in _top(search, top)]
     kept = search.enumerated - sum(count for _, count in search.dropped)
     lines = [f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal and fitting"]
-    return "\n".join(lines) + "\n\n" + table(head, rows) + dropped_text(search.dropped)
+    return "\n".join(lines) + "\n\n" + table(CANDIDATE_HEAD, rows) + dropped_text(search.dropped)
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
         "name": plan.problem.name,
         "enumerated": plan.search.enumerated,
         "dropped": [
-            {"code": _shown(code), "count": count, "title": _title(code)}
+            dict(zip(("code", "title"), reason(code), strict=True), count=count)
             for code, count in plan.search.dropped
         ],
         "candidates": _records(plan, top),
@@ -71,7 +73,8 @@ def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
     return list(enumerate(search.ranked[:top], start=1))
 
 
-def _row(rank: int, candidate: Candidate, best_seconds: float) -> tuple[str, ...]:
+def candidate_row(rank: int, candidate: Candidate, best_seconds: float) -> tuple[str, ...]:
+    """One candidate in words, under CANDIDATE_HEAD."""
     layout = candidate.layout
     slower = candidate.step_seconds / best_seconds - 1 if best_seconds else 0.0
     return (
@@ -108,7 +111,7 @@ def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
     if not dropped:
         return ""
     rows = [
-        (_shown(code), _title(code), f"{count:,}")
+        (*reason(code), f"{count:,}")
         for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
     return "\ndropped by the first rule that each layout broke\n" + table(
@@ -116,13 +119,11 @@ def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
     )
 
 
-def _shown(reason: str) -> str:
-    """``PARC-D01`` for a code; other reasons, such as a better twin, stand for themselves."""
-    return reason if reason in OTHER else f"PARC-{reason}"
-
-
-def _title(reason: str) -> str:
+def reason(code: str) -> tuple[str, str]:
+    """(``PARC-D01``, title) of what dropped a layout; a better twin and the like have no code."""
+    if code in OTHER:
+        return code, OTHER[code]
     try:
-        return code_info(reason).title
+        return f"PARC-{code}", code_title(code)
     except KeyError:
-        return OTHER.get(reason, "")
+        return f"PARC-{code}", ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import ServingLayout, ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import gib, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import gib, many, quantity, rounded_tree, seconds
 
 ALWAYS = ("tp", "pp")
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
@@ -15,8 +15,7 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 def serving_words(layout: ServingLayout) -> str:
     """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
     words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
-    many = "s" if layout.replicas > 1 else ""
-    words.append(f"{layout.replicas} replica{many}")
+    words.append(many(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
         words.append(f"layers {'+'.join(map(str, layout.stages))}")
     return ", ".join(words)
@@ -32,7 +31,7 @@ def serving_summary(plan: ServingPlan) -> str:
     stage = min(plan.stages, key=lambda one: one.blocks)
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {_subject(plan)}"),
+        ("plan", f"{plan.problem.name}: {serving_subject(plan)}"),
         ("layout", serving_words(plan.layout)),
         (
             "memory",
@@ -55,11 +54,12 @@ def serving_summary(plan: ServingPlan) -> str:
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def _subject(plan: ServingPlan) -> str:
+def serving_subject(plan: ServingPlan) -> str:
+    """Model, GPUs, hosts and engine in words."""
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
-        f"{hosts:,} host{'' if hosts == 1 else 's'}, for {problem.framework}"
+        f"{many(hosts, 'host')}, for {problem.framework}"
     )
 
 

@@ -14,6 +14,9 @@ from parc.compiler.report.serving_summary import serving_words
 from parc.compiler.report.table import table
 
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
+SERVING_HEAD = (
+    *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "against it", "weights GiB"),
+)
 
 
 def serving_estimate_text(plan: ServingPlan) -> str:
@@ -96,16 +99,16 @@ def serving_search_text(plan: ServingPlan, top: int) -> str:
     """The table of the best ``top`` candidates."""
     search = plan.search
     kept = search.enumerated - sum(count for _, count in search.dropped)
-    head = ("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "against it", "weights GiB")
     best = search.ranked[0].tokens_per_second
-    rows = [_row(rank, one, best) for rank, one in enumerate(search.ranked[:top], start=1)]
+    rows = [serving_row(rank, one, best) for rank, one in enumerate(search.ranked[:top], start=1)]
     line = (
         f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal, fitting and in time"
     )
-    return f"{line}\n\n" + table(head, rows)
+    return f"{line}\n\n" + table(SERVING_HEAD, rows)
 
 
-def _row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
+def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
+    """One candidate in words, under SERVING_HEAD."""
     share = one.tokens_per_second / best - 1
     return (
         str(rank),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from parc.backends.registry import ENGINES, FRAMEWORKS, engine, framework
+from parc.backends.registry import ENGINES, FRAMEWORKS, FRONTS, behind_front, engine, framework
 from parc.backends.strategies import STRATEGIES
 from parc.compiler.report.table import table
 
@@ -17,8 +17,10 @@ END = "<!-- end of strategies -->"
 
 
 def said() -> dict[str, dict[str, str]]:
-    """Framework or engine -> strategy -> how it is said; a strategy that it lacks is not there."""
-    found = {name: dict(framework(name).strategies) for name in FRAMEWORKS}
+    """Framework, pair or engine -> strategy -> how it is said; what it lacks is not there."""
+    pairs = [behind_front(*pair) for pair in FRONTS]
+    targets = [*map(framework, FRAMEWORKS), *pairs]
+    found = {target.name: dict(target.strategies) for target in targets}
     return found | {name: dict(engine(name).strategies) for name in ENGINES}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
-from parc.compiler.report.numbers import gib, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import gib, many, percent, quantity, rounded_tree, seconds
 from parc.compiler.report.serving_summary import serving_summary, serving_summary_document
 
 
@@ -19,7 +19,7 @@ def summary_text(plan: AnyPlan) -> str:
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {_subject(plan)}"),
+        ("plan", f"{plan.problem.name}: {subject(plan)}"),
         ("layout", layout_words(plan.layout)),
         (
             "memory",
@@ -49,17 +49,14 @@ def placement_words(plan: Plan) -> str:
     return f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
 
 
-def _subject(plan: Plan) -> str:
+def subject(plan: Plan) -> str:
+    """Model, GPUs, hosts and racks in words."""
     problem, placement = plan.problem, plan.placement
     racks = len({host.rack for host in placement.hosts})
     return (
         f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}: "
-        f"{_many(len(placement.hosts), 'host')} in {_many(racks, 'rack')}"
+        f"{many(len(placement.hosts), 'host')} in {many(racks, 'rack')}"
     )
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def summary_document(plan: AnyPlan) -> dict[str, Any]:

@@ -8,9 +8,4 @@ from pydantic import BaseModel, ConfigDict
 class Strict(BaseModel):
     """Frozen, strict, and an unknown key is an error. Docstrings of fields become hover text."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        use_attribute_docstrings=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -97,6 +97,8 @@ class FabricSpec(Strict):
     """One-way latency of a small message inside one leaf."""
     oversubscription: Real | None = None
     """Bandwidth below a leaf over bandwidth above it; 1 = full bisection."""
+    rails: Degree | None = None
+    """Rail-optimised: leaf switches of a rack that each of its hosts is on; absent: one."""
     source: str | None = None
     """Where the numbers are from."""
 

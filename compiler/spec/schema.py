@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from parc.compiler.spec.field_docs import field_docs
 from parc.compiler.spec.serving_spec import ServingSpec
 from parc.compiler.spec.shape import branches, expected, model_of
 from parc.compiler.spec.spec import Spec
@@ -42,6 +43,7 @@ def spec_schema() -> dict[str, Any]:
     train, serve = Spec.model_json_schema(), ServingSpec.model_json_schema()
     definitions = {**train.pop("$defs"), **serve.pop("$defs")}
     definitions |= {"Spec": train, "ServingSpec": serve}
+    _describe(definitions)
     _tidy(definitions)
     serves = {"properties": {"kind": {"const": "serve"}}, "required": ["kind"]}
     return {
@@ -52,6 +54,23 @@ def spec_schema() -> dict[str, Any]:
         "else": {"$ref": "#/$defs/Spec"},
         "$defs": definitions,
     }
+
+
+def _describe(definitions: dict[str, Any]) -> None:
+    """Give every property the docstring of its field."""
+    for model in {*_models(Spec), *_models(ServingSpec)}:
+        properties = definitions[model.__name__]["properties"]
+        for name, text in field_docs(model).items():
+            properties[name]["description"] = text
+
+
+def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model, and those of its fields."""
+    yield model
+    for info in model.model_fields.values():
+        inner, _ = _inner(info.rebuild_annotation())
+        if inner is not None:
+            yield from _models(inner)
 
 
 def schema_text() -> str:
@@ -105,7 +124,7 @@ def _walk(model: type[BaseModel], above: str) -> Iterator[FieldDoc]:
             type=expected(annotation),
             required=info.is_required(),
             default=_default(info),
-            description=info.description or "",
+            description=field_docs(model).get(name, ""),
         )
         inner, suffix = _inner(annotation)
         if inner is not None:

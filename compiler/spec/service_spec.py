@@ -62,6 +62,10 @@ class ServingLimitsSpec(Strict):
     """Data parallelism of attention, inside an engine."""
     ep: AxisLimit | None = None
     """Expert parallelism."""
+    pcp: AxisLimit | None = None
+    """Prefill context parallelism, where it is auto."""
+    dcp: AxisLimit | None = None
+    """Decode context parallelism."""
     replicas: AxisLimit | None = None
     """Independent engines."""
 
@@ -92,10 +96,10 @@ class ServingLayoutSpec(Strict):
     """Data parallelism of attention inside one engine; models with experts only."""
     ep: Degree | Literal["auto", "on", "off"] = "auto"
     """Expert parallelism: on, off, or its degree, which vLLM derives as tp x pcp x dp."""
-    pcp: Degree = 1
-    """Prefill context parallelism."""
-    dcp: Degree = 1
-    """Decode context parallelism; reuses the ranks of tp."""
+    pcp: Degree | Auto = 1
+    """Prefill context parallelism; models with latent attention only."""
+    dcp: Degree | Auto = "auto"
+    """Decode context parallelism: ranks of tp that share a request's cache."""
     replicas: Degree | Auto = "auto"
     """Independent engines behind a load balancer."""
     stage_layers: tuple[Degree, ...] | Auto = "auto"

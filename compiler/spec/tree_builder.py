@@ -98,10 +98,7 @@ class TreeBuilder:
         if self._wants_key():
             self._key(event, plain)
             return
-        try:
-            value = plain_scalar(event.value) if plain else quoted_scalar(event.value)
-        except ValueError as error:
-            raise Refused("X06", Finding(str(error)), _start(event)) from error
+        value = _value(event, plain)
         if event.anchor:
             self._anchors[event.anchor] = (value, 1 + len(event.value) // 100, 0)
         self._place(value, self._span(event), 0, event)
@@ -113,10 +110,7 @@ class TreeBuilder:
         if plain and event.value == "<<":
             frame.key, frame.value_path = _MERGE, join(frame.path, "<<")
             return
-        try:
-            value = plain_scalar(event.value) if plain else quoted_scalar(event.value)
-        except ValueError as error:
-            raise Refused("X06", Finding(str(error)), _start(event)) from error
+        value = _value(event, plain)
         key, span = event.value if plain else str(value), self._span(event)
         frame.key, frame.value_path = key, join(frame.path, key)
         if not isinstance(value, str):
@@ -226,6 +220,13 @@ class TreeBuilder:
             return self.keys.get(self._next_path()) or Span(self._file, line, column)
         length = end.column + 1 - column if one_line else 1
         return Span(self._file, line, column, max(1, length))
+
+
+def _value(event: Any, plain: bool) -> Any:
+    try:
+        return plain_scalar(event.value) if plain else quoted_scalar(event.value)
+    except ValueError as error:
+        raise Refused("X06", Finding(str(error)), _start(event)) from error
 
 
 def _start(event: Any) -> tuple[int, int]:

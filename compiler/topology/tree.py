@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parc.compiler.ir.cluster import Cluster, Host
@@ -13,7 +14,9 @@ class TreeLevel:
     """One level of the whole tree; two GPUs that meet there talk over its links."""
 
     name: str
-    """device, nvlink_domain, host, or the name of a tier of switches."""
+    """device, nvlink_domain, host, rail, or the name of a tier of switches."""
+    gpus: int
+    """GPUs that meet there, under the fullest switch of a tier; a rail has its share of a leaf."""
     gb_per_s_per_gpu: float
     """One direction, decimal GB/s, of every GPU when all of them talk across this level at once."""
     latency_seconds: float
@@ -23,23 +26,37 @@ class TreeLevel:
 
 
 def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
-    """Every level, nearest first: device, host or NVLink domain, then the tiers of switches.
+    """Every level, nearest first: device, host and NVLink domain, rail, the tiers of switches.
 
     An NVLink domain that spans hosts stands above the host, one that ends in it below. What a
-    tier carries per GPU is the NICs' share over the oversubscription of all tiers beneath.
+    tier carries per GPU is the NICs' share over the oversubscription of all tiers beneath. On a
+    rail a GPU meets those of its own index one switch away; the others of its leaf are a hop over
+    NVLink farther, which the figures of the leaf leave out.
     """
-    node = cluster.node
-    inside = [TreeLevel("device", cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
+    node, rate = cluster.node, cluster.node.network_gb_per_s_per_gpu
+    inside = [TreeLevel("device", 1, cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
     if node.nvlink_domain > 1:
-        inside.append(TreeLevel("nvlink_domain", node.link_gb_per_s, 0.0, 1.0))
-    if node.nvlink_domain < node.gpus:
-        inside.append(TreeLevel("host", node.link_gb_per_s, 0.0, 1.0))
-    rate = node.network_gb_per_s_per_gpu
+        hosts = max(Counter(host.nvlink_domain for host in cluster.hosts).values(), default=1)
+        domain = min(node.nvlink_domain, hosts * node.gpus)
+        inside.append(TreeLevel("nvlink_domain", domain, node.link_gb_per_s, 0.0, 1.0))
+    inside.append(TreeLevel("host", node.gpus, node.link_gb_per_s, 0.0, 1.0))
+    inside.sort(key=lambda level: level.gpus)
     tiers = []
-    for level in cluster.levels:
-        tiers.append(TreeLevel(level.name, rate, level.latency_seconds, level.oversubscription))
+    for index, level in enumerate(cluster.levels):
+        under = _most_hosts(cluster, index) * node.gpus
+        if index == 0 and cluster.fabric.rails > 1:
+            own = max(under // cluster.fabric.rails, 1)
+            tiers.append(TreeLevel("rail", own, rate, level.latency_seconds, 1.0))
+        tiers.append(
+            TreeLevel(level.name, under, rate, level.latency_seconds, level.oversubscription)
+        )
         rate /= level.oversubscription
     return (*inside, *tiers)
+
+
+def _most_hosts(cluster: Cluster, level: int) -> int:
+    """Hosts under the fullest switch of a level."""
+    return max(Counter(zones(cluster.hosts, level)).values(), default=0)
 
 
 def meeting_level(one: Host, other: Host) -> int:
@@ -68,9 +85,3 @@ def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
     for tier in cluster.levels[: level + 1]:
         rate /= tier.oversubscription
     return rate
-
-
-def spread(hosts: Sequence[Host]) -> tuple[int, ...]:
-    """How many switches ``hosts`` touch at each level, the leaf first."""
-    depth = len(hosts[0].path) if hosts else 0
-    return tuple(len(set(zones(hosts, level))) for level in range(depth))

@@ -104,3 +104,14 @@ def test_the_variables_arrive_at_torchrun(stage: Stage) -> None:
     assert seen["NCCL_IB_TIMEOUT"] == "22"
     assert seen["E"] == ""
     assert stage.calls()[0][0] == "--nnodes=4"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("infiniband", "0"), ("roce", "0"), ("slingshot", "1")]
+)
+def test_rings_stay_on_their_rail_where_the_fabric_has_rails(kind: str, value: str) -> None:
+    plan = with_fabric(named_plan(), kind)
+    on = plan.problem.cluster
+    railed = replace(on, fabric=replace(on.fabric, rails=8))
+    found = network_environment(railed, plan.problem.launch)
+    assert [one for name, one, _ in found if name == "NCCL_CROSS_NIC"] == [value]

@@ -122,6 +122,24 @@ def test_racks_of_one_tool_and_states_of_another_are_one_cluster(tmp_path: Path)
     )
 
 
+def test_the_hosts_of_a_job_are_those_that_stay_of_a_cluster(tmp_path: Path) -> None:
+    job = {"job_state": ["RUNNING"], "job_id": 7, "nodes": "r01n02,r02n01", "partition": "main"}
+    nodes = {"nodes": [{"name": "r01n01", "gres": "gpu:8", "state": ["DOWN"]}]}
+    files = [
+        written(tmp_path, TREE),
+        written(tmp_path, json.dumps(nodes), "nodes"),
+        written(tmp_path, json.dumps({"jobs": [job]}), "job"),
+    ]
+    result = parc("import", "auto", *files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    racks = result.stdout.partition("racks:\n")[2]
+    assert racks == (
+        "    - {name: leaf1, nodes: r01n02, above: [core]}\n"
+        "    - {name: leaf2, nodes: r02n01, above: [core]}\n"
+        "launch:\n  slurm: {partition: main}\n"
+    )
+
+
 def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
     one = written(tmp_path, TREE, "a.conf")
     two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")

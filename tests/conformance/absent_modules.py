@@ -24,14 +24,15 @@ class AbsentModules(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
         module = types.ModuleType(spec.name)
-        vars(module)["__getattr__"] = _nothing
+        vars(module)["__getattr__"] = any_name
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
 
 
-def _nothing(name: str) -> Any:
+def any_name(name: str) -> Any:
+    """A class for whatever is asked of a module, save what Python asks itself."""
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (), {"__init__": lambda *_, **__: None})

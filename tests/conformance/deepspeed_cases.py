@@ -8,25 +8,10 @@ from typing import Any
 from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.deepspeed.key_table import DS_CONFIG, tree
 from parc.backends.registry import framework
-from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Layout, Plan, Problem
+from parc.compiler.ir import Layout, Problem
 from parc.compiler.passes.search_space import enumerate_layouts
-from parc.compiler.pipeline import plan_problem, resolve_spec
-from parc.compiler.spec.source import Source
 
 Case = dict[str, Any]
-
-
-def resolved(spec: dict[str, Any]) -> tuple[Problem | None, Sink]:
-    """A spec mapping to a problem."""
-    sink = Sink()
-    return resolve_spec(Source("spec.yaml", json.dumps(spec), None), (), sink), sink
-
-
-def planned(spec: dict[str, Any]) -> tuple[Plan | None, Sink]:
-    """A spec mapping to a plan, as `parc check` would."""
-    problem, sink = resolved(spec)
-    return (None if problem is None or sink.failed() else plan_problem(problem, sink)), sink
 
 
 def layout_as_pinned(problem: Problem) -> Layout | None:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from case_lines import Case
+from judge_mesh import ranks_of
 
 
 def rehearse(rank: int, world: int) -> None:
@@ -99,9 +100,3 @@ def sequence_groups(dp: int, sp: int) -> dict[str, list[int]]:
         "sp": ranks_of(mesh.get_group(mesh_dim="sequence_parallel")),
         "sp-data": ranks_of(mesh.get_group(mesh_dim="data_parallel")),
     }
-
-
-def ranks_of(group: Any) -> list[int]:
-    import torch.distributed as dist
-
-    return list(dist.get_process_group_ranks(group))

@@ -49,6 +49,7 @@ def judge(case: Case, verdict: Verdict) -> None:
     """All stages in turn, up to the first that refuses."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for name, text in case.get("files", {}).items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(text)
         Path("accelerate.yaml").write_text(case["yaml_text"])
         judge_here(case, verdict)
@@ -87,7 +88,10 @@ def parse(case: Case) -> tuple[Namespace, Any, set[str]]:
             args = parser.parse_args(words)
     except SystemExit as stop:
         raise Refused(heard.getvalue().rpartition("error: ")[2].strip()) from stop
-    args, config, _ = launch._validate_launch_command(args)
+    args, config, precision_from_file = launch._validate_launch_command(args)
+    if args.use_deepspeed:  # as launch_command does, for the plugin to find conflicts
+        fields = [*config.deepspeed_config, *(["mixed_precision"] if precision_from_file else [])]
+        args.deepspeed_fields_from_accelerate_config = ",".join(fields)
     return args, config, {action.dest for action in parser._actions}
 
 
@@ -109,7 +113,6 @@ def prepare(args: Namespace) -> dict[str, str]:
 
     launch.is_port_in_use = lambda _: False  # of this machine, not of the job's
     if args.use_deepspeed:
-        args.deepspeed_fields_from_accelerate_config = ""
         return dict(launch.prepare_deepspeed_cmd_env(args)[1])
     return dict(launch.prepare_multi_gpu_env(args))
 
@@ -120,6 +123,7 @@ def plugin(args: Namespace) -> dict[str, Any]:
         from accelerate.utils import DeepSpeedPlugin
 
         made = DeepSpeedPlugin()
+        made.set_mixed_precision(args.mixed_precision)
         return {"zero_stage": made.zero_stage, "deepspeed_config": made.deepspeed_config}
     if not args.use_fsdp:
         return {}

@@ -6,17 +6,20 @@ Every slurmd gets a host name and an /etc/hosts of its own; the machine's stay a
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare")
+from tests.conformance.slurm_release import SlurmRelease
+
 CONFIG = """\
 ClusterName=conformance
 SlurmctldHost=localhost(127.0.0.1)
@@ -25,8 +28,8 @@ SlurmdUser=root
 AuthType=auth/none
 CredType=cred/none
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-SlurmctldPort={port}
-SlurmdPort={slurmd_port}
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
 StateSaveLocation={root}/state
 SlurmdSpoolDir={root}/spool/%n
 SlurmctldPidFile={root}/slurmctld.pid
@@ -38,7 +41,7 @@ TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-TopologyPlugin=topology/tree
+TopologyPlugin=topology/{topology}
 SlurmdParameters=config_overrides
 ReturnToService=2
 PropagateResourceLimits=NONE
@@ -48,59 +51,109 @@ NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=64 Sockets=2 "
     "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
 )
-AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2; exec "$@"'
-PATIENCE_SECONDS = 30.0
-BLOCK_SINCE = (23, 11)
+AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2'
+ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""A node is a namespace of processes too: whatever it runs ends with it, jobs as well."""
+PATIENCE_SECONDS = 60.0
+ATTEMPTS = 3
+FIRST_PORT, PORTS = 12000, 20000
+"""Below the ports that the kernel gives to connections."""
+_turns = itertools.count()
 
 
-def missing() -> str:
-    """Why no cluster can be started here; empty where one can."""
-    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if absent:
-        return f"not installed: {', '.join(absent)}"
-    return "" if os.geteuid() == 0 else "needs root, for namespaces of the nodes"
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody has; every call starts its search elsewhere."""
+    start = os.getpid() * 131 + next(_turns) * 997
+    found: list[int] = []
+    with ExitStack() as held:
+        for turn in range(PORTS):
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", FIRST_PORT + (start + turn) % PORTS))
+            except OSError:
+                continue
+            found.append(probe.getsockname()[1])
+            if len(found) == count:
+                return found
+    raise AssertionError(f"fewer than {count} free ports")
 
 
-def installed_release() -> tuple[int, ...]:
-    """Release of this machine's Slurm: (22, 5)."""
-    said = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout
-    return tuple(int(part) for part in said.split()[1].split(".")[:2])
+class NotStartedError(Exception):
+    """A daemon ended before the cluster was ready, and said this."""
+
+
+def topology_text(racks: dict[str, Sequence[str]], topology: str) -> str:
+    """topology.conf: racks as leaves of a spine, or as blocks, which must be of one size."""
+    rows = {rack: ",".join(nodes) for rack, nodes in racks.items()}
+    if topology == "block":
+        blocks = [f"BlockName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
+        size = len(next(iter(racks.values())))
+        return "\n".join([*blocks, f"BlockSizes={size}", ""])
+    leaves = [f"SwitchName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
+    return "\n".join([*leaves, f"SwitchName=spine Switches={','.join(rows)}", ""])
 
 
 class SlurmCluster:
     """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
     def __init__(
-        self, root: Path, racks: dict[str, Sequence[str]], port: int, topology: str = "tree"
+        self,
+        root: Path,
+        racks: dict[str, Sequence[str]],
+        release: SlurmRelease,
+        topology: str = "tree",
     ) -> None:
-        """``port`` and as many above it as there are nodes must be free.
+        """Daemons start when the cluster is entered.
 
-        ``topology``: "tree", or "block" where ``installed_release`` is BLOCK_SINCE or later and
-        all racks are of one size.
+        Args:
+            root: an empty folder; jobs are submitted from its ``job``.
+            racks: hosts of each rack.
+            release: the Slurm to start.
+            topology: "tree", or "block" where ``release`` knows it and all racks are of one size.
         """
-        self.root, self.racks, self.port, self.topology = root, racks, port, topology
+        self.root, self.racks, self.release, self.topology = root, racks, release, topology
         self.nodes = sorted(node for nodes in racks.values() for node in nodes)
         self.daemons: list[subprocess.Popen[bytes]] = []
 
+    def place(self, rack: str) -> str:
+        """A rack as SLURM_TOPOLOGY_ADDR has it."""
+        return rack if self.topology == "block" else f"spine.{rack}"
+
     def __enter__(self) -> SlurmCluster:
-        for folder in ("state", "spool", "dev", "job"):
+        for folder in ("dev", "job"):
+            (self.root / folder).mkdir()
+        for gpu in range(8):  # devices like /dev/null: without a file Slurm reports no GPU
+            os.mknod(self.root / f"dev/nvidia{gpu}", 0o20666, os.makedev(1, 3))
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._start_all()
+                return self
+            except NotStartedError as said:
+                # another process took a port meanwhile, or this machine cannot
+                self.__exit__()
+                if attempt == ATTEMPTS:
+                    pytest.skip(f"Slurm's daemons do not run on this machine: {said}")
+            except BaseException:
+                self.__exit__()
+                raise
+        raise AssertionError("unreachable")
+
+    def _start_all(self) -> None:
+        for folder in ("state", "spool"):
+            shutil.rmtree(self.root / folder, ignore_errors=True)
             (self.root / folder).mkdir()
         self._configure()
-        try:
-            self._start("localhost", "slurmctld", "-D", "-c", "-i")
-            for node in self.nodes:
-                self._start(node, "slurmd", "-D", "-N", node)
-            self._wait()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        self._start("localhost", "slurmctld", "-D", "-c", "-i")
+        for node in self.nodes:
+            self._start(node, "slurmd", "-D", "-N", node)
+        self._wait()
 
     def __exit__(self, *_: object) -> None:
         for daemon in self.daemons:
-            daemon.send_signal(signal.SIGTERM)
+            daemon.kill()
         for daemon in self.daemons:
-            daemon.wait(PATIENCE_SECONDS)
+            daemon.wait()
+        self.daemons.clear()
 
     def run(self, *command: str, cwd: Path | None = None, **env: str) -> str:
         """Output of a client's command; both streams together, any exit status."""
@@ -117,11 +170,10 @@ class SlurmCluster:
         return done.stdout
 
     def _as(self, node: str, *command: str) -> list[str]:
-        hosts = str(self.root / "hosts")
-        return ["unshare", "--uts", "--mount", "bash", "-c", AS_NODE, "_", node, hosts, *command]
+        return self.release.within(AS_NODE, node, str(self.root / "hosts"), *command)
 
     def _start(self, node: str, *command: str) -> None:
-        line = self._as(node, *command, "-f", str(self.root / "slurm.conf"))
+        line = [*ALONE, *self._as(node, *command, "-f", str(self.root / "slurm.conf"))]
         with (self.root / f"{command[0]}.{node}.out").open("wb") as log:
             self.daemons.append(
                 subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -134,7 +186,7 @@ class SlurmCluster:
             if sorted(set(idle)) == self.nodes:
                 return
             if any(daemon.poll() is not None for daemon in self.daemons):
-                pytest.skip(f"Slurm's daemons do not run on this machine: {self._last_words()}")
+                raise NotStartedError(self._last_words())
             assert time.monotonic() < deadline, self.run("sinfo", "-N", "-l")
             time.sleep(0.1)
 
@@ -144,31 +196,20 @@ class SlurmCluster:
         return " ".join(log.read_text("utf-8", "replace")[-300:] for log in logs)[-900:]
 
     def _configure(self) -> None:
-        text = CONFIG.format(root=self.root, port=self.port, slurmd_port=self.port + 1)
-        text = text.replace("topology/tree", f"topology/{self.topology}")
-        for number, node in enumerate(self.nodes):
-            text += NODE.format(name=node, port=self.port + 2 + number)
+        ports = free_ports(2 + len(self.nodes))
+        text = CONFIG.format(root=self.root, ports=ports, topology=self.topology)
+        text += self.release.plugins()
+        for node, port in zip(self.nodes, ports[2:], strict=True):
+            text += NODE.format(name=node, port=port)
         text += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
         (self.root / "slurm.conf").write_text(text)
-        (self.root / "topology.conf").write_text(self._topology())
+        (self.root / "topology.conf").write_text(topology_text(self.racks, self.topology))
         (self.root / "cgroup.conf").write_text(self._cgroup())
         (self.root / "gres.conf").write_text(f"Name=gpu File={self.root}/dev/nvidia[0-7]\n")
-        for gpu in range(8):  # devices like /dev/null: without a file Slurm reports no GPU
-            os.mknod(self.root / f"dev/nvidia{gpu}", 0o20666, os.makedev(1, 3))
         names = ["localhost", *self.nodes]
         hosts = "".join(f"127.0.0.1 {name}\n" for name in names)
         (self.root / "hosts").write_text(Path("/etc/hosts").read_text() + hosts)
 
-    def _topology(self) -> str:
-        """Racks as leaves of a spine, or as blocks."""
-        rows = {rack: ",".join(nodes) for rack, nodes in self.racks.items()}
-        if self.topology == "block":
-            blocks = [f"BlockName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
-            size = len(next(iter(self.racks.values())))
-            return "\n".join([*blocks, f"BlockSizes={size}", ""])
-        leaves = [f"SwitchName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
-        return "\n".join([*leaves, f"SwitchName=spine Switches={','.join(rows)}", ""])
-
     def _cgroup(self) -> str:
         """Since 23.x slurmd wants a cgroup plugin, and must be told that there is none."""
-        return "" if installed_release() < (23,) else "CgroupPlugin=disabled\n"
+        return "" if self.release.number < (23,) else "CgroupPlugin=disabled\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 import time
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from parc.backends.slurm.backend import BACKEND
-from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
+from tests.compiled import changed, files_of
 from tests.conformance.slurm_cluster import SlurmCluster
-from tests.conformance.slurm_paper import installed_version
+from tests.conformance.slurm_release import known_version
 
 TORCHRUN = """#!/bin/bash
 # Stands in for torchrun: says where each rank is, and which GPU of the host it would take.
@@ -25,7 +22,7 @@ for ((local = 0; local < each; local++)); do
   echo "is $((node * each + local)) $SLURMD_NODENAME ${gpus[local]}"
 done
 """
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 
 
 def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
@@ -41,18 +38,16 @@ def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
         "job": {"sequence_length": 4096, "global_batch": 256, "precision": "bf16"},
         "layout": layout,
         "launch": {"slurm": {"time_limit": "00:02:00", "signal": "60s"}},
-        "versions": {"slurm": installed_version(BACKEND.versions)},
     }
 
 
 def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: str) -> Path:
-    """The folder that the job is submitted from, with the compiled files in ``out``."""
-    sink = Sink()
-    plan = plan_spec(Source("<spec>", json.dumps(spec), None), (), sink)
-    assert plan is not None, sink.diagnostics
+    """The folder that the job is submitted from, with the files for its Slurm in ``out``."""
+    version = known_version(BACKEND.versions, cluster.release)
+    spec = changed(spec, {"versions.slurm": version})
     work = cluster.root / "job" / name
     shutil.rmtree(work, ignore_errors=True)
-    files = {f"out/{one.path}": one.text for one in emit_plan(plan, sink)}
+    files = {f"out/{path}": text for path, text in files_of(spec).items()}
     for path, text in {"bin/torchrun": torchrun, "pretrain_gpt.py": "", **files}.items():
         (work / path).parent.mkdir(parents=True, exist_ok=True)
         (work / path).write_text(text)
@@ -68,9 +63,26 @@ def submit(
     **env: str,
 ) -> tuple[str, str]:
     """(what the job prints, its exit status) of a job that is waited for."""
+    return ended(cluster, work, sent(cluster, work, *flags, script=script, **env))
+
+
+def sent(
+    cluster: SlurmCluster,
+    work: Path,
+    *flags: str,
+    script: str = "out/slurm/job.sbatch",
+    **env: str,
+) -> str:
+    """The number of a job that is submitted; fails where sbatch refuses it."""
     path = f"{work}/bin:{os.environ['PATH']}"
     words = ("sbatch", "--parsable", *flags, script)
     job = cluster.run(*words, cwd=work, PATH=path, **env).strip()
+    assert job.isdigit(), job
+    return job
+
+
+def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
+    """The same of a job that was submitted before."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         shown = cluster.run("scontrol", "show", "job", job)
@@ -92,5 +104,14 @@ def found(work: Path) -> list[tuple[str, ...]]:
 
 def rank_map(work: Path) -> list[tuple[str, ...]]:
     """(rank, host, gpu) of every rank in the plan."""
+    return [(row["rank"], row["host"], row["gpu"]) for row in _rows(work)]
+
+
+def rank_racks(work: Path) -> list[str]:
+    """Rack of every rank in the plan."""
+    return [row["rack"] for row in _rows(work)]
+
+
+def _rows(work: Path) -> list[dict[str, str]]:
     with (work / "out/rankmap.csv").open() as table:
-        return [(row["rank"], row["host"], row["gpu"]) for row in csv.DictReader(table)]
+        return list(csv.DictReader(table))

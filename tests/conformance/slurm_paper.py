@@ -15,7 +15,14 @@ from types import TracebackType
 
 import pytest
 
-from tests.conformance.slurm_cluster import CONFIG, installed_release
+from tests.conformance.slurm_cluster import (
+    ATTEMPTS,
+    CONFIG,
+    PATIENCE_SECONDS,
+    free_ports,
+    topology_text,
+)
+from tests.conformance.slurm_release import SlurmRelease
 
 PAPER = """\
 SuspendProgram=/bin/true
@@ -29,39 +36,45 @@ NODES = (
     "NodeName={names} CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 "
     "Gres=gpu:{gpus} State=CLOUD\n"
 )
-AS_CONTROLLER = 'hostname localhost; exec "$@"'
-PATIENCE_SECONDS = 30.0
-
-
-def installed_version(known: Sequence[str]) -> str:
-    """The newest of ``known`` that is not newer than the Slurm of this machine."""
-    release = installed_release()
-    older = [one for one in known if tuple(int(part) for part in one.split(".")) <= release]
-    return older[-1] if older else known[0]
+AS_CONTROLLER = "hostname localhost"
 
 
 class PaperSlurm:
     """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
-    def __init__(self, root: Path, racks: dict[str, Sequence[str]], gpus: int, port: int) -> None:
-        """``port`` and the one above it must be free."""
-        self.root, self.port = root, port
-        root.mkdir(parents=True, exist_ok=True)
-        (root / "state").mkdir()
-        text = CONFIG.format(root=root, port=port, slurmd_port=port + 1)
-        for nodes in racks.values():
-            text += NODES.format(names=",".join(nodes), gpus=gpus)
-        leaves = [f"SwitchName={rack} Nodes={','.join(nodes)}" for rack, nodes in racks.items()]
-        top = f"SwitchName=spine Switches={','.join(racks)}"
-        (root / "slurm.conf").write_text(text + PAPER)
-        (root / "topology.conf").write_text("\n".join([*leaves, top, ""]))
+    def __init__(
+        self,
+        root: Path,
+        racks: dict[str, Sequence[str]],
+        gpus: int,
+        release: SlurmRelease,
+        topology: str = "tree",
+    ) -> None:
+        """``topology``: as for SlurmCluster."""
+        self.root, self.release, self.topology = root, release, topology
+        (root / "state").mkdir(parents=True)
+        self.nodes = "".join(
+            NODES.format(names=",".join(names), gpus=gpus) for names in racks.values()
+        )
+        (root / "topology.conf").write_text(topology_text(racks, topology))
         (root / "gres.conf").write_text(f"Name=gpu Count={gpus}\n")
 
     def __enter__(self) -> PaperSlurm:
+        for _ in range(ATTEMPTS):
+            if self._started():
+                return self
+        said = (self.root / "slurmctld.out").read_text("utf-8", "replace")[-900:]
+        pytest.skip(f"slurmctld does not run on this machine: {said}")
+
+    def _started(self) -> bool:
+        """Whether it answers; False where it has ended, for another process may have a port."""
+        ports = free_ports(2)
+        text = CONFIG.format(root=self.root, ports=ports, topology=self.topology)
+        (self.root / "slurm.conf").write_text(text + self.release.plugins() + self.nodes + PAPER)
         daemon = ["slurmctld", "-D", "-c", "-i", "-f", str(self.root / "slurm.conf")]
         with (self.root / "slurmctld.out").open("wb") as log:
             self.controller = subprocess.Popen(
-                ["unshare", "--uts", "bash", "-c", AS_CONTROLLER, "_", *daemon],
+                self.release.within(AS_CONTROLLER, *daemon),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -69,13 +82,12 @@ class PaperSlurm:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self._client("scontrol", "ping")[0]:
             if self.controller.poll() is not None:
-                said = (self.root / "slurmctld.out").read_text("utf-8", "replace")[-900:]
-                pytest.skip(f"slurmctld does not run on this machine: {said}")
+                return False
             if time.monotonic() > deadline:
                 self.__exit__(None, None, None)
                 raise AssertionError((self.root / "slurmctld.log").read_text()[-2000:])
             time.sleep(0.1)
-        return self
+        return True
 
     def __exit__(
         self,
@@ -94,7 +106,7 @@ class PaperSlurm:
 
     def _client(self, *command: str) -> tuple[int, str]:
         done = subprocess.run(
-            command,
+            self.release.within("true", *command),
             env={**os.environ, "SLURM_CONF": str(self.root / "slurm.conf")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from absent_modules import any_name
+
 TRANSFORMER_ENGINE = "2.19.0"
 """The version that is assumed to be installed: its functions are asked for and never called."""
 
@@ -45,17 +47,12 @@ def stand_in_for_triton() -> None:
         bare = len(args) == 1 and callable(args[0]) and not options
         return args[0] if bare else lambda function: function
 
-    def name_of_language(name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {"__init__": lambda *_, **__: None})
-
     values = {"jit": decorator, "autotune": decorator, "heuristics": decorator}
     values |= {"Config": lambda *_, **__: None, "cdiv": lambda a, b: -(-a // b)}
     values |= {"next_power_of_2": lambda n: 1 << (n - 1).bit_length()}
     values |= {"__version__": "0.0.0", "__path__": [], "language": language}
     vars(kernel).update(values)
-    vars(language)["__getattr__"] = name_of_language
+    vars(language)["__getattr__"] = any_name
     sys.modules["triton"], sys.modules["triton.language"] = kernel, language
 
 

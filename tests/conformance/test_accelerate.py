@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir import Plan
-from tests.backends.torch.specs import Spec, changed, legal_spec
-from tests.conformance.judging import plan_of
+from tests.backends.torch.specs import legal_spec
+from tests.compiled import Spec, changed, examples, planned
 from tests.conformance.tool_judging import accelerate_verdicts
 from tests.conformance.torch_cases import (
     accelerate_case,
     differing_groups,
-    example_plans,
     layout_as_pinned,
     legal_plans,
     unjudged_plan,
@@ -47,7 +46,7 @@ def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
 
 
 def test_random_legal_specs_and_the_examples_are_accepted_and_mean_the_same() -> None:
-    plans = legal_plans("accelerate", LEGAL) | example_plans("accelerate")
+    plans = legal_plans("accelerate", LEGAL) | examples("accelerate")
     ranks = {name: Random(name).randrange(plan.layout.world) for name, plan in plans.items()}
     cases = [accelerate_case(name, plan, ranks[name]) for name, plan in plans.items()]
     verdicts = accelerate_verdicts(cases)
@@ -97,4 +96,4 @@ def test_what_accelerate_refuses_or_ignores_parc_refuses() -> None:
         if not verdict["accepted"] or verdict["keys_ignored"]
     ]
     assert len(bad) >= 100
-    assert [name for name in bad if plan_of(specs[name][0])[0] is not None] == []
+    assert [name for name in bad if planned(specs[name][0])[0] is not None] == []

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from parc.backends.deepspeed.derived_config import uses_autotp
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import read_source
-from tests.conformance.deepspeed_cases import Case, case_of, planned
+from tests.compiled import examples, planned
+from tests.conformance.deepspeed_cases import Case, case_of
 from tests.conformance.deepspeed_specs import CPU_CANNOT, KINDS, kind_of, legal_spec
 from tests.conformance.tool_judging import deepspeed_verdicts
 
@@ -20,7 +17,6 @@ pytestmark = pytest.mark.conformance
 SPECS = 270
 ENGINES = 54
 RANKS = (0, 5)
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
 
 
 def legal_plans() -> dict[int, Plan]:
@@ -29,16 +25,6 @@ def legal_plans() -> dict[int, Plan]:
         plan, sink = planned(legal_spec(seed))
         assert plan is not None, (seed, [one.finding.message for one in sink.diagnostics])
         plans[seed] = plan
-    return plans
-
-
-def examples() -> dict[str, Plan]:
-    plans = {}
-    for path in EXAMPLES:
-        sink = Sink()
-        plan = plan_spec(read_source(str(path)), (), sink)
-        if plan is not None and plan.problem.framework == "deepspeed":
-            plans[path.parent.name] = plan
     return plans
 
 
@@ -104,7 +90,7 @@ def test_random_legal_specs_are_accepted_and_every_key_is_read() -> None:
 
 
 def test_every_example_is_accepted_and_every_key_is_read() -> None:
-    plans = examples()
+    plans = examples("deepspeed")
     assert len(plans) >= 3
     cases = [case_of(name, plan.problem, plan.layout) for name, plan in plans.items()]
     assert disagreeing(plans, cases) == {}
@@ -175,9 +161,9 @@ def test_groups_of_large_worlds_are_the_same(pp: int, dp: int, tp: int, ep: int)
     ranks = (0, 1, world // 3, world - 1)
     case = {"config": config, "world": world, "pp": pp, "mp": tp, "ep": ep, "groups": True}
     verdicts = deepspeed_verdicts([case | {"rank": rank} for rank in ranks])
-    from parc.backends.deepspeed.meshes import dense_mesh, expert_mesh
+    from parc.backends.deepspeed.meshes import meshes
 
-    dense, expert = dense_mesh(of), expert_mesh(of)
+    dense, expert = meshes(of)
     for rank, verdict in zip(ranks, verdicts, strict=True):
         groups = {"pipe": (dense, "pp"), "data": (dense, "dp"), "model": (dense, "tp")}
         if ep > 1:

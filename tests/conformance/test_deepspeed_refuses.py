@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.backends.deepspeed.boundaries import BOUNDARIES
-from tests.conformance.deepspeed_cases import case_of, layout_as_pinned, planned, resolved
+from tests.compiled import planned, resolved
+from tests.conformance.deepspeed_cases import case_of, layout_as_pinned
 from tests.conformance.deepspeed_specs import variation
 from tests.conformance.tool_judging import deepspeed_verdicts
 
@@ -23,7 +24,8 @@ def runs_on_cpu(config: dict[str, Any]) -> bool:
     """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
     zero = config["zero_optimization"]
     quantized = any(key.startswith("zero_quantized") for key in zero)
-    return "fp16" not in config and not quantized and "aio" not in config
+    half = config.get("fp16", {}).get("enabled", False)
+    return not (half or quantized or "aio" in config)
 
 
 def taken(verdict: dict[str, Any]) -> str:
@@ -58,16 +60,28 @@ def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_
     assert len(stages) >= 3, stages
 
 
+def test_hybrid_shards_are_refused_because_mics_is_gone() -> None:
+    mics = {"stage": 3, "mics_shard_size": 8}
+    spec = variation(0) | {"layout": {"zero_stage": 3, "dp_shard": 4, "micro_batch": 1}}
+    plan, sink = planned(spec)
+    assert plan is None
+    assert "PARC-E08" in {found.code for found in sink.diagnostics}
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": mics}
+    (verdict,) = deepspeed_verdicts([{"config": config, "world": 16}])
+    assert not verdict["accepted"]
+    assert "MiCS" in verdict["error"]
+
+
 def test_deepspeed_takes_the_bad_side_of_each_boundary_as_the_table_says() -> None:
     cases, expected = [], []
     for k, boundary in enumerate(BOUNDARIES):
         for spec in (boundary.bad, boundary.good):
             problem, _ = resolved(spec)
             layout = layout_as_pinned(problem) if problem is not None else None
-            if problem is None or layout is None or not boundary.deepspeed:
+            if problem is None or layout is None or not boundary.taken:
                 continue
             case = case_of(f"{k} {boundary.code}", problem, layout, groups=True)
             cases.append(case | {"engine": runs_on_cpu(case["config"])})
-            expected.append(boundary.deepspeed if spec is boundary.bad else "")
+            expected.append(boundary.taken if spec is boundary.bad else "")
     verdicts = deepspeed_verdicts(cases)
     assert [taken(verdict) for verdict in verdicts] == expected

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.deepspeed.plans import files_of
+from tests.compiled import files_of
 from tests.conformance.real_runs import reference, run_script
 
 pytestmark = pytest.mark.conformance

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.judge_cases import (
+from tests.conformance.good_inputs import (
     ACCELERATE,
     DEEPSPEED,
     GOOD_LWS,

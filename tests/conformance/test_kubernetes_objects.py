@@ -13,11 +13,9 @@ from ruamel.yaml import YAML
 from parc.backends.kubernetes.backend import BACKEND
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import KubernetesJob, Plan, ServingPlan
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import read_source
 from tests.backends.plans import nameless_plan, nvl72_plan, with_launch
+from tests.compiled import example
 from tests.conformance.tool_judging import kubernetes_verdicts
-from tests.house import ROOT
 
 pytestmark = pytest.mark.conformance
 LEGAL, ILLEGAL = 220, 120
@@ -83,10 +81,9 @@ def cases_of(plan: Plan, name: str) -> list[dict[str, Any]]:
 
 
 def test_every_object_of_the_example_and_of_random_plans_is_taken_whole() -> None:
-    spec = ROOT / "examples" / "llama-3-70b-kubernetes" / "spec.yaml"
-    example = plan_spec(read_source(str(spec)), (), Sink())
-    assert isinstance(example, Plan)
-    cases = cases_of(example, "example")
+    shown = example("llama-3-70b-kubernetes")
+    assert isinstance(shown, Plan)
+    cases = cases_of(shown, "example")
     for seed in range(LEGAL):
         plan = random_plan(seed)
         assert errors(plan) == set()
@@ -98,10 +95,9 @@ def test_every_object_of_the_example_and_of_random_plans_is_taken_whole() -> Non
 
 
 def test_the_objects_of_a_service_are_taken_whole() -> None:
-    spec = ROOT / "examples" / "llama-3.1-405b-serve-kubernetes" / "spec.yaml"
-    example = plan_spec(read_source(str(spec)), (), Sink())
-    assert isinstance(example, ServingPlan)
-    (artifact,) = BACKEND.emit_serving(example)
+    shown = example("llama-3.1-405b-serve-kubernetes")
+    assert isinstance(shown, ServingPlan)
+    (artifact,) = BACKEND.emit_serving(shown)
     found = [json.loads(json.dumps(one)) for one in YAML(typ="safe").load_all(artifact.text)]
     cases = [{"name": one["kind"], "manifest": one} for one in found]
     verdicts = kubernetes_verdicts(cases)

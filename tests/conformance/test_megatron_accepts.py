@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import read_source
-from tests.conformance.judging import case_of, judge, own_groups, plan_of
-from tests.conformance.random_specs import legal_spec
+from tests.compiled import examples, planned
+from tests.conformance.megatron_cases import case_of, judge, own_groups
+from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 320
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
 
 
 def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
@@ -50,7 +46,7 @@ def agree(plans: dict[str, Plan]) -> dict[str, list[str]]:
 def test_random_legal_specs_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
     plans = {}
     for seed in range(SPECS):
-        plan, sink = plan_of(legal_spec(seed))
+        plan, sink = planned(legal_spec(seed))
         if plan is not None:
             plans[f"legal {seed}"] = plan
         else:
@@ -60,12 +56,6 @@ def test_random_legal_specs_are_accepted_with_the_same_sizes_layers_and_groups()
 
 
 def test_every_example_is_accepted_with_the_same_sizes_layers_and_groups() -> None:
-    plans = {}
-    for path in EXAMPLES:
-        sink = Sink()
-        plan = plan_spec(read_source(str(path)), (), sink)
-        assert plan is not None, sink.diagnostics
-        if plan.problem.framework == "megatron":
-            plans[path.parent.name] = plan
+    plans = examples("megatron")
     assert len(plans) >= 8
     assert agree(plans) == {}

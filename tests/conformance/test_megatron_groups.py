@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from parc.backends.megatron.meshes import FAMILIES, ORDERS, dense_mesh, expert_mesh
+from parc.backends.megatron.meshes import FAMILIES, ORDERS, meshes
 from parc.compiler.ir import Layout, Mesh, Problem
-from tests.conformance.judging import case_of, judge, plan_of
-from tests.conformance.random_specs import legal_spec
+from tests.compiled import planned
+from tests.conformance.megatron_cases import case_of, judge
+from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 LARGE = [
@@ -32,8 +33,8 @@ def digest(mesh: Mesh, axes: tuple[str, ...]) -> str:
 
 
 def own_digests(layout: Layout) -> dict[str, str]:
-    meshes = {"dense": dense_mesh(layout), "expert": expert_mesh(layout)}
-    return {one.name: digest(meshes[one.mesh], one.axes) for one in FAMILIES}
+    laid = dict(zip(("dense", "expert"), meshes(layout), strict=True))
+    return {one.name: digest(laid[one.mesh], one.axes) for one in FAMILIES}
 
 
 def grids() -> list[tuple[int, ...]]:
@@ -53,7 +54,7 @@ def grids() -> list[tuple[int, ...]]:
 def problem_and_layout() -> tuple[Problem, Layout]:
     """Any legal pair with experts: the sizes are put in afterwards."""
     seeds = (seed for seed in range(100) if "experts" in legal_spec(seed)["model"])
-    plan, _ = plan_of(legal_spec(next(seeds)))
+    plan, _ = planned(legal_spec(next(seeds)))
     assert plan is not None
     return plan.problem, plan.layout
 

@@ -8,7 +8,7 @@ import pytest
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.ir import Plan
-from tests.conformance.judging import plan_of
+from tests.compiled import planned
 from tests.conformance.test_megatron_accepts import agree
 
 pytestmark = pytest.mark.conformance
@@ -30,7 +30,7 @@ def spec(model: str) -> dict[str, Any]:
 def test_every_catalog_model_is_accepted_or_refused_for_what_megatron_cannot_say() -> None:
     plans: dict[str, Plan] = {}
     for model in Library(None).names("models"):
-        plan, sink = plan_of(spec(model))
+        plan, sink = planned(spec(model))
         if plan is not None:
             plans[model] = plan
         else:

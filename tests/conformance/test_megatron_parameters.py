@@ -8,8 +8,9 @@ import pytest
 
 from parc.compiler.cost import params
 from parc.compiler.ir import Plan
-from tests.conformance.judging import case_of, judge, plan_of
-from tests.conformance.random_specs import legal_spec
+from tests.compiled import planned
+from tests.conformance.megatron_cases import case_of, judge
+from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 MODELS = 40
@@ -47,7 +48,7 @@ def models() -> dict[str, Any]:
 def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
     plans: dict[str, Plan] = {}
     for name, model in models().items():
-        plan, sink = plan_of(alone(model))
+        plan, sink = planned(alone(model))
         assert plan is not None, (name, sink.diagnostics)
         plans[name] = plan
     cases = [{**case_of(name, p.problem, p.layout, 1), "build": True} for name, p in plans.items()]

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.conformance.judging import case_as_pinned, judge, layout_as_pinned, plan_of, resolve
-from tests.conformance.random_specs import variation
+from tests.compiled import planned, resolved
+from tests.conformance.megatron_cases import case_as_pinned, judge, layout_as_pinned
+from tests.conformance.megatron_specs import variation
 
 pytestmark = pytest.mark.conformance
 VARIATIONS = 420
@@ -18,14 +19,14 @@ def test_every_random_variation_that_megatron_refuses_is_refused_by_check() -> N
     cases, refused_by_parc = [], {}
     for seed in range(VARIATIONS):
         spec = variation(seed)
-        problem, _ = resolve(spec)
+        problem, _ = resolved(spec)
         layout = layout_as_pinned(problem) if problem is not None else None
         if problem is None or layout is None:
             continue
         name = f"variation {seed}"
         # a pinned dp may leave GPUs idle; ranks that do not exist are not started
         cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
-        plan, sink = plan_of(spec)
+        plan, sink = planned(spec)
         refused_by_parc[name] = plan is None and sink.failed()
     verdicts = judge(cases)
     refused = {name: verdict for name, verdict in verdicts.items() if not verdict["accepted"]}

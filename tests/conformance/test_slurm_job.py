@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,9 @@ import pytest
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
 from tests.backends.plans import HOSTILE, named_plan, nameless_plan, with_names, with_slurm
-from tests.conformance.slurm_cluster import SlurmCluster, missing
+from tests.conformance.slurm_cluster import SlurmCluster
+from tests.conformance.slurm_jobs import ended, sent, submit
+from tests.conformance.slurm_release import chosen, missing
 
 pytestmark = [
     pytest.mark.conformance,
@@ -23,6 +24,7 @@ import os, subprocess, sys
 rank = '''
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("saved")))
+print("listening", flush=True)
 time.sleep(float(sys.argv[1]))
 '''
 worker = subprocess.Popen([sys.executable, "-c", rank, os.environ.get("NAP", "0")])
@@ -31,12 +33,13 @@ sys.exit(worker.wait() or int(os.environ.get("FAIL") == os.environ["SLURM_PROCID
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+@pytest.fixture(scope="module", params=["tree", "newer tree"])
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SlurmCluster]:
     """Eight nodes in two racks whose names do not follow the racks."""
     racks = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n8"]}
-    port = 20000 + os.getpid() % 10000
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, port) as running:
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, *chosen(request.param)) as running:
         yield running
 
 
@@ -54,15 +57,6 @@ def emit(plan: Plan, cluster: SlurmCluster, name: str, words: str = "") -> Path:
     return work
 
 
-def submit(cluster: SlurmCluster, work: Path, *flags: str, **env: str) -> str:
-    path = f"{work}/bin:{os.environ['PATH']}"
-    return cluster.run("sbatch", *flags, "out/slurm/job.sbatch", cwd=work, PATH=path, **env)
-
-
-def output(work: Path) -> str:
-    return "".join(path.read_text() for path in work.glob("*.out"))
-
-
 def node_ranks(work: Path) -> dict[str, str]:
     """Node -> node rank that torchrun was told there."""
     lines = [path.read_text().split("node ")[-1].split() for path in work.glob("logs/*.log")]
@@ -75,30 +69,31 @@ def on(plan: Plan, *names: str) -> Plan:
 
 def test_the_plan_orders_the_nodes_and_not_their_names(cluster: SlurmCluster) -> None:
     work = emit(on(named_plan(), "n5", "n1", "n8", "n2"), cluster, "named")
-    submit(cluster, work, "--wait")
-    assert "exit 0" in output(work), output(work)
+    said, status = submit(cluster, work)
+    assert status == "0", said
     assert node_ranks(work) == {"n5": "0", "n1": "1", "n8": "2", "n2": "3"}
 
 
 def test_nodes_without_names_are_ordered_by_rack(cluster: SlurmCluster) -> None:
     work = emit(nameless_plan(4, 4), cluster, "nameless")
-    submit(cluster, work, "--wait")
-    assert "exit 0" in output(work), output(work)
+    said, status = submit(cluster, work)
+    assert status == "0", said
     order = sorted(node_ranks(work), key=lambda node: int(node_ranks(work)[node]))
     assert order == ["n1", "n3", "n5", "n7", "n2", "n4", "n6", "n8"]
 
 
 def test_an_allocation_of_another_shape_is_refused(cluster: SlurmCluster) -> None:
     work = emit(nameless_plan(3, 3), cluster, "shape")
-    submit(cluster, work, "--wait")
-    assert "the plan needs racks of 3 3 hosts" in output(work)
+    said, status = submit(cluster, work)
+    assert "the plan needs racks of 3 3 hosts" in said
+    assert status == "3"
     assert node_ranks(work) == {}
 
 
 def test_a_hostile_job_name_is_a_name(cluster: SlurmCluster) -> None:
     plan = on(named_plan(), "n1", "n3", "n2", "n4")
     work = emit(replace(plan, problem=replace(plan.problem, name=HOSTILE)), cluster, "hostile")
-    submit(cluster, work, "--wait")
+    submit(cluster, work)
     (log,) = work.glob("*.out")
     assert log.name.startswith(f"{HOSTILE}.")
     assert not list(work.rglob("pwned"))
@@ -106,20 +101,23 @@ def test_a_hostile_job_name_is_a_name(cluster: SlurmCluster) -> None:
 
 def test_one_dead_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
     work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, "failure")
-    submit(cluster, work, "--wait", FAIL="2", NAP="1")
-    assert "exit 0" not in output(work)
-    assert "task 2: Exited with exit code 7" in output(work)
+    said, status = submit(cluster, work, FAIL="2", NAP="1")
+    assert status not in {"0", ""}
+    assert "task 2: Exited with exit code 7" in said
 
 
-@pytest.mark.parametrize(("words", "saved"), [("--exit-signal-handler", 4), ("", 0)])
+@pytest.mark.parametrize(
+    ("words", "nap", "saved"), [("--exit-signal-handler", "90", 4), ("", "5", 0)]
+)
 def test_the_warning_reaches_the_ranks_where_they_listen(
-    cluster: SlurmCluster, words: str, saved: int
+    cluster: SlurmCluster, words: str, nap: str, saved: int
 ) -> None:
     work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, f"signal{saved}", words)
-    job = submit(cluster, work, "--parsable", NAP="4").strip()
-    cluster.run("bash", "-c", "until ls logs/*.3.log; do sleep 0.1; done; sleep 1", cwd=work)
+    job = sent(cluster, work, NAP=nap)
+    listening = "until [[ $(cat logs/*.log | grep -c listening) = 4 ]]; do sleep 0.1; done"
+    cluster.run("bash", "-c", listening, cwd=work)
     cluster.run("scancel", "--batch", "--signal=USR1", job)
-    cluster.run("bash", "-c", "until grep -q 'exit ' *.out; do sleep 0.1; done", cwd=work)
+    said, status = ended(cluster, work, job)
     logs = [path.read_text() for path in work.glob("logs/*.log")]
     assert sum("saved" in log for log in logs) == saved
-    assert "exit 0" in output(work)
+    assert status == "0", said

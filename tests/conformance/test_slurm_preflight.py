@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.real_runs import free_port
-from tests.conformance.slurm_cluster import SlurmCluster, missing
+from tests.conformance.slurm_cluster import SlurmCluster
 from tests.conformance.slurm_jobs import compiled, named_spec, submit
+from tests.conformance.slurm_release import chosen, missing
 from tests.conformance.tool_judging import tool_python
 
 pytestmark = [
@@ -19,18 +19,20 @@ pytestmark = [
     pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
 ]
 BY_HAND = """#!/bin/bash
-#SBATCH --nodes=2 --ntasks-per-node=1 --exclusive --output=%x.%j.out
+#SBATCH --nodes=2 --nodelist=n[1-2] --ntasks-per-node=1 --exclusive --output=%x.%j.out
 # As people write it: whatever order the environment asks for is the order.
+source ./environment
 srun --kill-on-bad-exit=1 bash -c 'NODE_RANK=$SLURM_PROCID bash out/torchrun/launch.sh'
 """
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    """A node in each of two racks."""
-    port = 28000 + os.getpid() % 900
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SlurmCluster]:
+    """A node in each of three racks."""
     racks = {"rack1": ["n1"], "rack2": ["n2"], "rack3": ["n3"]}
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, port) as running:
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, *chosen(request.param)) as running:
         yield running
 
 
@@ -64,7 +66,12 @@ def logs(work: Path) -> str:
     return "".join(path.read_text() for path in sorted(work.glob("logs/*.log")))
 
 
-@pytest.mark.parametrize("flags", [(), ("--nodelist=n2,n3",)], ids=["planned", "moved"])
+@pytest.mark.parametrize(
+    ("cluster", "flags"),
+    [("tree", ()), ("tree", ("--nodelist=n2,n3",)), ("block", ())],
+    ids=["tree", "tree, moved", "block"],
+    indirect=["cluster"],
+)
 def test_preflight_agrees_with_the_job(cluster: SlurmCluster, flags: tuple[str, ...]) -> None:
     """On the hosts of the plan, and on others of the same shape."""
     work = ready(cluster, f"agrees{len(flags)}")
@@ -73,10 +80,12 @@ def test_preflight_agrees_with_the_job(cluster: SlurmCluster, flags: tuple[str, 
     assert "check_ranks: 2 ranks on 2 hosts are where the plan has them" in logs(work)
 
 
+@pytest.mark.parametrize("cluster", ["tree", "block"], indirect=True)
 def test_preflight_stops_a_launch_that_an_old_host_file_reorders(cluster: SlurmCluster) -> None:
+    """Set where the job begins: with it in its own environment, newer sbatch refuses --nodes."""
     work = ready(cluster, "stale")
     (work / "stale").write_text("n2\nn1\n")
-    stale = {"SLURM_HOSTFILE": str(work / "stale")}
-    said, status = submit(cluster, work, script="by_hand.sbatch", **settings(), **stale)
+    (work / "environment").write_text("export SLURM_HOSTFILE=$PWD/stale\n")
+    said, status = submit(cluster, work, script="by_hand.sbatch", **settings())
     assert status not in {"0", ""}, said
     assert "rank 0: host n2, planned n1" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from functools import cache
@@ -11,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
+from tests.compiled import files_of
 from tests.conformance.real_runs import environment, run_script
 from tests.conformance.tool_judging import tool_python
 
@@ -72,13 +69,10 @@ def emit(folder: Path, layout: dict[str, Any]) -> None:
         "layout": layout | {"micro_batch": 1},
         "emit": ["fsdp", "torchrun"],
     }
-    sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
-    assert plan is not None, sink.diagnostics
-    for artifact in emit_plan(plan, sink):
-        target = folder / artifact.path
+    for path, text in files_of(spec).items():
+        target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(artifact.text)
+        target.write_text(text)
 
 
 def losses(said: str) -> list[float]:

@@ -10,12 +10,11 @@ import pytest
 from parc.backends.torchtitan.derived import SCHEDULES
 from parc.compiler.ir import Plan
 from tests.backends.torch.boundaries import BOUNDARIES
-from tests.backends.torch.specs import Spec, changed, legal_spec
-from tests.conformance.judging import plan_of
+from tests.backends.torch.specs import legal_spec
+from tests.compiled import Spec, changed, examples, planned
 from tests.conformance.tool_judging import torchtitan_verdicts
 from tests.conformance.torch_cases import (
     differing_groups,
-    example_plans,
     layout_as_pinned,
     legal_plans,
     titan_case,
@@ -87,7 +86,7 @@ def disagreements(plans: dict[str, Plan]) -> dict[str, list[str]]:
 
 
 def test_random_legal_specs_and_the_examples_are_accepted_and_mean_the_same() -> None:
-    plans = legal_plans("torchtitan", LEGAL) | example_plans("torchtitan")
+    plans = legal_plans("torchtitan", LEGAL) | examples("torchtitan")
     assert len({plan.layout.schedule for plan in plans.values() if plan.layout.pp > 1}) == 6
     assert any(plan.layout.ep > 1 for plan in plans.values())
     assert disagreements(plans) == {}
@@ -135,7 +134,7 @@ def test_what_torchtitan_refuses_parc_refuses() -> None:
         name for name, verdict in zip(specs, verdicts, strict=True) if not verdict["accepted"]
     ]
     assert len(refused) >= 100
-    assert [name for name in refused if plan_of(specs[name][0])[0] is not None] == []
+    assert [name for name in refused if planned(specs[name][0])[0] is not None] == []
 
 
 def test_boundaries_stand_where_torchtitan_has_them() -> None:
@@ -145,7 +144,7 @@ def test_boundaries_stand_where_torchtitan_has_them() -> None:
         for side, spec in (("bad", row.bad), ("good", row.good)):
             made = layout_as_pinned(spec)
             if made is not None:
-                sides[f"{number} {row.code} {side}"] = (made, row.refused * (side == "bad"))
+                sides[f"{number} {row.code} {side}"] = (made, row.taken * (side == "bad"))
     cases = []
     for name, (made, _) in sides.items():
         case = titan_case(name, unjudged_plan(*made), 0)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from parc.backends.registry import engine
 from parc.backends.vllm.commands import processes
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import read_source
-from tests.conformance.random_services import legal_service
-from tests.conformance.serving_cases import case_of, cases_of, differences
+from tests.compiled import examples
 from tests.conformance.tool_judging import vllm_verdicts
+from tests.conformance.vllm_cases import case_of, cases_of, differences
+from tests.conformance.vllm_specs import legal_service
 from tests.passes.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
 SPECS = 210
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
 
 
 def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
@@ -34,20 +29,15 @@ def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
 
 
 def test_every_command_of_every_example_is_accepted_with_the_same_sizes_and_groups() -> None:
-    plans = []
-    for path in EXAMPLES:
-        plan = plan_spec(read_source(str(path)), (), Sink())
-        if isinstance(plan, ServingPlan):
-            plans.append(plan)
+    plans = list(examples("vllm").values())
     assert len(plans) >= 3
     assert disagreements(plans) == {}
 
 
 def test_the_command_that_ray_starts_is_accepted_with_ray_as_the_executor() -> None:
     cases = []
-    for path in EXAMPLES:
-        plan = plan_spec(read_source(str(path)), (), Sink())
-        if isinstance(plan, ServingPlan) and plan.layout.dp == 1:
+    for plan in examples("vllm").values():
+        if plan.layout.dp == 1:
             process = processes(plan)[0]
             words = list(engine("vllm").command(plan, "ray"))[1:]
             cases.append(case_of(plan, process, False) | {"argv": words})
@@ -64,4 +54,41 @@ def test_random_legal_specs_are_accepted_with_the_same_sizes_and_groups() -> Non
         assert plan is not None or sink.failed()
         plans += [plan] if plan is not None else []
     assert len(plans) >= 200
+    assert disagreements(plans) == {}
+
+
+CONTEXTS = [
+    ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 1, "pcp": 2}, 1),
+    ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 2, "pcp": 2, "ep": "on"}, 2),
+    ("deepseek-v3", {"tp": 8, "pp": 1, "dp": 1, "dcp": 8}, 1),
+    ("deepseek-v3", {"tp": 2, "pp": 1, "dp": 4, "dcp": 2, "ep": "on"}, 1),
+    ("qwen3-235b-a22b", {"tp": 8, "pp": 1, "dp": 1, "dcp": 2, "ep": "on"}, 1),
+    ("llama-3.1-70b", {"tp": 16, "pp": 1, "dcp": 2, "replicas": 1}, 2),
+]
+"""Model, layout, hosts: context parallelism of both kinds, and what it goes with."""
+
+
+def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for model, layout, nodes in CONTEXTS:
+        bf16 = model.startswith("llama")
+        job = {
+            "kind": "serve",
+            "precision": "bf16" if bf16 else "fp8",
+            "max_model_len": 8192,
+            "traffic": {"input_tokens": 4000, "output_tokens": 1000, "concurrency": 64},
+        }
+        plan, sink = planned(
+            {
+                "parc": 1,
+                "name": "context",
+                "model": model,
+                "cluster": {"node": "hgx-h200", "nodes": nodes},
+                "job": job,
+                "layout": layout,
+                "emit": ["vllm"],
+            }
+        )
+        assert plan is not None, [found.finding.message for found in sink.diagnostics]
+        plans.append(plan)
     assert disagreements(plans) == {}

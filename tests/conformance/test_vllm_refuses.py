@@ -12,9 +12,9 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from tests.conformance.bad_services import Bad, bad_services
-from tests.conformance.serving_cases import config_of
 from tests.conformance.tool_judging import vllm_gpu, vllm_verdicts
+from tests.conformance.vllm_bad_specs import Bad, bad_services
+from tests.conformance.vllm_cases import config_of
 from tests.passes.serving_specs import planned
 
 pytestmark = pytest.mark.conformance

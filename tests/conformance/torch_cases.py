@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from typing import Any, cast
 
 from parc.backends.accelerate.files import emit as accelerate_files
-from parc.backends.registry import framework
+from parc.backends.registry import backend, framework_of
 from parc.backends.torchtitan.module_file import module_file
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.passes.search_space import enumerate_layouts
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import read_source
 from parc.compiler.topology.node_groups import ranks_per_node
-from tests.backends.torch.specs import Spec, legal_spec
-from tests.conformance.judging import plan_of, resolve
+from tests.backends.torch.specs import legal_spec
+from tests.compiled import Spec, planned, resolved
 
 Case = dict[str, Any]
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/spec.yaml"))
 OWN = {
     "pp": "pp",
     "dp_replicate": "dp-replicate",
@@ -41,22 +36,9 @@ def legal_plans(name: str, count: int) -> dict[str, Plan]:
     """Plans of random legal specs, all of which compile."""
     plans = {}
     for seed in range(count):
-        plan, sink = plan_of(legal_spec(name, seed))
+        plan, sink = planned(legal_spec(name, seed))
         assert plan is not None, (seed, sink.diagnostics)
         plans[f"legal {seed}"] = plan
-    return plans
-
-
-def example_plans(name: str) -> dict[str, Plan]:
-    """The examples that emit for ``name``."""
-    plans = {}
-    for path in EXAMPLES:
-        sink = Sink()
-        plan = plan_spec(read_source(str(path)), (), sink)
-        assert plan is not None, sink.diagnostics
-        if plan.problem.framework == name:
-            plans[path.parent.name] = plan
-    assert plans
     return plans
 
 
@@ -67,10 +49,10 @@ def unjudged_plan(problem: Problem, layout: Layout) -> Plan:
 
 def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
     """What the pins ask for, legal or not; None where nothing can be made of them."""
-    problem, _ = resolve(spec)
+    problem, _ = resolved(spec)
     if problem is None:
         return None
-    families = enumerate_layouts(problem, framework(problem.framework))
+    families = enumerate_layouts(problem, framework_of(problem))
     first = next(families, None)
     return None if first is None else (problem, first[0])
 
@@ -95,7 +77,10 @@ def accelerate_case(name: str, plan: Plan, rank: int) -> Case:
         "--main_process_port=29500",
     ]
     text = files["accelerate/config.yaml"]
-    return {"name": name, "yaml_text": text, "args": words, "rank": rank}
+    case = {"name": name, "yaml_text": text, "args": words, "rank": rank}
+    if plan.problem.framework == "deepspeed":
+        case["files"] = {file.path: file.text for file in backend("deepspeed").emit(plan)}
+    return case
 
 
 def own_group(plan: Plan, family: str, rank: int) -> list[int]:

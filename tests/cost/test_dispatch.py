@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from parc.compiler.cost.collectives import OPERATIONS, CollectiveFit, Network, Operation
-from parc.compiler.cost.dispatch import dispatch_seconds, once_seconds, visited
+from parc.compiler.cost.dispatch import copies_sent, dispatch_seconds, once_seconds, visited
 from parc.compiler.cost.layer_time import layer_time
 from parc.compiler.cost.links import Links, Reach
 from parc.compiler.cost.pricing import Pricing
@@ -142,3 +142,12 @@ def test_experts_in_fewer_ranks_cost_more_gradient_sums() -> None:
     wide, narrow = (layer_time(pricing, layout(pricing, ep), routed=True) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
+
+
+def test_a_library_sends_fewer_copies_of_a_token_than_all_to_all() -> None:
+    some_experts, group = experts(128, 8), Reach(32, 8)
+    all_to_all = copies_sent(priced().problem.job, some_experts, group)
+    once = copies_sent(priced(moe_dispatcher="hybridep").problem.job, some_experts, group)
+    assert all_to_all == 8 * 31 / 32
+    # to the three other hosts at most, and at least to those of one expert
+    assert 3 / 4 <= once <= 3

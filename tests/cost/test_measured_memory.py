@@ -20,27 +20,30 @@ from benchmarks.accuracy.memory_rows import (
     read_stopped,
     words_of,
 )
-from benchmarks.accuracy.static_records import parameters, read_records
+from benchmarks.accuracy.static_records import read_records
+from benchmarks.accuracy.static_tensors import parameters
 from parc.compiler.ir import Chunk, Layout, Model
 
 READINGS = tuple(read_readings())
 RECORDS = tuple(read_records())
 EXACT = {
-    "te_tp1_pp1_dist_optimizer_fim_dataset": 1,
-    "te_tp1_pp4_vp1": 1,
-    "te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_untied": 2,
-    "te_tp1_pp4_vp1_resume_torch_dist_tunable_overlap": 2,
-    "te_tp1_pp4_vp2_account_for_embedding_loss_in_pipeline_split": 1,
-    "te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather": 3,
-    "te_tp4_pp1_resume_torch_dist_qk_layernorm_test_mode": 3,
-    "te_tp4_pp2_frozen_resume_torch_dist_reshard_8x1xNone": 1,
-    "tp1_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather": 4,
+    "gpt-gpt3_mcore_te_tp1_pp1_dist_optimizer_fim_dataset": 2,
+    "gpt-gpt3_mcore_te_tp1_pp4_vp1": 3,
+    "gpt-gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_untied": 2,
+    "gpt-gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_tunable_overlap": 2,
+    "gpt-gpt3_mcore_te_tp1_pp4_vp2_account_for_embedding_loss_in_pipeline_split": 1,
+    "gpt-gpt3_mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather": 3,
+    "gpt-gpt3_mcore_te_tp4_pp1_resume_torch_dist_qk_layernorm_test_mode": 3,
+    "gpt-gpt3_mcore_te_tp4_pp2_frozen_resume_torch_dist_reshard_8x1xNone": 1,
+    "gpt-gpt3_mcore_tp1_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather": 4,
+    "moe-gpt3_mcore_te_tp2_pp2_ep4_etp1_memory_speed": 2,
+    "moe-gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental": 1,
 }
 """Records met to the byte by functional test, of two images on up to three generations."""
 LIMITS = {
     "BigScience": (0.03, 0.85),
     "Megatron CI": (0.01, 0.95),
-    "Megatron-Bridge": (0.03, 1.0),
+    "Megatron-Bridge": (0.04, 1.0),
     "nanotron": (0.05, 0.7),
     "torchtitan": (0.03, 0.85),
 }
@@ -73,26 +76,32 @@ def test_nine_readings_of_ten_are_within_seven_percent_and_half_within_three() -
 def test_what_stays_between_steps_is_parameters_and_workspaces() -> None:
     errors = [abs(static_error(reading)) for reading in READINGS if reading.static_bytes]
     assert len(errors) == 33
-    assert median(errors) <= 0.01
+    assert median(errors) <= 0.007
 
 
-@pytest.mark.parametrize("runtime", ["dist_optimizer_fim_dataset", "15b_8t_release"])
-def test_beside_parameters_a_run_without_pipeline_holds_its_workspaces_alone(runtime: str) -> None:
-    (reading,) = [reading for reading in READINGS if runtime in reading.name]
+@pytest.mark.parametrize("run", ["dist_optimizer_fim_dataset", "15b_8t_release", "te_tp2_pp2_mla"])
+def test_beside_parameters_a_run_holds_its_workspaces_alone(run: str) -> None:
+    (reading,) = [reading for reading in READINGS if run in reading.name]
     beside = reading.static_bytes - reading.stage.static_bytes
-    assert beside == pytest.approx(reading.stage.workspace_bytes, abs=24 * 2**20)
+    assert beside == pytest.approx(reading.stage.workspace_bytes, abs=20 * 2**20)
 
 
 def test_records_of_megatron_between_two_steps_are_met_to_the_byte() -> None:
-    exact = [record.name.removeprefix("gpt-gpt3_mcore_") for record in RECORDS if record.exact]
+    exact = [record.name for record in RECORDS if record.exact]
     assert Counter(name.split("-h100")[0] for name in exact) == EXACT
+
+
+def test_where_segments_expand_the_allocator_adds_nothing() -> None:
+    expanding = [record for record in RECORDS if record.expands]
+    assert len(expanding) == 10
+    assert all(record.exact for record in expanding)
 
 
 def test_other_records_differ_by_remainders_that_the_allocator_did_not_split_off() -> None:
     rest = [record for record in RECORDS if not record.exact]
-    assert sum(record.whole_remainders for record in rest) >= 40
-    # The largest are Megatron's own layers with tensor parallelism, which PARC does not start.
-    assert max(abs(r.error) for r in rest if "mcore_tp4" not in r.name) <= 0.035
+    assert sum(record.whole_remainders for record in rest) >= 58
+    assert median(abs(record.error) for record in rest) <= 0.004
+    assert max(abs(record.error) for record in rest) <= 0.015
 
 
 def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:
@@ -105,7 +114,7 @@ def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:
         Chunk(11, 1, False, 0, True),
     )
     model, layout = row_of("tunable_overlap")
-    assert 2 * sum(sum(parameters(model, layout, chunk)) for chunk in split) == stage
+    assert 2 * sum(sum(parameters(model, layout, chunk).dense) for chunk in split) == stage
 
 
 def row_of(part: str) -> tuple[Model, Layout]:

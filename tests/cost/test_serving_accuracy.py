@@ -9,13 +9,16 @@ from statistics import median
 
 import pytest
 
-from benchmarks.accuracy.serving import Priced, choices, main, price, section
+from benchmarks.accuracy.serving import choices, main, section
+from benchmarks.accuracy.serving_priced import Priced, price
 from benchmarks.accuracy.serving_rows import read_published
+from benchmarks.accuracy.serving_waits import load_of, unseen, waiting
 from benchmarks.accuracy.serving_wide import read_wide
 from parc.compiler.ir.serving import ServingLayout
 
-TPOT, RATE, RIGHT, REGRET = 0.13, 0.12, 0.95, 0.02
-"""Median errors, share of right tensor-parallel choices and mean regret that are held."""
+TPOT, TTFT, BIAS, RATE, RIGHT, REGRET = 0.13, 0.29, 0.1, 0.12, 0.95, 0.02
+"""Median errors (and the median signed error of the first token), share of right tensor-parallel
+choices and mean regret that are held."""
 
 
 @cache
@@ -28,6 +31,23 @@ def test_the_median_error_of_a_token_time_is_held() -> None:
     errors = [abs(one.tpot) for one in rows() if one.tpot is not None]
     assert len(errors) > 300
     assert median(errors) <= TPOT
+
+
+def test_the_median_error_of_a_first_token_is_held_at_every_load() -> None:
+    timed = [one for one in rows() if one.ttft is not None]
+    errors = [one.ttft for one in timed if one.ttft is not None]
+    assert median(map(abs, errors)) <= TTFT
+    loads = {load_of(one) for one in timed if load_of(one).startswith("closed")}
+    for load in loads:
+        own = [one.ttft for one in timed if load_of(one) == load and one.ttft is not None]
+        assert abs(median(own)) <= BIAS, load
+
+
+def test_a_fit_that_saw_no_row_of_a_source_still_predicts_it() -> None:
+    known = waiting(rows())
+    ratios = unseen(known)
+    assert len(ratios) == len(known) > 300
+    assert median(abs(ratio - 1) for ratio in ratios.values()) <= 0.32
 
 
 def test_the_median_error_of_throughput_is_held() -> None:

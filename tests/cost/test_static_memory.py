@@ -7,18 +7,15 @@ parameters, of fp32 gradients, and of fp32 masters and moments, by pipeline rank
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.cost.memory import all_stages
-from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.passes.resolve_kernels import pricing_for
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import Source
+from tests import compiled
 
 LATENTS_BYTES = 7168 * (1536 + 512 + 64)
 """Half of the latent down-projections of one DeepSeek-V3 layer, in 16 bit.
@@ -32,11 +29,7 @@ Bytes = tuple[int, int, int]
 
 def plan_of(**parts: Any) -> Plan:
     """Compile a mapping that must be fine."""
-    sink = Sink()
-    spec = {"parc": 1, "name": "memory", **parts}
-    plan = plan_spec(Source("memory.yaml", json.dumps(spec), None), (), sink)
-    assert plan is not None, [found.finding.message for found in sink.diagnostics]
-    return plan
+    return compiled.plan_of({"parc": 1, "name": "memory", **parts})
 
 
 def whole_latents(layers: int, measured: Bytes) -> Bytes:

@@ -13,7 +13,13 @@ from parc.compiler.cost.context_exchange import (
     key_bytes,
     ulysses_seconds,
 )
-from parc.compiler.cost.gradients import dp_traffic, replica_seconds
+from parc.compiler.cost.gradients import (
+    dp_traffic,
+    exposed_rounds,
+    exposed_seconds,
+    replica_bytes,
+    replica_seconds,
+)
 from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import step_time
@@ -68,15 +74,32 @@ def test_hybrid_shards_send_weights_inside_and_gradients_across() -> None:
     parameters, rounds = 8030261248, 2
     assert whole["dp_cp"] == pytest.approx(rounds * 6 * parameters * 31 / 32)
     assert hybrid["dp_shard_cp"] == pytest.approx(rounds * 6 * parameters * 7 / 8)
-    assert hybrid["dp_replicate"] == pytest.approx(rounds * 2 * 4 * parameters / 8 * 3 / 4)
+    once = 2 * 4 * parameters / 8 * 3 / 4  # the emitted program lets copies wait
+    assert hybrid["dp_replicate"] == pytest.approx(once)
 
 
 def test_a_shard_inside_the_host_leaves_the_network_to_the_gradients() -> None:
     pricing, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
     levels = {row.axis: row.level for row in axis_traffic(pricing, made)}
     assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
-    seconds, _ = dp_traffic(pricing, made)
-    assert seconds > replica_seconds(pricing, made) > seconds / 2
+    seconds, _, last = dp_traffic(pricing, made)
+    assert last == replica_seconds(pricing, made) > seconds
+
+
+def test_copies_add_up_once_a_step_where_they_are_asked_to_wait_and_else_every_time() -> None:
+    seconds = {}
+    for name in ("fsdp", "torchtitan"):
+        pricing, made = priced(name, {"zero_stage": 3, "dp_shard": 8})
+        seconds[name] = dp_traffic(pricing, made)
+        rounds = made.micro_batches(64) if name == "torchtitan" else 1
+        assert replica_bytes(pricing, made) == pytest.approx(rounds * 8 * 8030261248 / 8 * 3 / 4)
+    inner, least, last = seconds["fsdp"]
+    assert seconds["torchtitan"] == pytest.approx((inner + last, least, 0.0))
+    window = inner / 2
+    often, once = (
+        exposed_rounds(row, window, 4) for row in (seconds["torchtitan"], seconds["fsdp"])
+    )
+    assert often > once > 4 * exposed_seconds(inner, least, window)
 
 
 def exchange(comm: ContextComm) -> tuple[Pricing, Layout]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.pipeline import emit_plan
+from tests.compiled import planned
 
 MODELS = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b")
 
@@ -45,8 +44,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 def plan_of(spec: dict[str, Any]) -> Plan | None:
     """Compile a mapping; None where it is refused, and then with a diagnostic."""
-    sink = Sink()
-    plan = plan_spec(Source("law.yaml", json.dumps(spec), None), (), sink)
+    plan, sink = planned(spec)
     assert plan is not None or sink.failed()
     return plan
 

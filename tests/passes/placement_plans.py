@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.megatron.meshes import FAMILIES
+from parc.backends.megatron.meshes import FAMILIES, meshes
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Attention,
@@ -48,16 +48,10 @@ class MegatronOrder:
     """Meshes as Megatron builds them, for tests that need no more of a framework."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        dense = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
-        expert = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
-        return _mesh(layout.order, dense), _mesh(layout.order, expert)
+        return meshes(layout)
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
         return FAMILIES
-
-
-def _mesh(order: str, sizes: dict[str, int]) -> Mesh:
-    return Mesh.of(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def racks(*sizes: int, domain: int = 1) -> tuple[Rack, ...]:

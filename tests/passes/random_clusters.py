@@ -5,10 +5,26 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from parc.compiler.ir import Cluster, Estimate, Layout, Level, Rack
-from tests.passes.placement_plans import NODE, NVL72, cluster, estimate, layout
+from parc.compiler.ir import Cluster, Estimate, Layout, Level, Placement, Rack
+from parc.compiler.passes.place_ranks import place_ranks
+from tests.passes.placement_plans import (
+    NODE,
+    NVL72,
+    MegatronOrder,
+    cluster,
+    estimate,
+    layout,
+    model,
+    problem,
+)
 
 Case = tuple[Cluster, Layout, Estimate]
+
+
+def placed(case: Case) -> Placement:
+    """The placement of one random case."""
+    on, of, costs = case
+    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs)
 
 
 def in_pods(on: Cluster, racks_per_pod: int, oversubscription: float) -> Cluster:

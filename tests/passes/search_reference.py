@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +15,9 @@ from parc.compiler.ir import Layout
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_space import Space, families_of
-from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.source import Source
+from tests.compiled import resolved, said
 
 Row = tuple[float, float, Layout]
 """(step seconds, peak bytes, layout)."""
@@ -26,9 +25,8 @@ Row = tuple[float, float, Layout]
 
 def pricing_of(spec: dict[str, Any]) -> Pricing:
     """The problem of a spec that has no errors, ready to be priced."""
-    sink = Sink()
-    problem = resolve_spec(Source("case.yaml", json.dumps(spec), None), (), sink)
-    assert problem is not None, sink.diagnostics
+    problem, sink = resolved(spec)
+    assert problem is not None, said(sink)
     return pricing_for(problem, framework(problem.framework))
 
 
@@ -95,3 +93,18 @@ def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
     used = sum(degree > 1 for degree in axes)
     rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
     return (used, variant, effort, *rest, -layout.micro_batch)
+
+
+def assert_plain(spec: dict[str, Any]) -> None:
+    """The search of ``spec`` counts, drops and ranks as it reads on paper."""
+    pricing = pricing_of(spec)
+    found = search_layouts(pricing, Sink())
+    enumerated, dropped, rows = sift(pricing)
+    if not rows:
+        assert found is None or dropped["R17"] == 1 + dict(found.dropped).get("R17", 0)
+        return
+    assert found is not None
+    assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
+    assert dict(found.dropped) == dropped
+    ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
+    assert ranked == rank(pricing, rows)

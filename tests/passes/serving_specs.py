@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan, ServingProblem
-from parc.compiler.pipeline import plan_spec, resolve_spec
-from parc.compiler.spec.source import Source
+from tests import compiled
 
 Tree = dict[str, Any]
 CHAT: Tree = {"input_tokens": 1000, "output_tokens": 500, "concurrency": 64}
@@ -26,23 +24,16 @@ def spec(model: str, node: Any, nodes: int = 1, **parts: Tree) -> Tree:
     return tree | parts
 
 
-def source(tree: Tree) -> Source:
-    """The tree as text: JSON is YAML."""
-    return Source("spec.yaml", json.dumps(tree, indent=1), None)
-
-
 def problem_of(tree: Tree) -> ServingProblem:
     """The problem of a sound spec."""
-    sink = Sink()
-    problem = resolve_spec(source(tree), (), sink)
-    assert isinstance(problem, ServingProblem), sink.diagnostics
+    problem, sink = compiled.resolved(tree)
+    assert isinstance(problem, ServingProblem), compiled.said(sink)
     return problem
 
 
 def planned(tree: Tree) -> tuple[ServingPlan | None, Sink]:
     """What compiling gives, and what was said."""
-    sink = Sink()
-    plan = plan_spec(source(tree), (), sink)
+    plan, sink = compiled.planned(tree)
     assert plan is None or isinstance(plan, ServingPlan)
     return plan, sink
 
@@ -50,7 +41,7 @@ def planned(tree: Tree) -> tuple[ServingPlan | None, Sink]:
 def plan_of(tree: Tree) -> ServingPlan:
     """The plan of a spec that compiles."""
     plan, sink = planned(tree)
-    assert plan is not None, [found.finding.message for found in sink.diagnostics]
+    assert plan is not None, compiled.said(sink)
     return plan
 
 

@@ -7,7 +7,7 @@ import pytest
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import Plan
 from parc.compiler.passes.check_placement import check_placement
-from parc.compiler.passes.placement_rules import PLACEMENT_RULES
+from parc.compiler.passes.layout_rules import PLACEMENT_RULES
 from tests.passes.placement_plans import NVL72, cluster, layout, plan, problem, with_hosts
 
 

@@ -9,26 +9,17 @@ from statistics import median
 import pytest
 
 from parc.compiler.ir import Cluster, Host, Placement, Rack
-from parc.compiler.passes.place_ranks import place_ranks
 from tests.passes.brute_force import least_seconds
 from tests.passes.placement_plans import (
     FABRIC,
     NODE,
-    MegatronOrder,
     cluster,
     estimate,
     layout,
-    model,
-    problem,
 )
-from tests.passes.random_clusters import Case, irregular, tiny
+from tests.passes.random_clusters import irregular, placed, tiny
 
 PER_TEST = 20
-
-
-def placed(case: Case) -> Placement:
-    on, of, costs = case
-    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs)
 
 
 def seconds(placement: Placement) -> dict[str, float]:

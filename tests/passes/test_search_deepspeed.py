@@ -11,7 +11,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_space import enumerate_layouts
-from tests.passes.search_reference import pricing_of, rank, sift
+from tests.passes.search_reference import assert_plain, pricing_of
 from tests.passes.test_search_layouts import Traced
 
 MODELS = ("gpt2-xl", "llama-3-8b", "llama-2-13b", "mixtral-8x7b", "llama-3-70b", "llama-65b")
@@ -70,17 +70,7 @@ def _legal(number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", range(CASES))
 def test_the_search_equals_a_plain_one(number: int) -> None:
-    pricing = pricing_of(_legal(number))
-    found = search_layouts(pricing, Sink())
-    enumerated, dropped, rows = sift(pricing)
-    if not rows:
-        assert found is None or dropped["R17"] == 1 + dict(found.dropped).get("R17", 0)
-        return
-    assert found is not None
-    assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
-    assert dict(found.dropped) == dropped
-    ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
-    assert ranked == rank(pricing, rows)
+    assert_plain(_legal(number))
 
 
 def test_most_of_these_searches_find_something() -> None:

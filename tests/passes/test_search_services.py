@@ -137,3 +137,34 @@ def test_where_memory_is_tight_layers_move_to_the_middle_and_vllm_is_told() -> N
     assert min(one.blocks for one in plan.stages) > min(one.blocks for one in even.stages)
     assert plan.estimate.tokens_per_second > even.estimate.tokens_per_second
     assert "VLLM_PP_LAYER_PARTITION" not in {n for n, _, _ in engine("vllm").environment(even)}
+
+
+LONG = {**FP8, "traffic": {"input_tokens": 30_000, "output_tokens": 1000, "concurrency": 256}}
+
+
+def test_ranks_that_would_hold_copies_of_a_cache_share_it_where_that_pays() -> None:
+    pins = {"tp": 8, "pp": 1, "dp": 1}
+    tree = spec("deepseek-v3", "hgx-h200", job=LONG, layout=pins)
+    plan = plan_of(tree)
+    dcp, limits = plan.layout.dcp, plan.limits
+    assert dcp > 1
+    assert limits.cache_tokens == dcp * limits.blocks * limits.block_tokens
+    alone = plan_of(tree | {"layout": {**pins, "dcp": 1}})
+    assert plan.estimate.tokens_per_second > 1.1 * alone.estimate.tokens_per_second
+    banned = plan_of(tree | {"goals": {"limits": {"dcp": {"max": 2}}}})
+    assert banned.layout.dcp <= 2
+
+
+def test_a_cache_that_is_not_copied_is_not_shared() -> None:
+    problem = problem_of(spec("llama-3.1-70b", "hgx-h200", 2))
+    tried = {(one.tp, one.dcp) for one in enumerate_services(problem, engine("vllm"))}
+    assert {tp for tp, dcp in tried if dcp > 1} == {16}
+    assert {dcp for tp, dcp in tried if tp == 16} == {1, 2}
+
+
+def test_ranks_that_share_prompts_are_tried_where_they_are_left_open() -> None:
+    problem = problem_of(spec("deepseek-v3", "hgx-h200", 2, job=FP8, layout={"pcp": "auto"}))
+    tried = {one.pcp for one in enumerate_services(problem, engine("vllm"))}
+    assert tried == {1, 2, 4, 8}
+    dense = problem_of(spec("llama-3.1-70b", "hgx-h200", layout={"pcp": "auto"}))
+    assert {one.pcp for one in enumerate_services(dense, engine("vllm"))} == {1}

@@ -10,16 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.deepspeed.meshes import FAMILIES, dense_mesh, expert_mesh
-from parc.compiler.diagnostics import Sink
+from parc.backends.deepspeed.meshes import FAMILIES, meshes
 from parc.compiler.passes.regenerate_topology import Topology, regenerate
-from parc.compiler.passes.verify_plan import verify_artifacts
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
-from tests.backends.deepspeed.plans import files_of
-from tests.backends.megatron.boundaries import changed
+from tests.compiled import Files, changed, files_of, verdict
+from tests.passes.damage import Edit, dropped, swapped
 from tests.passes.placement_plans import layout
 
-Files = dict[str, str]
 ALL = {"emit": ["deepspeed", "rankmap", "torchrun"]}
 CLUSTER = {"node": "dgx-h100", "racks": [{"name": "a", "nodes": "n[1-3]"}]}
 SPECS = {
@@ -33,18 +30,12 @@ SPECS = {
 SOUND = files_of(SPECS["pipeline"] | ALL | {"cluster": CLUSTER})
 
 
-def codes(files: Files) -> set[str]:
-    sink = Sink()
-    verify_artifacts(files, sink)
-    return {found.code.removeprefix("PARC-") for found in sink.diagnostics}
-
-
 @pytest.mark.parametrize("name", SPECS)
 def test_sound_files_pass(name: str) -> None:
-    assert codes(files_of(SPECS[name] | ALL)) == set()
+    assert verdict(files_of(SPECS[name] | ALL)) == set()
 
 
-def edited(file: str, *path: str, value: Any) -> Callable[[Files], Files]:
+def edited(file: str, *path: str, value: Any) -> Edit:
     def edit(files: Files) -> Files:
         tree = json.loads(files[file])
         place = tree
@@ -54,18 +45,6 @@ def edited(file: str, *path: str, value: Any) -> Callable[[Files], Files]:
         return files | {file: json.dumps(tree)}
 
     return edit
-
-
-def swapped(file: str, old: str, new: str) -> Callable[[Files], Files]:
-    def edit(files: Files) -> Files:
-        assert old in files[file]
-        return files | {file: files[file].replace(old, new, 1)}
-
-    return edit
-
-
-def dropped(file: str) -> Callable[[Files], Files]:
-    return lambda files: {name: text for name, text in files.items() if name != file}
 
 
 CONFIG, PROGRAM = "deepspeed/ds_config.json", "deepspeed/train.json"
@@ -103,8 +82,8 @@ DAMAGE = [
     ("edit", "expected"), [row[1:] for row in DAMAGE], ids=[r[0] for r in DAMAGE]
 )
 def test_damage_is_told(edit: Callable[[Files], Files], expected: set[str]) -> None:
-    assert codes(SOUND) == set()
-    assert expected <= codes(edit(SOUND))
+    assert verdict(SOUND) == set()
+    assert expected <= verdict(edit(SOUND))
 
 
 @given(
@@ -117,11 +96,11 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     dp = replicas * ep
     topology = Topology(pp, dp, cp, tp, ep, tp)
     of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
-    meshes = {"dense": dense_mesh(of), "expert": expert_mesh(of)}
+    laid = dict(zip(("dense", "expert"), meshes(of), strict=True))
     told = regenerate(topology)
     assert told.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:
-        groups = meshes[family.mesh].groups(*family.axes)
+        groups = laid[family.mesh].groups(*family.axes)
         again = [
             [base + member for member in told[family.name].members]
             for base in told[family.name].bases

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +17,10 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.passes.read_emitted import Malformed, read_arguments
 from parc.compiler.passes.verify_plan import verify_artifacts
+from tests.compiled import Files
+from tests.passes.damage import Edit, dropped, swapped
 from tests.passes.placement_plans import NVL72, cluster, estimate, layout, with_hosts
 from tests.passes.placement_plans import plan as placed
-
-Files = dict[str, str]
 
 
 def plan(*given: Any, **more: Any) -> Plan:
@@ -106,94 +105,90 @@ def test_interleaved_stages_pass() -> None:
     assert messages(files_of(INTERLEAVED, flag)) == ()
 
 
-def swap(file: str, old: str, new: str) -> Callable[[Files], Files]:
-    def edit(files: Files) -> Files:
-        assert old in files[file], f"{old!r} is not in {file}"
-        return {**files, file: files[file].replace(old, new, 1)}
-
-    return edit
-
-
-def drop(file: str) -> Callable[[Files], Files]:
-    return lambda files: {name: text for name, text in files.items() if name != file}
-
-
 ARGS, CSV, JSON = "megatron/args.sh", "rankmap.csv", "rankmap.json"
 HOSTS, JOB, LAUNCH = "slurm/hostfile", "slurm/job.sbatch", "torchrun/launch.sh"
 ROW_9 = "9,1,r01n02,1,1,r01,r01n02,0,2,0,1,0,1,2"
 DAMAGE = [
-    ("a coordinate", swap(CSV, ROW_9, ROW_9[:-1] + "3"), {"A01", "A06"}),
-    ("a coordinate that is no number", swap(CSV, ROW_9, ROW_9[:-1] + "x"), {"A01", "A06"}),
-    ("the other order", swap(ARGS, "\n)", "\n  --use-tp-pp-dp-mapping\n)"), {"A01", "A05", "A06"}),
+    ("a coordinate", swapped(CSV, ROW_9, ROW_9[:-1] + "3"), {"A01", "A06"}),
+    ("a coordinate that is no number", swapped(CSV, ROW_9, ROW_9[:-1] + "x"), {"A01", "A06"}),
+    (
+        "the other order",
+        swapped(ARGS, "\n)", "\n  --use-tp-pp-dp-mapping\n)"),
+        {"A01", "A05", "A06"},
+    ),
     (
         "another tp",
-        swap(ARGS, "tensor-model-parallel-size 4", "tensor-model-parallel-size 2"),
+        swapped(ARGS, "tensor-model-parallel-size 4", "tensor-model-parallel-size 2"),
         None,
     ),
     (
         "tp that divides nothing",
-        swap(ARGS, "model-parallel-size 4", "model-parallel-size 3"),
+        swapped(ARGS, "model-parallel-size 4", "model-parallel-size 3"),
         {"A05"},
     ),
     (
         "ep on a dense map",
-        swap(ARGS, "expert-model-parallel-size 1", "expert-model-parallel-size 2"),
+        swapped(ARGS, "expert-model-parallel-size 1", "expert-model-parallel-size 2"),
         None,
     ),
-    ("two hosts swapped", swap(HOSTS, "r01n01\nr01n02", "r01n02\nr01n01"), {"A02"}),
-    ("a host less", swap(HOSTS, "r01n02\n", ""), {"A02"}),
-    ("a host in other letters", swap("torchrun/hosts", "r01n02", "R01n02"), {"A02"}),
-    ("a file less", drop(ARGS), {"A03"}),
-    ("a script less", drop(LAUNCH), {"A03"}),
-    ("a job less", drop(JOB), {"A03"}),
-    ("a page less", drop("rankmap.md"), {"A03"}),
-    ("another lock", swap("parc.lock", "r01n02", "r01n09"), {"A02"}),
-    ("a lock of another order", swap("parc.lock", "ep-dp-pp", "ep-pp-dp"), {"A05"}),
-    ("a lock without decisions", swap("parc.lock", "decisions", "x"), {"A04"}),
-    ("a table less", drop(CSV), {"A03"}),
-    ("a document less", drop(JSON), {"A03"}),
-    ("a host file less", drop(HOSTS), {"A03"}),
-    ("a cell less", swap(CSV, ROW_9, ROW_9[:-2]), {"A04"}),
-    ("another header", swap(CSV, "node_rank", "node-rank"), {"A04"}),
-    ("an open quote", swap(CSV, ROW_9, '"' + ROW_9), {"A04"}),
-    ("an open quote in bash", swap(ARGS, "'", ""), {"A04"}),
+    ("two hosts swapped", swapped(HOSTS, "r01n01\nr01n02", "r01n02\nr01n01"), {"A02"}),
+    ("a host less", swapped(HOSTS, "r01n02\n", ""), {"A02"}),
+    ("a host in other letters", swapped("torchrun/hosts", "r01n02", "R01n02"), {"A02"}),
+    ("a file less", dropped(ARGS), {"A03"}),
+    ("a script less", dropped(LAUNCH), {"A03"}),
+    ("a job less", dropped(JOB), {"A03"}),
+    ("a page less", dropped("rankmap.md"), {"A03"}),
+    ("another lock", swapped("parc.lock", "r01n02", "r01n09"), {"A02"}),
+    ("a lock of another order", swapped("parc.lock", "ep-dp-pp", "ep-pp-dp"), {"A05"}),
+    ("a lock without decisions", swapped("parc.lock", "decisions", "x"), {"A04"}),
+    ("a table less", dropped(CSV), {"A03"}),
+    ("a document less", dropped(JSON), {"A03"}),
+    ("a host file less", dropped(HOSTS), {"A03"}),
+    ("a cell less", swapped(CSV, ROW_9, ROW_9[:-2]), {"A04"}),
+    ("another header", swapped(CSV, "node_rank", "node-rank"), {"A04"}),
+    ("an open quote", swapped(CSV, ROW_9, '"' + ROW_9), {"A04"}),
+    ("an open quote in bash", swapped(ARGS, "'", ""), {"A04"}),
     ("text after the array", lambda f: {**f, ARGS: f[ARGS] + "MEGATRON_ARGS+=(x)\n"}, {"A04"}),
-    ("an expansion", swap(ARGS, "--micro-batch-size 1", "--micro-batch-size $X"), {"A04"}),
-    ("a number too long", swap(ARGS, "--num-layers 32", "--num-layers " + "9" * 5000), {"A04"}),
-    ("no JSON", swap(JSON, "{", ""), {"A04"}),
-    ("a device twice", swap(CSV, ROW_9, "9,1,r01n02,0,0" + ROW_9[14:]), {"A05"}),
+    ("an expansion", swapped(ARGS, "--micro-batch-size 1", "--micro-batch-size $X"), {"A04"}),
+    ("a number too long", swapped(ARGS, "--num-layers 32", "--num-layers " + "9" * 5000), {"A04"}),
+    ("no JSON", swapped(JSON, "{", ""), {"A04"}),
+    ("a device twice", swapped(CSV, ROW_9, "9,1,r01n02,0,0" + ROW_9[14:]), {"A05"}),
     (
         "a host twice",
         lambda f: {**f, CSV: f[CSV].replace("r01n02", "r01n01")},
         {"A02", "A05", "A06"},
     ),
-    ("a rank less", swap(CSV, ROW_9 + "\n", ""), None),
-    ("another group", swap(JSON, '"within":[[4,1]]', '"within":[[4,2]]'), {"A06"}),
-    ("groups without end", swap(JSON, '"within":[[4,1]]', '"within":[[99999999999,1]]'), {"A06"}),
-    ("a group of text", swap(JSON, '"within":[[4,1]]', '"within":[["a"]]'), {"A06"}),
-    ("another order", swap(JSON, "ep-dp-pp", "ep-pp-dp"), {"A06"}),
-    ("another size", swap(JSON, '"etp":4', '"etp":2'), {"A06"}),
-    ("another rack", swap(JSON, '"rack":"r01"', '"rack":"r09"'), {"A06"}),
-    ("another world", swap(JSON, '"world": 64', '"world": 32'), {"A06"}),
-    ("more nodes", swap(LAUNCH, "--nnodes=8", "--nnodes=9"), {"A07"}),
-    ("fewer ranks a host", swap(LAUNCH, "--nproc-per-node=8", "--nproc-per-node=4"), {"A07"}),
-    ("another master", swap(LAUNCH, "first=r01n01", "first=r02n01"), {"A07"}),
-    ("fewer nodes", swap(JOB, "#SBATCH --nodes=8", "#SBATCH --nodes=4"), {"A07"}),
-    ("another count", swap(JOB, "\nnodes=8", "\nnodes=7"), {"A07"}),
-    ("fewer GPUs", swap(JOB, "gpus-per-node=8", "gpus-per-node=4"), {"A07"}),
-    ("a layer more", swap(ARGS, "--num-layers 32", "--num-layers 33"), {"A08"}),
-    ("a batch that is not whole", swap(ARGS, "'32'", "'36'"), {"A09"}),
+    ("a rank less", swapped(CSV, ROW_9 + "\n", ""), None),
+    ("another group", swapped(JSON, '"within":[[4,1]]', '"within":[[4,2]]'), {"A06"}),
+    (
+        "groups without end",
+        swapped(JSON, '"within":[[4,1]]', '"within":[[99999999999,1]]'),
+        {"A06"},
+    ),
+    ("a group of text", swapped(JSON, '"within":[[4,1]]', '"within":[["a"]]'), {"A06"}),
+    ("another order", swapped(JSON, "ep-dp-pp", "ep-pp-dp"), {"A06"}),
+    ("another size", swapped(JSON, '"etp":4', '"etp":2'), {"A06"}),
+    ("another rack", swapped(JSON, '"rack":"r01"', '"rack":"r09"'), {"A06"}),
+    ("another world", swapped(JSON, '"world": 64', '"world": 32'), {"A06"}),
+    ("more nodes", swapped(LAUNCH, "--nnodes=8", "--nnodes=9"), {"A07"}),
+    ("fewer ranks a host", swapped(LAUNCH, "--nproc-per-node=8", "--nproc-per-node=4"), {"A07"}),
+    ("another master", swapped(LAUNCH, "first=r01n01", "first=r02n01"), {"A07"}),
+    ("fewer nodes", swapped(JOB, "#SBATCH --nodes=8", "#SBATCH --nodes=4"), {"A07"}),
+    ("another count", swapped(JOB, "\nnodes=8", "\nnodes=7"), {"A07"}),
+    ("fewer GPUs", swapped(JOB, "gpus-per-node=8", "gpus-per-node=4"), {"A07"}),
+    ("a layer more", swapped(ARGS, "--num-layers 32", "--num-layers 33"), {"A08"}),
+    ("a batch that is not whole", swapped(ARGS, "'32'", "'36'"), {"A09"}),
 ]
 
 
 @pytest.mark.parametrize(("edit", "expected"), [pytest.param(e, c, id=i) for i, e, c in DAMAGE])
-def test_damage_gets_its_code(edit: Callable[[Files], Files], expected: set[str] | None) -> None:
+def test_damage_gets_its_code(edit: Edit, expected: set[str] | None) -> None:
     found = set(codes(edit(SOUND)))
     assert found == expected if expected is not None else "A05" in found or "A01" in found
 
 
 def test_a_finding_names_the_first_ranks_and_the_line() -> None:
-    (first, *_) = messages(swap(CSV, ROW_9, ROW_9[:-1] + "3")(SOUND))
+    (first, *_) = messages(swapped(CSV, ROW_9, ROW_9[:-1] + "3")(SOUND))
     assert first.finding.message == "1 of 64 ranks have a wrong edp"
     assert first.finding.label == "rank 9 has '3', must be '2'"
     assert (first.span.file, first.span.line) == ("rankmap.csv", 11)
@@ -244,7 +239,7 @@ def test_what_the_launch_backends_emit_passes() -> None:
     made = {a.path: a.text for name in ("slurm", "torchrun") for a in backend(name).emit(of)}
     assert messages({**hosts, **made}) == ()
     for file in ("megatron/args.sh", "torchrun/hosts", HOSTS):
-        assert codes(drop(file)({**hosts, **made})) == ["A03"]
+        assert codes(dropped(file)({**hosts, **made})) == ["A03"]
 
 
 def test_nothing_to_verify_is_said() -> None:

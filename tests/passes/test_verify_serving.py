@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.verify_plan import verify_artifacts
-from parc.compiler.pipeline import emit_plan
+from tests import compiled
+from tests.compiled import verdict
+from tests.passes.damage import swapped
 from tests.passes.serving_specs import plan_of, spec
 
 V3 = {"precision": "fp8", "max_model_len": 4096}
@@ -17,10 +17,7 @@ HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 def emitted(layout: dict[str, object], **launch: str) -> dict[str, str]:
     """Files of DeepSeek-V3 on four hosts."""
     tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=layout, launch=launch)
-    sink = Sink()
-    artifacts = emit_plan(plan_of(tree | EMIT | {"cluster": HOSTS}), sink)
-    assert not sink.diagnostics
-    return {artifact.path: artifact.text for artifact in artifacts}
+    return compiled.emitted(plan_of(tree | EMIT | {"cluster": HOSTS}))
 
 
 WIDE: dict[str, object] = {"dp": 32, "tp": 1, "ep": "on", "replicas": 1}
@@ -29,16 +26,10 @@ MANY: dict[str, object] = {"tp": 8, "replicas": 4}
 LONG: dict[str, object] = {"tp": 8, "pp": 2, "dp": 2, "ep": "on", "replicas": 1}
 
 
-def codes(files: dict[str, str]) -> set[str]:
-    sink = Sink()
-    verify_artifacts(files, sink)
-    return {found.code.removeprefix("PARC-") for found in sink.diagnostics}
-
-
 @pytest.mark.parametrize("layout", [WIDE, DEEP, MANY, LONG], ids=["wide", "deep", "many", "long"])
 @pytest.mark.parametrize("balancer", ["internal", "external"])
 def test_what_is_emitted_agrees(layout: dict[str, object], balancer: str) -> None:
-    assert codes(emitted(layout, load_balancer=balancer)) == set()
+    assert verdict(emitted(layout, load_balancer=balancer)) == set()
 
 
 @pytest.mark.parametrize(
@@ -71,12 +62,10 @@ def test_a_change_is_found(
     layout: dict[str, object], file: str, old: str, new: str, code: str
 ) -> None:
     files = emitted(layout)
-    assert old in files[file]
-    changed = files | {file: files[file].replace(old, new, 1)}
-    assert code in codes(changed)
+    assert code in verdict(swapped(file, old, new)(files))
 
 
 def test_a_script_that_is_missing_is_missed() -> None:
     files = emitted(DEEP)
     del files["vllm/serve.sh"]
-    assert codes(files) == {"A03"}
+    assert verdict(files) == {"A03"}

@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.regenerate_mesh import regenerate_mesh
 from parc.compiler.passes.torch_sizes import (
     TorchSizes,
@@ -15,10 +14,8 @@ from parc.compiler.passes.torch_sizes import (
     fsdp_sizes,
     titan_sizes,
 )
-from parc.compiler.passes.verify_plan import verify_artifacts
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
 from tests.backends.torch.specs import legal_spec
+from tests.compiled import files_of, verdict
 
 FILES = {
     "fsdp": "fsdp/config.json",
@@ -32,11 +29,7 @@ SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
 @cache
 def artifacts(name: str) -> dict[str, str]:
     """What a random legal spec compiles to."""
-    spec = legal_spec(name, SEEDS[name])
-    sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
-    assert plan is not None, sink.diagnostics
-    return {one.path: one.text for one in emit_plan(plan, sink)}
+    return files_of(legal_spec(name, SEEDS[name]))
 
 
 def torch_sizes(files: dict[str, str]) -> TorchSizes:
@@ -45,22 +38,16 @@ def torch_sizes(files: dict[str, str]) -> TorchSizes:
     return READ[name](files[FILES[name]])
 
 
-def told(files: dict[str, str]) -> set[str]:
-    sink = Sink()
-    verify_artifacts(files, sink)
-    return {found.code for found in sink.diagnostics}
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_emitted_is_right(name: str) -> None:
-    assert told(artifacts(name)) == set()
+    assert verdict(artifacts(name)) == set()
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_framework_alone_is_enough_to_verify(name: str) -> None:
     files = artifacts(name)
-    assert told({FILES[name]: files[FILES[name]]}) <= {"PARC-A03"}
-    assert "PARC-A03" in told({"x": ""})
+    assert verdict({FILES[name]: files[FILES[name]]}) <= {"A03"}
+    assert "A03" in verdict({"x": ""})
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -72,7 +59,7 @@ def test_a_swapped_coordinate_is_seen(name: str) -> None:
     cells[place] = str(int(cells[place]) + 1)
     lines[1] = ",".join(cells)
     files["rankmap.csv"] = "\n".join(lines) + "\n"
-    assert "PARC-A01" in told(files)
+    assert "A01" in verdict(files)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -89,13 +76,13 @@ def test_other_sizes_in_the_file_of_the_framework_are_seen(name: str) -> None:
     ):
         text = text.replace(before, after)
     assert text != files[FILES[name]]
-    assert "PARC-A05" in told(files | {FILES[name]: text})
+    assert "A05" in verdict(files | {FILES[name]: text})
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("text", ["", "{", "a: [", "ParallelismConfig(", "{}", "[]", "\0", "x"])
 def test_a_damaged_file_of_a_framework_is_told(name: str, text: str) -> None:
-    assert told(artifacts(name) | {FILES[name]: text}) & {"PARC-A04", "PARC-A05"}
+    assert verdict(artifacts(name) | {FILES[name]: text}) & {"A04", "A05"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -103,10 +90,10 @@ def test_other_groups_in_the_document_are_seen(name: str) -> None:
     files = dict(artifacts(name))
     tree = json.loads(files["rankmap.json"])
     tree["groups"]["dp"]["count"] += 1
-    assert "PARC-A06" in told(files | {"rankmap.json": json.dumps(tree)})
+    assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
     tree = json.loads(files["rankmap.json"])
     tree["sizes"]["tp"] += 1
-    assert "PARC-A06" in told(files | {"rankmap.json": json.dumps(tree)})
+    assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
 
 
 def test_accelerate_without_a_mesh_is_replicas_or_one_shard() -> None:

@@ -50,15 +50,19 @@ def test_what_is_known_above_racks_is_in_the_plan_and_keeps_the_schema() -> None
         for rack in plain.racks
     )
     node = replace(plain.node, gpu_numa=(0,) * 4 + (1,) * 4)
-    tree = replace(plain, node=node, racks=racks, upper=(Level("core", 1.0, 2e-6),))
+    fabric = replace(plain.fabric, rails=8)
+    upper = (Level("core", 1.0, 2e-6),)
+    tree = replace(plain, node=node, fabric=fabric, racks=racks, upper=upper)
     document = plan_document(replace(PLAN, problem=replace(PLAN.problem, cluster=tree)))
     jsonschema.Draft202012Validator(schema).validate(document)
     written = document["problem"]["cluster"]
     assert [level["name"] for level in written["levels"]] == ["leaf", "core"]
     assert [rack["above"] for rack in written["racks"]] == [["core"], ["core"]]
     assert written["node"]["gpu_numa"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert written["fabric"]["rails"] == 8
     before = plan_document(PLAN)["problem"]["cluster"]
-    assert {"levels", "above", "gpu_numa"}.isdisjoint(before.keys() | before["node"].keys())
+    keys = before.keys() | before["node"].keys() | before["fabric"].keys()
+    assert {"levels", "above", "gpu_numa", "rails"}.isdisjoint(keys)
 
 
 def test_files_end_in_one_newline_and_have_sorted_keys() -> None:

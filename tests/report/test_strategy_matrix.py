@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from parc.backends.registry import FRAMEWORKS, framework
+from parc.backends.base import Framework
+from parc.backends.registry import FRAMEWORKS, FRONTS, behind_front, framework
 from parc.backends.strategies import STRATEGIES, strategy_rules
 from parc.compiler.report.strategy_matrix import matrix_markdown, matrix_text, with_matrix
 
@@ -23,11 +24,16 @@ def test_a_text_without_the_block_is_said() -> None:
         with_matrix("# nothing\n")
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
-def test_a_framework_names_strategies_that_exist_and_is_refused_the_others(name: str) -> None:
-    said, known = framework(name).strategies, {one.name for one in STRATEGIES}
+TARGETS = (*map(framework, FRAMEWORKS), *(behind_front(*pair) for pair in FRONTS))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name)
+def test_a_framework_names_strategies_that_exist_and_is_refused_the_others(
+    target: Framework,
+) -> None:
+    said, known = target.strategies, {one.name for one in STRATEGIES}
     assert set(said) <= known
-    assert len(strategy_rules(name, said)) == len(known) - len(said)
+    assert len(strategy_rules(target.name, said)) == len(known) - len(said)
 
 
 def test_both_tables_have_a_row_a_strategy() -> None:

@@ -9,8 +9,9 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster
 from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.report.tree_table import tree_text
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.topology.tree import meeting_level, spread, tree_levels, uplink_gb_per_s, zones
+from parc.compiler.topology.tree import meeting_level, tree_levels, uplink_gb_per_s
 
 PODS = {
     "node": "dgx-h100",
@@ -63,13 +64,6 @@ def test_hosts_meet_at_the_nearest_switch_that_is_the_same_from_there_up() -> No
     assert [meeting_level(a1, other) for other in (a2, b1, c1)] == [0, 1, 2]
 
 
-def test_a_zone_is_a_switch_and_all_that_is_above_it() -> None:
-    hosts = resolved(PODS).hosts
-    assert zones(hosts, 0) == (0, 0, 1, 1, 2, 2)
-    assert zones(hosts, 1) == (0, 0, 0, 0, 1, 1)
-    assert spread(hosts) == (3, 2, 1)
-
-
 def test_an_uplink_is_thinned_by_every_tier_beneath() -> None:
     cluster = resolved(PODS)
     assert uplink_gb_per_s(cluster, 2, 0) == 2 * 8 * 50.0
@@ -78,8 +72,34 @@ def test_an_uplink_is_thinned_by_every_tier_beneath() -> None:
 
 def test_the_whole_tree_starts_at_the_device() -> None:
     levels = tree_levels(resolved(PODS))
-    assert [level.name for level in levels] == ["device", "nvlink_domain", "leaf", "pod", "core"]
-    assert [level.gb_per_s_per_gpu for level in levels] == [3350, 450, 50, 50, 50 / 7]
+    names = ["device", "nvlink_domain", "host", "leaf", "pod", "core"]
+    assert [level.name for level in levels] == names
+    assert [level.gpus for level in levels] == [1, 8, 8, 16, 32, 48]
+    assert [level.gb_per_s_per_gpu for level in levels] == [3350, 450, 450, 50, 50, 50 / 7]
+
+
+def test_an_nvlink_domain_of_several_hosts_stands_above_the_host() -> None:
+    cluster = resolved({"node": "gb200-nvl72", "nodes": 20, "nodes_per_rack": 10})
+    inside = [(level.name, level.gpus) for level in tree_levels(cluster)[:4]]
+    assert inside == [("device", 1), ("host", 4), ("nvlink_domain", 40), ("leaf", 40)]
+
+
+def test_gpus_of_one_index_meet_on_their_rail_before_the_leaf() -> None:
+    fabric = {"base": "infiniband-ndr", "rails": 4}
+    cluster = resolved({"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2, "fabric": fabric})
+    rail, leaf = tree_levels(cluster)[3:]
+    assert [(one.name, one.gpus) for one in (rail, leaf)] == [("rail", 4), ("leaf", 16)]
+    assert rail.latency_seconds == leaf.latency_seconds == cluster.fabric.latency_seconds
+
+
+def test_the_tree_is_a_table_with_a_row_a_level() -> None:
+    fabric = {"base": "infiniband-ndr", "rails": 8}
+    lines = tree_text(resolved({**PODS, "fabric": fabric})).splitlines()
+    assert lines[0] == "levels of the cluster (8 NICs of 400 Gb/s a host)"
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        *("GPU", "NVLink domain", "host", "rail", "leaf", "pod", "core")
+    ]
+    assert lines[-2].split() == ["pod", "32", "50", "5", "us", "7"]
 
 
 def test_hosts_of_one_rack_may_be_in_several_nvlink_domains() -> None:

@@ -49,11 +49,6 @@ class Sites:
         return any(domain != ALONE for domain in self.domains)
 
     @cached_property
-    def hosts_in_all(self) -> int:
-        """Number of hosts."""
-        return sum(self.sizes)
-
-    @cached_property
     def site_of(self) -> dict[str, int]:
         """Site of every host by name."""
         return {host.name: site for site, hosts in enumerate(self.hosts) for host in hosts}

@@ -34,3 +34,5 @@ class Fragment:
     """Spec path -> where the file says it."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader of the fragment: what stands for what, what is missing."""
+    allocated: tuple[str, ...] = ()
+    """The hosts that a job has; others that another file names are not meant."""

@@ -163,7 +163,8 @@ def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> N
     rails = max((len(switches) for switches in leaves.values()), default=0)
     if rails > 1:
         reading.notes.append(
-            f"hosts are on {rails} leaves each (rails): leaves that share hosts are one rack"
+            f"hosts are on {rails} leaves each (cluster.fabric.rails): leaves that share hosts are "
+            "one rack"
         )
 
 

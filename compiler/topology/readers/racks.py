@@ -17,7 +17,10 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
-    """One fragment of several files; I03 where two files contradict one another."""
+    """One fragment of several files; I03 where two files contradict one another.
+
+    Of the hosts those stay that a job has, where a file says which.
+    """
     hosts: dict[str, Located] = {}
     spec: dict[str, Any] = {}
     before = sink.failed()
@@ -28,12 +31,21 @@ def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
         _merge_into(spec, fragment.spec, ("", first), sink)
     if sink.failed() and not before:
         return None
+    allocated = dict.fromkeys(name for one in fragments for name in one.allocated)
     return Fragment(
-        hosts=tuple(hosts.values()),
-        unavailable=tuple(dict.fromkeys(name for one in fragments for name in one.unavailable)),
+        hosts=tuple(host for host in hosts.values() if not allocated or host.name in allocated),
+        unavailable=tuple(
+            dict.fromkeys(
+                name
+                for one in fragments
+                for name in one.unavailable
+                if not allocated or name in allocated
+            )
+        ),
         spec=spec,
         spans={path: span for one in fragments for path, span in one.spans.items()},
         notes=tuple(dict.fromkeys(note for one in fragments for note in one.notes)),
+        allocated=tuple(allocated),
     )
 
 

@@ -41,6 +41,7 @@ class Reading:
         self.spec: dict[str, Any] = {}
         self.spans: dict[str, Span] = {}
         self.unavailable: dict[str, None] = {}
+        self.allocated: tuple[str, ...] = ()
         self._hosts: dict[str, Located] = {}
         self._findings = self._names = 0
 
@@ -111,7 +112,10 @@ class Reading:
         if not self.sound:
             return None
         unavailable = tuple(name for name in self.unavailable if name in self._hosts)
-        return Fragment(self.hosts, unavailable, self.spec, self.spans, tuple(self.notes))
+        notes = tuple(self.notes)
+        return Fragment(
+            self.hosts, unavailable, self.spec, self.spans, notes, allocated=self.allocated
+        )
 
 
 def shown_place(host: Located) -> str:

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, Located
+from parc.compiler.topology.readers.gres import gpus_of
 from parc.compiler.topology.readers.reading import Reading, some
 
-_GPUS = re.compile(r"gpu(?::([\w.-]+))?:([0-9]{1,6})(?:\([^)]*\))?")
 _GONE = {
     *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"),
     *("INVALID", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN"),
@@ -84,11 +83,8 @@ def _note_facts(host: str, entry: Node, seen: _Seen) -> None:
     gres = entry.child("gres")
     words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None
     text = entry.text("gres") if words is None else words
-    gpus = 0
-    for match in _GPUS.finditer(text):
-        gpus += int(match[2])
-        if match[1]:
-            seen.types[match[1]] = None
+    gpus, types = gpus_of(text)
+    seen.types.update(dict.fromkeys(types))
     seen.gpus.setdefault(gpus, []).append(host)
     if gpus not in seen.first:
         seen.first[gpus] = gres.span if gres is not None else entry.span

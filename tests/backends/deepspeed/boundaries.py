@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.backends.megatron.boundaries import changed
+from tests.backends.boundary import Boundary
+from tests.compiled import Spec, changed
 
-Spec = dict[str, Any]
 TABLE = Path(__file__).with_suffix(".yaml")
 DENSE: Spec = {
     "parc": 1,
@@ -47,21 +46,10 @@ BASES = {
 }
 
 
-@dataclass(frozen=True)
-class Boundary:
-    """A spec that breaks the rule ``code`` and one that keeps it."""
-
-    code: str
-    bad: Spec
-    good: Spec
-    deepspeed: str
-    """How DeepSpeed takes the bad one: a stage of the judge, ``silent``, or empty: not judged."""
-
-
 def _boundary(row: dict[str, Any]) -> Boundary:
     base = BASES[row["base"]]
     bad, good = changed(base, row["bad"]), changed(base, row["good"])
-    return Boundary(row["code"], bad, good, row.get("deepspeed", ""))
+    return Boundary("deepspeed", row["code"], bad, good, row.get("deepspeed", ""))
 
 
 BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
-from tests.backends.deepspeed.plans import files_of
-from tests.backends.megatron.boundaries import changed
+from tests.compiled import changed, files_of
 
 SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
 RACKS = {

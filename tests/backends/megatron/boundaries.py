@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-Spec = dict[str, Any]
+from tests.backends.boundary import Boundary
+from tests.compiled import Spec, changed
+
 TABLE = Path(__file__).with_suffix(".yaml")
 
 DENSE: Spec = {
@@ -40,33 +40,10 @@ ROUTED: Spec = {
 BASES = {"dense": DENSE, "routed": ROUTED}
 
 
-@dataclass(frozen=True)
-class Boundary:
-    """A spec that breaks the rule ``code`` and one that keeps it."""
-
-    code: str
-    bad: Spec
-    good: Spec
-    megatron: str
-    """The stage at which Megatron-Core refuses the bad one; empty: it does not."""
-
-
-def changed(base: Spec, changes: dict[str, Any]) -> Spec:
-    """``base`` with the value of each dotted path put in."""
-    spec = copy.deepcopy(base)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        place = spec
-        for name in parents:
-            place = place[name]
-        place[last] = value
-    return spec
-
-
 def _boundary(row: dict[str, Any]) -> Boundary:
     base = BASES[row["base"]]
     bad, good = changed(base, row["bad"]), changed(base, row["good"])
-    return Boundary(row["code"], bad, good, row.get("megatron", ""))
+    return Boundary("megatron", row["code"], bad, good, row.get("megatron", ""))
 
 
 BOUNDARIES = tuple(_boundary(row) for row in YAML(typ="safe", pure=True).load(TABLE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from typing import Any
@@ -12,16 +11,13 @@ import pytest
 from parc.backends.megatron.args_file import args_file
 from parc.backends.megatron.environment import environment
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Plan
-from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import Source
-from tests.backends.megatron.boundaries import DENSE, ROUTED, changed
+from parc.compiler.ir import AnyPlan
+from tests.backends.megatron.boundaries import DENSE, ROUTED
+from tests.compiled import changed, planned
 
 
-def plan(base: dict[str, Any], changes: dict[str, Any]) -> tuple[Plan | None, Sink]:
-    sink = Sink()
-    spec = changed({**base, "launch": {}}, changes)
-    return plan_spec(Source("spec.yaml", json.dumps(spec, indent=1), None), (), sink), sink
+def plan(base: dict[str, Any], changes: dict[str, Any]) -> tuple[AnyPlan | None, Sink]:
+    return planned(changed({**base, "launch": {}}, changes))
 
 
 def words(text: str) -> list[str]:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.backends.torch.specs import DENSE, Spec, changed
+from tests.backends.boundary import Boundary
+from tests.backends.torch.specs import DENSE
+from tests.compiled import Spec, changed
 
 TABLE = Path(__file__).with_name("boundaries.yaml")
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """A spec that breaks the rule ``code`` and one that keeps it."""
-
-    framework: str
-    code: str
-    bad: Spec
-    good: Spec
-    refused: str
-    """The stage at which the real tool refuses the bad one; empty: it does not."""
 
 
 def base(framework: str) -> Spec:
@@ -34,7 +23,7 @@ def base(framework: str) -> Spec:
         "cluster": {"node": "dgx-h100", "nodes": 2},
         "job": {"sequence_length": 1024, "global_batch": 64},
         "layout": {"micro_batch": 1},
-        "emit": [framework],
+        "emit": framework.split(" + "),
     }
     if framework == "torchtitan":
         spec["layout"] |= {"pp": 1, "cp": 1, "tp": 1}

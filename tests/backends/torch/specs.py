@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from random import Random
-from typing import Any
 
-Spec = dict[str, Any]
+from tests.compiled import Spec
+
 DENSE: Spec = {
     "name": "dense",
     "layers": 16,
@@ -113,16 +113,4 @@ def _titan(dice: Random) -> Spec:
             "ep": dice.choice([n for n in (1, 2, 4, 8) if inner % n == 0]),
         }
         layout["etp"] = 1
-    return spec
-
-
-def changed(base: Spec, changes: Spec) -> Spec:
-    """``base`` with the value of each dotted path put in."""
-    spec = copy.deepcopy(base)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        place = spec
-        for name in parents:
-            place = place.setdefault(name, {})
-        place[last] = value
     return spec

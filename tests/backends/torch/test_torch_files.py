@@ -11,30 +11,18 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
-from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Plan
-from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
 from tests.backends.torch.specs import legal_spec
+from tests.compiled import emitted, files_of, plan_of, planned, verdict
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
 SEEDS = range(24)
 
 
-def compiled(spec: dict[str, Any]) -> tuple[Plan, dict[str, str]]:
-    """The plan of a spec that has no errors, and its files."""
-    sink = Sink()
-    plan = plan_spec(Source("spec.yaml", json.dumps(spec), None), (), sink)
-    assert plan is not None, [found.finding.message for found in sink.diagnostics]
-    files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-    assert not sink.failed(), [found.finding.message for found in sink.diagnostics]
-    return plan, files
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_random_legal_spec_compiles_and_verifies(name: str, seed: int) -> None:
-    plan, files = compiled(legal_spec(name, seed))
+    plan = plan_of(legal_spec(name, seed))
+    files = emitted(plan)
     assert plan.problem.framework == name
     assert "torchrun/launch.sh" in files
     for path, text in files.items():
@@ -48,7 +36,7 @@ def read_keys(text: str, name: str) -> set[str]:
 
 
 def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> None:
-    _, files = compiled(legal_spec("fsdp", 0))
+    files = files_of(legal_spec("fsdp", 0))
     config = json.loads(files["fsdp/config.json"])
     read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
     assert read == config.keys()
@@ -64,14 +52,73 @@ def test_every_key_of_the_accelerate_job_is_read() -> None:
     spec["layout"] = {"zero_stage": 3}
     spec["job"]["gradient_precision"] = "bf16"
     spec.pop("launch", None)
-    _, files = compiled(spec)
+    files = files_of(spec)
     job = json.loads(files["accelerate/job.json"])
     assert read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB") == job.keys()
 
 
+def plugged(layout: dict[str, Any]) -> dict[str, Any]:
+    """A spec for Accelerate with DeepSpeed."""
+    spec = legal_spec("fsdp", 0)
+    return spec | {"layout": layout, "emit": ["accelerate", "deepspeed", "rankmap", "torchrun"]}
+
+
+def test_accelerate_starts_what_deepspeed_configures() -> None:
+    layout = {"zero_stage": 3, "offload": "cpu", "recompute": "full", "micro_batch": 1}
+    plan = plan_of(plugged(layout))
+    files = emitted(plan)
+    assert plan.problem.framework == "deepspeed"
+    assert {path for path in files if path.startswith("deepspeed/")} == {"deepspeed/ds_config.json"}
+    tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
+    assert tree["distributed_type"] == "DEEPSPEED"
+    assert tree["deepspeed_config"]["deepspeed_config_file"] in files
+    assert not {"mixed_precision", "fsdp_config", "parallelism_config"} & tree.keys()
+    config = json.loads(files["deepspeed/ds_config.json"])
+    assert not {"steps_per_print", "activation_checkpointing"} & config.keys()
+    job = json.loads(files["accelerate/job.json"])
+    assert job["gradient_checkpointing"] is True
+    assert job["gradient_accumulation_steps"] == config["gradient_accumulation_steps"]
+    script = files["torchrun/launch.sh"]
+    assert '--deepspeed_config_file="$here/../deepspeed/ds_config.json"' in script
+    assert "--machine_rank" in script
+
+
+def test_accelerate_alone_names_deepspeed_where_that_has_the_strategy() -> None:
+    spec = plugged({"zero_stage": 3, "offload": "cpu"}) | {"emit": ["accelerate"]}
+    sink = planned(spec)[1]
+    helps = [found.finding.help for found in sink.diagnostics if found.code == "PARC-E08"]
+    assert any("beside deepspeed it has optimizer on the host" in one for one in helps)
+
+
+def test_either_order_of_the_pair_means_the_same_and_a_third_framework_is_refused() -> None:
+    spec = plugged({"zero_stage": 2, "micro_batch": 1})
+    files, turned = files_of(spec), files_of(spec | {"emit": spec["emit"][::-1]})
+    digests = {"plan.json", "parc.lock"}  # of the spec as it is written
+    assert {path for path in files if files[path] != turned[path]} <= digests
+    third = spec | {"emit": ["accelerate", "deepspeed", "megatron"]}
+    assert [found.code for found in planned(third)[1].diagnostics] == ["PARC-X22"]
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "becomes", "code"),
+    [
+        ("deepspeed/ds_config.json", '"train_batch_size": ', '"train_batch_size": 1', "A09"),
+        ("accelerate/config.yaml", "num_processes: ", "num_processes: 1", "A05"),
+        ("deepspeed/ds_config.json", "{", '{"tensor_parallel": {"autotp_size": 2},', "A05"),
+    ],
+)
+def test_files_of_the_pair_that_disagree_are_found(
+    file: str, was: str, becomes: str, code: str
+) -> None:
+    files = files_of(plugged({"zero_stage": 2, "micro_batch": 1}))
+    assert code in verdict(files | {file: files[file].replace(was, becomes, 1)})
+    assert "A03" in verdict({name: text for name, text in files.items() if "ds_config" not in name})
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
-    plan, files = compiled(legal_spec("accelerate", seed))
+    plan = plan_of(legal_spec("accelerate", seed))
+    files = emitted(plan)
     tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
     layout = plan.layout
     assert tree["num_processes"] == layout.world
@@ -91,7 +138,8 @@ def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
     spec["layout"] = {"micro_batch": 1}
     spec["cluster"]["nodes"] = 8
     spec["job"]["global_batch"] = 64
-    plan, files = compiled(spec)
+    plan = plan_of(spec)
+    files = emitted(plan)
     assert {path for path in files if path.startswith("fsdp/")} == {
         "fsdp/config.json",
         "fsdp/parallelize.py",
@@ -107,7 +155,7 @@ def test_text_of_the_spec_is_a_literal_in_the_torchtitan_module() -> None:
     hostile = "a\"b'c\\d\n{{ e }} é"
     spec = legal_spec("torchtitan", 0)
     spec["job"] |= {"data": [hostile], "checkpoint_dir": hostile, "tokenizer_model": hostile}
-    _, files = compiled(spec)
+    files = files_of(spec)
     tree = ast.parse(files["torchtitan/parc_titan.py"])
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     assert texts.count(hostile) == 3

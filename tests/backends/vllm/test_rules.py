@@ -43,7 +43,9 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("V12", V3, {"tp": 8, "dcp": 3}, {"tp": 8, "dcp": 4}),
     ("V12", L70, {"tp": 8, "dcp": 2}, {"tp": 8, "dcp": 1}),
     ("V12", L70, {"tp": 16, "dcp": 4}, {"tp": 16, "dcp": 2}),
-    ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 4}, {"tp": 4, "pcp": 2, "dcp": 8}),
+    ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 4}, {"tp": 4, "pcp": 1, "dcp": 4}),
+    ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 8}, {"tp": 4, "pcp": 2, "dcp": 1}),
+    ("V12", L70, {"tp": 4, "pcp": 2}, {"tp": 4, "pcp": 1}),
     ("T11", L8, {"tp": 8, "replicas": 2}, {"tp": 4, "replicas": 2}),
 ]
 

@@ -48,7 +48,8 @@ MEGATRON_ARGS=(
   --moe-router-dtype fp32
   --moe-grouped-gemm
   --moe-permute-fusion
-  --moe-token-dispatcher-type alltoall
+  --moe-token-dispatcher-type flex
+  --moe-flex-dispatcher-backend deepep
   # parallelism
   --tensor-model-parallel-size 1
   --pipeline-model-parallel-size 16

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType, DummyOptim, GradientAccumulationPlugin
 from torch.utils.data import DataLoader, Dataset
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
 SEED = 1234
@@ -42,19 +43,39 @@ class Sequences(Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
+def accumulation() -> GradientAccumulationPlugin:
+    """Micro-batches of a step. FSDP2 scatters the gradients of each: no rank keeps whole ones."""
+    return GradientAccumulationPlugin(
+        num_steps=JOB["gradient_accumulation_steps"],
+        sync_each_batch=os.environ.get("ACCELERATE_USE_FSDP") == "true",
+    )
+
+
+def build() -> torch.nn.Module:
+    """The model; with DeepSpeed's ZeRO-3 transformers makes it in pieces."""
+    torch.manual_seed(SEED)
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**JOB["model"], use_cache=False))
+    if JOB["gradient_checkpointing"]:
+        model.gradient_checkpointing_enable()
+    return model
+
+
+def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.optim.Optimizer:
+    """AdamW; with DeepSpeed a stand-in, for ds_config.json has the optimizer and its schedule."""
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        return DummyOptim(model.parameters())
+    return torch.optim.AdamW(
+        model.parameters(), lr=JOB["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=JOB["steps"])
     args = parser.parse_args()
-    accelerator = Accelerator()  # mesh, precision and accumulation: from config.yaml and launch.sh
-    steps = JOB["gradient_accumulation_steps"]
-    if accelerator.gradient_accumulation_steps != steps:
-        raise SystemExit(f"{accelerator.gradient_accumulation_steps} micro-batches, the plan has {steps}")
-    torch.manual_seed(SEED)
-    model = LlamaForCausalLM(LlamaConfig(**JOB["model"], use_cache=False))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=JOB["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
-    )
+    accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # the rest: config.yaml
+    model = build()
+    optimizer = optimizer_of(model, accelerator)
     loader = DataLoader(Sequences(args.steps), batch_size=JOB["micro_batch"])
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     if JOB["load_dir"]:
@@ -62,6 +83,8 @@ def main() -> None:
     step, losses, start = 0, [], time.perf_counter()
     for batch in loader:
         with accelerator.accumulate(model):
+            if accelerator.is_fsdp2:  # copies of a hybrid shard agree once a step
+                model.set_requires_all_reduce(accelerator.sync_gradients)
             loss = model(**batch).loss
             accelerator.backward(loss)
             if accelerator.sync_gradients:

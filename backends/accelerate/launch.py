@@ -1,0 +1,36 @@
+"""How a plan starts under Accelerate: ``accelerate launch`` on every host, and one variable."""
+
+from __future__ import annotations
+
+from parc.backends.accelerate.derived import deepspeed_file, machines
+from parc.backends.accelerate.files import FOLDER
+from parc.backends.base import Start
+from parc.backends.render import shell_word
+from parc.backends.torch_program import accumulation
+from parc.compiler.ir import Plan
+
+
+def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """How many micro-batches a step has; a configuration of DeepSpeed says the same number."""
+    count = accumulation(plan.problem, plan.layout)
+    return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
+
+
+def start(plan: Plan) -> Start:
+    """``accelerate launch`` on every host, each with its machine rank: a static rendezvous."""
+    problem, layout = plan.problem, plan.layout
+    own, config = problem.launch.program, deepspeed_file(problem, layout)
+    return Start(
+        program=shell_word(own) if own else f'"$here/../{FOLDER}/train.py"',
+        args=" ".join(map(shell_word, problem.launch.args)),
+        launcher=(
+            "accelerate launch",
+            f'--config_file="$here/../{FOLDER}/config.yaml"',
+            *((f'--deepspeed_config_file="$here/../{config}"',) if config else ()),
+            f"--num_machines={machines(problem, layout)}",
+            f"--num_processes={layout.world}",
+            '--machine_rank="$NODE_RANK"',
+            '--main_process_ip="$MASTER_ADDR"',
+            '--main_process_port="$MASTER_PORT"',
+        ),
+    )

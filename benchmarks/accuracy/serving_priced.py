@@ -1,0 +1,71 @@
+"""Serving measurements and what the model says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.accuracy.serving_rows import Row, read_published
+from benchmarks.accuracy.serving_wide import Wide, read_wide
+from parc.compiler.cost.serving import estimate_serving
+from parc.compiler.cost.serving_deployment import deploy
+from parc.compiler.cost.serving_step import Batch, step_terms
+from parc.compiler.ir.serving import ServingEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A row and what the model says."""
+
+    row: Row
+    found: ServingEstimate
+
+    @property
+    def tpot(self) -> float | None:
+        """Predicted over measured, less 1."""
+        if self.row.kind == "step":
+            return _error(self.found.decode.total_seconds, self.row.measured.tpot_seconds)
+        return _error(self.found.tpot_seconds, self.row.measured.tpot_seconds)
+
+    @property
+    def ttft(self) -> float | None:
+        """The same of the time to first token."""
+        return _error(self.found.ttft_seconds, self.row.measured.ttft_seconds)
+
+    @property
+    def rate(self) -> float | None:
+        """The same of output tokens a second and GPU."""
+        measured = self.row.measured.tokens_per_second_per_gpu
+        return _error(self.found.tokens_per_second_per_gpu, measured)
+
+
+def _error(predicted: float, measured: float) -> float | None:
+    if not measured or predicted == float("inf"):
+        return None
+    return predicted / measured - 1
+
+
+def price(rows: Iterable[Row]) -> list[Priced]:
+    """Every row under the shipped constants."""
+    return [Priced(row, _estimate(row)) for row in rows]
+
+
+def _estimate(row: Row) -> ServingEstimate:
+    """What users see; of a decode step alone, the terms of just that many requests."""
+    asked = (row.model, row.cluster, row.setup, row.layout)
+    found = estimate_serving(*asked, row.traffic)
+    if row.kind != "step":
+        return found
+    batch = Batch(row.traffic.concurrency or 1.0, row.traffic.input_tokens)
+    return replace(found, decode=step_terms(deploy(*asked), batch))
+
+
+def read_serving(data: Path | None) -> Wide:
+    """The project's own rows, or those of a wide table in ``data`` where it has one."""
+    if data is None:
+        return Wide(list(read_published()))
+    try:
+        return read_wide(data)
+    except OSError:
+        return Wide(list(read_published()))

@@ -1,0 +1,1 @@
+"""``parc lint``: launch scripts that somebody else wrote, judged by the rules of a spec."""

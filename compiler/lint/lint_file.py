@@ -1,0 +1,45 @@
+"""One file of somebody else to findings: what it is, then what is wrong with it."""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Finding
+from parc.compiler.lint.launch import lint_launch, starts_something
+from parc.compiler.lint.lint_deepspeed import is_deepspeed, lint_deepspeed
+from parc.compiler.lint.lint_megatron import is_megatron, lint_megatron
+from parc.compiler.lint.lint_vllm import is_vllm, lint_vllm
+from parc.compiler.lint.more import More, Skipped
+from parc.compiler.lint.script import Script, read_script
+from parc.compiler.lint.script_sink import ScriptSink
+from parc.compiler.spec.source import MAX_TEXT_BYTES
+
+JUDGES = {"megatron": lint_megatron, "vllm": lint_vllm}
+
+
+def lint_text(text: str, name: str, more: More) -> tuple[ScriptSink, list[Skipped]]:
+    """What is wrong with ``text``, and which rules need what it does not say.
+
+    I05 where nothing shows what it starts, I06 where it is too long for a script.
+    """
+    sink = ScriptSink(name, text)
+    if len(text) > MAX_TEXT_BYTES:
+        sink.report("I06", Finding(f"{name} has more than {MAX_TEXT_BYTES} bytes"))
+        return sink, []
+    if more.framework == "deepspeed" or (more.framework == "auto" and is_deepspeed(text)):
+        lint_deepspeed(text, name, more, sink)
+        return sink, []
+    script = read_script(text, name)
+    lint_launch(script, sink)
+    kind = _seen(script) if more.framework == "auto" else more.framework
+    if kind == "" and not starts_something(script):
+        told = "megatron, deepspeed or vllm"
+        finding = Finding(f"nothing shows what {name} starts", help=f"--framework {told}")
+        sink.report("I05", finding)
+    judge = JUDGES.get(kind)
+    return sink, [] if judge is None else judge(script, more, sink)
+
+
+def _seen(script: Script) -> str:
+    """Framework that a script starts; empty where nothing shows it."""
+    if is_megatron(script):
+        return "megatron"
+    return "vllm" if is_vllm(script) else ""

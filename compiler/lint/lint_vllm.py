@@ -1,0 +1,235 @@
+"""A script that starts ``vllm serve``: its flags one by one, then the degrees together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from parc.backends.extra_arguments import Extra, known_flags, value_fault
+from parc.backends.vllm.arguments import PACKAGE
+from parc.backends.vllm.extra_arguments import UNCHUNKED, spelling, unknown_flag
+from parc.backends.vllm.rules import RULES
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.importers.flags import Flag
+from parc.compiler.importers.shell_words import Word
+from parc.compiler.ir import ServingProblem
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.lint.coupled_flags import VLLM, broken_couplings
+from parc.compiler.lint.more import More, Skipped
+from parc.compiler.lint.script import Script
+from parc.compiler.lint.script_sink import ScriptSink
+from parc.compiler.lint.unknown import asked, without
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec.source import Source
+
+DEGREES = {
+    "--tensor-parallel-size": "tp",
+    "--pipeline-parallel-size": "pp",
+    "--data-parallel-size": "dp",
+    "--decode-context-parallel-size": "dcp",
+    "--prefill-context-parallel-size": "pcp",
+}
+SPREAD = "--enable-expert-parallel"
+VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
+"""Ends of the names of checkpoints whose shapes are those of the model before them."""
+STAND_IN = "llama-3-8b"
+"""A model for the wording where nobody names one; no rule is asked about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """Flags of ``vllm serve`` under their long names."""
+
+    flags: tuple[Flag, ...]
+    sure: Mapping[str, Flag]
+    is_open: bool
+    model: str
+    """What is served; empty: not known."""
+
+
+def is_vllm(script: Script) -> bool:
+    """Whether ``vllm serve``, or the module of its server, is started."""
+    return any(_serves(word, after) for word, after in _pairs(script))
+
+
+def _pairs(script: Script) -> list[tuple[Word, Word]]:
+    return list(zip(script.words, script.words[1:], strict=False))
+
+
+def _serves(word: Word, after: Word) -> bool:
+    command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
+    module = "vllm.entrypoints.openai.api_server"
+    return word.statement == after.statement and (command or after.text == module)
+
+
+def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
+    """Report what is wrong; the rules that need what the script does not say."""
+    command = _command(script)
+    for flag in command.flags:
+        told = _judge(flag)
+        if told is not None:
+            sink.report(told[0], told[1], span=flag.word.span)
+    written = {flag.name: flag for flag in command.flags}
+    for flag, code, finding in broken_couplings(VLLM, command.sure, written, command.is_open):
+        sink.report(code, finding, span=flag.word.span)
+    _long_prompts(command, sink)
+    spans = {
+        f"layout.{path}": command.sure[name].word.span
+        for name, path in DEGREES.items()
+        if name in command.sure
+    }
+    if SPREAD in command.sure:
+        spans["layout.ep"] = command.sure[SPREAD].word.span
+    flags = {f"layout.{path}": name for name, path in DEGREES.items()} | {"layout.ep": SPREAD}
+    if command.flags:
+        sink.locate(spans, flags, command.flags[0].word.span)
+    unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
+    if unsure or command.is_open:
+        return [Skipped(rule.code, ", ".join(unsure) or "all flags") for rule in RULES]
+    return _judge_layout(command, more, sink)
+
+
+def _command(script: Script) -> _Command:
+    """Flags that stand behind the server in its statement, or in arrays of such flags."""
+    start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
+    known = known_flags(PACKAGE)
+    found = []
+    for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
+        same = start is not None and flag.word.statement == start.statement
+        if start is not None and same and flag.word.span < start.span:
+            continue
+        name = spelling(flag.name)
+        if not name.startswith(("--no-", "--disable-")):
+            name = str(known.get(name, {}).get("means", name))
+        found.append(replace(flag, name=name))
+    sure = {
+        flag.name: flag
+        for flag in script.sure(found)
+        if not any(word.dynamic for word in flag.values[:1])
+    }
+    return _Command(tuple(found), sure, script.is_open(found, _takes), _model(script, sure))
+
+
+def _model(script: Script, sure: Mapping[str, Flag]) -> str:
+    for word, model in _pairs(script):
+        if word.text == "serve" and not model.is_flag and not model.dynamic:
+            return model.text
+    named = sure.get("--model")
+    return named.values[0].text if named is not None and named.values else ""
+
+
+def _takes(name: str) -> int | None:
+    takes = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
+    return takes if isinstance(takes, int) else 1 if takes == "?" else None
+
+
+def _judge(flag: Flag) -> tuple[str, Finding] | None:
+    """F01 and F03; None where the flag is fine, or its value is not known."""
+    name = flag.name.partition(".")[0]
+    row = known_flags(PACKAGE).get(name)
+    if row is None:
+        return "F01", unknown_flag(flag.name)
+    takes = _takes(name)
+    unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
+    if takes is None or "." in flag.name or unclear:
+        return None
+    values = tuple(word.text for word in flag.values[: max(takes, 1)])
+    kept = values if takes else ()
+    fault = value_fault(Extra(flag.name, kept, 0), row)
+    return None if fault is None else ("F03", fault)
+
+
+def _long_prompts(command: _Command, sink: Sink) -> None:
+    """V04: prompts stay whole, and a step is shorter than a prompt may be."""
+    sizes = [
+        _number(command.sure.get(name)) for name in ("--max-num-batched-tokens", "--max-model-len")
+    ]
+    whole = command.sure.get(UNCHUNKED)
+    if whole is None or None in sizes:
+        return
+    tokens, longest = (size or 0 for size in sizes)
+    if tokens < longest:
+        finding = Finding(
+            f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
+            label=f"{tokens} < {longest}, and prompts stay whole",
+            fix=f"--max-num-batched-tokens {longest}",
+        )
+        sink.report("V04", finding, span=whole.word.span)
+
+
+def _number(flag: Flag | None) -> int | None:
+    text = flag.values[0].text if flag is not None and flag.values else ""
+    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+
+
+def _judge_layout(command: _Command, more: More, sink: ScriptSink) -> list[Skipped]:
+    """The rules of a legal serving layout, as far as the model is known."""
+    sizes = {path: _number(command.sure.get(name)) or 1 for name, path in DEGREES.items()}
+    ranks = sizes["tp"] * sizes["pcp"] * sizes["dp"]
+    spread = SPREAD in command.sure
+    layout = replace(_layout(sizes), ep=ranks if spread else 1)
+    model = more.model or _catalog_name(command.model)
+    trial = Sink()
+    tree = _tree(model or STAND_IN, sizes, spread, more)
+    problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), trial)
+    if not isinstance(problem, ServingProblem):
+        return []
+    hidden = ["service", "cluster", "goals", "endpoint", *([] if model else ["model"])]
+    known = without(problem, hidden)
+    skipped = []
+    for rule in RULES:
+        need = asked(partial(_ask, rule, (known, problem), layout, sink))
+        skipped += [Skipped(rule.code, need)] if need else []
+    return skipped
+
+
+def _layout(sizes: Mapping[str, int]) -> ServingLayout:
+    return ServingLayout(
+        tp=sizes["tp"], pp=sizes["pp"], dp=sizes["dp"], pcp=sizes["pcp"], dcp=sizes["dcp"]
+    )
+
+
+def _ask(
+    rule: ServingRule,
+    problems: tuple[ServingProblem, ServingProblem],
+    layout: ServingLayout,
+    sink: ScriptSink,
+) -> None:
+    """Report ``rule`` where the first of ``problems`` breaks it; the second words it."""
+    known, whole = problems
+    if rule.broken(known, layout):
+        sink.report(rule.code, rule.explain(whole, layout), at=sink.positions.culprit(rule.fields))
+
+
+def _catalog_name(checkpoint: str) -> str | None:
+    """``meta-llama/Llama-3.1-70B-Instruct`` -> ``llama-3.1-70b``; None where it is not there."""
+    names = Library(None).names("models")
+    name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
+    while name not in names and VARIANTS.search(name):
+        name = VARIANTS.sub("", name)
+    return name if name in names else None
+
+
+def _tree(model: str, sizes: dict[str, int], spread: bool, more: More) -> dict[str, Any]:
+    """A spec that is complete."""
+    layout: dict[str, Any] = {**sizes, "ep": "on" if spread else "off"}
+    return {
+        "parc": 1,
+        "name": "lint",
+        "model": model,
+        "cluster": {"node": "dgx-h100", "nodes": 64},
+        "job": {
+            "kind": "serve",
+            "traffic": {"input_tokens": 128, "output_tokens": 128, "concurrency": 1},
+            "checkpoint": "the-checkpoint",
+        },
+        "layout": layout,
+        "emit": ["vllm"],
+        **({"versions": {"vllm": more.version}} if more.version else {}),
+    }

@@ -1,0 +1,59 @@
+"""Findings about a spec, said in the words of a script: its flags, at their lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+
+_EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
+
+
+class ScriptSink(Sink):
+    """A sink whose spec paths are those that flags of a script stand for."""
+
+    def __init__(self, name: str, text: str) -> None:
+        """``name`` is shown in diagnostics; ``text`` gives the lines."""
+        super().__init__(Positions(name, lines={name: tuple(text.splitlines())}))
+        self._flags: Mapping[str, str] = {}
+        self._first: Span | None = Span(name, 1, 1)
+
+    def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:
+        """Say where ``spans`` (path -> place) are, and by which ``flags`` (path -> flag).
+
+        ``first`` is the place of what no flag says.
+        """
+        old = self.positions
+        self.positions = Positions(old.file, {**old.values, **spans}, old.keys, old.lines)
+        self._flags = {**self._flags, **flags}
+        self._first = first
+
+    def report(
+        self,
+        code: str,
+        finding: Finding | str,
+        *,
+        at: str = "",
+        key: bool = False,
+        span: Span | None = None,
+    ) -> None:
+        """Add a finding; a path becomes its flag, an edit of the spec one of the script."""
+        if isinstance(finding, str):
+            finding = Finding(finding)
+        place = span or self.positions.of(at, key=key) or self._first
+        told = replace(finding, fix=self._edit(finding.fix))
+        super().report(code, told, at=self._flags.get(at, ""), span=place)
+
+    def _edit(self, fix: str) -> str:
+        """``--pipeline-model-parallel-size 4`` for ``layout.pp: 4``; empty without such a flag."""
+        if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
+            return fix
+        match = _EDIT.match(fix)
+        flag = self._flags.get(match[1]) if match else None
+        if match is None or flag is None:
+            return ""
+        if match[2] in ("true", "false"):
+            return flag if match[2] == "true" else f"remove {flag}"
+        return f"{flag} {match[2]}"

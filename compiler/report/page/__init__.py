@@ -1,0 +1,1 @@
+"""report.html: one page with pictures, made from the plan alone."""

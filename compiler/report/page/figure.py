@@ -1,0 +1,113 @@
+"""Pictures as plain values: boxes, lines and words, which a template prints as inline SVG.
+
+Boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Anchor = Literal["start", "middle", "end"]
+
+
+class Word(NamedTuple):
+    """One line of text; ``y`` is its baseline."""
+
+    x: str
+    y: str
+    text: str
+    anchor: Anchor
+    role: str
+    """CSS class; empty: the common text."""
+
+
+class Area(NamedTuple):
+    """A rectangle that says something when pointed at."""
+
+    x: str
+    y: str
+    width: str
+    height: str
+    role: str
+    title: str
+
+
+class Path(NamedTuple):
+    """All boxes or all lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
+
+    data: str
+    role: str
+    color: str
+    thick: str
+    """Width of the strokes where boxes are drawn as thick lines; empty: the boxes are filled."""
+
+
+class Figure(NamedTuple):
+    """A finished picture of ``width`` by ``height`` units."""
+
+    title: str
+    """Read to those who cannot see it."""
+    width: int
+    height: int
+    paths: tuple[Path, ...]
+    areas: tuple[Area, ...]
+    words: tuple[Word, ...]
+
+
+@dataclass(slots=True)
+class Canvas:
+    """A picture in the making; what is drawn later lies above."""
+
+    width: int
+    _paths: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _areas: list[Area] = field(default_factory=list)
+    _words: list[Word] = field(default_factory=list)
+
+    def box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
+        """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
+        wide = short(width)
+        data = f"M{short(x)} {short(y)}h{wide}v{short(height)}h-{wide}z"
+        self._paths.setdefault((ink, ""), []).append(data)
+
+    def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
+        """The same box in half the bytes, a thick line; for the many of one height."""
+        data = f"M{short(x)} {short(y + height / 2)}h{short(width)}"
+        self._paths.setdefault((ink, short(height)), []).append(data)
+
+    def line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
+        """Draw a straight line."""
+        data = f"M{short(x)} {short(y)}L{short(to_x)} {short(to_y)}"
+        self._paths.setdefault((ink, ""), []).append(data)
+
+    def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
+        """A rectangle (x, y, width, height) with a title."""
+        x, y, width, height = map(short, at)
+        self._areas.append(Area(x, y, width, height, role, title))
+
+    def word(
+        self, x: float, y: float, text: str, anchor: Anchor = "start", *, role: str = ""
+    ) -> None:
+        """Write ``text``; ``y`` is the baseline."""
+        self._words.append(Word(short(x), short(y), text, anchor, role))
+
+    def figure(self, title: str, height: float) -> Figure:
+        """The picture as it stands."""
+        paths = tuple(
+            Path("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
+            for (ink, thick), parts in self._paths.items()
+        )
+        whole = int(height) + (height > int(height))
+        return Figure(title, self.width, whole, paths, tuple(self._areas), tuple(self._words))
+
+
+def short(number: float) -> str:
+    """One digit behind the point, none where it is zero."""
+    text = f"{number:.1f}"
+    return text[:-2] if text.endswith(".0") else text
+
+
+def clipped(text: str, length: int) -> str:
+    """``text`` on one line, at most ``length`` long."""
+    plain = " ".join(text.split())
+    return plain if len(plain) <= length else plain[: length - 1] + "\u2026"

@@ -1,0 +1,93 @@
+"""The top of the page: what the plan is, in a few large numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan
+from parc.compiler.ir.estimate import STEP_BAND
+from parc.compiler.report.layout_words import layout_words
+from parc.compiler.report.numbers import gib, percent, quantity, seconds
+from parc.compiler.report.serving_summary import serving_subject, serving_words
+from parc.compiler.report.summary import placement_words, subject
+
+
+class Card(NamedTuple):
+    """One number: what it is, how much, and what it must be read with."""
+
+    name: str
+    value: str
+    note: str
+
+
+class Head(NamedTuple):
+    """Name, what runs where, the degrees, and the cards."""
+
+    name: str
+    subject: str
+    layout: str
+    cards: tuple[Card, ...]
+
+
+def page_head(plan: AnyPlan) -> Head:
+    """The head of a plan that trains or serves."""
+    problem = plan.problem
+    version = problem.version(problem.framework)
+    if isinstance(plan, ServingPlan):
+        text = f"{serving_subject(plan)} {version}"
+        return Head(problem.name, text, serving_words(plan.layout), _serving(plan))
+    text = f"{subject(plan)}, for {problem.framework} {version}"
+    return Head(problem.name, text, layout_words(plan.layout), _training(plan))
+
+
+def _training(plan: Plan) -> tuple[Card, ...]:
+    estimate, job = plan.estimate, plan.problem.job
+    step, peak = estimate.time.total_seconds, estimate.peak
+    gpu = plan.problem.cluster.gpu.memory_bytes
+    low, high = seconds(step * (1 - STEP_BAND)), seconds(step * (1 + STEP_BAND))
+    batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
+    flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step"
+    free = percent(1 - peak.total_bytes / gpu)
+    asked = percent(plan.problem.goals.memory_headroom)
+    verdict = {"fits": "fits", "close": "may not fit", "exceeds": "does not fit"}[estimate.verdict]
+    return (
+        Card("step, estimated", seconds(step), f"{low} to {high}; {batch}"),
+        Card("MFU", percent(estimate.mfu), flops),
+        Card("throughput", quantity(estimate.tokens_per_second, " tok/s"), job.precision),
+        Card(
+            f"memory, stage {peak.stage}",
+            gib(peak.total_bytes),
+            f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
+        ),
+        Card("headroom", free, f"{asked} asked for"),
+        Card("placement", plan.placement.proof.quality, placement_words(plan)),
+    )
+
+
+def _serving(plan: ServingPlan) -> tuple[Card, ...]:
+    estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
+    return (
+        Card("time to first token", seconds(estimate.ttft_seconds), _goal(goals.ttft_seconds)),
+        Card("time per token", seconds(estimate.tpot_seconds), _goal(goals.tpot_seconds)),
+        Card(
+            "output",
+            quantity(estimate.tokens_per_second, " tok/s"),
+            f"{quantity(estimate.tokens_per_second_per_gpu, ' tok/s')} a GPU",
+        ),
+        Card(
+            "key-value cache",
+            quantity(limits.cache_tokens, " tokens"),
+            f"a data-parallel rank: {limits.full_requests:.1f} requests of "
+            f"{limits.max_model_len:,} tokens",
+        ),
+        Card(
+            "requests at most",
+            f"{estimate.max_concurrency:,.0f}",
+            "at their mean length, all engines",
+        ),
+        Card("engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"),
+    )
+
+
+def _goal(limit_seconds: float | None) -> str:
+    return "no limit asked for" if limit_seconds is None else f"limit {seconds(limit_seconds)}"

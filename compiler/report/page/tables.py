@@ -1,0 +1,124 @@
+"""The tables of the page: terms of the estimate, groups, candidates that lost."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from parc.backends.rankmap.page import span_cells
+from parc.backends.rankmap.spans import spans
+from parc.compiler.cost.serving_terms import SERVING_TERMS
+from parc.compiler.cost.terms import TERMS
+from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
+from parc.compiler.ir.serving import StepTerms
+from parc.compiler.report.numbers import gib, percent, seconds
+from parc.compiler.report.page.bars import band
+from parc.compiler.report.page.figure import Figure
+from parc.compiler.report.page.grid import Grid, grid
+from parc.compiler.report.search_table import CANDIDATE_HEAD, candidate_row, reason
+from parc.compiler.report.serving_tables import SERVING_HEAD, serving_row
+
+SHOWN = 10
+"""Candidates of the search in the table."""
+TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9")
+"""CSS classes of the terms of a step, in the order of StepTime."""
+STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11")
+
+
+def step_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
+    """Where the time of a step goes (of a decode step for a service), and the legend."""
+    if isinstance(plan, ServingPlan):
+        decode = plan.estimate.decode
+        rows = [(field.name, getattr(decode, field.name)) for field in fields(StepTerms)]
+        inks = STEP_INKS
+        title = f"a decode step, {seconds(decode.total_seconds)}"
+    else:
+        time = plan.estimate.time
+        rows = [(TERMS[one.name].title, getattr(time, one.name)) for one in fields(StepTime)]
+        inks = TIME_INKS
+        title = f"a step, {seconds(time.total_seconds)}"
+    figure = band(title, inks, [spent for _, spent in rows])
+    legend = tuple((name, ink) for (name, spent), ink in zip(rows, inks, strict=True) if spent)
+    return figure, legend
+
+
+def time_grid(plan: AnyPlan) -> Grid:
+    """The terms of the time, with formulas."""
+    head = ("term", "time", "share", "formula", "more")
+    if isinstance(plan, ServingPlan):
+        return _serving_terms(plan)
+    time = plan.estimate.time
+    rows = []
+    for one in fields(StepTime):
+        spent, term = getattr(time, one.name), TERMS[one.name]
+        share = percent(spent / time.total_seconds)
+        if spent:
+            rows.append((term.title, seconds(spent), share, term.formula, explain(one.name)))
+    rows.append(("total", seconds(time.total_seconds), "", "the terms add up", ""))
+    return grid(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
+
+
+def _serving_terms(plan: ServingPlan) -> Grid:
+    estimate = plan.estimate
+    values = {
+        "ttft_seconds": seconds(estimate.ttft_seconds),
+        "tpot_seconds": seconds(estimate.tpot_seconds),
+        "prefill_seconds": seconds(estimate.prefill_seconds),
+        "tokens_per_second": f"{estimate.tokens_per_second:,.0f}",
+        "cache_bytes": gib(min(stage.cache_bytes for stage in plan.stages)),
+        "block_bytes": f"{max(stage.block_bytes for stage in plan.stages):,.0f} B",
+        "longest_bytes": gib(max(stage.longest_bytes for stage in plan.stages)),
+        "overhead_bytes": gib(max(stage.overhead_bytes for stage in plan.stages)),
+    }
+    rows = [
+        (term.title, values[name], term.formula, explain(name))
+        for name, term in SERVING_TERMS.items()
+    ]
+    return grid(("term", "value", "formula", "more"), rows, prose=(0, 2, 3))
+
+
+def memory_grid(plan: Plan) -> Grid:
+    """The terms of the memory of the fullest stage, the largest first."""
+    peak, gpu = plan.estimate.peak, plan.problem.cluster.gpu.memory_bytes
+    names = [one.name for one in fields(StageMemory) if one.name != "stage"]
+    found = sorted(((getattr(peak, name), name) for name in names), reverse=True)
+    rows = [
+        (TERMS[name].title, gib(size), percent(size / gpu), TERMS[name].formula, explain(name))
+        for size, name in found
+        if size
+    ]
+    rows.append(("total", gib(peak.total_bytes), percent(peak.total_bytes / gpu), "", ""))
+    head = ("item", "bytes", "of the GPU", "formula", "more")
+    return grid(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
+
+
+def explain(term: str) -> str:
+    """The command that says more about a term."""
+    return f"parc explain {term.removesuffix('_seconds').removesuffix('_bytes')}"
+
+
+def group_grid(plan: AnyPlan) -> Grid:
+    """Process groups, counted by the narrowest place that holds them whole."""
+    routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
+    head = ("group", "groups x ranks", "host", "NVLink domain", "rack", "beyond", "racks at most")
+    return grid(head, (span_cells(span) for span in spans(plan.placement, routed)))
+
+
+def candidate_grid(plan: AnyPlan) -> Grid:
+    """The best candidates, the chosen one first."""
+    if isinstance(plan, ServingPlan):
+        services = plan.search.ranked[:SHOWN]
+        best = services[0].tokens_per_second
+        rows = [serving_row(rank, one, best) for rank, one in enumerate(services, start=1)]
+        return grid(SERVING_HEAD, rows, prose=(), strong=0)
+    ranked = plan.search.ranked[:SHOWN]
+    best = ranked[0].step_seconds
+    rows = [candidate_row(rank, one, best) for rank, one in enumerate(ranked, start=1)]
+    columns = CANDIDATE_HEAD.index("recompute"), CANDIDATE_HEAD.index("split")
+    return grid(CANDIDATE_HEAD, rows, prose=columns, strong=0)
+
+
+def dropped_grid(plan: AnyPlan) -> Grid:
+    """Rules that dropped candidates, the busiest first."""
+    dropped = sorted(plan.search.dropped, key=lambda pair: (-pair[1], pair[0]))
+    rows = [(*reason(code), f"{count:,}") for code, count in dropped]
+    return grid(("code", "rule", "layouts"), rows, prose=(0, 1))

@@ -1,0 +1,214 @@
+"""The picture of a pipeline's step: who computes what, and when nobody does."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from parc.backends.registry import framework
+from parc.compiler.cost.schedule_preview import Preview, preview
+from parc.compiler.cost.schedule_registry import SCHEDULES
+from parc.compiler.cost.schedule_table import Action, Pair
+from parc.compiler.ir import Plan
+from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.report.numbers import percent, seconds
+from parc.compiler.report.page.bars import nice_step, on
+from parc.compiler.report.page.figure import Canvas, Figure
+
+WIDTH = 1080
+LEFT, TOP, BREAK = 58, 6, 26
+MOST_BOXES = 4_000
+MOST_ROWS = 16
+MOST_NUMBERS = 1_000
+"""Boxes that may have the number of their micro-batch in them."""
+INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
+"""CSS class of a kind of action; the chunk follows: f0, f1."""
+WORDS = {
+    "F": "forward",
+    "B": "backward",
+    "I": "gradient of inputs",
+    "W": "gradient of weights",
+}
+
+
+class TimelineChart(NamedTuple):
+    """The picture, and what its caption says."""
+
+    figure: Figure
+    legend: tuple[tuple[str, str], ...]
+    """(meaning, CSS class)."""
+    caption: str
+
+
+class _Axis(NamedTuple):
+    """Seconds to units; after ``cut`` everything moves right by the width of the break."""
+
+    scale: float
+    cut: float
+    broken: bool
+
+    def x(self, at_seconds: float) -> float:
+        """Units from the left."""
+        moved = BREAK if self.broken and self.after(at_seconds) else 0
+        return LEFT + at_seconds * self.scale + moved
+
+    def after(self, at_seconds: float) -> bool:
+        """Whether that is behind the break."""
+        return at_seconds >= self.cut
+
+
+def timeline_chart(plan: Plan) -> TimelineChart | None:
+    """The schedule of ``plan`` with the seconds of its estimate; None without a pipeline."""
+    if plan.layout.pp == 1:
+        return None
+    pricing = pricing_for(plan.problem, framework(plan.problem.framework))
+    shown = preview(pricing, plan.layout)
+    ranks = _ranks(shown)
+    makespan = shown.timeline.makespan_seconds
+    broken = shown.left_out > 0
+    axis = _Axis((WIDTH - LEFT - (BREAK if broken else 0)) / makespan, _cut(shown), broken)
+    high = 22 if len(ranks) <= 8 else 16
+    canvas = Canvas(WIDTH)
+    bottom = TOP + len(ranks) * (high + 3)
+    _ticks(canvas, axis, makespan, bottom)
+    for row, rank in enumerate(ranks):
+        _row(canvas, shown, axis, (rank, TOP + row * (high + 3), high))
+    if broken:
+        _break(canvas, axis, shown.left_out, bottom)
+    title = f"{SCHEDULES[plan.layout.schedule].title} of {plan.layout.pp} pipeline ranks"
+    return TimelineChart(
+        figure=canvas.figure(title, bottom + 36),
+        legend=_legend(shown),
+        caption=_caption(plan, shown, len(ranks)),
+    )
+
+
+def _caption(plan: Plan, shown: Preview, rows: int) -> str:
+    """The schedule, its bubble, and what is not drawn."""
+    layout, time = plan.layout, plan.estimate.time
+    whole = shown.micro_batches + shown.left_out
+    chunks = f" of {layout.vpp} chunks" if layout.vpp > 1 else ""
+    text = (
+        f"The schedule is {SCHEDULES[layout.schedule].title}, over {layout.pp} stages{chunks} and "
+        f"{whole:,} micro-batches, played event by event. The bubble is "
+        f"{seconds(time.bubble_seconds)}, {percent(time.bubble_seconds / time.total_seconds)} of "
+        "the step."
+    )
+    if shown.left_out:
+        text += (
+            f" Drawn are warm-up, a part of the steady state and cool-down; at the dotted lines "
+            f"{shown.left_out:,} micro-batches are left out."
+        )
+    if rows < layout.pp:
+        text += f" {rows} of {layout.pp} stages are drawn."
+    return text
+
+
+def _ranks(shown: Preview) -> list[int]:
+    """Ranks that are drawn: all, or some evenly, the first and the last among them."""
+    count = len(shown.table.rows)
+    most = max(4, min(MOST_ROWS, MOST_BOXES // max(map(len, shown.table.rows))))
+    if count <= most:
+        return list(range(count))
+    return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
+
+
+def _cut(shown: Preview) -> float:
+    """Where the break goes: the start of an action in the middle of the step, on the first rank."""
+    starts = shown.timeline.start_seconds[0]
+    middle = bisect_left(starts, shown.timeline.makespan_seconds / 2)
+    return starts[min(middle, len(starts) - 1)]
+
+
+def _row(canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[int, float, float]) -> None:
+    """One rank: the bubble as a ground, its actions as boxes; at: rank, top, height."""
+    rank, y, high = at
+    end = axis.x(shown.timeline.makespan_seconds)
+    canvas.word(LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small")
+    canvas.box("idle", LEFT, y, end - LEFT, high)
+    for item, start in zip(shown.table.rows[rank], shown.timeline.start_seconds[rank], strict=True):
+        actions = item if isinstance(item, Pair) else (item,)
+        tall = high / len(actions)
+        for part, action in enumerate(actions):
+            _box(canvas, shown, axis, (action, start, _seconds(shown, item), y + part * tall, tall))
+
+
+def _box(
+    canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[Action, float, float, float, float]
+) -> None:
+    """One action, with its number where there is room; at: action, start, seconds, top, height."""
+    action, start, spent, y, high = at
+    end = start + spent
+    if axis.broken and not axis.after(start):
+        end = min(end, axis.cut)
+    x, ink = axis.x(start), _ink(shown, action)
+    wide = max((end - start) * axis.scale - 0.7, 0.3)
+    canvas.bar(ink, x, y, wide, high)
+    many = sum(map(len, shown.table.rows)) > MOST_NUMBERS
+    if wide >= 15 and not many:
+        number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
+        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=on(ink))
+
+
+def _seconds(shown: Preview, item: Action | Pair) -> float:
+    if isinstance(item, Pair):
+        return shown.costs.pair_seconds(item)
+    stage = shown.costs.stages[item.stage % shown.table.depth]
+    return {
+        "F": stage.forward,
+        "B": stage.backward,
+        "I": stage.input_gradient,
+        "W": stage.weight_gradient,
+    }[item.kind]
+
+
+def _ink(shown: Preview, action: Action) -> str:
+    """``f0`` for a forward of the first half of a rank's chunks, ``f1`` of the second."""
+    later = action.stage % shown.table.depth >= shown.table.depth / 2
+    split = shown.table.depth > len(shown.table.rows)
+    return f"{INKS[action.kind]}{int(later and split)}"
+
+
+def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
+    kinds = {action.kind for action in shown.table.actions(0)}
+    split = shown.table.depth > len(shown.table.rows)
+    entries = []
+    for kind, text in WORDS.items():
+        if kind in kinds:
+            entries.append((text + ", early chunks" * split, f"{INKS[kind]}0"))
+            entries += [(text + ", late chunks", f"{INKS[kind]}1")] * split
+    return (*entries, ("idle (bubble)", "idle"))
+
+
+def _ticks(canvas: Canvas, axis: _Axis, makespan: float, y: float) -> None:
+    """Seconds from the start up to the break, then seconds before the end."""
+    step = nice_step(makespan, 10)
+    until = axis.cut if axis.broken else makespan
+    for index in range(int(until / step) + 1):
+        at = index * step
+        if not axis.broken or axis.cut - at > step / 4 or index == 0:
+            _tick(canvas, axis.x(at), y, seconds(at) if at else "0")
+    if axis.broken:
+        for index in range(int((makespan - axis.cut) / step) + 1):
+            at = makespan - index * step
+            if at - axis.cut > step / 4 or index == 0:
+                _tick(
+                    canvas, axis.x(at), y, f"end \u2212 {seconds(index * step)}" if index else "end"
+                )
+
+
+def _tick(canvas: Canvas, x: float, y: float, text: str) -> None:
+    canvas.line("grid", x, TOP, x, y + 4)
+    canvas.word(
+        min(x, WIDTH - 1), y + 16, text, "end" if x > WIDTH - 40 else "middle", role="small"
+    )
+
+
+def _break(canvas: Canvas, axis: _Axis, left_out: int, y: float) -> None:
+    x = LEFT + axis.cut * axis.scale + BREAK / 2
+    for side in (-4, 4):
+        canvas.line("cut", x + side, TOP - 4, x + side, y + 2)
+    many = "" if left_out == 1 else "es"
+    canvas.word(
+        x, y + 31, f"{left_out:,} more micro-batch{many} like these", "middle", role="small"
+    )

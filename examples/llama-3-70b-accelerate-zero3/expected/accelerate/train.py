@@ -1,0 +1,108 @@
+"""Train a Llama of the sizes in accelerate/job.json. Needs torch, accelerate and transformers; start it
+with torchrun/launch.sh, which calls `accelerate launch` with config.yaml beside this file.
+
+Data: random tokens, or files of int32 token ids, one after the other (data in job.json).
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, DummyOptim, GradientAccumulationPlugin
+from torch.utils.data import DataLoader, Dataset
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
+SEED = 1234
+
+
+class Sequences(Dataset):
+    """Sequence n of the whole run, the same whatever the number of ranks."""
+
+    def __init__(self, steps: int) -> None:
+        self.count = steps * JOB["global_batch"]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> dict:
+        length = JOB["sequence_length"]
+        if JOB["data"]:
+            path = JOB["data"][number % len(JOB["data"])]
+            size = os.path.getsize(path) // 4
+            place = number * length % (size - length + 1)
+            tokens = torch.from_file(path, size=size, dtype=torch.int32)[place : place + length].long()
+        else:
+            generator = torch.Generator().manual_seed(SEED + number)
+            vocab = JOB["model"]["vocab_size"]
+            tokens = torch.randint(vocab, (length,), generator=generator)
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def accumulation() -> GradientAccumulationPlugin:
+    """Micro-batches of a step. FSDP2 scatters the gradients of each: no rank keeps whole ones."""
+    return GradientAccumulationPlugin(
+        num_steps=JOB["gradient_accumulation_steps"],
+        sync_each_batch=os.environ.get("ACCELERATE_USE_FSDP") == "true",
+    )
+
+
+def build() -> torch.nn.Module:
+    """The model; with DeepSpeed's ZeRO-3 transformers makes it in pieces."""
+    torch.manual_seed(SEED)
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**JOB["model"], use_cache=False))
+    if JOB["gradient_checkpointing"]:
+        model.gradient_checkpointing_enable()
+    return model
+
+
+def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.optim.Optimizer:
+    """AdamW; with DeepSpeed a stand-in, for ds_config.json has the optimizer and its schedule."""
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        return DummyOptim(model.parameters())
+    return torch.optim.AdamW(
+        model.parameters(), lr=JOB["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=JOB["steps"])
+    args = parser.parse_args()
+    accelerator = Accelerator(gradient_accumulation_plugin=accumulation())  # the rest: config.yaml
+    model = build()
+    optimizer = optimizer_of(model, accelerator)
+    loader = DataLoader(Sequences(args.steps), batch_size=JOB["micro_batch"])
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    if JOB["load_dir"]:
+        accelerator.load_state(JOB["load_dir"])
+    step, losses, start = 0, [], time.perf_counter()
+    for batch in loader:
+        with accelerator.accumulate(model):
+            if accelerator.is_fsdp2:  # copies of a hybrid shard agree once a step
+                model.set_requires_all_reduce(accelerator.sync_gradients)
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), JOB["max_norm"])
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.detach())
+        if not accelerator.sync_gradients:
+            continue
+        step += 1
+        mean = accelerator.reduce(torch.stack(losses).mean(), "mean").item()
+        seconds = time.perf_counter() - start
+        accelerator.print(f"step {step} loss {mean:.6f} seconds {seconds:.3f}", flush=True)
+        losses, start = [], time.perf_counter()
+        if JOB["checkpoint_dir"] and step % JOB["checkpoint_interval"] == 0:
+            accelerator.save_state(f"{JOB['checkpoint_dir']}/step-{step}")
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()

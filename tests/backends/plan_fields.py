@@ -1,0 +1,44 @@
+"""Paths of the fields that a plan has, for the tests that walk the tables of the backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from parc.compiler.ir import Job, Layout, Model, ServingLayout
+from parc.compiler.ir.serving_plan import EngineLimits, Service
+
+WHOLE = ("layout.split.chunks", "layout.offload", "layout.zero_plus", "model.attention.latent")
+"""Nouns inside the plan that one flag or a group of flags speaks for as a whole."""
+
+
+def leaves(kind: type, path: str) -> Iterator[str]:
+    """Paths of all fields, nested nouns opened."""
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        inner, own = _noun_in(hints[field.name]), f"{path}.{field.name}"
+        if inner is None or own in WHOLE:
+            yield own
+        else:
+            yield from leaves(inner, own)
+
+
+def _noun_in(hint: Any) -> type | None:
+    """The dataclass that ``hint`` is, or is one of."""
+    options = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+    return next((option for option in options if is_dataclass(option)), None)
+
+
+TRAINING = (*leaves(Model, "model"), *leaves(Layout, "layout"), *leaves(Job, "job"))
+SERVING = (
+    *leaves(ServingLayout, "layout"),
+    *leaves(EngineLimits, "limits"),
+    *leaves(Service, "service"),
+)
+LATENT = tuple(
+    f"model.attention.latent.{name}"
+    for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
+)
+"""What a table may say of a noun in ``WHOLE``."""

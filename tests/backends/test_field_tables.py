@@ -1,0 +1,106 @@
+"""The table of every framework and engine speaks for all of a plan, by functions that exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.backends import torch_program
+from parc.backends.accelerate import derived as accelerate
+from parc.backends.deepspeed import derived_config, derived_program
+from parc.backends.field_table import FieldTable, field_table, flag_table, functions_of
+from parc.backends.fsdp import derived as fsdp
+from parc.backends.megatron import derived_layout, derived_model, derived_position
+from parc.backends.torchtitan import derived as torchtitan
+from parc.backends.versions import knows
+from parc.backends.vllm import derived as vllm
+from tests.backends.plan_fields import LATENT, SERVING, TRAINING
+
+FRAMEWORKS = {
+    "accelerate": (accelerate,),
+    "deepspeed": (derived_config, derived_program),
+    "fsdp": (fsdp,),
+    "megatron": (derived_layout, derived_model, derived_position),
+    "torchtitan": (torchtitan,),
+}
+MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
+GROUPED = ("deepspeed", "megatron", "vllm")
+TORCH = ("accelerate", "fsdp", "torchtitan")
+SHARED = {
+    *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
+    *("sharded", "spell_pattern", "uses_autotp"),
+}
+"""Functions that others build on."""
+ENGINE_OUTSIDE = ("problem.pins.", "endpoint.", "launch.", "placement.")
+"""What else flags of an engine are made from."""
+
+
+def table(name: str) -> FieldTable:
+    return (flag_table if name in GROUPED else field_table)(f"parc.backends.{name}")
+
+
+def told(name: str) -> set[str]:
+    return {field for row in table(name).rows for field in row.fields}
+
+
+def said(name: str) -> set[str]:
+    return told(name) | set(table(name).ignored)
+
+
+def used(name: str) -> set[str]:
+    """Functions that rows of the table name."""
+    return {row.derived for row in table(name).rows if row.derived}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_field_of_the_plan_has_a_setting_or_a_reason_to_be_ignored(name: str) -> None:
+    every = TRAINING if name in FRAMEWORKS else SERVING
+    nouns = {path for path in said(name) if any(one.startswith(f"{path}.") for one in every)}
+    missing = [
+        path
+        for path in every
+        if path not in said(name) and not any(path.startswith(f"{noun}.") for noun in nouns)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_field_is_both_told_and_ignored(name: str) -> None:
+    assert not told(name) & set(table(name).ignored)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_field_of_the_table_is_a_field_of_the_plan(name: str) -> None:
+    known = {*TRAINING, *LATENT}
+    known |= {path.rsplit(".", depth)[0] for path in known for depth in (1, 2)}
+    assert said(name) - known == set()
+
+
+def test_every_field_of_an_engine_is_a_field_of_the_plan_or_of_what_stands_around_it() -> None:
+    outside = said("vllm") - set(SERVING)
+    assert [path for path in outside if not path.startswith(ENGINE_OUTSIDE)] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_function_of_the_table_exists_and_every_function_is_used(name: str) -> None:
+    own, alike = functions_of(*MODULES[name]).keys(), functions_of(torch_program).keys()
+    assert used(name) <= (own | alike if name in TORCH else own)
+    assert own - used(name) <= SHARED
+    assert not own & alike
+
+
+def test_every_function_that_torch_frameworks_share_is_used() -> None:
+    assert functions_of(torch_program).keys() <= set[str]().union(*map(used, TORCH))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_setting_is_both_constant_and_computed(name: str) -> None:
+    for row in table(name).rows:
+        assert not (row.derived and row.constant is not None), row.setting
+        assert row.derived or row.fields or row.constant is not None, row.setting
+
+
+def test_versions_are_ranges_of_numbers_and_not_of_texts() -> None:
+    assert knows("0.19.8", "0.17", None)
+    assert not knows("0.16", "0.17", None)
+    assert knows("0.19.6", None, "0.19.6")
+    assert not knows("0.19.10", None, "0.19.6")

@@ -1,0 +1,103 @@
+"""What specs become that a test writes as mappings: problems, plans, files, codes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import AnyPlan, AnyProblem, Plan
+from parc.compiler.passes.verify_plan import verify_artifacts
+from parc.compiler.pipeline import emit_plan, plan_spec, resolve_spec
+from parc.compiler.spec.source import Source, read_source
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/spec.yaml"))
+Spec = dict[str, Any]
+Files = dict[str, str]
+"""Path -> text."""
+
+
+def changed(base: Spec, changes: Spec) -> Spec:
+    """``base`` with the value of each dotted path put in."""
+    spec = copy.deepcopy(base)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place = spec
+        for name in parents:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return spec
+
+
+def source_of(spec: Spec) -> Source:
+    """A spec as text, a line a key: JSON is YAML."""
+    return Source("spec.yaml", json.dumps(spec, indent=1), None)
+
+
+def resolved(spec: Spec) -> tuple[AnyProblem | None, Sink]:
+    """The problem, and what was said."""
+    sink = Sink()
+    return resolve_spec(source_of(spec), (), sink), sink
+
+
+def planned(spec: Spec) -> tuple[AnyPlan | None, Sink]:
+    """The plan, as ``parc check`` makes it, and what was said."""
+    sink = Sink()
+    return plan_spec(source_of(spec), (), sink), sink
+
+
+def plan_of(spec: Spec) -> Plan:
+    """The plan of a job that trains, of a spec that has no errors."""
+    plan, sink = planned(spec)
+    assert isinstance(plan, Plan), said(sink)
+    return plan
+
+
+@cache
+def example(name: str) -> AnyPlan:
+    """The plan of ``examples/<name>``."""
+    sink = Sink()
+    plan = plan_spec(read_source(str(ROOT / "examples" / name / "spec.yaml")), (), sink)
+    assert plan is not None, said(sink)
+    return plan
+
+
+def examples(framework: str) -> dict[str, AnyPlan]:
+    """Name -> plan of the examples for one framework or engine."""
+    plans = {name: example(name) for name in EXAMPLES}
+    return {name: plan for name, plan in plans.items() if plan.problem.framework == framework}
+
+
+def emitted(plan: AnyPlan) -> Files:
+    """Everything that a plan becomes; the second route agrees."""
+    sink = Sink()
+    artifacts = emit_plan(plan, sink)
+    assert not sink.failed(), said(sink)
+    return {artifact.path: artifact.text for artifact in artifacts}
+
+
+def files_of(spec: Spec) -> Files:
+    """Everything that the spec of a job that trains compiles to."""
+    return emitted(plan_of(spec))
+
+
+def error_codes(spec: Spec) -> set[str]:
+    """Short codes of the errors of a spec."""
+    found = planned(spec)[1].diagnostics
+    return {one.code.removeprefix("PARC-") for one in found if one.severity == "error"}
+
+
+def verdict(files: Files) -> set[str]:
+    """Short codes of what the second route says about emitted files."""
+    sink = Sink()
+    verify_artifacts(files, sink)
+    return {one.code.removeprefix("PARC-") for one in sink.diagnostics}
+
+
+def said(sink: Sink) -> list[str]:
+    """The messages of all findings, for a test that expected none."""
+    return [found.finding.message for found in sink.diagnostics]

@@ -1,0 +1,111 @@
+"""Which Slurm a test runs: the machine's own, or a newer one laid over the machine's /usr.
+
+``topology/block`` came with Slurm 23.11. Where the machine's packages are older, newer ones are
+unpacked into a folder (tests/conformance/run). A process that enters them has that folder over
+/usr, in a mount namespace of its own, so that every other program stays where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "unshare")
+BLOCK_SINCE = (23, 11)
+NEWER = "PARC_CONFORMANCE_SLURM"
+OVERLAY = 'mount -t overlay overlay -o "lowerdir=$1:/usr" /usr'
+
+
+@dataclass(frozen=True)
+class SlurmRelease:
+    """A Slurm that can be started: (22, 5); ``usr``: what lies over /usr while it runs."""
+
+    number: tuple[int, ...]
+    usr: Path | None = None
+
+    def within(self, setup: str, *words: str) -> list[str]:
+        """A command that runs ``setup`` and then ``words`` with this Slurm on the path.
+
+        Args:
+            setup: shell text that may take words from ``$1`` on, and shifts them away.
+            words: those of ``setup``, then the command.
+        """
+        over = f"{OVERLAY}; shift; {setup}" if self.usr else setup
+        usr = [str(self.usr)] if self.usr else []
+        script = f'set -e; {over}; exec "$@"'
+        return ["unshare", "--uts", "--mount", "bash", "-c", script, "_", *usr, *words]
+
+    def plugins(self) -> str:
+        """The line of slurm.conf that keeps plugins of two releases apart; empty: as built."""
+        if self.usr is None:
+            return ""
+        (folder,) = self.usr.glob("lib/*/slurm-wlm")
+        return f"PluginDir={folder}\n"
+
+
+def missing() -> str:
+    """Why no cluster can be started here; empty where one can."""
+    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    return "" if os.geteuid() == 0 else "needs root, for namespaces of the nodes"
+
+
+@cache
+def installed() -> SlurmRelease:
+    """This machine's own."""
+    return SlurmRelease(_number(["slurmctld", "-V"]))
+
+
+@cache
+def newer() -> SlurmRelease | None:
+    """The one that lies beside the machine's; None where there is none.
+
+    Skips the test where it cannot be entered.
+    """
+    folder = os.environ.get(NEWER, "")
+    if not folder:
+        return None
+    usr = Path(folder, "usr")
+    try:
+        number = _number(SlurmRelease((), usr).within("true", "slurmctld", "-V"))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"Slurm in {folder} does not start over this machine's /usr: {error.stderr}")
+    return SlurmRelease(number, usr)
+
+
+def chosen(name: str) -> tuple[SlurmRelease, str]:
+    """(Slurm, topology plugin) of "tree", "newer tree" or "block"; skips where there is none.
+
+    "tree" is the machine's own. "block" is its own too, where that knows blocks.
+    """
+    own, kind = installed(), name.split()[-1]
+    if name == "tree" or (kind == "block" and own.number >= BLOCK_SINCE):
+        return own, kind
+    other = newer()
+    if other is None:
+        why = os.environ.get(f"{NEWER}_ABSENT", "run tests/conformance/run, which unpacks one")
+        pytest.skip(f"no other Slurm than {own.number}: {why}")
+    return other, kind
+
+
+def known_version(known: Sequence[str], release: SlurmRelease) -> str:
+    """The newest of ``known`` that is not newer than ``release``."""
+    older = [one for one in known if _parts(one) <= release.number]
+    return older[-1] if older else known[0]
+
+
+def _number(command: list[str]) -> tuple[int, ...]:
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return _parts(said.split()[1])[:2]
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from parc.backends.registry import framework
+from parc.compiler.cost import schedule_preview
+from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.schedule_preview import Preview, preview
+from parc.compiler.cost.step_time import hop_seconds
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Plan
+from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import Source
+
+LAYOUTS = {
+    "1f1b": "{tp: 4, pp: 8, vpp: 1, micro_batch: 1}",
+    "interleaved": "{tp: 4, pp: 4, vpp: 5, micro_batch: 1}",
+}
+SPEC = """\
+parc: 1
+name: steps
+model: llama-3-70b
+cluster: {{node: dgx-h100, nodes: 16}}
+job: {{sequence_length: 4096, global_batch: 256}}
+layout: {}
+"""
+
+
+@cache
+def planned(name: str) -> tuple[Plan, Pricing]:
+    sink = Sink()
+    plan = plan_spec(Source("steps.yaml", SPEC.format(LAYOUTS[name]), None), (), sink)
+    assert isinstance(plan, Plan), [found.finding.message for found in sink.diagnostics]
+    return plan, pricing_for(plan.problem, framework(plan.problem.framework))
+
+
+def busiest(shown: Preview, pp: int) -> float:
+    """Seconds of one micro-batch on the slowest rank."""
+    owned = list(zip(shown.table.owners, shown.costs.stages, strict=True))
+    return max(sum(one.total for owner, one in owned if owner == rank) for rank in range(pp))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_shortened_step_lacks_only_its_steady_state(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, pricing = planned(name)
+    short = preview(pricing, plan.layout)
+    monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
+    whole = preview(pricing, plan.layout)
+    assert whole.left_out == 0
+    assert short.left_out == whole.micro_batches - short.micro_batches > 0
+    assert short.left_out % plan.layout.pp == 0
+    between = whole.timeline.makespan_seconds - short.timeline.makespan_seconds
+    steady = short.left_out * busiest(short, plan.layout.pp)
+    hops = 2 * short.left_out * hop_seconds(pricing, plan.layout)
+    assert steady <= between * (1 + 1e-9)
+    assert between <= steady + hops + 1e-9
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_whole_step_takes_what_the_estimate_says(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, pricing = planned(name)
+    monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
+    played = preview(pricing, plan.layout).timeline.makespan_seconds
+    time = plan.estimate.time
+    told = time.total_seconds - time.dp_seconds - time.optimizer_seconds
+    assert played == pytest.approx(told, rel=0.05)
+
+
+def test_forward_and_backward_of_a_chunk_are_its_share_of_the_stage() -> None:
+    plan, pricing = planned("1f1b")
+    stages = preview(pricing, plan.layout).costs.stages
+    assert len(stages) == plan.layout.pp
+    for stage in stages:
+        assert 0 < stage.forward < stage.backward
+        assert 0 < stage.weight_gradient <= stage.input_gradient

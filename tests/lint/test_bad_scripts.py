@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.lint.lint_file import lint_text
+from parc.compiler.lint.more import More
+from tests.lint.scripts import (
+    CASES,
+    DEEPSPEED,
+    EXPERTS,
+    MEGATRON,
+    SBATCH,
+    VLLM,
+    VLLM_EXPERTS,
+    Case,
+    edited,
+)
+
+SOUND = {
+    "megatron": MEGATRON,
+    "experts": edited(MEGATRON, (EXPERTS,)),
+    "sbatch": SBATCH,
+    "deepspeed": DEEPSPEED,
+    "vllm": VLLM,
+    "vllm experts": edited(VLLM, (VLLM_EXPERTS,)),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_found_in_a_sound_script(name: str) -> None:
+    sink, _ = lint_text(SOUND[name], "run.sh", More())
+    assert [(one.code, one.finding.message) for one in sink.diagnostics] == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[3]}")
+def test_a_mistake_is_found_at_its_line(case: Case) -> None:
+    code, script, edits, word = case
+    text = edited(script, edits)
+    sink, _ = lint_text(text, "run.sh", More())
+    found = {one.code: one for one in sink.diagnostics}
+    assert f"PARC-{code}" in found, sorted(found)
+    span = found[f"PARC-{code}"].span
+    assert span is not None
+    assert word in text.splitlines()[span.line - 1]

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parc.compiler.lint.lint_file import lint_text
+from parc.compiler.lint.more import More
+from tests.lint.scripts import DEEPSPEED, EXPERTS, MEGATRON, PP, SBATCH, TP, VLLM, Edit, edited
+
+ROOT = Path(__file__).parent.parent.parent
+EMITTED = sorted(
+    path
+    for pattern in (
+        "megatron/args.sh",
+        "slurm/job.sbatch",
+        "torchrun/launch.sh",
+        "slurm/launch.sh",
+        "vllm/serve.sh",
+        "deepspeed/ds_config.json",
+    )
+    for path in ROOT.glob(f"examples/*/expected/{pattern}")
+)
+
+
+def codes(text: str, more: More | None = None) -> list[str]:
+    sink, _ = lint_text(text, "run.sh", more or More())
+    return [one.code.removeprefix("PARC-") for one in sink.diagnostics]
+
+
+def test_nothing_is_found_in_what_parc_writes() -> None:
+    assert len(EMITTED) >= 40
+    found = {str(path): codes(path.read_text("utf-8")) for path in EMITTED}
+    assert {name: found[name] for name in found if found[name]} == {}
+
+
+HEADS = ("--num-attention-heads 32", "--num-attention-heads 30")
+UNSURE: dict[str, tuple[Edit, ...]] = {
+    "a variable from outside": ((f"{TP} 4", f"{TP} $TP"),),
+    "a variable that is set twice": (
+        ("#!/bin/bash\n", "#!/bin/bash\nTP=7\nTP=4\n"),
+        (f"{TP} 4", f"{TP} $TP"),
+    ),
+    "a variable of a branch": (
+        ("#!/bin/bash\n", "#!/bin/bash\nif [ $SMALL ]; then\n  TP=7\nfi\n"),
+        (f"{TP} 4", f"{TP} $TP"),
+    ),
+    "a computed value": ((f"{TP} 4", f"{TP} $((GPUS / 2))"),),
+    "arguments of the caller": ((f"    {TP} 4 \\\n    {PP} 2 \\\n", '    "$@" \\\n'),),
+    "arguments of another file": (
+        ("#!/bin/bash\n", "#!/bin/bash\nsource sizes.sh\n"),
+        ('"${MODEL_ARGS[@]}"', '"${MODEL_ARGS[@]}" ${SIZES}'),
+        ("    --num-attention-heads 32\n", ""),
+        (f"    {TP} 4 \\\n", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSURE)
+def test_what_a_script_may_say_otherwise_is_not_judged(name: str) -> None:
+    assert codes(edited(MEGATRON, UNSURE[name])) == []
+
+
+def test_a_flag_that_only_some_runs_have_is_not_missed() -> None:
+    script = edited(
+        MEGATRON,
+        (
+            ("    --sequence-parallel \\\n", "    $SP \\\n"),
+            EXPERTS,
+            (
+                "torchrun",
+                'if [ $TP -gt 1 ]; then\n  SP="--sequence-parallel"\nelse\n  SP=""\nfi\ntorchrun',
+            ),
+        ),
+    )
+    assert codes(script) == []
+
+
+def test_rules_that_need_more_are_named_and_asked_once_it_is_said() -> None:
+    unsized = edited(MEGATRON, (("--nproc-per-node 8 --nnodes 4 ", ""),))
+    broken = edited(unsized, (("--global-batch-size 128", "--global-batch-size 130"),))
+    sink, skipped = lint_text(broken, "run.sh", More())
+    assert not sink.diagnostics
+    assert {"B01", "D09"} <= {one.code for one in skipped}
+    assert "B01" in codes(broken, More(gpus=32))
+    assert "D09" in codes(unsized, More(gpus=36))
+
+
+def test_a_model_that_is_named_is_judged() -> None:
+    bare = MEGATRON.replace('"${MODEL_ARGS[@]}"', "")
+    script = bare[bare.index("torchrun") :].replace(f"{TP} 4", f"{TP} 16")
+    assert codes(script) == []
+    assert "D02" in codes(script.replace(f"{TP} 16", f"{TP} 6"), More(model="llama-3-70b"))
+
+
+def test_the_precision_is_judged_where_the_gpu_is_known() -> None:
+    script = MEGATRON.replace("--bf16", "--bf16 --fp8-format hybrid")
+    assert "R03" not in codes(script)
+    assert "R03" in codes(script, More(cluster="dgx-a100"))
+
+
+@pytest.mark.parametrize(
+    ("line", "cluster", "code"),
+    [
+        ("export NCCL_IB_DISABLE=1", "dgx-h100", "N04"),
+        ("export NCCL_NET=Socket", "dgx-h100", "N04"),
+        ("export CUDA_DEVICE_MAX_CONNECTIONS=8", "dgx-h100", "N08"),
+        ("export CUDA_DEVICE_MAX_CONNECTIONS=1", "dgx-b200", "N09"),
+    ],
+)
+def test_variables_are_judged_where_the_cluster_is_known(
+    line: str, cluster: str, code: str
+) -> None:
+    script = MEGATRON.replace("#!/bin/bash\n", f"#!/bin/bash\n{line}\n")
+    assert codes(script) == []
+    assert codes(script, More(cluster=cluster)) == [code]
+
+
+def test_another_version_knows_other_flags() -> None:
+    script = MEGATRON.replace("--bf16", "--bf16 --tokenizer-hf-include-special-tokens")
+    assert codes(script) == ["F01"]
+    assert codes(script, More(version="0.17")) == []
+
+
+def test_flags_of_a_program_of_its_own_are_its_own() -> None:
+    script = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
+    own = script.replace("--bf16", "--bf16 --my-loss-scale 3 --optimizer mine")
+    assert codes(own) == []
+    assert codes(script.replace("--sequence-parallel", "--sequence-paralel")) == ["F01"]
+
+
+def test_edits_are_those_of_the_script() -> None:
+    script = edited(MEGATRON, (("--global-batch-size 128", "--global-batch-size 130"),))
+    sink, _ = lint_text(script, "run.sh", More())
+    found = sink.diagnostics[0]
+    assert found.finding.fix == "--global-batch-size 132"
+    assert found.path == "--global-batch-size"
+
+
+def test_a_batch_is_compared_with_the_gpus() -> None:
+    assert codes(DEEPSPEED, More(gpus=8)) == []
+    assert codes(DEEPSPEED, More(gpus=4)) == ["B02"]
+
+
+def test_auto_is_a_value_of_every_number() -> None:
+    text = DEEPSPEED.replace("256", '"auto"').replace(" 8,", ' "auto",').replace(" 4,", ' "auto",')
+    assert codes(text) == []
+
+
+def test_a_text_that_starts_nothing_is_told_so() -> None:
+    assert codes("just words\n") == ["I05"]
+    assert codes("just words\n", More(framework="none")) == []
+
+
+def test_a_text_of_megabytes_is_refused() -> None:
+    assert codes("x" * (1024 * 1024 + 1)) == ["I06"]
+
+
+PIECES = (
+    *MEGATRON.split(),
+    *SBATCH.split(),
+    *VLLM.split(),
+    *DEEPSPEED.split(),
+    *("'", '"', "$(", ")", "\n", "\\\n", "#", "<<EOF\n", "if", "fi", "=", "--", "\0", "\u2028"),
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from((" ", "\n", "")))
+def test_any_text_ends_in_findings(words: list[str], between: str) -> None:
+    for framework in ("auto", "megatron", "vllm", "deepspeed"):
+        lint_text(between.join(words), "run.sh", More(framework=framework))

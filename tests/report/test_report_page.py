@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.ir import Plan, ServingPlan
+from parc.compiler.report.numbers import gib, percent, seconds
+from parc.compiler.report.page.report_page import report_artifact
+from tests.report.pages import Page, Picture, boxes, page, planned
+
+SMALL = (
+    "llama-3-70b-torchtitan",
+    "gpt2-small",
+    "mixtral-8x7b",
+    "llama-65b-pipeline",
+    "llama-2-70b-serve",
+    "racks",
+)
+EVERY = (*SMALL, "wide", "huge")
+HOSTILE = "</title><script>alert('1')</script><img src=x onerror=\"y\">&amp;"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_page_is_well_formed_and_needs_nothing_from_outside(name: str) -> None:
+    text = page(name)
+    read = Page(text)
+    links = [value for _, key, value in read.attributes if key in ("href", "src", "xlink:href")]
+    assert links
+    assert all(value.startswith("#") for value in links)
+    targets = {value for _, key, value in read.attributes if key == "id"}
+    assert {value[1:] for value in links} <= targets
+    assert not re.search(r"<script|url\(|@import|https?:|\bon\w+=", text)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_everything_is_drawn_inside_its_picture(name: str) -> None:
+    for picture in Page(page(name)).pictures:
+        for path in picture.paths:
+            for left, top, right, bottom in boxes(path):
+                assert -0.1 <= left <= right <= picture.width + 0.1
+                assert -0.1 <= top <= bottom <= picture.height + 0.1
+        for area in picture.areas:
+            assert 0 <= float(area["x"]) + float(area["width"]) <= picture.width + 0.1
+            assert 0 <= float(area["y"]) + float(area["height"]) <= picture.height + 0.1
+        for word in picture.words:
+            assert 0 <= float(word["x"]) <= picture.width
+            assert 8 <= float(word["y"]) <= picture.height
+
+
+@pytest.mark.parametrize(("name", "limit_bytes"), [("wide", 150_000), ("huge", 500_000)])
+def test_a_page_of_many_ranks_stays_small(name: str, limit_bytes: int) -> None:
+    assert len(page(name).encode()) < limit_bytes
+
+
+@pytest.mark.parametrize("name", ["racks", "llama-3-70b-torchtitan", "mixtral-8x7b", "wide"])
+def test_the_figures_are_those_of_the_plan(name: str) -> None:
+    plan = planned(name)
+    assert isinstance(plan, Plan)
+    estimate = plan.estimate
+    words = " ".join(Page(page(name)).text)
+    assert seconds(estimate.time.total_seconds) in words
+    assert f"{percent(estimate.mfu)}" in words
+    assert f"{plan.layout.world:,} x {plan.problem.cluster.gpu.name}" in words
+    for stage in estimate.memory:
+        assert f"stage {stage.stage}: {gib(stage.total_bytes)}; weights" in words
+    cells = [" ".join(row) for row in Page(page(name)).cells]
+    chosen = plan.search.ranked[0]
+    assert any(row.startswith("1 ") and seconds(chosen.step_seconds) in row for row in cells)
+    assert any(row.startswith(f"compute {seconds(estimate.time.compute_seconds)}") for row in cells)
+
+
+def test_the_bars_of_memory_are_as_high_as_the_memory() -> None:
+    plan = planned("llama-3-70b-torchtitan")
+    assert isinstance(plan, Plan)
+    picture = _picture("llama-3-70b-torchtitan", "memory of one GPU")
+    bars = [float(one["height"]) for one in picture.areas]
+    totals = [stage.total_bytes for stage in plan.estimate.memory]
+    assert len(bars) == len(totals) == 4
+    for bar, total in zip(bars, totals, strict=True):
+        assert bar / bars[0] == pytest.approx(total / totals[0], abs=0.002)
+    limit = next(path for path in picture.paths if path.get("class") == "mark")
+    base = float(picture.areas[0]["y"]) + bars[0]
+    top = next(boxes(limit))[1]
+    assert (base - top) / bars[0] == pytest.approx(plan.estimate.limit_bytes / totals[0], abs=0.002)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_gpu_is_drawn_once_in_the_colour_of_its_coordinate(name: str) -> None:
+    plan = planned(name)
+    picture = Page(page(name)).pictures[0]
+    drawn = sum(len(list(boxes(path))) for path in picture.paths if "stroke" in path)
+    assert drawn == plan.placement.dense.world
+    sizes = {axis.name: axis.size for axis in plan.placement.dense.axes}
+    colors = {path["stroke"] for path in picture.paths if "stroke" in path}
+    assert len(colors) == (sizes["pp"] if sizes["pp"] > 1 else max(1, len(colors)))
+
+
+def test_every_host_of_a_large_cluster_is_drawn() -> None:
+    for name, hosts in (("wide", 2_048), ("huge", 16_384)):
+        picture = Page(page(name)).pictures[0]
+        assert sum(len(list(boxes(path))) for path in picture.paths) == hosts
+
+
+def test_hosts_without_ranks_are_told_apart_by_why() -> None:
+    picture = Page(page("racks")).pictures[0]
+    count = {
+        path["class"]: len(list(boxes(path))) for path in picture.paths if "stroke" not in path
+    }
+    assert count == {"idle": 4 * (54 - 32 - 2 - 1), "spare": 4 * 2, "unavailable": 4 * 1}
+    words = " ".join(Page(page("racks")).text)
+    assert "2 hosts spare" in words
+    assert "r02n11: unavailable" in words
+    assert "NVLink domain" in words
+
+
+def test_names_of_strangers_stay_text() -> None:
+    plan = planned("racks")
+    assert isinstance(plan, Plan)
+    hosts = [replace(host, name=HOSTILE, rack=HOSTILE) for host in plan.placement.hosts]
+    cluster = plan.problem.cluster
+    racks = tuple(
+        replace(
+            rack,
+            name=HOSTILE + str(index),
+            hosts=tuple(replace(host, name=HOSTILE, nvlink_domain=HOSTILE) for host in rack.hosts),
+        )
+        for index, rack in enumerate(cluster.racks)
+    )
+    changed = replace(
+        plan,
+        problem=replace(
+            plan.problem,
+            name=HOSTILE,
+            model=replace(plan.problem.model, name=HOSTILE),
+            cluster=replace(
+                cluster,
+                racks=racks,
+                unavailable=(HOSTILE,),
+                gpu=replace(cluster.gpu, name=HOSTILE),
+            ),
+        ),
+        placement=replace(plan.placement, hosts=tuple(hosts)),
+    )
+    read = Page(report_artifact(changed).text)
+    tags = {tag for tag, _, _ in read.attributes}
+    assert not tags & {"script", "img"}
+    assert HOSTILE in "".join(read.text)
+
+
+def test_a_step_without_pipeline_says_so() -> None:
+    words = " ".join(Page(page("gpt2-small")).text)
+    assert "There is one pipeline stage" in words
+
+
+def test_a_long_step_says_how_many_micro_batches_are_left_out() -> None:
+    words = " ".join(Page(page("llama-65b-pipeline")).text)
+    assert "at the dotted lines 120 micro-batches are left out" in words
+    assert "120 more micro-batches like these" in words
+
+
+def test_a_service_has_its_cache_in_place_of_a_pipeline() -> None:
+    plan = planned("llama-2-70b-serve")
+    assert isinstance(plan, ServingPlan)
+    words = " ".join(Page(page("llama-2-70b-serve")).text)
+    assert "Pipeline of one step" not in words
+    assert f"cache {gib(plan.stages[0].cache_bytes)}" in words
+    assert seconds(plan.estimate.ttft_seconds) in words
+
+
+def test_two_pages_of_a_plan_are_the_same_bytes() -> None:
+    plan = planned("racks")
+    assert report_artifact(plan).text == report_artifact(plan).text
+
+
+def _picture(name: str, label: str) -> Picture:
+    """The picture whose label starts so."""
+    read = Page(page(name))
+    labels = [value for tag, key, value in read.attributes if (tag, key) == ("svg", "aria-label")]
+    shown = [one for one in read.pictures if one.width > 13]
+    return next(
+        picture for text, picture in zip(labels, shown, strict=True) if text.startswith(label)
+    )
