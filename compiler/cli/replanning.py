@@ -57,7 +57,7 @@ class Outcome:
 
 
 def replan(request: Request) -> Outcome:
-    """Replan, emit, verify, and write unless told not to."""
+    """Replan; emit, verify and write unless told not to."""
     sink = Sink()
     source = read_source(request.spec)
     lock = request.output / LOCK_PATH if request.output is not None else None
@@ -69,12 +69,12 @@ def replan(request: Request) -> Outcome:
     origin = "a compile of the spec"
     if previous.locked and lock is not None:
         origin = lock.as_posix()
-    artifacts = emit_plan(replanned.plan, sink)
-    if sink.failed():
-        return Outcome(sink)
     directory = request.output or Path("build") / replanned.plan.problem.name
     if request.dry_run:
         return Outcome(sink, replanned, origin, directory.as_posix())
+    artifacts = emit_plan(replanned.plan, sink)
+    if sink.failed():
+        return Outcome(sink)
     write_artifacts(artifacts, directory)
     return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
 
