@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.cost.smooth import overlap
 
-TILES = (64, 128)
-"""Edges of the square output tiles that the model chooses from."""
 SPLIT_DEPTH = 256
 """Shortest piece of K that a split leaves to one SM."""
 SUSTAINED_SECONDS = 1e-3

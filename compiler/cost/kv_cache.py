@@ -1,4 +1,4 @@
-"""Key-value cache of serving: bytes of a token, tokens that are held, tokens that fit.
+"""Key-value cache of serving: bytes of a token, layers that see a window, whole blocks.
 
 Grouped-query attention keeps 2 x head dim for every key-value head on the rank (arXiv:2305.13245;
 heads are repeated where tp exceeds them); latent attention keeps one vector of rank + rope dim
@@ -35,21 +35,3 @@ def windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> 
 def rounded_tokens(tokens: int, block: int) -> int:
     """``tokens`` in whole blocks of a paged cache (arXiv:2309.06180)."""
     return -(-tokens // block) * block
-
-
-def sequence_bytes(model: Model, tokens: int, tp: int, element_bytes: float, block: int) -> float:
-    """Cache of one sequence of ``tokens`` tokens, all layers, on one of ``tp`` ranks.
-
-    A pipeline rank holds its share of the layers.
-    """
-    attention = model.attention
-    short = windowed_layers(model)
-    seen = min(tokens, attention.window) if attention.window else tokens
-    full = (model.layers - short) * rounded_tokens(tokens, block)
-    total = full + short * rounded_tokens(seen, block)
-    return total * layer_token_bytes(attention, tp, element_bytes)
-
-
-def tokens_that_fit(free_bytes: float, token_bytes: float, block: int) -> int:
-    """Tokens of a paged cache in ``free_bytes``, whole blocks."""
-    return int(free_bytes // (token_bytes * block)) * block

@@ -118,11 +118,6 @@ def router_params(model: Model) -> int:
     return experts.count * (model.hidden + (experts.router_bias == "parameter"))
 
 
-def layer_params(model: Model, layer: int) -> int:
-    """Decoder layer ``layer`` (0-based), all experts counted."""
-    return sum(layer_params_on_rank(model, layer, tp=1, etp=1, ep=1))
-
-
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
     """(dense, routed experts) of decoder layer ``layer`` on one rank.
 

@@ -41,7 +41,9 @@ def test_a_trained_prediction_layer_adds_to_the_total_only_when_it_is_asked_for(
     added = params.total(trained, mtp=True) - params.total(plain)
     assert added == params.mtp_params(plain)
     # One block, 2 x 7168 -> 7168, and three norms of 7168.
-    assert added == params.layer_params(plain, 60) + 2 * 7168 * 7168 + 3 * 7168
+    assert (
+        added == sum(params.layer_params_on_rank(plain, 60, 1, 1, 1)) + 2 * 7168 * 7168 + 3 * 7168
+    )
 
 
 # Numbers of parameters on one rank, (dense, expert), counted on the modules that Megatron-Core
@@ -115,7 +117,9 @@ def test_norms_over_all_heads_are_split_with_the_heads():
 @pytest.mark.parametrize("name", ["gpt-oss-20b", "deepseek-v2-lite", "gpt2-xl", "gemma-2-9b"])
 def test_the_total_is_the_sum_of_its_parts(name):
     model = model_of(name)
-    layers = sum(params.layer_params(model, layer) for layer in range(model.layers))
+    layers = sum(
+        sum(params.layer_params_on_rank(model, layer, 1, 1, 1)) for layer in range(model.layers)
+    )
     ends = params.embedding_params(model) + params.position_params(model)
     ends += params.final_norm_params(model) + params.head_params(model)
     assert params.total(model) == layers + ends
