@@ -6,11 +6,9 @@ from functools import cache
 
 from parc.backends.legal_values import pin
 from parc.backends.plain_split import even_counts, looped_split
+from parc.backends.torch_rules import MEGATRON_PINS
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model, Pins, Problem, Split
-
-COUNTED_PINS = ("pipeline_layout", "count_embedding", "count_loss")
-"""Pins in Megatron's words, which no key of DeepSpeed says."""
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
@@ -41,7 +39,7 @@ def _counts(layers: int, pp: int, first: int | None, last: int | None) -> tuple[
 
 def _foreign(pins: Pins) -> str | None:
     """The first pin that DeepSpeed has no word for."""
-    return next((name for name in COUNTED_PINS if getattr(pins, name)), None)
+    return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:

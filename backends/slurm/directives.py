@@ -10,6 +10,7 @@ from parc.backends.network import spans_hosts
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
+from parc.backends.versions import as_number, knows
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
@@ -29,21 +30,15 @@ def flag_table() -> dict[str, Any]:
     return table
 
 
-def release(version: str) -> tuple[int, int]:
-    """``24.05`` as a pair that compares."""
-    major, _, minor = version.partition(".")
-    return int(major), int(minor)
-
-
 def directives(plan: AnyPlan) -> tuple[str, ...]:
     """The ``#SBATCH`` lines for the plan's Slurm version.
 
     Raises:
         ValueError: a value holds a control character; the rules refuse it before.
     """
-    version = release(plan.problem.launch.slurm.version)
+    version = plan.problem.launch.slurm.version
     values = _values(plan)
-    known = [row for row in flag_table()["directives"] if _known(row, version)]
+    known = [row for row in flag_table()["directives"] if knows(version, row.get("since"), None)]
     lines = [
         directive(row["flag"], value) for row in known if (value := values[row["flag"]]) is not None
     ]
@@ -51,11 +46,7 @@ def directives(plan: AnyPlan) -> tuple[str, ...]:
     return (*lines, "#SBATCH --exclusive", f"#SBATCH --{requeue}")
 
 
-def _known(row: dict[str, str], version: tuple[int, int]) -> bool:
-    return "since" not in row or version >= release(row["since"])
-
-
-def _segment(plan: AnyPlan, version: tuple[int, int]) -> str | None:
+def _segment(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
     named, size = plan.problem.cluster.named, segment(plan)
     # a segment of one host says nothing, save that any list of names is welcome
     useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
@@ -85,7 +76,7 @@ def _values(plan: AnyPlan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         "mem": "0",
         "nodelist": nodelist(plan),
-        "segment": _segment(plan, release(slurm.version)),
+        "segment": _segment(plan, as_number(slurm.version)),
         "switches": _switches(plan),
         "partition": slurm.partition,
         "account": slurm.account,

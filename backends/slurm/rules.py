@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from parc.backends.network import spans_hosts
-from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE, release
+from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
 from parc.backends.slurm.quoting import breaks_directive
+from parc.backends.versions import as_number
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan
 
@@ -138,7 +139,7 @@ def _check_blocks(plan: AnyPlan, sink: Sink) -> None:
     if not spans_hosts(cluster):
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
-    version = release(slurm.version)
+    version = as_number(slurm.version)
     if not cluster.named and len(shares) > 1 and version < SEGMENT_SINCE:
         text = f"Slurm {slurm.version} has no --segment: the job may get other shares of a rack"
         help_text = f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts"

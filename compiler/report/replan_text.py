@@ -8,7 +8,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.passes.find_vacancies import Move
 from parc.compiler.passes.replan_hosts import Replanned
 from parc.compiler.passes.replan_service import ReplannedService
-from parc.compiler.report.numbers import percent, quantity, rounded_tree, seconds
+from parc.compiler.report.numbers import many, percent, quantity, rounded_tree, seconds
 from parc.compiler.topology.hostlist import compress
 from parc.compiler.topology.tree import meeting_level
 
@@ -26,7 +26,7 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
     rows = [
         ("replan", f"{found.plan.problem.name}: without {drained}"),
         ("from", origin),
-        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {_many(len(found.moves), 'host')}"),
+        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {many(len(found.moves), 'host')}"),
         *(("", _move(move, found)) for move in found.moves[:SHOWN]),
     ]
     if len(found.moves) > SHOWN:
@@ -56,7 +56,7 @@ def _engines(found: ReplannedService) -> list[tuple[str, str]]:
     """Replicas that must start anew, and how far engines reach."""
     replicas, engines = found.plan.layout.replicas, found.engines
     numbers = f": {_numbers(engines)}" if engines else ""
-    changed = f"{len(engines)} of {_many(replicas, 'replica')} on other hosts{numbers}"
+    changed = f"{len(engines)} of {many(replicas, 'replica')} on other hosts{numbers}"
     before, after = found.before, found.after
     words = f"switches that they cross {before.switches} -> {after.switches}"
     if before.domains or after.domains:
@@ -108,7 +108,3 @@ def _meeting(move: Move, found: AnyReplanned) -> str:
     if level == len(levels):
         return f"another {levels[-1].name}"
     return f"same {levels[level].name}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
