@@ -7,27 +7,37 @@ import re
 import signal
 import socket
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.conformance.tool_judging import tool_python
 
 LONGEST_SECONDS = 240
-
-
+STANDSTILL_SECONDS = 60
+"""A run whose processes together compute for less than a second in this time has stopped."""
 GLOO_ABORT = "terminate called without an active exception"
 """Gloo ends a thread of its own while the process leaves: an abort after all work is done."""
+
+
+class StoodStillError(Exception):
+    """Gloo's thread waits for the interpreter to let go of a tensor, and that for the thread."""
 
 
 def run_script(script: Path, *words: str, seconds: float = LONGEST_SECONDS, **env: str) -> str:
     """What a launch script prints; fails where it fails, or where it takes too long.
 
     The script finds ``python``, ``torchrun`` and ``deepspeed`` of the judges' environment, the
-    loopback for gloo, and a free port in MASTER_PORT. It runs in its own folder. Its processes
-    are a session of their own, and none of them survives this function. A run that gloo aborts
-    as it leaves is started once more.
+    loopback for gloo, and a free port in MASTER_PORT. It runs in its own folder, and none of its
+    processes survives this function. A run that gloo aborts or holds up as it leaves is started
+    once more.
     """
-    status, said = _run(script, words, seconds, env)
-    if status and GLOO_ABORT in said:
+    try:
+        status, said = _run(script, words, seconds, env)
+        again = status != 0 and GLOO_ABORT in said
+    except StoodStillError:
+        again = True
+    if again:
         status, said = _run(script, words, seconds, env)
     assert status == 0, f"{script.name} ended with {status}:\n{said[-4000:]}"
     return said
@@ -36,7 +46,7 @@ def run_script(script: Path, *words: str, seconds: float = LONGEST_SECONDS, **en
 def _run(
     script: Path, words: tuple[str, ...], seconds: float, env: dict[str, str]
 ) -> tuple[int, str]:
-    """(exit status, output) of one run."""
+    """(exit status, output) of one run; StoodStillError where it does nothing any more."""
     with subprocess.Popen(
         ["bash", str(script), *words],
         cwd=script.parent,
@@ -47,7 +57,7 @@ def _run(
         start_new_session=True,
     ) as running:
         try:
-            said, _ = running.communicate(timeout=seconds)
+            said = _listen(running, seconds)
         except subprocess.TimeoutExpired as late:
             end(running)
             said, _ = running.communicate()
@@ -55,6 +65,42 @@ def _run(
         finally:
             end(running)
     return running.returncode, said
+
+
+def _listen(running: subprocess.Popen[str], seconds: float) -> str:
+    """The output, once the run has ended."""
+    start = moved = time.monotonic()
+    spent = 0.0
+    while True:
+        try:
+            return running.communicate(timeout=5)[0]
+        except subprocess.TimeoutExpired:
+            now, busy = time.monotonic(), cpu_seconds(running.pid)
+            if now - start > seconds:
+                raise
+            if abs(busy - spent) > 1:
+                spent, moved = busy, now
+            if now - moved > STANDSTILL_SECONDS:
+                raise StoodStillError from None
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that came from it; ranks lead sessions of their own."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [one for child in children.read_text().split() for one in family(int(child))]
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and all that came from it have computed, those that have ended too."""
+    ticks = 0
+    for one in family(pid):
+        with suppress(OSError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(field) for field in fields[11:15])  # of its own, of awaited children
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def environment() -> dict[str, str]:
@@ -80,11 +126,12 @@ def free_port() -> int:
 
 
 def end(running: subprocess.Popen[str]) -> None:
-    """Kill what is left of the session."""
-    try:
+    """Kill what is left of a run."""
+    for pid in family(running.pid) if running.poll() is None else []:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def reference(program: Path, *words: str) -> str:
