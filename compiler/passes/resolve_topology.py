@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
@@ -13,9 +13,9 @@ from parc.compiler.ir import NodeType
 from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec, RackSpec
 from parc.compiler.spec.yaml_tree import split_lines
 from parc.compiler.topology.hostlist import HostlistError, expand
-from parc.compiler.topology.readers.fragment import Fragment
-from parc.compiler.topology.readers.racks import cluster_of
-from parc.compiler.topology.readers.registry import FORMATS, sniff
+
+if TYPE_CHECKING:
+    from parc.compiler.topology.readers.fragment import Fragment
 
 AT = "cluster.topology"
 
@@ -50,6 +50,8 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Told | 
     fragment = _read(spec, spec.topology, library, sink)
     if fragment is None:
         return None
+    from parc.compiler.topology.readers.racks import cluster_of
+
     cluster, spans = cluster_of(fragment, sink)
     if sink.failed():
         return None
@@ -81,6 +83,8 @@ def _format_alone(spec: ClusterSpec, sink: Sink) -> bool:
 
 
 def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragment | None:
+    from parc.compiler.topology.readers.registry import FORMATS, sniff  # most specs have no file
+
     try:
         text = library.text(path)
     except OSError as error:
