@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 
@@ -35,3 +37,17 @@ def write_spec(folder: Path, *changes: tuple[str, str], name: str = "spec.yaml")
 def parc(*words: str, given: str | None = None) -> Result:
     """Run ``parc WORDS``."""
     return CliRunner().invoke(main, list(words), input=given)
+
+
+def hosts(directory: Path) -> list[str]:
+    """The hosts that parc.lock of an output directory has, by node rank."""
+    found: list[str] = json.loads((directory / "parc.lock").read_text())["decisions"]["hosts"]
+    return found
+
+
+def replanned(*words: str) -> dict[str, Any]:
+    """What ``parc replan`` says as JSON."""
+    result = parc("replan", *words, "--format", "json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.output)["replan"]
+    return found

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.specs import parc
+from tests.cli.specs import hosts, parc, replanned
 
 SPEC = """\
 parc: 1
@@ -32,18 +31,6 @@ def spec(tmp_path: Path) -> str:
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC, encoding="utf-8")
     return path.as_posix()
-
-
-def hosts(directory: Path) -> list[str]:
-    found: list[str] = json.loads((directory / "parc.lock").read_text())["decisions"]["hosts"]
-    return found
-
-
-def replanned(*words: str) -> dict[str, Any]:
-    result = parc("replan", *words, "--format", "json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.output)["replan"]
-    return found
 
 
 def test_a_spare_host_of_the_same_leaf_takes_the_place(spec: str, tmp_path: Path) -> None:

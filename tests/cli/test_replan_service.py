@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.specs import parc
+from tests.cli.specs import hosts, parc, replanned
 
 SPEC = """\
 parc: 1
@@ -41,18 +41,6 @@ def written(tmp_path: Path, text: str = SPEC) -> tuple[str, Path]:
     result = parc("compile", str(spec), "-o", str(out))
     assert result.exit_code == 0, result.output
     return str(spec), out
-
-
-def hosts(directory: Path) -> list[str]:
-    found: list[str] = json.loads((directory / "parc.lock").read_text())["decisions"]["hosts"]
-    return found
-
-
-def replanned(*words: str) -> dict[str, Any]:
-    result = parc("replan", *words, "--format", "json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.output)["replan"]
-    return found
 
 
 @pytest.mark.parametrize("emitted", EMITTED)
