@@ -10,6 +10,8 @@ from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading, some
 
+BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+"""The product of the last two and the replicas is the first."""
 _READ = {
     "zero_optimization": {
         *("stage", "offload_optimizer", "offload_param", "zero_hpz_partition_size"),
@@ -17,9 +19,7 @@ _READ = {
     },
     "bf16": {"enabled"},
     "fp16": {"enabled"},
-    "train_batch_size": set[str](),
-    "train_micro_batch_size_per_gpu": set[str](),
-    "gradient_accumulation_steps": set[str](),
+    **{key: set[str]() for key in BATCH},
     "optimizer": {"params"},  # of which the learning rate is read
 }
 
@@ -109,8 +109,7 @@ def _learning_rate(root: Node) -> dict[str, object]:
 
 def _note_replicas(root: Node, reading: Reading) -> None:
     """train_batch_size = micro-batch x accumulation x replicas (DeepSpeed, runtime/config.py)."""
-    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    numbers = [_count(root, key, reading) for key in keys]
+    numbers = [_count(root, key, reading) for key in BATCH]
     if all(numbers) and reading.sound:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
@@ -118,7 +117,7 @@ def _note_replicas(root: Node, reading: Reading) -> None:
                 f"train_batch_size {batch} is no multiple of {micro} x {steps}",
                 label=f"{batch} % {micro * steps} = {batch % (micro * steps)}",
             )
-            reading.refuse("I03", finding, root.document.find((keys[0],)))
+            reading.refuse("I03", finding, root.document.find((BATCH[0],)))
         reading.notes.append(f"data-parallel replicas of this config: {batch // (micro * steps)}")
 
 

@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.importers.deepspeed_json import BATCH
 from parc.compiler.lint.more import More
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.reading import Reading
 
-BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 TOP = (
     *BATCH,
     *("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "amp", "torch_autocast"),
