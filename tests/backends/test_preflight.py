@@ -136,3 +136,16 @@ def test_hosts_that_the_job_got_instead_count_in_place_of_the_plans(
     assert planned(["n7", "n2"]) == ["n1", "n4"]
     monkeypatch.setenv("PARC_HOSTFILE", str(tmp_path / "unseen"))
     assert planned(["n7", "n2"]) == []
+
+
+def test_the_table_is_out_before_any_rank_learns_that_it_must_leave(
+    program: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first rank that leaves makes the launcher end rank 0, with all that it has not said."""
+    seen = []
+    fake: Any = program["torch"]
+    fake.tensor = lambda values: values[0]
+    program["dist"].get_rank = lambda: 0
+    program["dist"].broadcast = lambda *_, **__: seen.append(capsys.readouterr().out)
+    assert not program["agree"](["rank 3: host b, planned a"], None, "ranks elsewhere")
+    assert seen == ["check_ranks: 1 ranks elsewhere\n  rank 3: host b, planned a\n"]

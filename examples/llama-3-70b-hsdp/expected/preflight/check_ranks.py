@@ -116,15 +116,18 @@ def gather(value: Any, group: dist.ProcessGroup | None) -> list[Any] | None:
 
 
 def agree(lines: list[str], group: dist.ProcessGroup | None, title: str) -> bool:
-    """Whether rank 0 has nothing to say; it prints what it has, and all ranks learn the answer."""
-    verdict = torch.tensor([0 if dist.get_rank() else len(lines)])
-    dist.broadcast(verdict, src=0, group=group)
+    """Whether rank 0 has nothing to say; it prints what it has, then all ranks learn the answer.
+
+    In this order, for the first rank that leaves with an error has the launcher end the others.
+    """
     if dist.get_rank() == 0 and lines:
         print(f"check_ranks: {len(lines)} {title}")
         print("\n".join(f"  {line}" for line in lines[:SHOWN]))
         if len(lines) > SHOWN:
             print(f"  ... and {len(lines) - SHOWN} more")
         sys.stdout.flush()
+    verdict = torch.tensor([0 if dist.get_rank() else len(lines)])
+    dist.broadcast(verdict, src=0, group=group)
     return int(verdict) == 0
 
 
