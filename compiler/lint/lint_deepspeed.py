@@ -1,4 +1,4 @@
-"""A config of DeepSpeed: the batch, precision, ZeRO, and keys that it would not read.
+"""A config of DeepSpeed: the batch, precision, ZeRO, and keys that it does not read.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
@@ -7,55 +7,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from parc.backends.deepspeed.backend import BACKEND
+from parc.backends.deepspeed.known_keys import key_fault, keys_of
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers.deepspeed_json import BATCH
 from parc.compiler.lint.more import More
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.reading import Reading
 
-TOP = (
-    *BATCH,
-    *("optimizer", "scheduler", "fp16", "bf16", "bfloat16", "amp", "torch_autocast"),
-    *("zero_optimization", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer"),
-    *("gradient_clipping", "prescale_gradients", "gradient_predivide_factor"),
-    *("sparse_gradients", "communication_data_type", "data_types", "disable_allgather"),
-    *("seq_parallel_communication_data_type", "sequence_parallel_size", "tensor_parallel"),
-    *("steps_per_print", "wall_clock_breakdown", "dump_state", "memory_breakdown"),
-    *("activation_checkpointing", "aio", "tensorboard", "wandb", "csv_monitor", "comet"),
-    *("flops_profiler", "autotuning", "elasticity", "checkpoint", "comms_logger", "pipeline"),
-    *("data_efficiency", "curriculum_learning", "progressive_layer_drop", "eigenvalue"),
-    *("compression_training", "sparse_attention", "hybrid_engine", "nebula", "compile"),
-    *("dataloader_drop_last", "use_data_before_expert_parallelism", "graph_harvesting"),
-)
-ZERO = (
-    *("stage", "allgather_partitions", "allgather_bucket_size", "overlap_comm", "reduce_scatter"),
-    *("reduce_bucket_size", "contiguous_gradients", "offload_param", "offload_optimizer"),
-    *("sub_group_size", "stage3_max_live_parameters", "stage3_max_reuse_distance"),
-    *("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold", "elastic_checkpoint"),
-    *("stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save"),
-    *("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients"),
-    *("zero_quantized_nontrainable_weights", "ignore_unused_parameters", "round_robin_gradients"),
-    *("load_from_fp32_weights", "legacy_stage1", "cpu_offload", "cpu_offload_params"),
-    *("mics_shard_size", "mics_hierarchical_params_gather", "memory_efficient_linear"),
-    *(
-        "param_persistence_threshold",
-        "model_persistence_threshold",
-        "use_multi_rank_bucket_allreduce",
-    ),
-    *(
-        "pipeline_loading_checkpoint",
-        "override_module_apply",
-        "leaf_module",
-        "log_trace_cache_warnings",
-    ),
-)
-TYPO = 0.82
-"""How like a key another one must be to be a misspelling: programs add keys of their own."""
-ONLY_3 = ("offload_param", "zero_hpz_partition_size", "zero_quantized_weights")
-NOTHING: tuple[Any, ...] = (None, False, 0, 1, "none", {})
+LEAST_STAGE = {
+    "offload_optimizer": 1,
+    "offload_param": 3,
+    "zero_hpz_partition_size": 3,
+    "zero_quantized_weights": 3,
+    "zero_quantized_gradients": 3,
+}
+"""The ZeRO stage below which DeepSpeed reads a key of its section and does nothing."""
+NOTHING: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
+"""Values that ask for nothing, or that somebody else fills in."""
 
 
 def lint_deepspeed(text: str, name: str, more: More, sink: Sink) -> None:
@@ -63,12 +34,12 @@ def lint_deepspeed(text: str, name: str, more: More, sink: Sink) -> None:
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
         return
-    _keys(root, TOP, sink)
-    zero = root.mapping("zero_optimization")
+    version = more.version or BACKEND.default_version
+    _keys(root, version, sink)
+    zero = _zero(root)
     if zero is not None:
-        _keys(zero, ZERO, sink)
         _stage(zero, sink)
-    _formats(root, sink)
+    _formats(root, "amp" in keys_of("", version), sink)
     _batch(root, more.gpus, sink)
 
 
@@ -83,17 +54,21 @@ def is_deepspeed(text: str) -> bool:
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
 
 
-def _keys(node: Node, known: tuple[str, ...], sink: Sink) -> None:
-    for key in node.value:
-        near = [] if key in known else get_close_matches(str(key), known, 1, TYPO)
-        if near:
-            finding = Finding(
-                f"DeepSpeed reads no key {str(key)[:60]!r}, and says nothing",
-                label="unknown key",
-                help=f"did you mean {near[0]}?",
-                fix=near[0],
-            )
+def _zero(root: Node) -> Node | None:
+    """The section of ZeRO; ``true``, the form of the first releases, is none."""
+    old = isinstance(root.value.get("zero_optimization"), bool)
+    return None if old else root.mapping("zero_optimization")
+
+
+def _keys(node: Node, version: str, sink: Sink) -> None:
+    """X01 for keys that are not read, in all sections of which the keys are known."""
+    section = ".".join(map(str, node.path))
+    for key, value in node.value.items():
+        finding = key_fault(section, str(key), value, version)
+        if finding is not None:
             sink.report("X01", finding, span=_at(node, key))
+        elif isinstance(value, dict):
+            _keys(Node(value, (*node.path, key), node.document), version, sink)
 
 
 def _at(node: Node, key: str) -> Span:
@@ -142,13 +117,13 @@ def _batch(root: Node, gpus: int | None, sink: Sink) -> None:
     sink.report("B02", finding, span=_at(root, "train_batch_size"))
 
 
-def _formats(root: Node, sink: Sink) -> None:
+def _formats(root: Node, has_amp: bool, sink: Sink) -> None:
     on = [key for key in ("bf16", "fp16", "amp") if _enabled(root, key)]
     if "bf16" in on and "fp16" in on:
         finding = Finding("bf16 and fp16 are both enabled", label="only one of the two can be on")
         sink.report("R04", finding, span=_at(root, "fp16"))
-    zero = root.mapping("zero_optimization")
-    if "amp" in on and zero is not None and zero.value.get("stage"):
+    zero = _zero(root)
+    if has_amp and "amp" in on and zero is not None and zero.value.get("stage"):
         finding = Finding("amp and ZeRO do not go together", fix="bf16 in place of amp")
         sink.report("R16", finding, span=_at(root, "amp"))
 
@@ -166,13 +141,13 @@ def _stage(zero: Node, sink: Sink) -> None:
         finding = Finding(f"ZeRO stage {str(stage)[:20]}, there are 0 to 3")
         sink.report("I02", finding, span=_at(zero, "stage"))
         return
-    for key in ONLY_3:
+    for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
-        away = isinstance(value, dict) and value.get("device", "cpu") == "none"
-        if stage < 3 and value not in NOTHING and not away:
+        asked = value.get("device") if isinstance(value, dict) else value
+        if stage < least and asked not in NOTHING:
             finding = Finding(
                 f"{key} does nothing at ZeRO stage {stage}",
-                label="needs stage 3",
-                fix="stage: 3",
+                label=f"needs stage {least} or more" if least < 3 else "needs stage 3",
+                fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_at(zero, key))

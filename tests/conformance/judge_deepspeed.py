@@ -28,10 +28,9 @@ from typing import Any
 from case_lines import Case, Refused, Verdict, answer_cases, import_before_forks
 from deepspeed_engine import build_engine
 from deepspeed_groups import groups_of_rank, rehearse
+from deepspeed_keys import READ_BY_INITIALIZE
 from read_trace import ReadTrace
 
-READ_BY_INITIALIZE = {"data_parallel_size", "sequence_parallel_size"}
-"""deepspeed/__init__.py, initialize: they become the mesh that DeepSpeedConfig is given."""
 AUTO_MEANS_SOMETHING = ("pipeline.stages", "data_types.keep_in_fp32_modules", "expert_parallel.")
 ONLY_STAGE_3 = ("offload_param", "zero_hpz_partition_size", "zero_quantized_", "stage3_")
 
@@ -80,8 +79,8 @@ def parse(case: Case, trace: ReadTrace) -> Any:
     config = case["config"]
     parallel = case.get("pp", 1) * case.get("mp", 1) > 1
     mesh = None
-    if not parallel and config.keys() >= READ_BY_INITIALIZE:
-        sizes = (config["data_parallel_size"], config["sequence_parallel_size"])
+    if not parallel and config.keys() >= {*READ_BY_INITIALIZE}:
+        sizes = tuple(config[key] for key in READ_BY_INITIALIZE)
         mesh = comm.initialize_mesh_device(sizes, ("data_parallel", "sequence_parallel"))
         trace.keys_read.update(READ_BY_INITIALIZE)
     return DeepSpeedConfig(trace, MegatronSizes(case) if parallel else None, mesh_device=mesh)

@@ -50,7 +50,6 @@ DEEPSPEED = """\
   "gradient_accumulation_steps": 4,
   "bf16": {"enabled": true},
   "fp16": {"enabled": false},
-  "amp": {"enabled": false},
   "gradient_clipping": 1.0,
   "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}
 }
@@ -250,8 +249,10 @@ CASES: tuple[Case, ...] = (
     ("I02", DEEPSPEED, (('"stage": 3', '"stage": 4'),), "stage"),
     ("R04", DEEPSPEED, (('"fp16": {"enabled": false}', '"fp16": {"enabled": true}'),), "fp16"),
     ("R14", DEEPSPEED, (('"stage": 3', '"stage": 2'),), "offload_param"),
-    ("R16", DEEPSPEED, (('"amp": {"enabled": false}', '"amp": {"enabled": true}'),), "amp"),
+    ("R14", DEEPSPEED, (('"stage": 3', '"stage": 0'), ("_param", "_optimizer")), "_optimizer"),
     ("X01", DEEPSPEED, (("gradient_clipping", "gradient_clipp1ng"),), "gradient_clipp1ng"),
+    ("X01", DEEPSPEED, (('"fp16": {', '"amp": {'),), "amp"),
+    ("X01", DEEPSPEED, (('"stage": 3', '"stage": 3, "my_own": 1'),), "my_own"),
     ("X01", DEEPSPEED, (("offload_param", "offload_params"),), "offload_params"),
     ("D01", VLLM, (("--tensor-parallel-size 8", "-tp 12"),), "-tp"),
     ("F01", VLLM, (("--max-model-len", "--max-modle-len"),), "--max-modle-len"),

@@ -144,6 +144,16 @@ def test_a_batch_is_compared_with_the_gpus() -> None:
     assert codes(DEEPSPEED, More(gpus=4)) == ["B02"]
 
 
+def test_a_key_that_was_removed_is_judged_where_the_version_has_it() -> None:
+    text = DEEPSPEED.replace('"fp16": {"enabled": false}', '"amp": {"enabled": true}')
+    assert codes(text) == ["X01"]
+    assert codes(text, More(version="0.19.7")) == ["R16"]
+
+
+def test_zero_of_the_first_releases_is_true_or_false() -> None:
+    assert codes('{"train_batch_size": 8, "zero_optimization": true}') == []
+
+
 def test_auto_is_a_value_of_every_number() -> None:
     text = DEEPSPEED.replace("256", '"auto"').replace(" 8,", ' "auto",').replace(" 4,", ' "auto",')
     assert codes(text) == []

@@ -1,0 +1,140 @@
+"""Every key of ds_config.json that the real DeepSpeed knows, as JSON lines sorted by key.
+
+    DS_ACCELERATOR=cpu python deepspeed_keys.py > keys.jsonl
+
+A line: {"key": "zero_optimization.stage"}; "closed" where a section refuses keys that it does not
+know, "refused" for a key that ends the parsing because it was removed. DeepSpeedConfig is run on
+configs that note which keys they are asked for; the fields of a section that pydantic reads are
+those of the model that refuses a key of our own.
+
+Runs under the Python that has DeepSpeed; imports neither PARC nor pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import Any, get_args
+
+READ_BY_INITIALIZE = ("data_parallel_size", "sequence_parallel_size")
+"""deepspeed/__init__.py, initialize: they become the mesh that DeepSpeedConfig is given."""
+PROBE = "parc_probe"
+"""A key that nobody knows."""
+Row = dict[str, Any]
+
+
+class Asked(dict[str, Any]):
+    """A config that notes which keys are asked for, there or not."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.keys_asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.keys_asked.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.keys_asked.add(str(key))
+        return super().__contains__(key)
+
+    def keys(self) -> Any:
+        return self  # "x in config.keys()"
+
+    def __copy__(self) -> Asked:
+        return self
+
+    def __deepcopy__(self, memory: dict[int, Any]) -> Asked:
+        return self
+
+
+def top_keys() -> set[str]:
+    """Keys of the whole config."""
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    config = Asked({"train_batch_size": 1})
+    DeepSpeedConfig(config)
+    return {*config.keys_asked, *READ_BY_INITIALIZE}
+
+
+def rows_of(key: str) -> Iterator[Row]:
+    """The row of a key of the whole config, and those of its section, if it is one."""
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from deepspeed.runtime.config_utils import DeepSpeedConfigModel
+    from pydantic import ValidationError
+
+    section = Asked({PROBE: 1, "type": "Adam"})  # "params" are read of what has a type
+    try:
+        DeepSpeedConfig({"train_batch_size": 1, key: section})
+    except ValidationError as refusal:
+        path = next(e["loc"] for e in refusal.errors() if e["type"] == "extra_forbidden")
+        named = {model.__name__: model for model in _models(DeepSpeedConfigModel)}
+        yield from _fields(key, _inner(named[refusal.title], path[:-1]))
+    except Exception as refusal:
+        removed = type(refusal).__name__ == "DeepSpeedConfigError" and "removed" in str(refusal)
+        yield {"key": key, "refused": True} if removed else {"key": key}
+    else:
+        yield {"key": key}
+        yield from ({"key": f"{key}.{name}"} for name in section.keys_asked)
+
+
+def _models(base: Any) -> Iterator[Any]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+def _inner(model: Any, path: tuple[Any, ...]) -> Any:
+    """The model of the section at ``path`` below ``model``."""
+    for name in path:
+        model = _model_of(model.model_fields[name])
+    return model
+
+
+def _model_of(field: Any) -> Any:
+    """The model that a field holds; None where it holds none."""
+    from deepspeed.runtime.config_utils import DeepSpeedConfigModel
+
+    kinds = (field.annotation, *get_args(field.annotation))
+    models = (one for one in kinds if isinstance(one, type))
+    return next((one for one in models if issubclass(one, DeepSpeedConfigModel)), None)
+
+
+def _fields(key: str, model: Any) -> Iterator[Row]:
+    """A section that pydantic reads: by the name of a field or by its alias."""
+    yield {"key": key, "closed": True}
+    for name, field in model.model_fields.items():
+        inner = _model_of(field)
+        for spelling in {name, field.alias or name}:
+            below = f"{key}.{spelling}"
+            yield from _fields(below, inner) if inner else ({"key": below},)
+
+
+def removed_of_zero(key: str) -> Row:
+    """A key of the section that was removed, as DeepSpeed's own list has it."""
+    return {"key": f"zero_optimization.{key}", "refused": True}
+
+
+def main() -> int:
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    with redirect_stdout(sys.stderr):
+        from deepspeed.runtime import config
+
+        rows = [row for key in top_keys() for row in rows_of(key)]
+        rows += map(removed_of_zero, getattr(config, "_REMOVED_ZERO_CONFIG_KEYS", ()))
+        pipeline = config.get_pipeline_config({})  # copied whole; these are what is used of it
+        rows += [{"key": f"pipeline.{name}"} for name in pipeline]
+    for row in sorted(rows, key=lambda row: str(row["key"])):
+        print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
