@@ -50,18 +50,19 @@ def key_fault(section: str, key: str, value: Any, version: str) -> Finding | Non
     if not names or key in names:
         return None
     row = known_keys().get(f"{section}.{key}" if section else key)
-    near = get_close_matches(key, names, 1, TYPO)
-    hint = {"help": f"did you mean {near[0]}?", "fix": near[0]} if near else {}
+    near = next(iter(get_close_matches(key, names, 1, TYPO)), "")
+    hint = f"did you mean {near}?" if near else ""
+    label = f"known {_range(row)}" if row is not None else "unknown key"
     if row is not None and _holds(row, "refused_since", version):
         message = f"DeepSpeed {version} refuses the key {key!r}, which it once had"
-        return Finding(message, f"known {_range(row)}", fix=f"remove {key}")
+        return Finding(message, label, fix=f"remove {key}")
     if _closed(section, version) and value != "auto":
         message = f"DeepSpeed {version} refuses the key {key[:60]!r} in {section}"
-        return Finding(message, f"known {_range(row)}" if row else "unknown key", **hint)
+        return Finding(message, label, help=hint, fix=near)
     if row is None and not near:
         return None
     message = f"DeepSpeed {version} reads no key {key[:60]!r}, and says nothing"
-    return Finding(message, f"known {_range(row)}" if row else "unknown key", **hint)
+    return Finding(message, label, help=hint, fix=near)
 
 
 def _closed(section: str, version: str) -> bool:

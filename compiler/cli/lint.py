@@ -31,7 +31,9 @@ SHOWN = 8
     show_default=True,
     help="What the file starts; auto: seen from its content, none: the launch lines alone.",
 )
-@click.option("--version", metavar="X.Y", help="Version of the framework; absent: its default.")
+@click.option(
+    "--version", metavar="X.Y", default="", help="Version of the framework; absent: its default."
+)
 @click.option("--model", metavar="NAME", help="Catalog name or config.json of what it trains.")
 @click.option("--cluster", metavar="NAME", help="Catalog name of the cluster, or of its nodes.")
 @click.option("--gpus", metavar="N", type=click.IntRange(1, 10**6), help="GPUs of the job.")

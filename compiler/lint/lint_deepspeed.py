@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.deepspeed.backend import BACKEND
 from parc.backends.deepspeed.known_keys import key_fault, keys_of
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers.deepspeed_json import BATCH
@@ -34,12 +33,11 @@ def lint_deepspeed(text: str, name: str, more: More, sink: Sink) -> None:
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
         return
-    version = more.version or BACKEND.default_version
-    _keys(root, version, sink)
+    _keys(root, more.version, sink)
     zero = _zero(root)
     if zero is not None:
         _stage(zero, sink)
-    _formats(root, "amp" in keys_of("", version), sink)
+    _formats(root, "amp" in keys_of("", more.version), sink)
     _batch(root, more.gpus, sink)
 
 

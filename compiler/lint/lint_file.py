@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parc.compiler.diagnostics import Finding
 from parc.compiler.lint.launch import lint_launch, starts_something
 from parc.compiler.lint.lint_deepspeed import is_deepspeed, lint_deepspeed
@@ -10,6 +12,7 @@ from parc.compiler.lint.lint_vllm import is_vllm, lint_vllm
 from parc.compiler.lint.more import More, Skipped
 from parc.compiler.lint.script import Script, read_script
 from parc.compiler.lint.script_sink import ScriptSink
+from parc.compiler.passes.resolve_targets import version_of
 from parc.compiler.spec.source import MAX_TEXT_BYTES
 
 JUDGES = {"megatron": lint_megatron, "vllm": lint_vllm}
@@ -25,7 +28,9 @@ def lint_text(text: str, name: str, more: More) -> tuple[ScriptSink, list[Skippe
         sink.report("I06", Finding(f"{name} has more than {MAX_TEXT_BYTES} bytes"))
         return sink, []
     if more.framework == "deepspeed" or (more.framework == "auto" and is_deepspeed(text)):
-        lint_deepspeed(text, name, more, sink)
+        versioned = _versioned("deepspeed", more, sink)
+        if versioned is not None:
+            lint_deepspeed(text, name, versioned, sink)
         return sink, []
     script = read_script(text, name)
     lint_launch(script, sink)
@@ -34,8 +39,14 @@ def lint_text(text: str, name: str, more: More) -> tuple[ScriptSink, list[Skippe
         told = "megatron, deepspeed or vllm"
         finding = Finding(f"nothing shows what {name} starts", help=f"--framework {told}")
         sink.report("I05", finding)
-    judge = JUDGES.get(kind)
-    return sink, [] if judge is None else judge(script, more, sink)
+    versioned = _versioned(kind, more, sink) if kind in JUDGES else None
+    return sink, [] if versioned is None else JUDGES[kind](script, versioned, sink)
+
+
+def _versioned(kind: str, more: More, sink: ScriptSink) -> More | None:
+    """``more`` with the version of the framework that it belongs to; None after X18."""
+    version = version_of(kind, more.version or None, sink)
+    return None if version is None else replace(more, version=version)
 
 
 def _seen(script: Script) -> str:

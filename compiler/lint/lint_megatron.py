@@ -73,7 +73,6 @@ def is_megatron(script: Script) -> bool:
 
 def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
     """Report what is wrong; the rules that need what the script does not say."""
-    version = more.version or BACKEND.default_version
     launch = _launch(script)
     first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
     reading = Reading(script.text, script.name, Sink())
@@ -81,7 +80,7 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     read_words([replace(word, statement=0) for word in words], reading)
     flags = {row.path: name for name, row in reversed(TABLE.items())}
     sink.locate(reading.spans, flags, first)
-    judged = _judge_flags(script, launch, version, sink)
+    judged = _judge_flags(script, launch, more.version, sink)
     written = {flag.name: flag for flag in launch.flags}
     for flag, code, finding in broken_couplings(MEGATRON, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)

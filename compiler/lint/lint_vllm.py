@@ -231,5 +231,5 @@ def _tree(model: str, sizes: dict[str, int], spread: bool, more: More) -> dict[s
         },
         "layout": layout,
         "emit": ["vllm"],
-        **({"versions": {"vllm": more.version}} if more.version else {}),
+        "versions": {"vllm": more.version},
     }

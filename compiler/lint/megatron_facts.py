@@ -107,7 +107,7 @@ def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
         "job": job,
         "layout": layout,
         "emit": ["megatron"],
-        **({"versions": {"megatron": more.version}} if more.version else {}),
+        "versions": {"megatron": more.version},
     }
 
 

@@ -18,8 +18,8 @@ class More:
     """Catalog name of a cluster or of a node type."""
     gpus: int | None = None
     """GPUs of the job."""
-    version: str | None = None
-    """Version of the framework; None: its default."""
+    version: str = ""
+    """Version of the framework; empty: its default."""
     folder: Path | None = None
     """What the path of a model is relative to."""
 

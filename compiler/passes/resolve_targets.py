@@ -44,7 +44,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
         _check_name(name, f"versions.{name}", sink)
     framework = _framework(kind, emit, sink)
     targets = sorted({*emit, framework, *spec.versions})
-    versions = [(name, _version(name, spec.versions.get(name), sink)) for name in targets]
+    versions = [(name, version_of(name, spec.versions.get(name), sink)) for name in targets]
     known = tuple((name, version) for name, version in versions if version is not None)
     if len(sink.diagnostics) > found or len(known) < len(targets):
         return None
@@ -115,8 +115,11 @@ def _check_name(name: str, path: str, sink: Sink) -> bool:
     return False
 
 
-def _version(name: str, asked: str | None, sink: Sink) -> str | None:
-    """The known version that ``asked`` (0.19, 0.19.2) belongs to; the default without one."""
+def version_of(name: str, asked: str | None, sink: Sink) -> str | None:
+    """The known version that ``asked`` (0.19, 0.19.2) belongs to; the default without one.
+
+    None: there is no backend ``name``, or X18, for it knows no such version.
+    """
     from parc.backends.registry import BUILT_IN, backend
 
     if name not in BUILT_IN:

@@ -124,6 +124,14 @@ def test_another_version_knows_other_flags() -> None:
     assert codes(script, More(version="0.17")) == []
 
 
+@pytest.mark.parametrize("version", ["abc", "0.5", "1.", "²"])
+@pytest.mark.parametrize(
+    "script", [MEGATRON, VLLM, DEEPSPEED], ids=["megatron", "vllm", "deepspeed"]
+)
+def test_a_version_that_is_not_known_is_told_so(script: str, version: str) -> None:
+    assert codes(script, More(version=version)) == ["X18"]
+
+
 def test_flags_of_a_program_of_its_own_are_its_own() -> None:
     script = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
     own = script.replace("--bf16", "--bf16 --my-loss-scale 3 --optimizer mine")
