@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 
 from parc.backends.extra_arguments import (
     Extra,
@@ -25,6 +28,18 @@ def flags_of(version: str) -> list[str]:
     ]
 
 
+@cache
+def removed_flags() -> dict[str, dict[str, str]]:
+    """Flag -> ``until``, the last release that took it, and ``instead``, where one says the same.
+
+    Flags that were gone before 0.17: their parser lacks them, or takes them and stops.
+    Source: megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
+    """
+    text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
+    rows: list[dict[str, str]] = json.loads(text)
+    return {row.pop("flag"): row for row in rows}
+
+
 def check_extra(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:
@@ -33,7 +48,7 @@ def check_extra(
     own = {argument.flag: argument for argument in planned}
 
     def judge(extra: Extra) -> tuple[str, Finding] | None:
-        if extra.flag not in spellings:
+        if extra.flag not in spellings or extra.flag in removed_flags():
             return "F01", unknown_flag(extra.flag, spellings, version)
         if extra.flag in own:
             return "F02", _twice(own[extra.flag])
@@ -45,6 +60,8 @@ def check_extra(
 
 def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
     """F01: what ``version`` has in place of ``flag``."""
+    if flag in removed_flags():
+        return _removed(flag, version)
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
     label = "no such flag"
@@ -55,6 +72,17 @@ def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
         label=label,
         help=f"did you mean: {', '.join(near)}" if near else "see pretrain_gpt.py --help",
         fix=near[0] if near else "",
+        causes=(Cause("versions.megatron", f"version {version}"),),
+    )
+
+
+def _removed(flag: str, version: str) -> Finding:
+    row = removed_flags()[flag]
+    return Finding(
+        message=f"Megatron-LM {version} has no flag {flag} any more",
+        label=f"removed after release {row['until']}",
+        help="" if "instead" in row else "nothing takes its place",
+        fix=row.get("instead", ""),
         causes=(Cause("versions.megatron", f"version {version}"),),
     )
 

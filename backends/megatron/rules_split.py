@@ -39,19 +39,28 @@ def split_rules(problem: Problem) -> tuple[Rule, ...]:
         return ()
 
     @cache
-    def reason(pp: int, vpp: int) -> str:
-        """Code that says why there is no split; empty where there is one."""
-        split = find_split(problem, pp, vpp)
-        return why_no_split(problem, pp, vpp)[0] if split is None else ""
+    def own_reason(pp: int, vpp: int) -> str:
+        return _reason(problem, pp, vpp)
+
+    def reason(asked: Problem, layout: Layout) -> str:
+        """A search asks thousands of times, and always about ``problem``."""
+        pp, vpp = layout.pp, layout.vpp
+        return own_reason(pp, vpp) if asked is problem else _reason(asked, pp, vpp)
 
     return tuple(_rule(code, fields, reason) for code, fields in REASONS)
 
 
-def _rule(code: str, fields: tuple[str, ...], reason: Callable[[int, int], str]) -> Rule:
+def _reason(problem: Problem, pp: int, vpp: int) -> str:
+    """Code that says why there is no split; empty where there is one."""
+    split = find_split(problem, pp, vpp)
+    return why_no_split(problem, pp, vpp)[0] if split is None else ""
+
+
+def _rule(code: str, fields: tuple[str, ...], reason: Callable[[Problem, Layout], str]) -> Rule:
     """Broken where there is no split, and for this reason."""
 
     def broken(problem: Problem, layout: Layout) -> bool:
-        return reason(layout.pp, layout.vpp) == code
+        return reason(problem, layout) == code
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]

@@ -21,7 +21,7 @@ _PIECE = re.compile(
     |(?P<end>\r?\n|;|&&?|\|\|?)
     |(?P<open>=?\()|(?P<close>\))
     |(?P<single>'[^']*')
-    |(?P<double>"(?:[^"\\]|\\[\s\S])*")
+    |(?P<double>"(?:[^"\\`$]|\\[\s\S]|`[^`\n]*`|\$\([^()\n]*\)|[`$])*+")
     |(?P<plain>(?:[^\s'"\\;&|()]|\\[^\r\n])+)
     |(?P<other>[\s\S])""",
     re.VERBOSE,
@@ -29,6 +29,8 @@ _PIECE = re.compile(
 _HERE = re.compile(
     r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )
+_COMMAND = re.compile(r"\s--?[A-Za-z]")
+"""What makes a quoted text a command, or a part of one: flags."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
@@ -79,9 +81,15 @@ class _Scanner:
                 line_end = self._text.find("\n", match.start(), end)
                 at = end if line_end < 0 else line_end
                 continue
+            if kind in ("single", "double") and depth < DEEPEST and _COMMAND.search(text):
+                at = self._joined(at, end) if kind == "double" else at
+                quoted = kind == "single" or self._text[at - 1] == '"'
+                self.scan(match.start() + 1, at - quoted, depth + 1)
+                began = began if pieces else match.start()
+                continue
             if kind in ("plain", "other", "single", "double"):
                 began = began if pieces else match.start()
-                pieces.append(self._unquoted(kind, match, depth))
+                pieces.append(_unquoted(kind, text))
                 continue
             self._finish(pieces, began)
             arrays += (kind == "open") - (kind == "close" and arrays > 0)
@@ -90,14 +98,16 @@ class _Scanner:
         self._finish(pieces, began)
         self._statement += 1
 
-    def _unquoted(self, kind: str | None, match: re.Match[str], depth: int) -> str:
-        if kind not in ("single", "double"):
-            return re.sub(r"\\(.)", r"\1", match[0])
-        inner = match[0][1:-1]
-        if depth < DEEPEST and re.search(r"\s--?[A-Za-z]", inner):
-            self.scan(match.start() + 1, match.end() - 1, depth + 1)
-            return ""
-        return inner
+    def _joined(self, at: int, end: int) -> int:
+        """Where the word ends that a quoted command before ``at`` is a part of.
+
+        In ``"--save "a b" --load c"`` the inner quotes close and open the outer ones.
+        """
+        while (match := _PIECE.match(self._text, at, end)) is not None:
+            if match.lastgroup not in ("plain", "double", "other"):
+                break
+            at = match.end()
+        return at
 
     def _finish(self, pieces: list[str], start: int) -> None:
         if pieces:
@@ -109,20 +119,25 @@ class _Scanner:
             pieces.clear()
 
 
+def _unquoted(kind: str, text: str) -> str:
+    if kind in ("single", "double"):
+        return text[1:-1]
+    return "" if text == '"' else re.sub(r"\\(.)", r"\1", text)
+
+
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
     """Words in the order of the text, at most MOST_WORDS; comments are left out.
 
-    Variables in ``kept`` stay as they are written.
+    Variables in ``kept`` stay as they are written. A word that is a variable without a value is
+    none, as in the shell; so is one that holds a command, whose words stand where it was set.
     """
     scanner = _Scanner(text, file)
     scanner.scan(0, len(text), 0)
     values = {
         name: _own(name, value) for name, value in assignments(scanner.words) if name not in kept
     }
-    return [
-        Word(_filled(word.text, values, kept, DEEPEST), word.span, word.statement)
-        for word in scanner.words
-    ]
+    filled = ((_filled(word.text, values, kept, DEEPEST), word) for word in scanner.words)
+    return [Word(text, word.span, word.statement) for text, word in filled if text]
 
 
 def literal_stretches(text: str) -> list[tuple[int, int]]:

@@ -12,9 +12,9 @@ from parc.backends.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.megatron.advice import ADVICE
 from parc.backends.megatron.arguments import PACKAGE
 from parc.backends.megatron.backend import BACKEND
-from parc.backends.megatron.extra_arguments import flags_of, unknown_flag
+from parc.backends.megatron.extra_arguments import flags_of, removed_flags, unknown_flag
 from parc.backends.registry import framework
-from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.importers.flags import LAUNCHER, Flag
 from parc.compiler.importers.megatron_args import read_words
 from parc.compiler.importers.megatron_flags import TABLE
@@ -23,7 +23,7 @@ from parc.compiler.ir.rule import Rule
 from parc.compiler.lint.coupled_flags import MEGATRON, broken_couplings
 from parc.compiler.lint.environment import lint_environment
 from parc.compiler.lint.launch import shape_of
-from parc.compiler.lint.megatron_facts import Facts, megatron_facts
+from parc.compiler.lint.megatron_facts import Facts, Known, megatron_facts
 from parc.compiler.lint.more import More, Skipped
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
@@ -35,21 +35,10 @@ STOCK = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_bert.py", "pretrain_t
 """Programs that take Megatron's own flags and no others."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
 """Flags of forks, which have others too."""
+CUT_BY_FORKS = {"layout.pipeline_layout"}
+"""DeepSpeed cuts the layers of Megatron-DeepSpeed, which no flag says."""
 TYPO = 0.93
 """How like a flag a misspelling of it is, at least: programs add flags of their own."""
-REMOVED = {
-    "--fp8-hybrid": "--fp8-format hybrid",
-    "--fp8-e4m3": "--fp8-format e4m3",
-    "--checkpoint-num-layers": "--recompute-num-layers",
-    "--activations-checkpoint-method": "--recompute-method",
-    "--distribute-checkpointed-activations": "--distribute-saved-activations",
-    "--layernorm-epsilon": "--norm-epsilon",
-    "--DDP-impl": "",
-    "--data-impl": "",
-    "--mmap-warmup": "",
-    "--no-async-tensor-model-parallel-allreduce": "",
-}
-"""Flags that Megatron-LM once had, and what says the same today."""
 GUESSED = ("M01", "D10")
 """Rules of dense models, where nobody says whether the model is one."""
 
@@ -63,6 +52,8 @@ class _Launch:
     is_open: bool
     unsure: frozenset[str]
     """Spec paths whose flags are there, and whose values are not."""
+    forked: bool
+    """The program is Megatron-DeepSpeed, which has other flags too."""
 
 
 def is_megatron(script: Script) -> bool:
@@ -95,11 +86,9 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
 
     spec = {**reading.spec, "cluster": hosts}
     facts, refused = megatron_facts(spec, known, more)
-    whole = all(known(f"model.{name}") for name in ("layers", "hidden", "heads"))
     for found in refused:
-        if found.path.startswith("model") and not whole:
-            continue
-        if found.path in reading.spans and reading.spans[found.path] not in judged:
+        span = reading.spans.get(found.path)
+        if span is not None and span not in judged and _founded(found, known, more):
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
@@ -107,6 +96,15 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     skipped = _judge_layout(facts, sink)
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
+
+
+def _founded(found: Diagnostic, known: Known, more: More) -> bool:
+    """Whether all that a finding about the whole spec rests on is known: no stand-in is in it."""
+    paths = [cause.path for cause in found.finding.causes if cause.path]
+    if found.path.startswith("model"):
+        paths += [f"model.{name}" for name in ("layers", "hidden", "heads")]
+    added = {"model": more.model, "cluster": more.cluster}
+    return all(added.get(path.partition(".")[0]) or known(path) for path in paths)
 
 
 def _defaulted(path: str) -> bool:
@@ -130,9 +128,11 @@ def _launch(script: Script) -> _Launch:
     }
     paths = {flag.name: TABLE[flag.name].path for flag in flags if flag.name in TABLE}
     unsure = {path for name, path in paths.items() if name not in sure}
+    forked = any(flag.name in FORKS for flag in flags)
+    unsure |= CUT_BY_FORKS if forked else set()
     starts = any(word.text.endswith(".py") for word in script.words)
     is_open = not starts or script.is_open(flags, _takes)
-    return _Launch(tuple(flags), sure, is_open, frozenset(unsure))
+    return _Launch(tuple(flags), sure, is_open, frozenset(unsure), forked)
 
 
 def _after_program(script: Script) -> list[Flag]:
@@ -175,22 +175,21 @@ def _judge_flag(
     flag: Flag, spellings: list[str], own: bool, version: str
 ) -> tuple[str, Finding] | None:
     """Code and finding for one flag; None where it is fine, or may be the program's own."""
+    if flag.name in removed_flags():
+        return ("F01", unknown_flag(flag.name, spellings, version)) if own else None
     if flag.name not in spellings:
-        typos = get_close_matches(flag.name, spellings, 1, TYPO)
-        misspelt = any(typo.count("-") == flag.name.count("-") for typo in typos)
-        if own and flag.name in REMOVED:
-            return "F01", _removed(flag.name, version)
-        if flag.name in known_flags(PACKAGE) or misspelt:
+        if flag.name in known_flags(PACKAGE) or _misspelt(flag.name, spellings):
             return "F01", unknown_flag(flag.name, spellings, version)
         return None
     fault = _fault(flag, own)
     return None if fault is None else ("F03", fault)
 
 
-def _removed(name: str, version: str) -> Finding:
-    return Finding(
-        f"Megatron-LM {version} has no flag {name} any more", "removed", fix=REMOVED[name]
-    )
+def _misspelt(name: str, spellings: list[str]) -> bool:
+    """Whether a known flag is meant; a known one with more behind it is the program's own."""
+    typos = get_close_matches(name, spellings, 1, TYPO)
+    same = [typo for typo in typos if typo.count("-") == name.count("-")]
+    return any(not name.startswith(typo) for typo in same)
 
 
 def _fault(flag: Flag, own: bool) -> Finding | None:
@@ -213,8 +212,7 @@ def _odd(word: Word) -> bool:
 def _takes_only_its_own(script: Script, launch: _Launch) -> bool:
     """Whether the program is Megatron's, so that a flag it does not have stops it."""
     programs = [word.text for word in script.words if word.text.endswith(".py")]
-    forked = any(flag.name in FORKS for flag in launch.flags)
-    return not forked and any(name.endswith(STOCK) for name in programs)
+    return not launch.forked and any(name.endswith(STOCK) for name in programs)
 
 
 def _hosts(script: Script) -> dict[str, Any]:

@@ -24,6 +24,7 @@ Runs under the Python that has torch and Megatron-Core; imports neither PARC nor
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import copy
 import hashlib
@@ -331,6 +332,7 @@ def main() -> int:
 
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
+    builtins.exit = sys.exit  # that of site, which validate_args calls, closes the input as well
     install_stand_ins(sys.argv[1])
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):

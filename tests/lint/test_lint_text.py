@@ -63,6 +63,48 @@ def test_what_a_script_may_say_otherwise_is_not_judged(name: str) -> None:
     assert codes(edited(MEGATRON, UNSURE[name])) == []
 
 
+QUOTED = """\
+#!/bin/bash
+OPTIMIZER=" \\
+    --lr 1e-4 \\
+    --min-lr `bc <<< "scale=3; $LR/10"` \\
+    "
+NOTHING=""
+ARGS="\\
+    --tokenizer-model "some/model" \\
+    --seed 43 \\
+    $OPTIMIZER \\
+    $NOTHING \\
+    "
+torchrun --nproc-per-node 8 pretrain_gpt.py $ARGS --tensor-model-parallel-size 1 $NOTHING
+"""
+"""Commands in strings: quotes inside of quotes, and variables that end up as nothing."""
+
+
+def test_commands_in_strings_are_read_as_the_shell_puts_them_together() -> None:
+    assert codes(QUOTED) == []
+    assert codes(QUOTED.replace("--seed 43", "--seed 43 44")) == ["F03"]
+
+
+def test_nothing_is_said_about_what_a_stand_in_says() -> None:
+    unsized = edited(MEGATRON, (("    --num-layers 32\n", "    --num-layers $LAYERS\n"),))
+    assert codes(unsized.replace(f"{PP} 2", f"{PP} 8")) == []
+    assert "P02" in codes(MEGATRON.replace(f"{PP} 2", f"{PP} 64"), More(gpus=256))
+    quarter = "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8"
+    assert codes(MEGATRON.replace("--bf16", quarter)) == []
+
+
+def test_forks_that_deepspeed_cuts_are_not_judged_by_how_megatron_cuts() -> None:
+    odd = edited(MEGATRON, (("--num-layers 32", "--num-layers 31"),))
+    assert codes(odd) == ["P01"]
+    assert codes(odd.replace("--bf16", "--bf16 --deepspeed --checkpoint-activations")) == []
+
+
+def test_a_known_flag_with_more_behind_it_is_the_programs_own() -> None:
+    own = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
+    assert codes(own.replace("--bf16", "--bf16 --data-path2 here")) == []
+
+
 def test_a_flag_that_only_some_runs_have_is_not_missed() -> None:
     script = edited(
         MEGATRON,

@@ -8,8 +8,8 @@ from parc.backends.extra_arguments import known_flags
 from parc.backends.field_table import flag_table
 from parc.backends.megatron.arguments import PACKAGE
 from parc.backends.megatron.derived_model import spell_pattern
-from parc.backends.megatron.extra_arguments import flags_of
-from parc.backends.megatron.versions import VERSIONS
+from parc.backends.megatron.extra_arguments import flags_of, removed_flags
+from parc.backends.megatron.versions import DEFAULT, VERSIONS
 
 
 def test_every_flag_is_emitted_for_exactly_the_versions_that_know_it() -> None:
@@ -24,6 +24,12 @@ def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
         assert flag.startswith("-")
         assert row.get("since", VERSIONS[0]) in VERSIONS
         assert row.get("until", VERSIONS[-1]) in VERSIONS
+
+
+def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
+    assert list(removed_flags()) == sorted(removed_flags())
+    for flag, row in removed_flags().items():
+        assert "instead" not in row or row["instead"].split()[0] in flags_of(DEFAULT), flag
 
 
 @pytest.mark.parametrize(
