@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parc.compiler.diagnostics import Finding
+from parc.compiler.lint.added import is_known
 from parc.compiler.lint.launch import lint_launch, starts_something
 from parc.compiler.lint.lint_deepspeed import is_deepspeed, lint_deepspeed
 from parc.compiler.lint.lint_megatron import is_megatron, lint_megatron
@@ -39,8 +40,11 @@ def lint_text(text: str, name: str, more: More) -> tuple[ScriptSink, list[Skippe
         told = "megatron, deepspeed or vllm"
         finding = Finding(f"nothing shows what {name} starts", help=f"--framework {told}")
         sink.report("I05", finding)
-    versioned = _versioned(kind, more, sink) if kind in JUDGES else None
-    return sink, [] if versioned is None else JUDGES[kind](script, versioned, sink)
+    judge = JUDGES.get(kind)
+    versioned = None if judge is None else _versioned(kind, more, sink)
+    if judge is None or versioned is None or not is_known(more, sink):
+        return sink, []
+    return sink, judge(script, versioned, sink)
 
 
 def _versioned(kind: str, more: More, sink: ScriptSink) -> More | None:

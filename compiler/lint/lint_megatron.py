@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
 
 from parc.backends.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.megatron.advice import ADVICE
@@ -20,6 +19,7 @@ from parc.compiler.importers.megatron_args import read_words
 from parc.compiler.importers.megatron_flags import TABLE
 from parc.compiler.importers.shell_words import Word
 from parc.compiler.ir.rule import Rule
+from parc.compiler.lint.added import written_hosts
 from parc.compiler.lint.coupled_flags import MEGATRON, broken_couplings
 from parc.compiler.lint.environment import lint_environment
 from parc.compiler.lint.launch import shape_of
@@ -76,7 +76,7 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     for flag, code, finding in broken_couplings(MEGATRON, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
 
-    hosts = _hosts(script)
+    hosts = written_hosts(shape_of(script))
     told = {*reading.spans, *(["cluster.nodes"] if "nodes" in hosts else [])}
     told |= {"cluster.node.gpus_per_node"} if "node" in hosts else set()
 
@@ -213,17 +213,6 @@ def _takes_only_its_own(script: Script, launch: _Launch) -> bool:
     """Whether the program is Megatron's, so that a flag it does not have stops it."""
     programs = [word.text for word in script.words if word.text.endswith(".py")]
     return not launch.forked and any(name.endswith(STOCK) for name in programs)
-
-
-def _hosts(script: Script) -> dict[str, Any]:
-    """Hosts and GPUs of ``cluster``, where the launch lines say them."""
-    shape = shape_of(script)
-    cluster: dict[str, Any] = {}
-    if shape.nodes is not None:
-        cluster["nodes"] = shape.nodes
-    if shape.gpus_per_node is not None:
-        cluster["node"] = {"gpus_per_node": shape.gpus_per_node}
-    return cluster
 
 
 def _judge_layout(facts: Facts, sink: ScriptSink) -> list[Skipped]:

@@ -11,20 +11,18 @@ from typing import Any
 from parc.backends.megatron.backend import BACKEND
 from parc.backends.megatron.layout_string import LayoutStringError, parse
 from parc.backends.megatron.meshes import ORDERS
-from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import Layout, Problem, Split
+from parc.compiler.lint.added import cluster_tree
 from parc.compiler.lint.more import More
 from parc.compiler.lint.unknown import changed, without
 from parc.compiler.passes.enumerate_layouts import floor_split
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
-from parc.compiler.topology.node_groups import ranks_per_node
 
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
 """Sizes of a model where the script has none; no rule is asked about them."""
 OF_HEADS = ("kv_heads", "head_dim")
-PER_NODE = 8
 DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
 """Megatron's own (megatron/training/arguments.py); etp is tp."""
 EXPERTS = {"count": 2, "top_k": 1, "size": 128}
@@ -103,7 +101,7 @@ def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": _cluster(spec.get("cluster", {}), more),
+        "cluster": cluster_tree(spec.get("cluster", {}), more),
         "job": job,
         "layout": layout,
         "emit": ["megatron"],
@@ -121,21 +119,6 @@ def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
         if stages % pp == 0:
             layout["vpp"] = stages // pp
     return layout
-
-
-def _cluster(cluster: Mapping[str, Any], more: More) -> Any:
-    per_node = cluster.get("node", {}).get("gpus_per_node", PER_NODE)
-    library = Library(None)
-    if more.cluster in library.names("clusters") and more.gpus is None:
-        return more.cluster
-    nodes = cluster.get("nodes", 1)
-    if more.gpus is not None:
-        per_node = ranks_per_node(per_node, more.gpus)
-        nodes = more.gpus // per_node
-    node: Any = {"base": "dgx-h100", "gpus_per_node": per_node, "nvlink_domain": per_node}
-    if more.cluster in library.names("clusters"):
-        return {"base": more.cluster, "nodes": nodes}
-    return {"node": more.cluster or node, "nodes": nodes}
 
 
 def _known_problem(problem: Problem, known: Known, more: More) -> Problem:

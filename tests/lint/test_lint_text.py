@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parc.compiler.diagnostics import Sink
+from parc.compiler.lint.added import cluster_tree
 from parc.compiler.lint.lint_file import lint_text
 from parc.compiler.lint.more import More
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec.source import Source
 from tests.lint.scripts import DEEPSPEED, EXPERTS, MEGATRON, PP, SBATCH, TP, VLLM, Edit, edited
 
 ROOT = Path(__file__).parent.parent.parent
@@ -172,6 +178,41 @@ def test_another_version_knows_other_flags() -> None:
 )
 def test_a_version_that_is_not_known_is_told_so(script: str, version: str) -> None:
     assert codes(script, More(version=version)) == ["X18"]
+
+
+@pytest.mark.parametrize("script", [MEGATRON, VLLM], ids=["megatron", "vllm"])
+def test_a_model_or_cluster_that_is_not_there_is_told_so(script: str) -> None:
+    assert codes(script, More(model="nonsense", cluster="nonsense")) == ["K01", "K01"]
+    assert codes(script, More(model="/nowhere/config.json")) == ["K07"]
+
+
+CLUSTERS: dict[str, tuple[dict[str, Any], More, tuple[int, int]]] = {
+    "a stand-in": ({}, More(), (1, 8)),
+    "as written": ({"nodes": 4, "node": {"gpus_per_node": 4}}, More(), (4, 4)),
+    "a part of a host": ({}, More(cluster="dgx-h100", gpus=13), (13, 1)),
+    "half a host": ({}, More(cluster="dgx-h100", gpus=4), (1, 4)),
+    "hosts of four": ({}, More(cluster="gb200-nvl72", gpus=64), (16, 4)),
+    "a cluster": ({}, More(cluster="eos"), (576, 8)),
+    "GPUs of a cluster": ({}, More(cluster="gb200-nvl72-8", gpus=64), (16, 4)),
+    "hosts of a cluster": ({"nodes": 4}, More(cluster="eos"), (4, 8)),
+    "parts of its hosts": (
+        {"nodes": 4, "node": {"gpus_per_node": 2}},
+        More(cluster="eos"),
+        (4, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_hosts_are_those_written_or_those_that_hold_the_gpus(name: str) -> None:
+    written, more, hosts = CLUSTERS[name]
+    tree = {
+        **{"parc": 1, "name": "x", "model": "gpt2-small", "cluster": cluster_tree(written, more)},
+        "job": {"sequence_length": 8, "global_batch": 8},
+    }
+    problem = resolve_spec(Source("x", json.dumps(tree), None), (), Sink())
+    assert problem is not None
+    assert (problem.cluster.nodes, problem.cluster.node.gpus) == hosts
 
 
 def test_flags_of_a_program_of_its_own_are_its_own() -> None:
