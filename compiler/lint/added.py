@@ -9,8 +9,10 @@ from typing import Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster
 from parc.compiler.lint.launch import Shape
 from parc.compiler.lint.more import More
+from parc.compiler.lint.unknown import changed, without
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 from parc.compiler.topology.node_groups import ranks_per_node
@@ -69,3 +71,19 @@ def cluster_tree(written: Mapping[str, Any], more: More) -> Any:
     part = {"base": kind, "gpus_per_node": per_node, "nvlink_domain": per_node}
     node = {} if base and per_node == whole else {"node": kind if per_node == whole else part}
     return {**({"base": base} if base else {}), **node, "nodes": nodes or 1}
+
+
+def known_cluster(cluster: Cluster, more: More, per_node: bool, counted: bool) -> Cluster:
+    """``cluster`` without what nobody said.
+
+    Args:
+        cluster: the whole one.
+        more: what the user adds; its cluster says everything but the number of hosts.
+        per_node: the GPUs of a host are known.
+        counted: the hosts are.
+    """
+    if more.cluster is None:
+        hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
+        node = without(cluster.node, hidden if per_node else [*hidden, "gpus"])
+        cluster = without(changed(cluster, node=node), ["gpu", "fabric"])
+    return cluster if counted else without(cluster, ["racks"])

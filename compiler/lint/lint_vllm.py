@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from parc.backends.extra_arguments import Extra, known_flags, value_fault
+from parc.backends.registry import engine
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.extra_arguments import UNCHUNKED, spelling, unknown_flag
 from parc.backends.vllm.rules import RULES
-from parc.compiler.catalog.library import Library
-from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers.flags import Flag
 from parc.compiler.importers.shell_words import Word
-from parc.compiler.ir import ServingProblem
-from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_rule import ServingRule
 from parc.compiler.lint.coupled_flags import VLLM, broken_couplings
 from parc.compiler.lint.more import More, Skipped
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
-from parc.compiler.lint.unknown import asked, without
-from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.source import Source
-
-DEGREES = {
-    "--tensor-parallel-size": "tp",
-    "--pipeline-parallel-size": "pp",
-    "--data-parallel-size": "dp",
-    "--decode-context-parallel-size": "dcp",
-    "--prefill-context-parallel-size": "pcp",
-}
-SPREAD = "--enable-expert-parallel"
-VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
-"""Ends of the names of checkpoints whose shapes are those of the model before them."""
-STAND_IN = "llama-3-8b"
-"""A model for the wording where nobody names one; no rule is asked about it."""
+from parc.compiler.lint.unknown import asked
+from parc.compiler.lint.vllm_facts import DEGREES, PATHS, SPREAD, Facts, number_of, vllm_facts
+from parc.compiler.passes.check_service import ALLOW_LONG
+from parc.compiler.passes.service_rules import service_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +64,18 @@ def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
         sink.report(code, finding, span=flag.word.span)
     _long_prompts(command, sink)
     spans = {
-        f"layout.{path}": command.sure[name].word.span
-        for name, path in DEGREES.items()
-        if name in command.sure
+        path: command.sure[name].word.span for name, path in PATHS.items() if name in command.sure
     }
-    if SPREAD in command.sure:
-        spans["layout.ep"] = command.sure[SPREAD].word.span
-    flags = {f"layout.{path}": name for name, path in DEGREES.items()} | {"layout.ep": SPREAD}
     if command.flags:
+        flags = {path: name for name, path in PATHS.items()}
         sink.locate(spans, flags, command.flags[0].word.span)
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
         return [Skipped(rule.code, ", ".join(unsure) or "all flags") for rule in RULES]
-    return _judge_layout(command, more, sink)
+    facts = vllm_facts(command.model, command.sure, written, more)
+    if ALLOW_LONG in script.text:
+        spans.pop("job.max_model_len", None)
+    return [] if facts is None else _judge_layout(facts, spans, sink)
 
 
 def _command(script: Script) -> _Command:
@@ -148,7 +131,8 @@ def _judge(flag: Flag) -> tuple[str, Finding] | None:
 def _long_prompts(command: _Command, sink: Sink) -> None:
     """V04: prompts stay whole, and a step is shorter than a prompt may be."""
     sizes = [
-        _number(command.sure.get(name)) for name in ("--max-num-batched-tokens", "--max-model-len")
+        number_of(command.sure.get(name))
+        for name in ("--max-num-batched-tokens", "--max-model-len")
     ]
     whole = command.sure.get(UNCHUNKED)
     if whole is None or None in sizes:
@@ -163,73 +147,23 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
         sink.report("V04", finding, span=whole.word.span)
 
 
-def _number(flag: Flag | None) -> int | None:
-    text = flag.values[0].text if flag is not None and flag.values else ""
-    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
-
-
-def _judge_layout(command: _Command, more: More, sink: ScriptSink) -> list[Skipped]:
-    """The rules of a legal serving layout, as far as the model is known."""
-    sizes = {path: _number(command.sure.get(name)) or 1 for name, path in DEGREES.items()}
-    ranks = sizes["tp"] * sizes["pcp"] * sizes["dp"]
-    spread = SPREAD in command.sure
-    layout = replace(_layout(sizes), ep=ranks if spread else 1)
-    model = more.model or _catalog_name(command.model)
-    trial = Sink()
-    tree = _tree(model or STAND_IN, sizes, spread, more)
-    problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), trial)
-    if not isinstance(problem, ServingProblem):
-        return []
-    hidden = ["service", "cluster", "goals", "endpoint", *([] if model else ["model"])]
-    known = without(problem, hidden)
+def _judge_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[Skipped]:
+    """What is wrong with single values, then the rules of a legal layout, each as far as known."""
+    for found in facts.refused:
+        if found.path in spans:
+            finding = replace(found.finding, causes=())
+            sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     skipped = []
-    for rule in RULES:
-        need = asked(partial(_ask, rule, (known, problem), layout, sink))
+    for rule in service_rules(facts.problem, engine("vllm")):
+        if rule.code == "V01" and any(one.code == "PARC-V02" for one in sink.diagnostics):
+            continue  # no room for one block: none for a long request
+        need = asked(partial(_ask, rule, facts, sink))
         skipped += [Skipped(rule.code, need)] if need else []
     return skipped
 
 
-def _layout(sizes: Mapping[str, int]) -> ServingLayout:
-    return ServingLayout(
-        tp=sizes["tp"], pp=sizes["pp"], dp=sizes["dp"], pcp=sizes["pcp"], dcp=sizes["dcp"]
-    )
-
-
-def _ask(
-    rule: ServingRule,
-    problems: tuple[ServingProblem, ServingProblem],
-    layout: ServingLayout,
-    sink: ScriptSink,
-) -> None:
-    """Report ``rule`` where the first of ``problems`` breaks it; the second words it."""
-    known, whole = problems
-    if rule.broken(known, layout):
-        sink.report(rule.code, rule.explain(whole, layout), at=sink.positions.culprit(rule.fields))
-
-
-def _catalog_name(checkpoint: str) -> str | None:
-    """``meta-llama/Llama-3.1-70B-Instruct`` -> ``llama-3.1-70b``; None where it is not there."""
-    names = Library(None).names("models")
-    name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
-    while name not in names and VARIANTS.search(name):
-        name = VARIANTS.sub("", name)
-    return name if name in names else None
-
-
-def _tree(model: str, sizes: dict[str, int], spread: bool, more: More) -> dict[str, Any]:
-    """A spec that is complete."""
-    layout: dict[str, Any] = {**sizes, "ep": "on" if spread else "off"}
-    return {
-        "parc": 1,
-        "name": "lint",
-        "model": model,
-        "cluster": {"node": "dgx-h100", "nodes": 64},
-        "job": {
-            "kind": "serve",
-            "traffic": {"input_tokens": 128, "output_tokens": 128, "concurrency": 1},
-            "checkpoint": "the-checkpoint",
-        },
-        "layout": layout,
-        "emit": ["vllm"],
-        "versions": {"vllm": more.version},
-    }
+def _ask(rule: ServingRule, facts: Facts, sink: ScriptSink) -> None:
+    """Report ``rule`` where what is known breaks it; the wording may use stand-ins."""
+    if rule.broken(facts.known, facts.layout):
+        finding = rule.explain(facts.problem, facts.layout)
+        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))

@@ -13,7 +13,7 @@ from parc.backends.megatron.layout_string import LayoutStringError, parse
 from parc.backends.megatron.meshes import ORDERS
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import Layout, Problem, Split
-from parc.compiler.lint.added import cluster_tree
+from parc.compiler.lint.added import cluster_tree, known_cluster
 from parc.compiler.lint.more import More
 from parc.compiler.lint.unknown import changed, without
 from parc.compiler.passes.enumerate_layouts import floor_split
@@ -124,25 +124,16 @@ def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
 def _known_problem(problem: Problem, known: Known, more: More) -> Problem:
     """``problem`` without what nobody said."""
     job = {"sequence_length", "global_batch", "precision"}
+    shared = more.gpus is not None or known("cluster.node.gpus_per_node")
+    cluster = known_cluster(problem.cluster, more, shared, gpus_known(known, more))
     partial = changed(
         problem,
         job=without(problem.job, [one for one in job if not known(f"job.{one}")]),
-        cluster=_known_cluster(problem, known, more),
+        cluster=cluster,
     )
     if more.model is None:
         partial = changed(partial, model=_known_model(problem, known))
     return partial
-
-
-def _known_cluster(problem: Problem, known: Known, more: More) -> Any:
-    cluster = problem.cluster
-    if more.cluster is None:
-        hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
-        if more.gpus is None and not known("cluster.node.gpus_per_node"):
-            hidden.append("gpus")
-        cluster = changed(cluster, node=without(cluster.node, hidden))
-        cluster = without(cluster, ["gpu", "fabric"])
-    return cluster if gpus_known(known, more) else without(cluster, ["racks"])
 
 
 def _known_model(problem: Problem, known: Known) -> Any:

@@ -215,6 +215,40 @@ def test_hosts_are_those_written_or_those_that_hold_the_gpus(name: str) -> None:
     assert (problem.cluster.nodes, problem.cluster.node.gpus) == hosts
 
 
+SMALL = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768"
+H100 = More(cluster="dgx-h100", gpus=8)
+ROOM: dict[str, tuple[Edit, More, list[str]]] = {
+    "it fits": (("-tp 4", "-tp 4"), H100, []),
+    "nobody says the GPU": (("-tp 4", "-tp 1"), More(), []),
+    "weights do not fit": (("-tp 4", "-tp 1"), H100, ["V02"]),
+    "a request does not fit": (("-tp 4 --max-model-len 32768", "-tp 2 -pp 1"), H100, ["V01"]),
+    "less memory is taken": (("-tp 4", "-tp 2 --gpu-memory-utilization 0.5"), H100, ["V02"]),
+    "eight bits fit": (("-tp 4", "-tp 1 -pp 2 --quantization fp8 --kv-cache-dtype fp8"), H100, []),
+    "an eight-bit checkpoint": (("Instruct -tp 4", "Instruct-FP8 -tp 2"), H100, []),
+    "scales that are no blocks": (
+        ("Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768", "Llama-2-7b-FP8 -tp 16"),
+        More(),
+        [],
+    ),
+    "a checkpoint of another format": (("Instruct -tp 4", "Instruct-AWQ -tp 1"), H100, []),
+    "weights that wait on the host": (("-tp 4", "-tp 1 --cpu-offload-gb 100"), H100, []),
+    "a number that only the shell knows": (("32768", "$LENGTH -tp 4"), H100, []),
+    "longer than the model": (("32768", "262144"), H100, ["V24"]),
+    "longer than the model, on purpose": (
+        ("vllm", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm"),
+        H100,
+        [],
+    ),
+    "more GPUs than there are": (("-tp 4", "-tp 16"), H100, ["V05"]),
+}
+
+
+@pytest.mark.parametrize("name", ROOM)
+def test_memory_and_hosts_of_a_server_are_judged_where_enough_is_said(name: str) -> None:
+    edit, more, told = ROOM[name]
+    assert codes(edited(SMALL, (edit,)), more) == told
+
+
 def test_flags_of_a_program_of_its_own_are_its_own() -> None:
     script = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
     own = script.replace("--bf16", "--bf16 --my-loss-scale 3 --optimizer mine")
