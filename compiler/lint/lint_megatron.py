@@ -25,6 +25,7 @@ from parc.compiler.lint.environment import lint_environment
 from parc.compiler.lint.launch import shape_of
 from parc.compiler.lint.megatron_facts import Facts, Known, megatron_facts
 from parc.compiler.lint.more import More, Skipped
+from parc.compiler.lint.needs import in_words
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
 from parc.compiler.lint.unknown import asked
@@ -226,7 +227,7 @@ def _judge_layout(facts: Facts, sink: ScriptSink) -> list[Skipped]:
         if rule.code[0] == "E" or guessed or follows:
             continue
         need = asked(partial(_ask, rule, facts, broken, sink))
-        skipped += [Skipped(rule.code, need)] if need else []
+        skipped += [Skipped(rule.code, in_words(need, sink.flags))] if need else []
     for advice in () if broken else ADVICE:
         asked(partial(advice, facts.known_problem, facts.known_layout, sink))
     return skipped

@@ -18,6 +18,7 @@ from parc.compiler.importers.shell_words import Word
 from parc.compiler.ir.serving_rule import ServingRule
 from parc.compiler.lint.coupled_flags import VLLM, broken_couplings
 from parc.compiler.lint.more import More, Skipped
+from parc.compiler.lint.needs import in_words
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
 from parc.compiler.lint.unknown import asked
@@ -71,7 +72,10 @@ def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
         sink.locate(spans, flags, command.flags[0].word.span)
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
-        return [Skipped(rule.code, ", ".join(unsure) or "all flags") for rule in RULES]
+        return [
+            Skipped(rule.code, ", ".join(unsure) or "the flags that come at run time")
+            for rule in RULES
+        ]
     facts = vllm_facts(command.model, command.sure, written, more)
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)
@@ -158,7 +162,7 @@ def _judge_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> 
         if rule.code == "V01" and any(one.code == "PARC-V02" for one in sink.diagnostics):
             continue  # no room for one block: none for a long request
         need = asked(partial(_ask, rule, facts, sink))
-        skipped += [Skipped(rule.code, need)] if need else []
+        skipped += [Skipped(rule.code, in_words(need, sink.flags))] if need else []
     return skipped
 
 

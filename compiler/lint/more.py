@@ -30,4 +30,4 @@ class Skipped:
 
     code: str
     needs: str
-    """What it would have to know: ``model``, ``GPUs``, ``--micro-batch-size``."""
+    """What it would have to know, in words: ``--micro-batch-size``, ``the kind of GPU``."""

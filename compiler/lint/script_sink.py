@@ -17,7 +17,8 @@ class ScriptSink(Sink):
     def __init__(self, name: str, text: str) -> None:
         """``name`` is shown in diagnostics; ``text`` gives the lines."""
         super().__init__(Positions(name, lines={name: tuple(text.splitlines())}))
-        self._flags: Mapping[str, str] = {}
+        self.flags: Mapping[str, str] = {}
+        """Path of the spec -> the flag that says it."""
         self._first: Span | None = Span(name, 1, 1)
 
     def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:
@@ -27,7 +28,7 @@ class ScriptSink(Sink):
         """
         old = self.positions
         self.positions = Positions(old.file, {**old.values, **spans}, old.keys, old.lines)
-        self._flags = {**self._flags, **flags}
+        self.flags = {**self.flags, **flags}
         self._first = first
 
     def report(
@@ -44,14 +45,14 @@ class ScriptSink(Sink):
             finding = Finding(finding)
         place = span or self.positions.of(at, key=key) or self._first
         told = replace(finding, fix=self._edit(finding.fix))
-        super().report(code, told, at=self._flags.get(at, ""), span=place)
+        super().report(code, told, at=self.flags.get(at, ""), span=place)
 
     def _edit(self, fix: str) -> str:
         """``--pipeline-model-parallel-size 4`` for ``layout.pp: 4``; empty without such a flag."""
         if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
             return fix
         match = _EDIT.match(fix)
-        flag = self._flags.get(match[1]) if match else None
+        flag = self.flags.get(match[1]) if match else None
         if match is None or flag is None:
             return ""
         if match[2] in ("true", "false"):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.importers.megatron_flags import TABLE
+from parc.compiler.ir import (
+    Attention,
+    Cluster,
+    Experts,
+    Job,
+    Layout,
+    Model,
+    Problem,
+    ServingLayout,
+    ServingProblem,
+)
 from parc.compiler.lint.added import cluster_tree
 from parc.compiler.lint.lint_file import lint_text
 from parc.compiler.lint.more import More
+from parc.compiler.lint.needs import in_words
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 from tests.lint.scripts import DEEPSPEED, EXPERTS, MEGATRON, PP, SBATCH, TP, VLLM, Edit, edited
@@ -134,6 +149,18 @@ def test_rules_that_need_more_are_named_and_asked_once_it_is_said() -> None:
     assert {"B01", "D09"} <= {one.code for one in skipped}
     assert "B01" in codes(broken, More(gpus=32))
     assert "D09" in codes(unsized, More(gpus=36))
+
+
+@pytest.mark.parametrize(
+    "noun",
+    [Problem, ServingProblem, Layout, ServingLayout, Cluster, Job, Model, Attention, Experts],
+)
+def test_what_is_missing_is_said_in_the_words_of_a_script(noun: type) -> None:
+    flags = {row.path: name for name, row in TABLE.items()}
+    for field in fields(noun):
+        said = in_words(f"{noun.__name__}.{field.name}", flags)
+        assert said.startswith("--") or re.fullmatch(r"[a-zA-Z, ]+( \(--[a-z]+\))?", said), said
+        assert noun.__name__ not in said
 
 
 def test_a_model_that_is_named_is_judged() -> None:
