@@ -6,9 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 
 _EDIT = re.compile(r"((?:layout|job|model)\.[\w.]+): ([\w.+-]+)(?:\s|$)")
+
+SECTIONS = {
+    "model": "the model",
+    "cluster": "the cluster",
+    "versions": "the version (--version)",
+}
+"""Section of the spec -> what a script has in its place."""
 
 
 class ScriptSink(Sink):
@@ -44,8 +51,17 @@ class ScriptSink(Sink):
         if isinstance(finding, str):
             finding = Finding(finding)
         place = span or self.positions.of(at, key=key) or self._first
-        told = replace(finding, fix=self._edit(finding.fix))
+        causes = tuple(map(self._cause, finding.causes))
+        told = replace(finding, fix=self._edit(finding.fix), causes=causes)
         super().report(code, told, at=self.flags.get(at, ""), span=place)
+
+    def _cause(self, cause: Cause) -> Cause:
+        """A cause without a place of its own, by its flag or in words."""
+        section, _, rest = cause.path.partition(".")
+        if not section or self.positions.of(cause.path) is not None:
+            return cause
+        words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
+        return replace(cause, path=words)
 
     def _edit(self, fix: str) -> str:
         """``--pipeline-model-parallel-size 4`` for ``layout.pp: 4``; empty without such a flag."""

@@ -291,6 +291,14 @@ def test_edits_are_those_of_the_script() -> None:
     assert found.path == "--global-batch-size"
 
 
+def test_causes_without_a_place_are_named_in_words() -> None:
+    script = edited(MEGATRON, (("--global-batch-size 128", "--global-batch-size 130"),))
+    sink, _ = lint_text(script, "run.sh", More(gpus=32))
+    assert "dp" in [one.path for one in sink.diagnostics[0].finding.causes]
+    sink, _ = lint_text(edited(MEGATRON, ((f"{PP} 2", f"{PP} 3"),)), "run.sh", More())
+    assert "the cluster" in [one.path for one in sink.diagnostics[0].finding.causes]
+
+
 def test_a_batch_is_compared_with_the_gpus() -> None:
     assert codes(DEEPSPEED, More(gpus=8)) == []
     assert codes(DEEPSPEED, More(gpus=4)) == ["B02"]
