@@ -8,7 +8,7 @@ the router and the low-rank down-projections of latent attention are whole on ev
 
 from __future__ import annotations
 
-from parc.compiler.ir.model import Attention, Experts, FeedForward, LatentAttention, Model
+from parc.compiler.ir.model import Attention, FeedForward, LatentAttention, Model
 
 
 def norm_params(model: Model, width: int) -> int:
@@ -166,15 +166,3 @@ def total(model: Model, *, mtp: bool = False) -> int:
         model.mtp_layers * mtp_params(model) if mtp else 0,
     )
     return sum(parts)
-
-
-def active(model: Model) -> int:
-    """Parameters that one token meets: all but the routed experts that it does not visit."""
-    return total(model) - _idle_params(model, model.experts)
-
-
-def _idle_params(model: Model, experts: Experts | None) -> int:
-    """Routed experts that a token passes by, over all layers."""
-    if experts is None:
-        return 0
-    return experts.layers * (experts.count - experts.top_k) * expert_params(model)

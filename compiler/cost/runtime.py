@@ -179,11 +179,6 @@ def engine_workspace_bytes(gpu: Gpu) -> float:
     return 4.0 * MIB if gpu.generation in BEFORE_HOPPER else 32.0 * MIB + 1024
 
 
-def precision_aware(gradient: float, master: float, moment: float) -> StateBytes:
-    """Megatron's precision-aware optimizer: bytes of gradients, master weights and each moment."""
-    return StateBytes(2.0, gradient, master + 2 * moment)
-
-
 def fp8_parameters(precision: str, gpu: Gpu) -> StateBytes:
     """fp8-param-gather: the quantised weights are the parameters, fp32 masters stay sharded."""
     return StateBytes(max(cast_bytes(precision, gpu), 1.0), 4.0, 12.0)

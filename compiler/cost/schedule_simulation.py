@@ -63,11 +63,6 @@ class Timeline:
     start_seconds: tuple[tuple[float, ...], ...]
     """Start of every item of the table's rows."""
 
-    @property
-    def idle_seconds(self) -> tuple[float, ...]:
-        """Bubble of each rank: the makespan less its work."""
-        return tuple(self.makespan_seconds - busy for busy in self.busy_seconds)
-
 
 def simulate(table: Table, costs: Costs) -> Timeline:
     """Play ``table``.
@@ -206,23 +201,3 @@ def _neighbours(table: Table) -> list[tuple[int, ...]]:
             found[near].add(far)
             found[far].add(near)
     return [tuple(sorted(ranks)) for ranks in found]
-
-
-def peak_in_flight(table: Table, until: Kind = "W") -> tuple[int, ...]:
-    """Most chunks whose activations each rank holds at once, from forward to backward.
-
-    Args:
-        table: the schedule; only the order on each rank matters, not the seconds.
-        until: ``W`` keeps a chunk until its weight gradient, ``I`` until its input gradient.
-    """
-    peaks = []
-    for rank in range(len(table.rows)):
-        held = peak = 0
-        for action in table.actions(rank):
-            if action.kind == "F":
-                held += 1
-                peak = max(peak, held)
-            elif action.kind in ("B", until):
-                held -= 1
-        peaks.append(peak)
-    return tuple(peaks)

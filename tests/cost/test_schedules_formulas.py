@@ -8,10 +8,11 @@ import pytest
 
 from parc.compiler.cost.schedule_formulas import Even
 from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_simulation import StageSeconds, peak_in_flight, simulate
+from parc.compiler.cost.schedule_simulation import StageSeconds, simulate
 from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.schedules import chunks_in_flight
 from parc.compiler.ir.layout import bubble_fraction
+from tests.cost.in_flight import peak_in_flight
 
 ROUNDS = 250
 """Random sizes and seconds a schedule; whole seconds, so that sums are exact."""
