@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from functools import partial
+from math import log
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
 from parc.compiler.cost.fit import Fitted, Prior, fit
+from parc.compiler.cost.tangents import Tangent, along, tangents
 
 SITE_SPREAD = 0.05
 """Log spread of the factor of a cluster."""
@@ -134,7 +136,8 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
     full = refit(cases, generation, shipped(generation))
     found.fits[generation] = full
     found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
-    lines = _lines(cases, full.parameters)
+    found_lines = tangents(partial(predict, cases), full.parameters)
+    lines = dict(zip((case.run.id for case in cases), found_lines, strict=True))
     for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
         for out, rest in _left_out(cases, key):
             known = _refit_lines(rest, full.parameters, lines)
@@ -143,28 +146,8 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
             column.update(_ratios(out, predict(out, known)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """log seconds of one case near a point: ``at`` and its slope by log parameter."""
-
-    at: float
-    slopes: tuple[float, ...]
-
-
-def _lines(cases: Sequence[Case], parameters: Parameters) -> dict[str, _Line]:
-    """The straight lines, by case id; slopes in the order of ``parameters``."""
-    here = [log(seconds) for seconds in predict(cases, parameters)]
-    step = 0.02
-    slopes = []
-    for name, value in parameters.items():
-        there = predict(cases, {**parameters, name: value * exp(-step)})
-        slopes.append([(old - log(new)) / step for old, new in zip(here, there, strict=True)])
-    rows = zip(cases, here, zip(*slopes, strict=True), strict=True)
-    return {case.run.id: _Line(at, slope) for case, at, slope in rows}
-
-
 def _refit_lines(
-    cases: Sequence[Case], start: dict[str, float], lines: dict[str, _Line]
+    cases: Sequence[Case], start: dict[str, float], lines: dict[str, Tangent]
 ) -> dict[str, float]:
     """The fit of ``cases``, predictions taken from the lines."""
     if not cases:
@@ -173,12 +156,7 @@ def _refit_lines(
     chosen = [lines[case.run.id] for case in cases]
 
     def predicted(parameters: Parameters) -> list[float]:
-        moves = [log(parameters[name] / value) for name, value in start.items()]
-        seconds = [
-            exp(line.at + sum(a * b for a, b in zip(line.slopes, moves, strict=True)))
-            for line in chosen
-        ]
-        return at_sites(cases, seconds, parameters)
+        return at_sites(cases, along(chosen, start, parameters), parameters)
 
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
 from typing import Literal
 
 from parc.backends.registry import framework_of
@@ -16,6 +15,7 @@ from parc.compiler.calibration.measured_runs import MeasuredRun
 from parc.compiler.cost.calibrated import Values, hardware_class, prior, shipped
 from parc.compiler.cost.fit import Fitted, Prior, fit
 from parc.compiler.cost.step_time import step_time
+from parc.compiler.cost.tangents import Tangent, along, tangents
 from parc.compiler.passes.resolve_kernels import pricing_for
 
 KNOWN_SHARE = 0.8
@@ -28,7 +28,6 @@ LEAST_RUNS = 3
 """Fewer runs say nothing about a run that is left out."""
 FOLDS = 40
 """Refits at most, so that a table of hundreds of runs takes seconds."""
-SLOPE_STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +109,6 @@ def mean_error(seconds: Sequence[float], measured: Sequence[float]) -> float:
     return sum(abs(s / m - 1) for s, m in zip(seconds, measured, strict=True)) / len(measured)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """log seconds of a run near the fit, and its slope by log parameter."""
-
-    at: float
-    slopes: tuple[float, ...]
-
-
 class _Fitting:
     """The runs, and the values of the parameters that are not fitted."""
 
@@ -148,7 +139,7 @@ class _Fitting:
         """
         if not parameters:
             return self.seconds({})
-        lines = self._lines(parameters)
+        lines = tangents(self.seconds, parameters)
         indices = range(len(lines))
         found = list(self.measured)
         for fold in range(min(FOLDS, len(lines))):
@@ -161,38 +152,18 @@ class _Fitting:
         self,
         parameters: Mapping[str, float],
         priors: Mapping[str, Prior],
-        lines: Sequence[_Line],
+        lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
         """Predictions of all runs by the fit to ``others``."""
         measured = [self.measured[index] for index in others]
 
         def predict(values: Mapping[str, float]) -> list[float]:
-            every = _along(lines, parameters, values)
+            every = along(lines, parameters, values)
             return [every[index] for index in others]
 
         found = fit(predict, measured, parameters, priors, rounds=8)
-        return _along(lines, parameters, found.parameters)
-
-    def _lines(self, parameters: Mapping[str, float]) -> list[_Line]:
-        here = [log(value) for value in self.seconds(parameters)]
-        slopes = []
-        for name, value in parameters.items():
-            moved = self.seconds({**parameters, name: value * exp(-SLOPE_STEP)})
-            pairs = zip(here, moved, strict=True)
-            slopes.append([(old - log(new)) / SLOPE_STEP for old, new in pairs])
-        return [_Line(at, slope) for at, slope in zip(here, zip(*slopes, strict=True), strict=True)]
-
-
-def _along(
-    lines: Sequence[_Line], origin: Mapping[str, float], values: Mapping[str, float]
-) -> list[float]:
-    """Seconds of every run by its line."""
-    moves = [log(values[name] / value) for name, value in origin.items()]
-    return [
-        exp(line.at + sum(slope * move for slope, move in zip(line.slopes, moves, strict=True)))
-        for line in lines
-    ]
+        return along(lines, parameters, found.parameters)
 
 
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
