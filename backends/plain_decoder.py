@@ -16,24 +16,29 @@ def not_plain(model: Model) -> tuple[str, ...]:
 
     Plain: RMSNorm before attention and a SiLU-gated MLP, rotary positions, grouped queries.
     """
-    return tuple(_attention(model)) + tuple(_layers(model)) + tuple(_rest(model))
+    return tuple(unbuilt(model)) + tuple(_layers(model)) + tuple(_rest(model))
 
 
-def _attention(model: Model) -> Iterator[str]:
+def unbuilt(model: Model) -> Iterator[str]:
+    """Parts of ``model`` that none of the emitted programs builds, in words."""
     attention = model.attention
     if attention.latent is not None:
         yield "latent attention"
-    if attention.output_bias:
-        yield "a bias on the attention output"
     if attention.qk_norm != "none":
         yield "norms of queries and keys"
     if attention.window is not None:
         yield "a sliding window"
     if attention.sinks:
         yield "attention sinks"
+    if model.mtp_layers:
+        yield "multi-token prediction"
+    if model.left_out:
+        yield model.left_out
 
 
 def _layers(model: Model) -> Iterator[str]:
+    if model.attention.output_bias:
+        yield "a bias on the attention output"
     if model.experts is not None:
         yield "experts"
     if not model.ffn.gated or model.ffn.activation != "silu":
@@ -52,10 +57,6 @@ def _rest(model: Model) -> Iterator[str]:
         yield f"{position.kind} positions with {position.scaling} scaling"
     if model.tied_embeddings:
         yield "tied embeddings"
-    if model.mtp_layers:
-        yield "multi-token prediction"
-    if model.left_out:
-        yield model.left_out
 
 
 def another_program(model: Model, framework: str) -> Finding:

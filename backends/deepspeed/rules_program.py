@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.plain_decoder import unbuilt
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Experts, Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -12,21 +13,15 @@ OWN_PROGRAM = "launch.program: train.py"
 
 def lacking(model: Model) -> list[str]:
     """Parts of the model that train.py does not build, in words."""
-    attention, position = model.attention, model.position
+    position = model.position
     found = {
-        "latent attention": attention.latent is not None,
-        "a sliding window": attention.window is not None,
-        "attention sinks": attention.sinks,
-        "norms of queries and keys": attention.qk_norm != "none",
         f"the activation {model.ffn.activation}": model.ffn.activation not in ACTIVATIONS,
         f"{model.norms_per_layer} norms a layer": model.norms_per_layer != 2,
         "a stack without final norm": not model.final_norm,
-        "multi-token prediction": model.mtp_layers > 0,
         f"positions scaled by {position.scaling}": position.scaling != "none",
         f"positions of kind {position.kind}": position.kind == "yarn",
-        model.left_out: bool(model.left_out),
     }
-    names = [name for name, there in found.items() if there]
+    names = [*unbuilt(model), *(name for name, there in found.items() if there)]
     return names if model.experts is None else names + _lacking_experts(model.experts)
 
 

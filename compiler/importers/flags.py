@@ -111,11 +111,16 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
 
 def _value(text: str, row: Row) -> Any:
     if row.kind == "int":
-        return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+        return whole_number(text)
     if row.kind == "float":
         number = re.fullmatch(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", text)
         return float(text) if number else None
     return row.words.get(text) if row.words is not None else text
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` is; None for anything else, and for one that no launch has."""
+    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
 
 def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,6 +73,11 @@ class Limit:
         return degree not in self.banned and (not self.only or degree in self.only)
 
 
+def allowed(limits: Iterable[Limit], axis: str, degree: int) -> bool:
+    """Whether ``limits`` leave ``degree`` on ``axis``."""
+    return all(limit.allows(degree) for limit in limits if limit.axis == axis)
+
+
 @dataclass(frozen=True, slots=True)
 class Goals:
     """What to maximise and what must hold."""
@@ -81,10 +87,6 @@ class Goals:
     """Share of device memory to keep free, 0.08 for 8 %."""
     limits: tuple[Limit, ...] = ()
     """At most one an axis; degrees that break one are not enumerated."""
-
-    def allow(self, axis: str, degree: int) -> bool:
-        """Whether the limits leave ``degree`` on ``axis``."""
-        return all(limit.allows(degree) for limit in self.limits if limit.axis == axis)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,6 @@ class ServingGoals:
     """Share of device memory that the engine leaves alone, 0.08 for 8 %."""
     limits: tuple[Limit, ...] = ()
 
-    def allow(self, axis: str, degree: int) -> bool:
-        """Whether the limits leave ``degree`` on ``axis``."""
-        return all(limit.allows(degree) for limit in self.limits if limit.axis == axis)
-
 
 @dataclass(frozen=True, slots=True)
 class ServingPins:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
+from parc.compiler.importers.flags import whole_number
 from parc.compiler.importers.shell_words import Word, literal_stretches, shell_words
 from parc.compiler.lint.script import Script, statements
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
-_COUNT = re.compile(r"[0-9]{1,6}")
+MOST = 999_999
+"""Hosts, or GPUs of one."""
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
 _NODES = ("--nnodes",)
@@ -85,7 +87,9 @@ def _one(found: set[int | None]) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if _COUNT.fullmatch(text) and int(text) else None
+    """A number of hosts or GPUs, above 0."""
+    number = whole_number(text)
+    return number if number and number <= MOST else None
 
 
 def _values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.importers.flags import Flag
+from parc.compiler.importers.flags import Flag, whole_number
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.lint.added import MODEL, cluster_tree, known_cluster
@@ -113,8 +113,7 @@ def catalog_name(checkpoint: str) -> str | None:
 
 def number_of(flag: Flag | None) -> int | None:
     """The whole number that a flag has; None where it has none."""
-    text = flag.values[0].text if flag is not None and flag.values else ""
-    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+    return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
 def _tree(model: str, sure: Mapping[str, Flag], more: More) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Chunk, Problem, Recompute, Split
+from parc.compiler.ir.problem import allowed
 
 MAX_VPP = 12
 """More virtual stages than this have not been published for any model."""
@@ -51,7 +52,7 @@ def degree_choices(problem: Problem) -> Iterator[Degrees]:
 def _within(problem: Problem, degrees: Degrees) -> bool:
     """Whether all degrees keep their limits; etp and ep are axes of experts alone."""
     axes = Degrees._fields if problem.model.experts is not None else Degrees._fields[:4]
-    return all(problem.goals.allow(axis, getattr(degrees, axis)) for axis in axes)
+    return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
@@ -128,7 +129,7 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
         choices = tuple(range(1, max(top, 1) + 1))
     pairs = []
     layers = problem.model.layers
-    for vpp in filter(partial(problem.goals.allow, "vpp"), choices):
+    for vpp in filter(partial(allowed, problem.goals.limits, "vpp"), choices):
         # Uneven chunks are tried where they were asked for, or where the stages are uneven anyway.
         uneven = bool(pinned) or vpp == 1 or not _even_chunks(layers, pp)
         if not uneven and not _even_chunks(layers, pp * vpp):
@@ -179,7 +180,7 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
         choices = (1,)
     else:
         choices = tuple(n for n in divisors(share) if n <= MAX_MICRO_BATCH)
-    return tuple(n for n in choices if problem.goals.allow("micro_batch", n))
+    return tuple(n for n in choices if allowed(problem.goals.limits, "micro_batch", n))
 
 
 def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from parc.backends.base import Engine
 from parc.compiler.ir import ServingLayout, ServingProblem
+from parc.compiler.ir.problem import allowed
 
 MOST_STAGES = 16
 PROMPT_RANKS = (1, 2, 4, 8)
@@ -104,4 +105,4 @@ def _experts(
 
 
 def _allowed(problem: ServingProblem, axis: str, degrees: list[int]) -> list[int]:
-    return [degree for degree in degrees if problem.goals.allow(axis, degree)]
+    return [degree for degree in degrees if allowed(problem.goals.limits, axis, degree)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from parc.compiler.cost.serving import estimate_serving
 from parc.compiler.cost.serving_stages import stage_splits
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir.problem import allowed
 from parc.compiler.ir.serving import even_stages
 from parc.compiler.topology.engine_hosts import replica_counts, service_hosts
 
@@ -41,7 +42,7 @@ def _counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
         return (problem.pins.replicas,)
     cluster = problem.cluster
     counts = replica_counts(layout, cluster.node.gpus, cluster.nodes)
-    return tuple(n for n in counts if problem.goals.allow("replicas", n)) or (1,)
+    return tuple(n for n in counts if allowed(problem.goals.limits, "replicas", n)) or (1,)
 
 
 def _useful(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:
