@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model
@@ -59,11 +59,11 @@ def _rest(model: Model) -> Iterator[str]:
         yield "tied embeddings"
 
 
-def another_program(model: Model, framework: str) -> Finding:
-    """The emitted program would train another model than ``model``."""
+def another_program(name: str, lacks: Iterable[str], framework: str) -> Finding:
+    """The emitted program would train another model than ``name``, one without ``lacks``."""
     return Finding(
-        message=f"the program that is emitted for {framework} does not build {model.name}",
-        label=f"it has no {', no '.join(not_plain(model))}",
+        message=f"the program that is emitted for {framework} does not build {name}",
+        label=f"it has no {', no '.join(lacks)}",
         help="legal: RMSNorm, SiLU-gated MLP, grouped queries, rotary positions; or name a program "
         "of your own, which imports what is emitted",
         fix="launch.program: train.py",

@@ -8,13 +8,11 @@ from parc.compiler.ir import Layout, Problem
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
     """Copies of the model's state."""
-    del problem
     return replicate_and_shard(layout)[0]
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
     """Ranks that share one copy."""
-    del problem
     return replicate_and_shard(layout)[1]
 
 
@@ -25,17 +23,14 @@ def accumulation(problem: Problem, layout: Layout) -> int:
 
 def data(problem: Problem, layout: Layout) -> list[str]:
     """Files of token ids; none: random tokens."""
-    del layout
     return list(problem.job.data)
 
 
 def checkpoint_dir(problem: Problem, layout: Layout) -> str:
     """Folder of checkpoints; empty: none are saved."""
-    del layout
     return problem.job.checkpoint_dir or ""
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
     """Folder to start from; empty: from scratch."""
-    del layout
     return problem.job.load_dir or ""

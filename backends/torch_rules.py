@@ -87,12 +87,10 @@ def _width(problem: Problem, layout: Layout) -> Finding:
 
 
 def _stage_one_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.zero_stage == 1
 
 
 def _stage_one(problem: Problem, layout: Layout) -> Finding:
-    del problem, layout
     return Finding(
         message="torch's FSDP2 shards weights, gradients and optimizer together",
         label="ZeRO-1 cannot be expressed",

@@ -31,19 +31,16 @@ def distributed_type(problem: Problem, layout: Layout) -> str:
 
 def mixed_precision(problem: Problem, layout: Layout) -> str | None:
     """The number format; beside a configuration of DeepSpeed, which says it, Accelerate stops."""
-    del layout
     return None if plugs_deepspeed(problem) else problem.job.precision
 
 
 def deepspeed_file(problem: Problem, layout: Layout) -> str | None:
     """DeepSpeed's configuration, from the output folder; launch.sh says where that is."""
-    del layout
     return "deepspeed/ds_config.json" if plugs_deepspeed(problem) else None
 
 
 def deepspeed_launcher(problem: Problem, layout: Layout) -> str | None:
     """A torchrun with a static rendezvous on every host, which keeps the order of the ranks."""
-    del layout
     return "standard" if plugs_deepspeed(problem) else None
 
 
@@ -59,7 +56,6 @@ def machines(problem: Problem, layout: Layout) -> int:
 
 def processes(problem: Problem, layout: Layout) -> int:
     """Ranks on all hosts together."""
-    del problem
     return layout.world
 
 
@@ -120,7 +116,6 @@ def cp_strategy(problem: Problem, layout: Layout) -> str | None:
 
 def rope(problem: Problem, layout: Layout) -> dict[str, Any]:
     """Rotary positions as ``LlamaConfig`` reads them."""
-    del layout
     position = problem.model.position
     base: dict[str, Any] = {"rope_theta": position.base, "rope_type": "default"}
     if position.scaling == "linear":

@@ -39,18 +39,18 @@ def model_rules(problem: Problem) -> tuple[Rule, ...]:
     """The model that the emitted program builds, whatever spreads it."""
     model = problem.model
     lacks = [part for part in not_plain(model) if part != "tied embeddings"]
-    if problem.launch.program or not (lacks or model.attention.qkv_bias):
+    lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
+    if problem.launch.program or not lacks:
         return ()
-    return (always("E10", ("model", "launch.program"), another_program(model, NAME)),)
+    finding = another_program(model.name, lacks, NAME)
+    return (always("E10", ("model", "launch.program"), finding),)
 
 
 def _plain_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.zero_stage == 0 and (layout.tp > 1 or layout.cp > 1)
 
 
 def _plain(problem: Problem, layout: Layout) -> Finding:
-    del problem
     return Finding(
         message="Accelerate's tp and cp need FSDP2",
         label=f"zero_stage 0 with tp {layout.tp}, cp {layout.cp}",
@@ -61,12 +61,10 @@ def _plain(problem: Problem, layout: Layout) -> Finding:
 
 
 def _nothing_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.zero_stage > 0 and layout.dp_shard * layout.cp == 1
 
 
 def _nothing(problem: Problem, layout: Layout) -> Finding:
-    del problem
     return Finding(
         message="Accelerate's FSDP2 has no ranks to shard over",
         label=f"dp_shard {layout.dp_shard} x cp {layout.cp} = 1, must be more",
@@ -94,12 +92,10 @@ def _gradients(problem: Problem, layout: Layout) -> Finding:
 
 
 def _recompute_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.zero_stage == 0 and layout.recompute.granularity != "none"
 
 
 def _recompute(problem: Problem, layout: Layout) -> Finding:
-    del problem, layout
     return Finding(
         message="Accelerate's setting for recompute belongs to FSDP",
         label="zero_stage 0 has no fsdp_config",
@@ -110,12 +106,10 @@ def _recompute(problem: Problem, layout: Layout) -> Finding:
 
 
 def _own_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.tp > 1 or layout.cp > 1
 
 
 def _own(problem: Problem, layout: Layout) -> Finding:
-    del problem
     return Finding(
         message="the emitted program loads no tp_plan and cuts no sequences",
         label=f"tp {layout.tp}, cp {layout.cp}, must be 1",

@@ -25,5 +25,4 @@ def variants(problem: Problem) -> tuple[Variant, ...]:
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:
     """Nothing, or every layer; DeepSpeed has no list of modules."""
-    del problem
     return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

@@ -8,7 +8,6 @@ from parc.compiler.ir import Layout, Problem
 
 def strategy(problem: Problem, layout: Layout) -> str:
     """ddp, fsdp or hsdp: what ``apply`` wraps the model in."""
-    del problem
     replicate, _ = replicate_and_shard(layout)
     if layout.zero_stage == 0 and layout.tp == 1:
         return "ddp"
@@ -17,17 +16,14 @@ def strategy(problem: Problem, layout: Layout) -> str:
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
     """Whether weights are let go after the forward pass: ZeRO-3; at stage 2 they stay."""
-    del problem
     return layout.zero_stage == 3
 
 
 def checkpointing(problem: Problem, layout: Layout) -> str:
     """none, or full: every layer runs forward again in the backward pass."""
-    del problem
     return layout.recompute.granularity
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
     """Format of weights and activations in forward and backward."""
-    del layout
     return problem.job.precision

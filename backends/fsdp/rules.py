@@ -32,19 +32,18 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     ]
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    if not problem.launch.program and not_plain(problem.model):
-        finding = another_program(problem.model, NAME)
+    lacks = not_plain(problem.model)
+    if lacks and not problem.launch.program:
+        finding = another_program(problem.model.name, lacks, NAME)
         found.append(always("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 
 def _beside_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.sequence_parallel != (layout.tp > 1)
 
 
 def _beside(problem: Problem, layout: Layout) -> Finding:
-    del problem
     right = str(layout.tp > 1).lower()
     return Finding(
         message="the tensor-parallel plan of parallelize.py splits norms over tokens",

@@ -20,7 +20,6 @@ DEFAULT_ASSETS = "./assets/hf"
 
 def assets(problem: Problem, layout: Layout) -> str:
     """Folder of the tokenizer."""
-    del layout
     return problem.job.tokenizer_model or DEFAULT_ASSETS
 
 
@@ -33,74 +32,62 @@ def local_batch(problem: Problem, layout: Layout) -> int:
 
 def pipeline_size(problem: Problem, layout: Layout) -> int | None:
     """Sequences of a micro-batch of the pipeline."""
-    del problem
     return layout.micro_batch if layout.pp > 1 else None
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
     """Format of weights and activations in forward and backward."""
-    del layout
     return DTYPES.get(problem.job.precision, problem.job.precision)
 
 
 def reduce_dtype(problem: Problem, layout: Layout) -> str:
     """Format in which gradients are reduced."""
-    del layout
     return DTYPES[problem.job.gradient_precision]
 
 
 def without_graphs(problem: Problem, layout: Layout) -> bool:
     """CUDA graphs go with neither pipelines nor the all-to-all of experts."""
-    del problem
     return layout.pp > 1 or layout.ep > 1
 
 
 def dataset_path(problem: Problem, layout: Layout) -> str | None:
     """Where the data are, if not at Hugging Face."""
-    del layout
     return problem.job.data[0] if problem.job.data else None
 
 
 def saves(problem: Problem, layout: Layout) -> bool:
     """Whether there are checkpoints at all."""
-    del layout
     return bool(problem.job.checkpoint_dir or problem.job.load_dir)
 
 
 def folder(problem: Problem, layout: Layout) -> str | None:
     """Folder of checkpoints; None: torchtitan's own."""
-    del layout
     return problem.job.checkpoint_dir
 
 
 def reshard(problem: Problem, layout: Layout) -> str:
     """always: ZeRO-3; never: weights stay gathered after the forward pass."""
-    del problem
     return "always" if layout.zero_stage == 3 else "never"
 
 
 def schedule(problem: Problem, layout: Layout) -> str | None:
     """Pipeline schedule."""
-    del problem
     return SCHEDULES[layout.schedule] if layout.pp > 1 else None
 
 
 def rope_scaling(problem: Problem, layout: Layout) -> str:
     """Torchtitan's word for Llama 3's scaling."""
-    del layout
     kind = problem.model.position.scaling
     return "llama" if kind == "llama3" else kind
 
 
 def rope_factor(problem: Problem, layout: Layout) -> float | None:
     """Stretch of long waves."""
-    del layout
     position = problem.model.position
     return position.scaling_factor if position.scaling == "llama3" else None
 
 
 def rope_original(problem: Problem, layout: Layout) -> int | None:
     """Context that the waves were trained on."""
-    del layout
     position = problem.model.position
     return position.original_max_positions if position.scaling == "llama3" else None

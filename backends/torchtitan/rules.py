@@ -67,7 +67,6 @@ def _inner(layout: Layout) -> int:
 
 
 def _mesh_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return _inner(layout) % layout.ep != 0
 
 
@@ -86,12 +85,10 @@ def _mesh(problem: Problem, layout: Layout) -> Finding:
 
 
 def _tensor_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.etp > 1
 
 
 def _tensor(problem: Problem, layout: Layout) -> Finding:
-    del problem
     return Finding(
         message="torchtitan does not split a single expert",
         label=f"etp {layout.etp}, must be 1",
@@ -106,7 +103,6 @@ OPERATORS = ("op",)
 
 
 def _recompute_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     again = layout.recompute
     if again.granularity == "selective":
         return again.modules != OPERATORS
@@ -114,7 +110,6 @@ def _recompute_broken(problem: Problem, layout: Layout) -> bool:
 
 
 def _recompute(problem: Problem, layout: Layout) -> Finding:
-    del problem
     again = layout.recompute
     chosen = ", ".join(again.modules) or f"method {again.method}, layers {again.layers}"
     return Finding(

@@ -39,12 +39,10 @@ def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
 
 
 def _chunks_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.pp > 1 and layout.schedule == "zb-h1" and layout.vpp < 2
 
 
 def _chunks(problem: Problem, layout: Layout) -> Finding:
-    del problem
     return Finding(
         message="torch runs the zero bubble schedule H1 on two stages a rank or more",
         label=f"vpp={layout.vpp}, must be 2 or more (InterleavedZeroBubble)",

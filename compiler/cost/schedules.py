@@ -23,7 +23,6 @@ def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
 
 def gpipe_in_flight(shape: Shape, rank: int) -> int:
     """Every micro-batch: m, on every rank."""
-    del rank
     return shape.micro_batches
 
 
@@ -49,7 +48,6 @@ def zb_h1_in_flight(shape: Shape, rank: int) -> int:
     Until the input gradient it is r fewer; what a rank keeps between the two is less than a
     chunk's activations, so this is an upper bound in bytes.
     """
-    del rank
     return min(shape.micro_batches * shape.chunks, shape.ranks + (shape.chunks - 1) * shape.run)
 
 
@@ -60,11 +58,9 @@ def zb_v_in_flight(shape: Shape, rank: int) -> int:
 
 def dualpipe_v_in_flight(shape: Shape, rank: int) -> int:
     """2 p + 1: one more than ZB-V, because a pair's forward runs before its backward ends."""
-    del rank
     return 2 * shape.ranks + 1
 
 
 def dualpipe_in_flight(shape: Shape, rank: int) -> int:
     """Both directions together p + 1; a rank also holds two stages' parameters."""
-    del rank
     return shape.ranks + 1

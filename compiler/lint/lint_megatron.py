@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 
@@ -14,7 +13,7 @@ from parc.backends.megatron.backend import BACKEND
 from parc.backends.megatron.extra_arguments import flags_of, removed_flags, unknown_flag
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
-from parc.compiler.importers.flags import LAUNCHER, Flag
+from parc.compiler.importers.flags import Flag
 from parc.compiler.importers.megatron_args import read_words
 from parc.compiler.importers.megatron_flags import TABLE
 from parc.compiler.importers.shell_words import Word
@@ -24,6 +23,7 @@ from parc.compiler.lint.coupled_flags import MEGATRON, broken_couplings
 from parc.compiler.lint.environment import lint_environment
 from parc.compiler.lint.launch import shape_of
 from parc.compiler.lint.megatron_facts import Facts, Known, megatron_facts
+from parc.compiler.lint.megatron_launch import MegatronLaunch, read_launch, takes
 from parc.compiler.lint.more import More, Skipped
 from parc.compiler.lint.needs import in_words
 from parc.compiler.lint.script import Script
@@ -32,29 +32,10 @@ from parc.compiler.lint.unknown import asked
 from parc.compiler.passes.drop_illegal import CONSERVATION, all_rules
 from parc.compiler.topology.readers.reading import Reading
 
-STOCK = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_bert.py", "pretrain_t5.py")
-"""Programs that take Megatron's own flags and no others."""
-FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
-"""Flags of forks, which have others too."""
-CUT_BY_FORKS = {"layout.pipeline_layout"}
-"""DeepSpeed cuts the layers of Megatron-DeepSpeed, which no flag says."""
 TYPO = 0.93
 """How like a flag a misspelling of it is, at least: programs add flags of their own."""
 GUESSED = ("M01", "D10")
 """Rules of dense models, where nobody says whether the model is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """Megatron's flags of one script."""
-
-    flags: tuple[Flag, ...]
-    sure: Mapping[str, Flag]
-    is_open: bool
-    unsure: frozenset[str]
-    """Spec paths whose flags are there, and whose values are not."""
-    forked: bool
-    """The program is Megatron-DeepSpeed, which has other flags too."""
 
 
 def is_megatron(script: Script) -> bool:
@@ -65,14 +46,14 @@ def is_megatron(script: Script) -> bool:
 
 def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
     """Report what is wrong; the rules that need what the script does not say."""
-    launch = _launch(script)
+    launch = read_launch(script)
     first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
     reading = Reading(script.text, script.name, Sink())
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
     read_words([replace(word, statement=0) for word in words], reading)
     flags = {row.path: name for name, row in reversed(TABLE.items())}
     sink.locate(reading.spans, flags, first)
-    judged = _judge_flags(script, launch, more.version, sink)
+    judged = _judge_flags(launch, more.version, sink)
     written = {flag.name: flag for flag in launch.flags}
     for flag, code, finding in broken_couplings(MEGATRON, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
@@ -115,57 +96,13 @@ def _defaulted(path: str) -> bool:
     return path not in needed and not path.startswith(unsaid)
 
 
-def _launch(script: Script) -> _Launch:
-    """Flags of Megatron, those of its launchers apart."""
-    flags = [
-        flag
-        for flag in _after_program(script)
-        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
-    ]
-    sure = {
-        flag.name: flag
-        for flag in script.sure(flags)
-        if not any(word.dynamic for word in flag.values[: _takes(flag.name) or 1])
-    }
-    paths = {flag.name: TABLE[flag.name].path for flag in flags if flag.name in TABLE}
-    unsure = {path for name, path in paths.items() if name not in sure}
-    forked = any(flag.name in FORKS for flag in flags)
-    unsure |= CUT_BY_FORKS if forked else set()
-    starts = any(word.text.endswith(".py") for word in script.words)
-    is_open = not starts or script.is_open(flags, _takes)
-    return _Launch(tuple(flags), sure, is_open, frozenset(unsure), forked)
-
-
-def _after_program(script: Script) -> list[Flag]:
-    """Flags of statements with one of Megatron's; of a command line those behind its program."""
-    flags = script.flags([*TABLE, *known_flags(PACKAGE)])
-    programs: dict[int, Span] = {}
-    for word in script.words:
-        if word.text.endswith(".py") and not word.is_flag:
-            programs.setdefault(word.statement, word.span)
-    return [
-        flag
-        for flag in flags
-        if (program := programs.get(flag.word.statement)) is None
-        or (flag.word.span.line, flag.word.span.column) > (program.line, program.column)
-    ]
-
-
-def _takes(name: str) -> int | None:
-    """Values of a flag; None where it takes any number, or where nobody knows."""
-    row = known_flags(PACKAGE).get(name)
-    takes = row.get("takes", 1) if row is not None else None
-    return takes if isinstance(takes, int) else None
-
-
-def _judge_flags(script: Script, launch: _Launch, version: str, sink: Sink) -> set[Span]:
+def _judge_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
     """F01 to F03; where they are."""
     spellings = flags_of(version)
-    own = _takes_only_its_own(script, launch)
     found: set[Span] = set()
 
     for flag in launch.flags:
-        told = _judge_flag(flag, spellings, own, version)
+        told = _judge_flag(flag, spellings, launch.stock, version)
         if told is not None:
             found.add(flag.word.span)
             sink.report(told[0], told[1], span=flag.word.span)
@@ -195,8 +132,8 @@ def _misspelt(name: str, spellings: list[str]) -> bool:
 
 def _fault(flag: Flag, own: bool) -> Finding | None:
     """What is wrong with values that are known; other programs may know other ``choices``."""
-    takes = _takes(flag.name)
-    values = flag.values if takes is None else flag.values[:takes] if takes else ()
+    count = takes(flag.name)
+    values = flag.values if count is None else flag.values[:count]
     rest = flag.values[len(values) :]
     if any(word.dynamic or _odd(word) for word in (*values, *rest)):
         return None
@@ -208,12 +145,6 @@ def _fault(flag: Flag, own: bool) -> Finding | None:
 def _odd(word: Word) -> bool:
     """Redirections and the like: the shell takes them away before the program sees them."""
     return any(sign in word.text for sign in "<>{}*?")
-
-
-def _takes_only_its_own(script: Script, launch: _Launch) -> bool:
-    """Whether the program is Megatron's, so that a flag it does not have stops it."""
-    programs = [word.text for word in script.words if word.text.endswith(".py")]
-    return not launch.forked and any(name.endswith(STOCK) for name in programs)
 
 
 def _judge_layout(facts: Facts, sink: ScriptSink) -> list[Skipped]:

@@ -67,7 +67,6 @@ def _domain_gpus(problem: Problem) -> int:
 
 
 def _shard_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     return layout.world != layout.tp * layout.cp * layout.pp * layout.dp_shard * layout.dp_replicate
 
 
@@ -97,13 +96,11 @@ CHUNKS: dict[Schedule, tuple[int, int]] = {
 
 
 def _chunks_broken(problem: Problem, layout: Layout) -> bool:
-    del problem
     low, high = CHUNKS[layout.schedule]
     return layout.pp > 1 and not low <= layout.vpp <= high
 
 
 def _chunks_finding(problem: Problem, layout: Layout) -> Finding:
-    del problem
     low, high = CHUNKS[layout.schedule]
     legal = f"{low}" if low == high else f"{low} or more"
     return Finding(

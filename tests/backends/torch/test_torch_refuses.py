@@ -56,3 +56,10 @@ def test_what_torch_cannot_have_is_refused() -> None:
             passed.append(seed)
         assert sink.failed() or seed in passed
     assert passed == []
+
+
+def test_a_model_that_the_program_does_not_build_is_told_what_is_missing() -> None:
+    spec = legal_spec("accelerate", 0) | {"model": "qwen2.5-7b"}
+    _, sink = planned(spec)
+    found = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
+    assert found == ["it has no biases of queries, keys and values"]
