@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from parc.compiler.lint.lint_file import lint_text
+from parc.compiler.lint.more import More
+
 MEGATRON = """\
 #!/bin/bash
 MODEL_ARGS=(
@@ -298,3 +301,9 @@ def edited(script: str, edits: tuple[Edit, ...]) -> str:
         assert old in script, old
         script = script.replace(old, new)
     return script
+
+
+def codes(text: str, more: More | None = None) -> list[str]:
+    """Short codes of what lint finds in ``text``."""
+    sink, _ = lint_text(text, "run.sh", more or More())
+    return [one.code.removeprefix("PARC-") for one in sink.diagnostics]

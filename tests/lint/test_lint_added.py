@@ -1,0 +1,92 @@
+"""What the user adds to a script: versions, models, clusters, and what they let lint judge."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.lint.added import cluster_tree
+from parc.compiler.lint.more import More
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec.source import Source
+from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
+
+
+@pytest.mark.parametrize("version", ["abc", "0.5", "1.", "²"])
+@pytest.mark.parametrize(
+    "script", [MEGATRON, VLLM, DEEPSPEED], ids=["megatron", "vllm", "deepspeed"]
+)
+def test_a_version_that_is_not_known_is_told_so(script: str, version: str) -> None:
+    assert codes(script, More(version=version)) == ["X18"]
+
+
+@pytest.mark.parametrize("script", [MEGATRON, VLLM], ids=["megatron", "vllm"])
+def test_a_model_or_cluster_that_is_not_there_is_told_so(script: str) -> None:
+    assert codes(script, More(model="nonsense", cluster="nonsense")) == ["K01", "K01"]
+    assert codes(script, More(model="/nowhere/config.json")) == ["K07"]
+
+
+CLUSTERS: dict[str, tuple[dict[str, Any], More, tuple[int, int]]] = {
+    "a stand-in": ({}, More(), (1, 8)),
+    "as written": ({"nodes": 4, "node": {"gpus_per_node": 4}}, More(), (4, 4)),
+    "a part of a host": ({}, More(cluster="dgx-h100", gpus=13), (13, 1)),
+    "half a host": ({}, More(cluster="dgx-h100", gpus=4), (1, 4)),
+    "hosts of four": ({}, More(cluster="gb200-nvl72", gpus=64), (16, 4)),
+    "a cluster": ({}, More(cluster="eos"), (576, 8)),
+    "GPUs of a cluster": ({}, More(cluster="gb200-nvl72-8", gpus=64), (16, 4)),
+    "hosts of a cluster": ({"nodes": 4}, More(cluster="eos"), (4, 8)),
+    "parts of its hosts": (
+        {"nodes": 4, "node": {"gpus_per_node": 2}},
+        More(cluster="eos"),
+        (4, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_hosts_are_those_written_or_those_that_hold_the_gpus(name: str) -> None:
+    written, more, hosts = CLUSTERS[name]
+    tree = {
+        **{"parc": 1, "name": "x", "model": "gpt2-small", "cluster": cluster_tree(written, more)},
+        "job": {"sequence_length": 8, "global_batch": 8},
+    }
+    problem = resolve_spec(Source("x", json.dumps(tree), None), (), Sink())
+    assert problem is not None
+    assert (problem.cluster.nodes, problem.cluster.node.gpus) == hosts
+
+
+SMALL = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768"
+H100 = More(cluster="dgx-h100", gpus=8)
+ROOM: dict[str, tuple[Edit, More, list[str]]] = {
+    "it fits": (("-tp 4", "-tp 4"), H100, []),
+    "nobody says the GPU": (("-tp 4", "-tp 1"), More(), []),
+    "weights do not fit": (("-tp 4", "-tp 1"), H100, ["V02"]),
+    "a request does not fit": (("-tp 4 --max-model-len 32768", "-tp 2 -pp 1"), H100, ["V01"]),
+    "less memory is taken": (("-tp 4", "-tp 2 --gpu-memory-utilization 0.5"), H100, ["V02"]),
+    "eight bits fit": (("-tp 4", "-tp 1 -pp 2 --quantization fp8 --kv-cache-dtype fp8"), H100, []),
+    "an eight-bit checkpoint": (("Instruct -tp 4", "Instruct-FP8 -tp 2"), H100, []),
+    "scales that are no blocks": (
+        ("Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768", "Llama-2-7b-FP8 -tp 16"),
+        More(),
+        [],
+    ),
+    "a checkpoint of another format": (("Instruct -tp 4", "Instruct-AWQ -tp 1"), H100, []),
+    "weights that wait on the host": (("-tp 4", "-tp 1 --cpu-offload-gb 100"), H100, []),
+    "a number that only the shell knows": (("32768", "$LENGTH -tp 4"), H100, []),
+    "longer than the model": (("32768", "262144"), H100, ["V24"]),
+    "longer than the model, on purpose": (
+        ("vllm", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm"),
+        H100,
+        [],
+    ),
+    "more GPUs than there are": (("-tp 4", "-tp 16"), H100, ["V05"]),
+}
+
+
+@pytest.mark.parametrize("name", ROOM)
+def test_memory_and_hosts_of_a_server_are_judged_where_enough_is_said(name: str) -> None:
+    edit, more, told = ROOM[name]
+    assert codes(edited(SMALL, (edit,)), more) == told
