@@ -12,13 +12,22 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.importers.shell_words import Word
 from parc.compiler.topology.readers.reading import Reading, some
 
-LAUNCHER = {
-    *("--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"),
-    *("--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--max-restarts"),
-    *("--standalone", "--module", "--tee", "--log-dir", "--ntasks-per-node", "--ntasks"),
-    *("--kill-on-bad-exit", "--mpi", "--label", "--nodes", "--distribution", "--cpu-bind"),
+TORCHRUN = {
+    *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
+    *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone"),
+    *("--max-restarts", "--monitor-interval", "--start-method", "--event-log-handler", "--role"),
+    *("--module", "--no-python", "--run-path", "--log-dir", "--redirects", "--tee"),
+    *("--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters"),
+    *("--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle"),
+    *("--shutdown-timeout", "--virtual-local-rank"),
 }
-"""Flags of torchrun and srun, with dashes."""
+"""All of torch 2.13 (torch/distributed/run.py, get_args_parser), with dashes."""
+SRUN = {
+    *("--ntasks-per-node", "--ntasks", "--kill-on-bad-exit", "--mpi", "--label", "--nodes"),
+    *("--distribution", "--cpu-bind"),
+}
+"""Those of srun(1) that stand before a launch of training."""
+LAUNCHER = TORCHRUN | SRUN
 Kind = Literal["int", "float", "text", "texts", "set"]
 
 
