@@ -30,6 +30,13 @@ def spelling(flag: str) -> str:
     return re.sub(r"^--no-enable-", "--disable-", flag.replace("_", "-"))
 
 
+def long_name(flag: str) -> str:
+    """``-tp`` and ``--tensor_parallel_size`` as ``--tensor-parallel-size``; denials stay."""
+    name = spelling(flag)
+    denies = name.startswith(("--no-", "--disable-"))
+    return name if denies else str(known_flags(PACKAGE).get(name, {}).get("means", name))
+
+
 def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report what the parser would refuse, and what the plan already says or leaves out."""
     written, stray = read_extra(plan.problem.launch.args, known_flags(PACKAGE))

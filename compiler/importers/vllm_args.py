@@ -7,28 +7,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.backends.vllm.extra_arguments import long_name
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.importers.flags import Flag, Row, put, report_unknown, take_flags, written_flags
+from parc.compiler.importers.flags import (
+    Flag,
+    Row,
+    put,
+    report_unknown,
+    take_flags,
+    whole_number,
+    written_flags,
+)
 from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
 
-_SHORT = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-ep": "--enable-expert-parallel",
+DEGREES = {
+    "--tensor-parallel-size": "layout.tp",
+    "--pipeline-parallel-size": "layout.pp",
+    "--data-parallel-size": "layout.dp",
+    "--decode-context-parallel-size": "layout.dcp",
+    "--prefill-context-parallel-size": "layout.pcp",
 }
+LIMITS = {
+    "--max-model-len": "job.max_model_len",
+    "--max-num-seqs": "job.max_num_seqs",
+    "--max-num-batched-tokens": "job.max_num_batched_tokens",
+    "--block-size": "job.block_tokens",
+}
+"""Flag -> field of the spec, both of whole numbers."""
+SPREAD = "--enable-expert-parallel"
 TABLE: dict[str, Row] = {
-    "--tensor-parallel-size": Row("layout.tp"),
-    "--pipeline-parallel-size": Row("layout.pp"),
-    "--data-parallel-size": Row("layout.dp"),
-    "--decode-context-parallel-size": Row("layout.cp"),
+    **{flag: Row(path) for flag, path in {**DEGREES, **LIMITS}.items()},
     "--model": Row("model", "text"),
-    "--enable-expert-parallel": Row("experts.on", "set", True),
+    SPREAD: Row("layout.ep", "set", "on"),
 }
-"""``experts`` is no part of a spec: expert parallelism of vLLM is tp x dp wide."""
-SIGNS = (*TABLE, *_SHORT)
+SIGNS = (*TABLE, "-tp", "-pp", "-dp", "-ep")
+"""Words that a launch of vLLM is known by."""
 
 
 def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -43,21 +58,21 @@ def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
 
 def read_words(words: list[Word], reading: Reading) -> None:
     """Take ``vllm serve`` and its flags."""
-    flags = [_long(flag) for flag in written_flags(words, (*SIGNS, "serve"))]
-    unknown = take_flags(flags, TABLE, reading)
+    flags = [
+        replace(flag, name=long_name(flag.name)) for flag in written_flags(words, (*SIGNS, "serve"))
+    ]
+    odd = [flag for flag in flags if flag.name in LIMITS and _odd(flag)]
+    unknown = [*odd, *take_flags([flag for flag in flags if flag not in odd], TABLE, reading)]
     _model(words, reading)
-    layout = reading.spec.get("layout", {})
-    if reading.spec.pop("experts", None):
-        layout["ep"] = layout.get("tp", 1) * layout.get("dp", 1)
-        reading.spec["layout"] = layout
     if reading.spec:
-        reading.spec["job"] = {"kind": "serve"}
+        reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
     report_unknown(unknown, "set it in the fields of the serving job, if it has one", reading)
 
 
-def _long(flag: Flag) -> Flag:
-    name = _SHORT.get(flag.name, flag.name.replace("_", "-"))
-    return replace(flag, name=name)
+def _odd(flag: Flag) -> bool:
+    """Whether a length is one that vLLM takes and a spec does not: ``32k``, ``auto``."""
+    value = flag.values[0] if flag.values else None
+    return value is not None and not value.dynamic and whole_number(value.text) is None
 
 
 def _model(words: list[Word], reading: Reading) -> None:

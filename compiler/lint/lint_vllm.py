@@ -10,11 +10,12 @@ from functools import partial
 from parc.backends.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.registry import engine
 from parc.backends.vllm.arguments import PACKAGE
-from parc.backends.vllm.extra_arguments import UNCHUNKED, spelling, unknown_flag
+from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
 from parc.backends.vllm.rules import RULES
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.importers.flags import Flag
 from parc.compiler.importers.shell_words import Word
+from parc.compiler.importers.vllm_args import DEGREES, SPREAD
 from parc.compiler.ir.serving_rule import ServingRule
 from parc.compiler.lint.coupled_flags import VLLM, broken_couplings
 from parc.compiler.lint.more import More, Skipped
@@ -22,7 +23,7 @@ from parc.compiler.lint.needs import in_words
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
 from parc.compiler.lint.unknown import asked
-from parc.compiler.lint.vllm_facts import DEGREES, PATHS, SPREAD, Facts, number_of, vllm_facts
+from parc.compiler.lint.vllm_facts import PATHS, Facts, number_of, vllm_facts
 from parc.compiler.passes.check_service import ALLOW_LONG
 from parc.compiler.passes.service_rules import service_rules
 
@@ -85,16 +86,12 @@ def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
 def _command(script: Script) -> _Command:
     """Flags that stand behind the server in its statement, or in arrays of such flags."""
     start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
-    known = known_flags(PACKAGE)
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
         same = start is not None and flag.word.statement == start.statement
         if start is not None and same and flag.word.span < start.span:
             continue
-        name = spelling(flag.name)
-        if not name.startswith(("--no-", "--disable-")):
-            name = str(known.get(name, {}).get("means", name))
-        found.append(replace(flag, name=name))
+        found.append(replace(flag, name=long_name(flag.name)))
     sure = {
         flag.name: flag
         for flag in script.sure(found)

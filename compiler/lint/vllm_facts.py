@@ -11,6 +11,7 @@ from typing import Any
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.importers.flags import Flag, whole_number
+from parc.compiler.importers.vllm_args import DEGREES, LIMITS, SPREAD
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.lint.added import MODEL, cluster_tree, known_cluster
@@ -19,20 +20,7 @@ from parc.compiler.lint.unknown import changed, without
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 
-DEGREES = {
-    "--tensor-parallel-size": "layout.tp",
-    "--pipeline-parallel-size": "layout.pp",
-    "--data-parallel-size": "layout.dp",
-    "--decode-context-parallel-size": "layout.dcp",
-    "--prefill-context-parallel-size": "layout.pcp",
-}
-SPREAD, HYBRID = "--enable-expert-parallel", "--data-parallel-hybrid-lb"
-LIMITS = {
-    "--max-model-len": "job.max_model_len",
-    "--max-num-seqs": "job.max_num_seqs",
-    "--max-num-batched-tokens": "job.max_num_batched_tokens",
-    "--block-size": "job.block_tokens",
-}
+HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
 TYPE = "--dtype"
 PATHS = {
