@@ -70,11 +70,11 @@ class ActivationCell:
 class MemoryBatch:
     """Memo of one search."""
 
-    def __init__(self, pricing: Pricing, build: Build) -> None:
+    def __init__(self, pricing: Pricing, build: Build, zero_stage: int) -> None:
         """``build`` makes the layout of a point where a price needs one."""
         self._pricing, self._build = pricing, build
         self.cells: dict[Key, ActivationCell] = {}
-        self._runtime = runtime_of(pricing)
+        self._runtime = runtime_of(pricing, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], Parameters] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._lost = 1 + self._runtime.fragmentation
