@@ -217,10 +217,26 @@ def _held(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -
 def _passing(
     pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime
 ) -> tuple[float, float]:
-    """(activations, logits). The loss runs backward before any layer: one of the two peaks."""
+    """(activations, logits). The loss runs backward before any layer: one of the two peaks.
+
+    Another is the optimizer's, when all of that is gone.
+    """
     kept, working = activation_bytes(pricing, layout, load, stage, runtime)
     logits = logits_bytes(pricing, layout, load, runtime) if load.loss else 0.0
-    return kept + max(working - logits, 0.0), logits
+    step = step_bytes(pricing, layout, load, runtime)
+    return max(kept + max(working - logits, 0.0), step - logits), logits
+
+
+def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
+    """What the optimizer makes of 16-bit gradients for its step."""
+    if not runtime.state.step or layout.offload.optimizer != "none":
+        return 0.0
+    dense, expert = pricing.stage_parameters(layout, load)
+    shards = expert_shards = 1
+    if layout.zero_stage:
+        shards = layout.dp_shard * layout.cp
+        expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    return runtime.state.step * (dense / shards + expert / expert_shards)
 
 
 def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:

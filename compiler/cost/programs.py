@@ -1,8 +1,9 @@
 """Memory models of the training programs that PARC starts.
 
-What they keep was read off the tensors that autograd saves for one layer, in torch 2.13 with
-torchtitan 0.3.0 and transformers 5.23: every program runs uncompiled, with flash attention and,
-but for transformers, torch's fused RMSNorm.
+What they keep was read off the tensors that autograd saves for one layer, and the loss off the
+bytes that are alive, in torch 2.13 with torchtitan 0.3.0 and transformers 5.23: every program runs
+uncompiled, with flash attention and, but for transformers, torch's fused RMSNorm
+(tests/conformance/test_activations.py).
 """
 
 from __future__ import annotations
@@ -37,9 +38,17 @@ def plain_fsdp2() -> Runtime:
 
 
 def accelerate() -> Runtime:
-    """A Llama of transformers: its norms keep an fp32 copy of their input and a 16-bit result."""
+    """A Llama of transformers: its norms keep an fp32 copy of their input and a 16-bit result.
+
+    The 16-bit logits are gone when the loss runs backward, for nobody reads them.
+    """
     runtime = replace(
-        plain_fsdp2(), name="accelerate", norm_copies=3.0, head_input_bytes=8.0, replicated=None
+        plain_fsdp2(),
+        name="accelerate",
+        norm_copies=3.0,
+        loss_bytes=12.0,
+        head_input_bytes=8.0,
+        replicated=None,
     )
     return replace(runtime, replicated=_autocast(runtime, norm_copies=2.0))
 
@@ -98,6 +107,7 @@ def accelerate_deepspeed(precision: str, gradient_bytes: float) -> Runtime:
         name="accelerate deepspeed",
         norm_copies=3.0,
         repeats_keys=False,
+        loss_bytes=12.0,
         head_input_bytes=8.0,
     )
 
@@ -106,7 +116,7 @@ def training_runtime(name: str, precision: str, gpu: Gpu, gradient_bytes: float)
     """The memory model called ``name``; KeyError for another than those of the backends."""
     if name == "megatron":
         build = megatron_fp8_parameters if precision == "fp8" else megatron
-        return with_gradients(build(precision, gpu), gradient_bytes)
+        return with_gradients(build(precision, gpu), gradient_bytes, precision)
     return {
         "fsdp2": plain_fsdp2(),
         "accelerate": accelerate(),

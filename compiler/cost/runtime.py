@@ -33,6 +33,9 @@ class StateBytes:
     """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
     casts_head: bool = False
     """The output projection has such a copy too."""
+    step: float = 0.0
+    """fp32 gradients that the optimizer makes of 16-bit ones when activations are gone; sharded
+    as the optimizer is. In fp16 they are counted with the optimizer, as Megatron-LM counts."""
     gathered: float = 0.0
     """Not 0: weights are sharded at stage 2 as well, beside a copy of so many bytes that stays
     gathered from the forward pass to the backward (FSDP2 without resharding). In a pipeline it
@@ -260,9 +263,14 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> Runtime:
     )
 
 
-def with_gradients(runtime: Runtime, gradient_bytes: float) -> Runtime:
-    """``runtime`` that keeps ``gradient_bytes`` a gradient."""
-    return replace(runtime, state=replace(runtime.state, gradient=gradient_bytes))
+def with_gradients(runtime: Runtime, gradient_bytes: float, precision: str) -> Runtime:
+    """Megatron's ``runtime`` that keeps ``gradient_bytes`` a gradient.
+
+    Its optimizer copies gradients in 16 bit to fp32 (distrib_optimizer.py,
+    _copy_model_grads_to_main_grads) and frees the copies before the next step.
+    """
+    step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
+    return replace(runtime, state=replace(runtime.state, gradient=gradient_bytes, step=step))
 
 
 def unfused(runtime: Runtime) -> Runtime:
