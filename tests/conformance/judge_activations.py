@@ -20,7 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from absent_modules import install_absent_modules
 from case_lines import Case, Verdict, answer_cases, import_before_forks
+from judge_torchtitan import UNUSED
+from stand_ins import stand_in_for_triton
 
 FEW_BYTES = 8
 """Of a token: statistics of a norm."""
@@ -40,7 +43,8 @@ def judge(case: Case, verdict: Verdict) -> None:
         sys.path.insert(0, str(Path(folder, case["program"])))
         layer, rest = LAYERS[case["program"]](Path(folder, case["program"]))
     autocast = case["autocast"]
-    layer.to(torch.float32 if autocast else torch.bfloat16)
+    for weight in layer.parameters():
+        weight.data = weight.data.to(torch.float32 if autocast else torch.bfloat16)
     batch, length = case["tokens"]
     hidden = case["hidden"]
     stream = torch.randn(batch, length, hidden, dtype=next(layer.parameters()).dtype)
@@ -50,7 +54,8 @@ def judge(case: Case, verdict: Verdict) -> None:
     with context:
         saved = saved_by(layer, stream * 1.0, rest(length))
     shapes = {tuple(tensor.shape) for tensor in layer.parameters()}
-    own = {tensor.untyped_storage().data_ptr() for tensor in layer.parameters()}
+    held = (*layer.parameters(), *layer.buffers())
+    own = {tensor.untyped_storage().data_ptr() for tensor in held}
     few = FEW_BYTES * batch * length
     activations = weights = 0
     for tensor in saved:
@@ -138,15 +143,36 @@ def deepspeed_layer(folder: Path) -> Built:
     return model.Block(0), lambda length: {}
 
 
+def titan_layer(folder: Path) -> Built:
+    """A block of torchtitan/parc_titan.py, with torch's attention in place of the compiled one."""
+    import parc_titan
+    import torch
+    from torchtitan.models.common.attention import FlexAttention
+
+    def attention(self: Any, *heads: Any, **rest: Any) -> Any:
+        found = torch.nn.functional.scaled_dot_product_attention(
+            *(part.transpose(1, 2) for part in heads), is_causal=True, enable_gqa=True
+        )
+        return found.transpose(1, 2)
+
+    FlexAttention.forward = attention  # type: ignore[method-assign]
+    block = parc_titan.block(0).build()
+    block.attention.rope._init_self_buffers()
+    return block, lambda length: {"attention_masks": None}
+
+
 LAYERS: dict[str, Callable[[Path], Built]] = {
     "fsdp": plain_layer,
     "accelerate": transformers_layer,
     "deepspeed": deepspeed_layer,
+    "torchtitan": titan_layer,
 }
 
 
 def main() -> int:
     import_before_forks("torch", "transformers", "deepspeed")
+    install_absent_modules(*UNUSED)
+    stand_in_for_triton()
     return answer_cases(judge)
 
 

@@ -23,6 +23,7 @@ PROGRAMS = {
     "accelerate": (["accelerate", "torchrun"], 3),
     "accelerate, DDP": (["accelerate", "torchrun"], 0),
     "deepspeed": (["deepspeed", "torchrun"], 1),
+    "torchtitan": (["torchtitan", "torchrun"], 3),
 }
 """Program -> (targets, ZeRO stage)."""
 
