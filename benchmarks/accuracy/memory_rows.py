@@ -27,6 +27,7 @@ from parc.compiler.cost.runtime import (
     megatron,
     megatron_fp8_parameters,
     unfused,
+    with_gradients,
 )
 from parc.compiler.cost.stages import stage_load
 from parc.compiler.diagnostics import Sink
@@ -320,6 +321,8 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
     if "tp_overlap" in features:
         shared = OVERLAP_STREAMS * engine_workspace_bytes(gpu)
         made = replace(made, workspace_bytes=made.workspace_bytes + shared)
+    if "bf16_gradients" in features:
+        made = with_gradients(made, 2.0, precision)
     if "separate_gradients" in features:
         made = replace(made, placeholder_bytes=0.0)
     dropout = "dropout" in features

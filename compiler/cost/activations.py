@@ -138,7 +138,11 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
         rotated = runtime.rotary_copies * (attention.heads + keys)
         width = 2 * attention.heads + 2 * keys + rotated
         outputs = (copy + 2 * runtime.output_copies) * attention.heads
-        return tokens * (2 * width + outputs) * attention.head_dim / t, 0.0
+        normed = 0.0
+        if attention.qk_norm != "none":
+            # A norm keeps its input; what it puts out is kept by the core, or rotated and gone.
+            normed = 2 * runtime.norm_copies * (attention.heads + max(attention.kv_heads, t))
+        return tokens * (2 * width + outputs + normed) * attention.head_dim / t, 0.0
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
     kept = 2 * tokens * (latents + latent.qk_rope_dim)
     query = latent.qk_nope_dim + latent.qk_rope_dim

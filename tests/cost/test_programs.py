@@ -60,6 +60,16 @@ def test_a_layer_keeps_what_autograd_saves(plan: Plan, name: str) -> None:
     assert runtime.name == name
 
 
+def test_norms_on_queries_and_keys_keep_their_inputs(plan: Plan) -> None:
+    layout, plain = replace(plan.layout, tp=1, cp=1), model("llama-3-8b")
+    normed = replace(plain, attention=replace(plain.attention, qk_norm="head"))
+    one, two = (
+        layer_activations(shape, layout, False, (1.0, 1), megatron("bf16", gpu("hopper"))).total
+        for shape in (plain, normed)
+    )
+    assert two - one == 2 * (HIDDEN + KEYS)
+
+
 def test_a_program_differs_only_where_nothing_is_sharded() -> None:
     sharded = plain_fsdp2()
     assert sharded.at(3) is sharded
