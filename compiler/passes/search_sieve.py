@@ -74,7 +74,7 @@ class Sieve:
         self._kept = self._screen.kept
         self._lost = [0] * (self._kept + 2)
         """By position of the rule; then those that are too large, then those by recompute."""
-        self._memory = MemoryBatch(pricing, self.layout, variant.zero_stage)
+        self._memory = MemoryBatch(pricing, self.layout, space.constants["zero_stage"])
         self._time = TimeBatch(pricing, self.layout)
         self._stages: dict[int, tuple[Stages, ...]] = {}
         self._splits: dict[tuple[int, int], Split] = {}
