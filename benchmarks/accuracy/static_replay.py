@@ -24,7 +24,7 @@ LARGEST_BYTES = 2**40
 
 def allocated_bytes(buffers: list[Buffer], beside: Sizes, precision: str) -> int:
     """Bytes after a step that leaves tensors of ``beside`` bytes."""
-    gradient, copies = element_bytes(precision)
+    gradient, _ = element_bytes(precision)
     allocator = CachingAllocator()
     built = [[allocator.allocate(2 * size) for size in buffer.sizes] for buffer in buffers]
     for buffer, blocks in zip(buffers, built, strict=True):
@@ -39,7 +39,7 @@ def allocated_bytes(buffers: list[Buffer], beside: Sizes, precision: str) -> int
         allocator.allocate(4 * part)
         allocator.release(half)
     _run_step(allocator, beside)
-    if copies == len(("copy", "moment", "moment", "gradient")):
+    if precision == "fp16":  # its gradients are copied to fp32 and stay until the next step
         _allocate(allocator, (4 * part for part in parts))
     _allocate(allocator, (4 * part for part in parts for _ in range(2)))
     return allocator.allocated_bytes
