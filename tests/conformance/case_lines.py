@@ -29,7 +29,7 @@ Verdict = dict[str, Any]
 Judge = Callable[[Case, Verdict], None]
 HERE = str(Path(__file__).parent)
 LONGEST_ERROR = 2000
-LONGEST_CASE_SECONDS = 180
+LONGEST_CASE_SECONDS = 600
 FAULTS: tuple[type[Exception], ...] = (ImportError, NameError)
 """What no tool says to a case: something that the judge needs is missing."""
 

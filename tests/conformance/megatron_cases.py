@@ -13,7 +13,7 @@ from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
 from parc.compiler.passes.search_space import enumerate_layouts
-from tests.conformance.tool_judging import judged
+from tests.conformance.judge_processes import judged
 
 JUDGE = Path(__file__).with_name("judge_megatron.py")
 Case = dict[str, Any]
