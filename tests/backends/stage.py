@@ -74,7 +74,7 @@ class Stage:
     def run(self, script: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run ``out/<script>`` in the folder ``work``."""
         with self.start(script, *args, **env) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(self, script: str, *args: str, **env: str) -> subprocess.Popen[str]:

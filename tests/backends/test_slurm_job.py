@@ -37,7 +37,7 @@ def test_named_hosts_get_the_node_ranks_of_the_plan(stage: Stage) -> None:
     assert done.returncode == 0, done.stderr
     assert node_ranks(stage) == {"n7": "0", "n2": "1", "n10": "2", "n1": "3"}
     assert all("--master-addr=n7" in call for call in stage.calls())
-    assert all("--master-port=23456" in call for call in stage.calls())
+    assert all("--master-port=26912" in call for call in stage.calls())
 
 
 def test_steps_are_laid_out_by_the_host_file_and_never_by_a_node_count(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from tests.backends.plans import nameless_plan
 from tests.backends.stage import Stage
 
 HOSTS = ("n1", "n2", "n3", "n4")
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 300.0
 
 
 def wait_for(stage: Stage, name: str) -> None:

@@ -29,7 +29,7 @@ Verdict = dict[str, Any]
 Judge = Callable[[Case, Verdict], None]
 HERE = str(Path(__file__).parent)
 LONGEST_ERROR = 2000
-LONGEST_CASE_SECONDS = 180
+LONGEST_CASE_SECONDS = 600
 FAULTS: tuple[type[Exception], ...] = (ImportError, NameError)
 """What no tool says to a case: something that the judge needs is missing."""
 
@@ -49,17 +49,29 @@ def import_before_forks(*modules: str) -> None:
             sys.modules[module].set_num_threads(1)
 
 
-def answer_cases(judge: Judge, faults: tuple[type[Exception], ...] = FAULTS) -> int:
+def nothing_more(_: Case) -> tuple[str, ...]:
+    """A case for which all is imported."""
+    return ()
+
+
+def answer_cases(
+    judge: Judge,
+    faults: tuple[type[Exception], ...] = FAULTS,
+    needs: Callable[[Case], tuple[str, ...]] = nothing_more,
+) -> int:
     """Judge the cases of stdin; what the tool prints goes to stderr, only verdicts to stdout.
 
     ``judge`` writes what it finds into the verdict, keeps its "stage" current, and raises where
-    the tool refuses; an exception of ``faults`` is none of the tool's.
+    the tool refuses; an exception of ``faults`` is none of the tool's. ``needs``: what a case
+    would import that many cases do without.
     """
-    gc.freeze()  # a collection in a child would copy every page that the imports filled
     verdicts = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
-        print(_judge_in_child(judge, json.loads(line), faults), file=verdicts, flush=True)
+        case = json.loads(line)
+        import_before_forks(*needs(case))
+        gc.freeze()  # a collection in a child would copy every page that the imports filled
+        print(_judge_in_child(judge, case, faults), file=verdicts, flush=True)
     return 0
 
 

@@ -188,6 +188,8 @@ def main() -> int:
         "torch",
         "accelerate.commands.launch",
         "accelerate.utils",
+        "accelerate.parallelism_config",
+        "torch.distributed.fsdp",
         "torch.testing._internal.distributed.fake_pg",
     )
     return answer_cases(judge)

@@ -32,6 +32,13 @@ from deepspeed_keys import READ_BY_INITIALIZE
 from read_trace import ReadTrace
 
 AUTO_MEANS_SOMETHING = ("pipeline.stages", "data_types.keep_in_fp32_modules", "expert_parallel.")
+IMPORTED_BY_ENGINE = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "deepspeed.module_inject.auto_ep_layer",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+)
+"""Late, and for two seconds, where a case builds the engine."""
 ONLY_STAGE_3 = ("offload_param", "zero_hpz_partition_size", "zero_quantized_", "stage3_")
 
 
@@ -180,7 +187,7 @@ def main() -> int:
     # the attribute deepspeed.comm.torch means torch itself by now
     vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
     import_before_forks("deepspeed.pipe", "deepspeed.moe.layer")
-    return answer_cases(judge)
+    return answer_cases(judge, needs=lambda case: IMPORTED_BY_ENGINE if case.get("engine") else ())
 
 
 if __name__ == "__main__":

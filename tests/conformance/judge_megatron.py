@@ -331,6 +331,20 @@ def flags() -> list[dict[str, Any]]:
     ]
 
 
+def read_docstrings_once() -> None:
+    """Every parser reads the source of each config class again, for the help; it stays the same."""
+    from megatron.training.argument_utils import ArgumentGroupFactory as Factory
+
+    read, known = Factory._get_field_docstrings, {}
+
+    def remember(self: Any, config: type) -> dict[str, str]:
+        if config not in known:
+            known[config] = read(self, config)
+        return dict(known[config])
+
+    Factory._get_field_docstrings = remember
+
+
 def main() -> int:
     import logging
     import warnings
@@ -342,6 +356,7 @@ def main() -> int:
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         import megatron.training.arguments  # noqa: F401
+    read_docstrings_once()
     if "--flags" in sys.argv:
         json.dump(flags(), out)
         return 0

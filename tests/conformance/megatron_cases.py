@@ -12,7 +12,7 @@ from parc.backends.megatron.environment import variables
 from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
-from tests.conformance.tool_judging import judged
+from tests.conformance.judge_processes import judged
 from tests.every_layout import enumerate_layouts
 
 JUDGE = Path(__file__).with_name("judge_megatron.py")

@@ -6,18 +6,17 @@ Every slurmd gets a host name and an /etc/hosts of its own; the machine's stay a
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
-import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.conformance.free_ports import free_ports
 from tests.conformance.slurm_release import SlurmRelease
 
 CONFIG = """\
@@ -31,7 +30,7 @@ CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 StateSaveLocation={root}/state
-SlurmdSpoolDir={root}/spool/%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={root}/slurmctld.pid
 SlurmdPidFile={root}/slurmd.%n.pid
 SlurmctldLogFile={root}/slurmctld.log
@@ -46,7 +45,13 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 PropagateResourceLimits=NONE
 GresTypes=gpu
+MessageTimeout=100
+TCPTimeout=60
+BatchStartTimeout=300
+SlurmdTimeout=0
+UnkillableStepTimeout=600
 """
+"""As patient as Slurm lets one be: a busy machine answers late, and no node is down for that."""
 NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=64 Sockets=2 "
     "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
@@ -54,28 +59,8 @@ NODE = (
 AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2'
 ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """A node is a namespace of processes too: whatever it runs ends with it, jobs as well."""
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 600.0
 ATTEMPTS = 3
-FIRST_PORT, PORTS = 12000, 20000
-"""Below the ports that the kernel gives to connections."""
-_turns = itertools.count()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody has; every call starts its search elsewhere."""
-    start = os.getpid() * 131 + next(_turns) * 997
-    found: list[int] = []
-    with ExitStack() as held:
-        for turn in range(PORTS):
-            probe = held.enter_context(socket.socket())
-            try:
-                probe.bind(("127.0.0.1", FIRST_PORT + (start + turn) % PORTS))
-            except OSError:
-                continue
-            found.append(probe.getsockname()[1])
-            if len(found) == count:
-                return found
-    raise AssertionError(f"fewer than {count} free ports")
 
 
 class NotStartedError(Exception):
@@ -113,6 +98,7 @@ class SlurmCluster:
         """
         self.root, self.racks, self.release, self.topology = root, racks, release, topology
         self.nodes = sorted(node for nodes in racks.values() for node in nodes)
+        self.spool = ""
         self.daemons: list[subprocess.Popen[bytes]] = []
 
     def place(self, rack: str) -> str:
@@ -124,14 +110,17 @@ class SlurmCluster:
             (self.root / folder).mkdir()
         for gpu in range(8):  # devices like /dev/null: without a file Slurm reports no GPU
             os.mknod(self.root / f"dev/nvidia{gpu}", 0o20666, os.makedev(1, 3))
+        # sockets of steps are there, whose paths the kernel keeps below 108 bytes
+        self.spool = tempfile.mkdtemp(prefix="spool", dir="/tmp")
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._start_all()
                 return self
             except NotStartedError as said:
                 # another process took a port meanwhile, or this machine cannot
-                self.__exit__()
+                self._stop()
                 if attempt == ATTEMPTS:
+                    self.__exit__()
                     pytest.skip(f"Slurm's daemons do not run on this machine: {said}")
             except BaseException:
                 self.__exit__()
@@ -139,9 +128,7 @@ class SlurmCluster:
         raise AssertionError("unreachable")
 
     def _start_all(self) -> None:
-        for folder in ("state", "spool"):
-            shutil.rmtree(self.root / folder, ignore_errors=True)
-            (self.root / folder).mkdir()
+        (self.root / "state").mkdir(exist_ok=True)  # -c reads nothing that is in it
         self._configure()
         self._start("localhost", "slurmctld", "-D", "-c", "-i")
         for node in self.nodes:
@@ -149,6 +136,10 @@ class SlurmCluster:
         self._wait()
 
     def __exit__(self, *_: object) -> None:
+        self._stop()
+        shutil.rmtree(self.spool, ignore_errors=True)
+
+    def _stop(self) -> None:
         for daemon in self.daemons:
             daemon.kill()
         for daemon in self.daemons:
@@ -164,7 +155,7 @@ class SlurmCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         return done.stdout
@@ -197,7 +188,7 @@ class SlurmCluster:
 
     def _configure(self) -> None:
         ports = free_ports(2 + len(self.nodes))
-        text = CONFIG.format(root=self.root, ports=ports, topology=self.topology)
+        text = CONFIG.format(root=self.root, spool=self.spool, ports=ports, topology=self.topology)
         text += self.release.plugins()
         for node, port in zip(self.nodes, ports[2:], strict=True):
             text += NODE.format(name=node, port=port)

@@ -22,7 +22,11 @@ for ((local = 0; local < each; local++)); do
   echo "is $((node * each + local)) $SLURMD_NODENAME ${gpus[local]}"
 done
 """
-PATIENCE_SECONDS = 180.0
+TIME_LIMIT = "00:40:00"
+"""Slurm warns up to 90 s too early: a job must be long over by then on the slowest machine."""
+PATIENCE_SECONDS = 1200.0
+WAITING = {"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
+"""States of a job that has not ended; no state is said where the controller is late."""
 
 
 def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
         },
         "job": {"sequence_length": 4096, "global_batch": 256, "precision": "bf16"},
         "layout": layout,
-        "launch": {"slurm": {"time_limit": "00:02:00", "signal": "60s"}},
+        "launch": {"slurm": {"time_limit": TIME_LIMIT, "signal": "60s"}},
     }
 
 
@@ -76,8 +80,9 @@ def sent(
     """The number of a job that is submitted; fails where sbatch refuses it."""
     path = f"{work}/bin:{os.environ['PATH']}"
     words = ("sbatch", "--parsable", *flags, script)
-    job = cluster.run(*words, cwd=work, PATH=path, **env).strip()
-    assert job.isdigit(), job
+    said = cluster.run(*words, cwd=work, PATH=path, **env)
+    job = said.strip().rpartition("\n")[2]  # above it sbatch may say that it has to wait
+    assert job.isdigit(), said
     return job
 
 
@@ -86,8 +91,8 @@ def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         shown = cluster.run("scontrol", "show", "job", job)
-        state = shown.partition("JobState=")[2].split()[0]
-        if state not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+        state = shown.partition("JobState=")[2].partition(" ")[0]
+        if state.strip() not in WAITING:
             break
         assert time.monotonic() < deadline, shown
         time.sleep(0.2)

@@ -15,13 +15,8 @@ from types import TracebackType
 
 import pytest
 
-from tests.conformance.slurm_cluster import (
-    ATTEMPTS,
-    CONFIG,
-    PATIENCE_SECONDS,
-    free_ports,
-    topology_text,
-)
+from tests.conformance.free_ports import free_ports
+from tests.conformance.slurm_cluster import ATTEMPTS, CONFIG, PATIENCE_SECONDS, topology_text
 from tests.conformance.slurm_release import SlurmRelease
 
 PAPER = """\
@@ -69,7 +64,7 @@ class PaperSlurm:
     def _started(self) -> bool:
         """Whether it answers; False where it has ended, for another process may have a port."""
         ports = free_ports(2)
-        text = CONFIG.format(root=self.root, ports=ports, topology=self.topology)
+        text = CONFIG.format(root=self.root, spool=self.root, ports=ports, topology=self.topology)
         (self.root / "slurm.conf").write_text(text + self.release.plugins() + self.nodes + PAPER)
         daemon = ["slurmctld", "-D", "-c", "-i", "-f", str(self.root / "slurm.conf")]
         with (self.root / "slurmctld.out").open("wb") as log:
@@ -95,8 +90,8 @@ class PaperSlurm:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.controller.terminate()
-        self.controller.wait(PATIENCE_SECONDS)
+        self.controller.kill()  # nobody reads what it would save
+        self.controller.wait()
 
     def judge(self, script: str, *flags: str) -> tuple[int, str]:
         """Exit status and words of ``sbatch --test-only`` for the text of a job script."""
@@ -111,7 +106,7 @@ class PaperSlurm:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         return done.returncode, done.stdout

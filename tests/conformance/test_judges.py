@@ -17,10 +17,10 @@ from tests.conformance.good_inputs import (
     QWEN_MOE,
     titan_module,
 )
+from tests.conformance.judge_processes import judged
 from tests.conformance.tool_judging import (
     accelerate_verdicts,
     deepspeed_verdicts,
-    judged,
     kubernetes_verdicts,
     launch_verdicts,
     mesh_verdicts,

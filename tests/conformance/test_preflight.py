@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 from parc.backends.preflight.backend import BACKEND
 from parc.compiler.ir import Plan
 from tests.backends.plans import launch_plan
-from tests.conformance.real_runs import environment, free_port
+from tests.conformance.real_runs import LONGEST_SECONDS, end, environment
 from tests.conformance.tool_judging import tool_python
 from tests.passes.placement_plans import NODE, cluster, layout, plan
 
 pytestmark = pytest.mark.conformance
-SECONDS = 120
 
 
 def small_plan() -> Plan:
@@ -34,19 +32,28 @@ def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
         target = folder / artifact.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(artifact.text)
-    python, port = tool_python("torch"), free_port()
+    python, shared = tool_python("torch"), environment()
     agents = []
-    for node, host in enumerate(hosts):
-        command = [python, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
-        command += [f"--node-rank={node}", "--master-addr=127.0.0.1", f"--master-port={port}"]
-        command += [str(folder / "preflight" / "check_ranks.py"), "--timeout=60", "--probe=1"]
-        env = {**os.environ, **environment(), "SLURMD_NODENAME": host}
-        agents.append(
-            subprocess.Popen(
-                command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    try:
+        for node, host in enumerate(hosts):
+            command = [python, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
+            command += [f"--node-rank={node}", "--master-addr=127.0.0.1"]
+            command += [f"--master-port={shared['MASTER_PORT']}"]
+            command += [str(folder / "preflight" / "check_ranks.py"), "--probe=1"]
+            agents.append(
+                subprocess.Popen(
+                    command,
+                    env=shared | {"SLURMD_NODENAME": host},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    start_new_session=True,
+                )
             )
-        )
-    said = [agent.communicate(timeout=SECONDS)[0] for agent in agents]
+        said = [agent.communicate(timeout=LONGEST_SECONDS)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            end(agent)
     return [agent.returncode for agent in agents], said[0]
 
 
@@ -57,7 +64,7 @@ def planned_hosts() -> tuple[str, ...]:
 
 def test_ranks_in_their_places_pass_and_every_group_is_timed(tmp_path: Path) -> None:
     statuses, said = started(tmp_path, planned_hosts())
-    assert statuses == [0, 0]
+    assert statuses == [0, 0], said
     assert "4 ranks on 2 hosts are where the plan has them" in said
     assert "tp: 2 groups" in said
 
@@ -65,5 +72,5 @@ def test_ranks_in_their_places_pass_and_every_group_is_timed(tmp_path: Path) -> 
 def test_swapped_hosts_stop_the_job_with_a_table(tmp_path: Path) -> None:
     first, second = planned_hosts()
     statuses, said = started(tmp_path, (second, first))
-    assert all(statuses)
+    assert all(statuses), said
     assert f"rank 0: host {second}, planned {first}" in said

@@ -12,7 +12,7 @@ from parc.backends.registry import backend
 from parc.compiler.ir import Plan
 from tests.backends.plans import HOSTILE, named_plan, nameless_plan, with_names, with_slurm
 from tests.conformance.slurm_cluster import SlurmCluster
-from tests.conformance.slurm_jobs import ended, sent, submit
+from tests.conformance.slurm_jobs import TIME_LIMIT, ended, sent, submit
 from tests.conformance.slurm_release import chosen, missing
 
 pytestmark = [
@@ -64,7 +64,7 @@ def node_ranks(work: Path) -> dict[str, str]:
 
 
 def on(plan: Plan, *names: str) -> Plan:
-    return with_slurm(with_names(plan, *names), time_limit="00:02:00", signal_seconds=60)
+    return with_slurm(with_names(plan, *names), time_limit=TIME_LIMIT, signal_seconds=60)
 
 
 def test_the_plan_orders_the_nodes_and_not_their_names(cluster: SlurmCluster) -> None:

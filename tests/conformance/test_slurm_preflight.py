@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.real_runs import free_port
+from tests.conformance.free_ports import free_ports
 from tests.conformance.slurm_cluster import SlurmCluster
 from tests.conformance.slurm_jobs import compiled, named_spec, submit
 from tests.conformance.slurm_release import chosen, missing
@@ -59,7 +59,11 @@ def ready(cluster: SlurmCluster, name: str) -> Path:
 
 def settings() -> dict[str, str]:
     """A free port, and the loopback that all nodes share."""
-    return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
+    return {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "MASTER_PORT": str(free_ports(2)[0]),
+    }
 
 
 def logs(work: Path) -> str:

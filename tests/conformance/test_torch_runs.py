@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.compiled import files_of
-from tests.conformance.real_runs import environment, run_script
+from tests.conformance.real_runs import LONGEST_SECONDS, environment, run_script
 from tests.conformance.tool_judging import tool_python
 
 pytestmark = pytest.mark.conformance
@@ -76,7 +76,7 @@ def emit(folder: Path, layout: dict[str, Any]) -> None:
 
 
 def losses(said: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"loss (\d+\.\d+) ", said)]
+    return [float(loss) for loss in re.findall(r"loss (\d+\.\d{6}) ", said)]
 
 
 @cache
@@ -90,7 +90,7 @@ def reference(folder: Path) -> list[float]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=240,
+        timeout=LONGEST_SECONDS,
     )
     return losses(done.stdout)
 

@@ -6,24 +6,16 @@ same order. tests/conformance/run says where the tools are; without it the tests
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from parc.compiler.ir import Gpu
+from tests.conformance.judge_processes import Case, Verdict, judged
 
 HERE = Path(__file__).parent
-PROCESSES = 2
-FEW = 6
-"""Up to so many cases one process is quicker than two, which both import the tool."""
-LONGEST_SECONDS = 900
-Case = dict[str, Any]
-Verdict = dict[str, Any]
 
 
 def deepspeed_verdicts(cases: list[Case]) -> list[Verdict]:
@@ -97,21 +89,3 @@ def tool_verdicts(tool: str, program: str, cases: list[Case]) -> list[Verdict]:
     broken = [v for v in verdicts if v["fault"]]
     assert not broken, f"the judge broke on {len(broken)} cases, so on {broken[0]}"
     return verdicts
-
-
-def judged(command: list[str], cases: list[Case]) -> list[Verdict]:
-    """Verdicts in any order; the cases are shared out over a few processes."""
-    count = 1 if len(cases) <= FEW else PROCESSES
-    shares = [share for k in range(count) if (share := cases[k::count])]
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        texts = list(pool.map(lambda share: _judge_share(command, share), shares))
-    return [json.loads(line) for text in texts for line in text.splitlines()]
-
-
-def _judge_share(command: list[str], cases: list[Case]) -> str:
-    lines = "".join(json.dumps(case) + "\n" for case in cases)
-    done = subprocess.run(
-        command, input=lines, capture_output=True, text=True, check=False, timeout=LONGEST_SECONDS
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout

@@ -104,7 +104,8 @@ def test_the_peak_depends_on_what_frees_a_chunk() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_ten_thousand_stage_visits_are_simulated_within_fifty_milliseconds(name: str) -> None:
+def test_ten_thousand_stage_visits_are_simulated_in_milliseconds(name: str) -> None:
+    """In 20 of them; ten times that is a quadratic loop, less may be a busy machine."""
     chunks = 2 if name in ("interleaved", "zb-v", "dualpipe-v") else 1
     table = SCHEDULES[name].table(Shape(16, 640 // chunks, chunks))
     spent = []
@@ -112,4 +113,4 @@ def test_ten_thousand_stage_visits_are_simulated_within_fifty_milliseconds(name:
         start = time.process_time()
         simulate(table, even(table, hop=0.1))
         spent.append(time.process_time() - start)
-    assert min(spent) < 0.05
+    assert min(spent) < 0.2

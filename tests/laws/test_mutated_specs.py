@@ -35,18 +35,18 @@ KEYS = ("tp", "layout", "model", "racks", "nodes", "experts", "base", "position"
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Fail loudly instead of hanging."""
+    """Fail loudly instead of hanging; seconds of this process, not of a busy machine."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"no answer in {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def mutate(text: str, dice: random.Random) -> str:

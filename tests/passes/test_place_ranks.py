@@ -150,7 +150,8 @@ def test_more_ranks_than_gpus_are_a_bug_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 16])
-def test_131072_ranks_are_placed_within_two_seconds(stages: int) -> None:
+def test_131072_ranks_are_placed_in_seconds(stages: int) -> None:
+    """In 0.4 and 0.9 s; ten times that is a quadratic loop, less may be a busy machine."""
     wide = cluster(*[32] * 512)
     spread = layout(layers=128, tp=8, cp=2, pp=stages, dp=8192 // stages, ep=64, etp=1)
     costs = estimate(ep=1e9, edp=1e9, cp=1e9, tp=1e9)
@@ -158,4 +159,4 @@ def test_131072_ranks_are_placed_within_two_seconds(stages: int) -> None:
     start = time.process_time()
     placement = place_ranks(question, MegatronOrder(), spread, costs)
     assert len(placement.hosts) == 16_384
-    assert time.process_time() - start < 2.0
+    assert time.process_time() - start < 10

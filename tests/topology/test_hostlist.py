@@ -147,7 +147,7 @@ def test_sixteen_thousand_hosts_expand_and_compress_at_once() -> None:
     start = time.process_time()
     names = expand("r[0001-1024]n[01-16]")
     assert compress(names) == "r[0001-1024]n[01-16]"
-    assert time.process_time() - start < 0.5  # measured 0.02; ten times over on a busy machine
+    assert time.process_time() - start < 2  # measured 0.02 to 0.1, more on a busy machine
 
 
 def test_numbers_sort_by_value_and_then_by_padding() -> None:

@@ -46,7 +46,7 @@ class Stage:
         environment = {"PATH": f"{self.root}:{os.environ['PATH']}", "STAGE": str(self.root)}
         command = ["bash", str(self.root / "serve.sh"), *words]
         return subprocess.run(
-            command, env=environment | env, capture_output=True, text=True, check=False, timeout=20
+            command, env=environment | env, capture_output=True, text=True, check=False, timeout=300
         )
 
     def calls(self) -> list[str]:
