@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parc.backends.megatron.layout_string import Stage, spell
 from parc.backends.rankmap.backend import BACKEND
 from parc.backends.registry import backend
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.passes.read_emitted import Malformed, read_arguments
+from parc.compiler.passes.read_emitted import Arguments, Malformed, read_arguments
+from parc.compiler.passes.verify_model import verify_layers
 from parc.compiler.passes.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.passes.damage import Edit, dropped, swapped
@@ -204,6 +206,8 @@ def test_a_finding_names_the_first_ranks_and_the_line() -> None:
         ("--account-for-loss-in-pipeline-split --account-for-embedding-in-pipeline-split", True),
         ("--pipeline-model-parallel-layout 'Et*15|t*17,L'", True),
         ("--pipeline-model-parallel-layout 'Et*15|(tt|)*8tL'", True),
+        ("--pipeline-model-parallel-layout 'Et*3|(t*13|)*2,t*3,L'", True),
+        ("--pipeline-model-parallel-layout 'Et*3|(t*13|)*2,t*4,L'", False),
         ("--pipeline-model-parallel-layout 'Et*15|t*16,L'", False),
         ("--pipeline-model-parallel-layout 'Et*15|t*10|t*7,L'", False),
         ("--pipeline-model-parallel-layout 'Et*15|t*17mL'", False),
@@ -215,6 +219,20 @@ def test_a_finding_names_the_first_ranks_and_the_line() -> None:
 )
 def test_layers_are_conserved(flags: str, whole: bool) -> None:
     assert codes(files_of(DENSE, flags)) == ([] if whole else ["A08"])
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=40))
+def test_every_layout_that_the_split_spells_is_read(layers: list[int]) -> None:
+    last = len(layers) - 1
+    text = spell(tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(layers)))
+    flags = {
+        "num-layers": (str(sum(layers)),),
+        "pipeline-model-parallel-size": (str(len(layers)),),
+        "pipeline-model-parallel-layout": (text,),
+    }
+    sink = Sink()
+    verify_layers(Arguments(flags), sink)
+    assert not sink.diagnostics
 
 
 def test_the_array_is_read_as_bash_reads_it() -> None:
