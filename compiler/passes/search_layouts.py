@@ -87,4 +87,4 @@ def _close(
 def _candidates(pricing: Pricing, ranked: list[Ranked]) -> Iterator[Candidate]:
     for row in ranked:
         mfu = utilization(pricing.problem, row.seconds, row.layout.world)
-        yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu)
+        yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)
