@@ -22,9 +22,14 @@ def shell_word(value: object) -> str:
     return f"'{text}'" if quoted == text and text.startswith("=") else quoted
 
 
+def one_line(value: object) -> str:
+    """``value`` as the rest of a comment: a line break in it would end the comment."""
+    return "".join(char if char.isprintable() else " " for char in str(value))
+
+
 @cache
 def environment(folder: str) -> Environment:
-    """The Jinja environment of ``templates/<folder>``; its one filter is ``sh``.
+    """The Jinja environment of ``templates/<folder>``; its filters are ``sh`` and ``line``.
 
     Every value in a template of HTML is escaped: names come from strangers.
 
@@ -43,6 +48,7 @@ def environment(folder: str) -> Environment:
         autoescape=select_autoescape(("html.j2",), disabled_extensions=(), default=False),
     )
     jinja.filters["sh"] = shell_word
+    jinja.filters["line"] = one_line
     return jinja
 
 
