@@ -26,7 +26,7 @@ LARGEST = 10**9
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
 """White space, a comment, or a word of bash with its quotes."""
 _COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
-_INERT = re.compile(r"'[^']*'|\\.")
+_INERT = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
 """What bash takes literally."""
 _LIVE = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
 

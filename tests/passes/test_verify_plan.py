@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from parc.backends.megatron.layout_string import Stage, spell
 from parc.backends.rankmap.backend import BACKEND
 from parc.backends.registry import backend
+from parc.backends.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.passes.read_emitted import Arguments, Malformed, read_arguments
@@ -239,6 +240,12 @@ def test_the_array_is_read_as_bash_reads_it() -> None:
     text = "MEGATRON_ARGS=(\n  --a 'x y' \"it's\" z\\ z --b=1 # no\n  --c 'don'\"'\"'t' ')'\n)\n"
     read = read_arguments(text).flags
     assert read == {"a": ("x y", "it's", "z z"), "b": ("1",), "c": ("don't", ")")}
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_every_word_that_is_quoted_for_a_shell_is_read(value: str) -> None:
+    read = read_arguments(f"MEGATRON_ARGS=(\n  --a {shell_word(value)}\n)\n").flags
+    assert read == {"a": (value,)} or value.startswith("--")
 
 
 @pytest.mark.parametrize(
