@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 def shell_word(value: object) -> str:
     """``value`` as one word of a POSIX shell that expands to exactly that text.
 
-    A leading ``=`` is quoted too: right for the shell as it is, but ``NAME==value`` reads like a
-    comparison gone astray, to shellcheck and to people.
+    A leading ``=`` and commas are quoted too: right for the shell as they are, but ``NAME==value``
+    reads like a comparison gone astray, and ``969,30,1`` in an array like words that lack their
+    spaces, to shellcheck and to people.
     """
     text = str(value)
     quoted = shlex.quote(text)
-    return f"'{text}'" if quoted == text and text.startswith("=") else quoted
+    return f"'{text}'" if quoted == text and (text.startswith("=") or "," in text) else quoted
 
 
 def one_line(value: object) -> str:
