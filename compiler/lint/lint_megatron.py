@@ -28,7 +28,8 @@ from parc.compiler.lint.more import More, Skipped
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
 from parc.compiler.lint.unknown import asked
-from parc.compiler.passes.drop_illegal import CONSERVATION, all_rules
+from parc.compiler.passes.drop_illegal import CONSERVATION
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.topology.readers.reading import Reading
 
 STOCK = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_bert.py", "pretrain_t5.py")

@@ -11,9 +11,10 @@ from parc.compiler.cost.memory import peak_bytes, peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Candidate, Search
-from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
+from parc.compiler.passes.drop_illegal import explain_illegal
 from parc.compiler.passes.drop_oversized import OVERSIZED, explain_oversized
 from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.rank_layouts import Ranked, Ranking, Survivor
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_sieve import Sieve

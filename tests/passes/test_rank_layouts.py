@@ -11,8 +11,8 @@ from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Variant
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.rank_layouts import KEEP, RESCORED, TIE, Ranking
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_layouts import search_layouts
