@@ -71,7 +71,7 @@ def _explain_dense_data(problem: ServingProblem, layout: ServingLayout) -> Findi
         "independent engines",
         label=f"dp = {layout.dp}, and {problem.model.name} has no experts",
         help="vLLM: Non-MoE models do not support external data parallel mode",
-        fix=f"layout.replicas: {layout.dp}",
+        fix=f"layout.dp: 1   (replicas: {layout.dp} are as many engines)",
         causes=(Cause("model", "a dense model"),),
         targets=TARGETS,
     )

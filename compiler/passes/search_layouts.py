@@ -46,7 +46,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
                 dropped += sieve.dropped
                 survivors += [row._replace(variant=place) for row in sieve.survivors]
     if not survivors:
-        close = _close(sieves, pricing, limit_bytes, sink)
+        close = _close(sieves, pricing, dropped, sink)
         if close is None:
             return None
         survivors = [close]
@@ -62,13 +62,14 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
 
 
 def _close(
-    sieves: list[Sieve], pricing: Pricing, limit_bytes: float, sink: Sink
+    sieves: list[Sieve], pricing: Pricing, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
     """The layout that is let through where nothing fits; None with a diagnostic.
 
     The smallest oversized layout may still fit: the low end of its band is under the limit. The
     plan is then told that it is close (G02).
     """
+    limit_bytes = memory_limit(pricing)
     found = [
         (sieve.layout(point), Survivor(0.0, point, place))
         for place, sieve in enumerate(sieves)
@@ -81,7 +82,7 @@ def _close(
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest
-    explain_oversized(pricing, layout, limit_bytes, sink)
+    explain_oversized(pricing, layout, limit_bytes, dropped, sink)
     return None
 
 

@@ -1,0 +1,45 @@
+"""The edit that a finding offers is applied, and the finding is gone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.pipeline import plan_spec
+from parc.compiler.spec.source import Source
+from tests.diagnostics.test_every_code import FOLDERS, HERE
+
+EDIT = re.compile(r"([a-z_]+(?:[.\[][\w\]]+)*): (\S+|\[.*\]|\{.*\})(?:   \(.*\))?")
+"""A path and its value, with a remark at most; what two edits share a line with is none."""
+OPEN = re.compile(r"\.\.\.|<\w+>|[A-Z]{4,}|/path/")
+"""Words that the user has to replace."""
+STAY = {"X01": "the unknown key stays until somebody removes it"}
+
+
+def told(code: str, *edits: str) -> tuple[Diagnostic, ...]:
+    """What the bad spec of ``code`` is told once ``edits`` are made."""
+    folder, sink = HERE / code, Sink()
+    extra = folder / "set.txt"
+    overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
+    text = (folder / "spec.yaml").read_bytes().decode("utf-8", "replace")
+    plan_spec(Source("spec.yaml", text, folder), [*overrides, *edits], sink)
+    return sink.diagnostics
+
+
+@pytest.mark.parametrize("code", [code for code in FOLDERS if code not in STAY])
+def test_what_a_finding_offers_ends_it(code: str) -> None:
+    for found in told(code):
+        edit = EDIT.fullmatch(found.finding.fix)
+        if found.severity != "error" or edit is None or OPEN.search(edit[2]):
+            continue
+        after = {(one.code, one.path) for one in told(code, f"{edit[1]}={edit[2]}")}
+        assert (found.code, found.path) not in after, found.finding.fix
+
+
+@pytest.mark.parametrize("code", ["D01", "D09", "D10", "S07", "T11"])
+def test_an_edit_of_the_layout_is_enough(code: str) -> None:
+    (edit, *_) = [EDIT.fullmatch(one.finding.fix) for one in told(code) if one.finding.fix]
+    assert edit is not None
+    assert not [one for one in told(code, f"{edit[1]}={edit[2]}") if one.severity == "error"]
