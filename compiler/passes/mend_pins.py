@@ -29,7 +29,7 @@ def mend_pins(problem: Problem, framework: Framework, finding: Finding, path: st
 
     Its own edit stays if some layout is legal after it, or if it is none of a plain pin. Else the
     pin at ``path`` is changed, else the first other pin that is enough. Where no single edit is,
-    the own one stays, as the first of several, unless it changes nothing.
+    the own one stays, as the first of several, unless it names no value.
     """
     own = _edited(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and next(_legal(own, framework), None))):
@@ -39,7 +39,8 @@ def mend_pins(problem: Problem, framework: Framework, finding: Finding, path: st
     for name in sorted(pinned, key=lambda name: name != first):
         if edit := _release(problem, framework, name):
             return replace(finding, fix=edit)
-    return replace(finding, fix="") if own == problem else finding
+    guess = own == problem or finding.fix.endswith(": auto")
+    return replace(finding, fix="") if guess else finding
 
 
 def _edited(problem: Problem, fix: str) -> Problem | None:
