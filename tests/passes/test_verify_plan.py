@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.layout_string import Stage, spell
+from parc.backends.preflight.backend import BACKEND as PREFLIGHT
+from parc.backends.preflight.backend import EXPECTED
 from parc.backends.rankmap.backend import BACKEND
 from parc.backends.registry import backend
 from parc.backends.render import shell_word
@@ -234,6 +236,30 @@ def test_every_layout_that_the_split_spells_is_read(layers: list[int]) -> None:
     sink = Sink()
     verify_layers(Arguments(flags), sink)
     assert not sink.diagnostics
+
+
+def test_every_start_in_a_script_is_read() -> None:
+    probe = "torchrun --nnodes=8 --nproc-per-node=8 check\n"
+    files = swapped(LAUNCH, "exec torchrun --nnodes=8", f"{probe}exec torchrun --nnodes=7")(SOUND)
+    (found,) = messages(files)
+    assert found.code == "PARC-A07"
+    assert files[LAUNCH].splitlines()[found.span.line - 1].startswith("exec torchrun --nnodes=7")
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (swapped(EXPECTED, "", ""), set()),
+        (swapped(EXPECTED, '"r01n02"', '"r01n09"'), {"A02"}),
+        (swapped(EXPECTED, '"world":64', '"world":63'), {"A07"}),
+        (swapped(EXPECTED, '"tp":{"size":4', '"tp":{"size":8'), {"A06"}),
+        (swapped(EXPECTED, '"tp":{', '"other":{'), {"A06"}),
+        (swapped(EXPECTED, '"format":1', '"format":2'), {"A04"}),
+    ],
+)
+def test_what_preflight_expects_is_the_rank_map(edit: Edit, wanted: set[str]) -> None:
+    files = SOUND | {artifact.path: artifact.text for artifact in PREFLIGHT.emit(DENSE)}
+    assert set(codes(edit(files))) == wanted
 
 
 def test_the_array_is_read_as_bash_reads_it() -> None:
