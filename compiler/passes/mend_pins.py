@@ -11,12 +11,14 @@ from typing import Any
 from parc.backends.base import Framework
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Pins, Problem
+from parc.compiler.passes.choose_exchange import fastest_exchange
 from parc.compiler.passes.layout_rules import all_rules
-from parc.compiler.passes.search_space import enumerate_layouts
+from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.passes.search_space import Space, families_of
 
 MOST = 4_096
 """Layouts that are looked at for one edit."""
-COUNTS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard")
+COUNTS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
 """Pins for which the nearest legal number is offered; of others, their removal."""
 WORDS = ("schedule", "cp_comm", "order")
 SWITCHES = {"true": True, "false": False}
@@ -28,17 +30,19 @@ def mend_pins(problem: Problem, framework: Framework, finding: Finding, path: st
     """``finding`` with an edit that works, where there is one.
 
     Its own edit stays if some layout is legal after it, or if it is none of a plain pin. Else the
-    pin at ``path`` is changed, else the first other pin that is enough. Where no single edit is,
-    the own one stays, as the first of several, unless it names no value.
+    pin at ``path`` is changed, else the first other pin that is enough; one that would end an axis
+    comes last. Where no single edit is enough, the own one stays, as the first of several, unless
+    it names no value.
     """
     own = _edited(problem, finding.fix)
     if finding.fix and (own is None or (own != problem and next(_legal(own, framework), None))):
         return finding
     pinned = [one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None]
     first = path.removeprefix("layout.")
-    for name in sorted(pinned, key=lambda name: name != first):
-        if edit := _release(problem, framework, name):
-            return replace(finding, fix=edit)
+    names = sorted(pinned, key=lambda name: name != first)
+    edits = [edit for name in names if (edit := _release(problem, framework, name))]
+    if edits:
+        return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1")))
     guess = own == problem or finding.fix.endswith(": auto")
     return replace(finding, fix="") if guess else finding
 
@@ -90,7 +94,9 @@ def _release(problem: Problem, framework: Framework, name: str) -> str:
 def _legal(problem: Problem, framework: Framework) -> Iterator[Layout]:
     """Legal layouts among the first ones."""
     rules = all_rules(problem, framework)
-    layouts = chain.from_iterable(enumerate_layouts(problem, framework))
-    for layout in islice(layouts, MOST):
+    fastest = fastest_exchange(pricing_for(problem, framework), rules)
+    spaces = (Space.of(problem, framework, one, fastest) for one in framework.variants(problem))
+    families = chain.from_iterable(map(families_of, spaces))
+    for layout in islice(chain.from_iterable(families), MOST):
         if not any(rule.broken(problem, layout) for rule in rules):
             yield layout
