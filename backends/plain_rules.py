@@ -95,11 +95,13 @@ def _batch(problem: Problem, layout: Layout) -> Finding:
     step = micro * dp
     below, above = around(batch, step)
     good = legal(divisors(batch), lambda value: batch % (value * dp) == 0)
+    free = not good and problem.pins.dp is None
+    idle = f"; or pin a smaller dp that divides {batch}, and GPUs stay idle" if free else ""
     return Finding(
         message=f"a global batch of {batch} cannot be cut into {micro} sequences on {dp} replicas",
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
         help=f"nearest legal global batches: {listed(sorted({below, above}))}; "
-        f"legal micro-batches at dp {dp}: {listed(good)}",
+        f"legal micro-batches at dp {dp}: {listed(good)}{idle}",
         fix=pin("job.global_batch", above),
         causes=(Cause("job.global_batch", f"{batch} sequences"), Cause("layout.dp", f"dp {dp}")),
     )

@@ -14,17 +14,23 @@ if TYPE_CHECKING:
 def shell_word(value: object) -> str:
     """``value`` as one word of a POSIX shell that expands to exactly that text.
 
-    A leading ``=`` is quoted too: right for the shell as it is, but ``NAME==value`` reads like a
-    comparison gone astray, to shellcheck and to people.
+    A leading ``=`` and commas are quoted too: right for the shell as they are, but ``NAME==value``
+    reads like a comparison gone astray, and ``969,30,1`` in an array like words that lack their
+    spaces, to shellcheck and to people.
     """
     text = str(value)
     quoted = shlex.quote(text)
-    return f"'{text}'" if quoted == text and text.startswith("=") else quoted
+    return f"'{text}'" if quoted == text and (text.startswith("=") or "," in text) else quoted
+
+
+def one_line(value: object) -> str:
+    """``value`` as the rest of a comment: a line break in it would end the comment."""
+    return "".join(char if char.isprintable() else " " for char in str(value))
 
 
 @cache
 def environment(folder: str) -> Environment:
-    """The Jinja environment of ``templates/<folder>``; its one filter is ``sh``.
+    """The Jinja environment of ``templates/<folder>``; its filters are ``sh`` and ``line``.
 
     Every value in a template of HTML is escaped: names come from strangers.
 
@@ -43,6 +49,7 @@ def environment(folder: str) -> Environment:
         autoescape=select_autoescape(("html.j2",), disabled_extensions=(), default=False),
     )
     jinja.filters["sh"] = shell_word
+    jinja.filters["line"] = one_line
     return jinja
 
 

@@ -25,8 +25,8 @@ from parc.backends.registry import framework
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Problem, Variant
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_sieve import Sieve

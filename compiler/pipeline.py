@@ -20,6 +20,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.passes.advise_dispatch import advise_dispatch
+from parc.compiler.passes.advise_idle import advise_idle
 from parc.compiler.passes.check_host_memory import check_host_memory
 from parc.compiler.passes.check_memory import check_memory
 from parc.compiler.passes.check_placement import check_placement
@@ -109,6 +110,7 @@ def check_plan(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     check_host_memory(pricing, plan, sink)
     check_placement(plan, sink)
     advise_dispatch(pricing, plan, sink)
+    advise_idle(pricing, plan, sink)
     for name in sorted({plan.problem.framework, *plan.problem.emit}):
         backend(name).check(plan, sink)
 

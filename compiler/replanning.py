@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parc.backends.registry import engine, framework_of
@@ -41,8 +41,8 @@ class Drain:
 
     hosts: tuple[str, ...]
     """Host lists."""
-    lock: str | None
-    """Text of the parc.lock of the plan so far."""
+    lock: Callable[[str], str | None]
+    """Name of the run -> text of the parc.lock of the plan so far; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,9 @@ def replan_spec(
     if names is None or problem is None:
         return None
     previous = None
-    if drain.lock is not None:
-        previous = _locked(source, overrides, problem, drain.lock)
+    lock = drain.lock(problem.name)
+    if lock is not None:
+        previous = _locked(source, overrides, problem, lock)
         after("adopt_plan")
     previous = previous or _compiled(problem, sink, after)
     if previous is None:

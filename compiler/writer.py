@@ -145,25 +145,32 @@ def _claim(target: Path, number: int) -> tuple[Path, int] | None:
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
         path.mkdir()
-        lock = _lock(path)
-    except (FileExistsError, FileNotFoundError):
+    except FileExistsError:
         return None
-    return None if lock is None else (path, lock)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        if _locked(descriptor, path) is not False:
+            return path, descriptor
+        os.close(descriptor)
+    except FileNotFoundError:
+        pass
+    return None
 
 
-def _lock(path: Path) -> int | None:
-    """A locked descriptor of the directory ``path``; None while another process holds it."""
+def _locked(descriptor: int, path: Path) -> bool | None:
+    """Whether the open directory ``path`` is locked now; None where the file system has no locks.
+
+    False while another process holds it, or when it is no longer what stands at ``path``.
+    """
     import fcntl
 
-    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.stat().st_ino == os.fstat(descriptor).st_ino:
-            return descriptor
-    except OSError:
-        pass
-    os.close(descriptor)
-    return None
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # Lustre mounted without flock
+        return None
 
 
 def _clean(target: Path) -> None:
@@ -174,10 +181,17 @@ def _clean(target: Path) -> None:
         old.rename(target)
     for path in sorted(target.parent.iterdir()):
         ours = path == old or leftover.fullmatch(path.name) is not None
-        lock = _lock(path) if ours and path.is_dir() and not path.is_symlink() else None
-        if lock is not None:
+        if ours and path.is_dir() and not path.is_symlink():
+            _remove_unused(path)
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove the directory ``path``, unless another process has it locked, or may have."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY)
+        if _locked(descriptor, path):
             shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
+        os.close(descriptor)
 
 
 def _write(path: Path, artifact: Artifact) -> None:

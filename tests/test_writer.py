@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 import signal
@@ -156,6 +158,27 @@ def test_a_link_to_a_directory_stays_a_link(tmp_path: Path) -> None:
     write_artifacts(tree(2), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert contents(tmp_path / "real") == expected(2)
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes nothing")
+def test_a_place_where_no_directory_can_be_made_is_refused() -> None:
+    with pytest.raises(WriteRefused, match="cannot be written"):
+        write_artifacts(tree(0), Path("/proc/parc-output"))
+
+
+def test_a_file_system_without_locks_is_written_and_nobody_else_is_cleaned_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(descriptor: int, operation: int) -> NoReturn:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    other = tmp_path / ".run.new-1-0"
+    other.mkdir()
+    for turn in range(2):
+        write_artifacts(tree(turn), tmp_path / "run")
+        assert contents(tmp_path / "run")["plan.json"].startswith(f"{turn}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "run"]
 
 
 @pytest.mark.parametrize("goal", ["nowhere", "link"])

@@ -45,7 +45,7 @@ def another_model(model: Model) -> Finding:
         label=model.left_out,
         help="leave megatron out of emit and start a program of your own; or train the model "
         "without these parts, as a family of your own",
-        fix=f"model: {{base: {model.name}, family: custom}}",
+        fix="model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})",
         targets=("megatron",),
     )
 

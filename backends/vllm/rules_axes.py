@@ -114,11 +114,12 @@ def _grouped_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str,
 
 def _explain_context(problem: ServingProblem, layout: ServingLayout) -> Finding:
     said, numbers = _context_fault(problem, layout) or ("", "")
+    prefill = layout.pcp > 1 and problem.model.attention.latent is None
     return Finding(
         said.rstrip("."),
         label=numbers,
         help="dcp shares a request's cache over ranks that would hold copies of it",
-        fix="layout.dcp: 1",
+        fix="layout.pcp: 1" if prefill else "layout.dcp: 1",
         causes=(Cause("layout.tp", f"tp {layout.tp}"),),
         targets=TARGETS,
     )

@@ -25,7 +25,7 @@ def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Findi
         "Number of experts in the model must be greater than 0 when expert parallelism is enabled",
         label=f"{problem.model.name} has no experts",
         help="a dense model is spread by tp and pp, and copied by replicas",
-        fix="layout.ep: off",
+        fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
         causes=(Cause("model", "a dense model"),),
         targets=TARGETS,
     )
@@ -71,7 +71,7 @@ def _explain_dense_data(problem: ServingProblem, layout: ServingLayout) -> Findi
         "independent engines",
         label=f"dp = {layout.dp}, and {problem.model.name} has no experts",
         help="vLLM: Non-MoE models do not support external data parallel mode",
-        fix=f"layout.replicas: {layout.dp}",
+        fix=f"layout.dp: 1   (replicas: {layout.dp} are as many engines)",
         causes=(Cause("model", "a dense model"),),
         targets=TARGETS,
     )
@@ -129,7 +129,11 @@ def _explain_balancer(problem: ServingProblem, layout: ServingLayout) -> Finding
     return Finding(
         "enable_expert_parallel must be True to use EPLB, and its group must have two ranks",
         label=f"ep = {layout.ep}: nothing to balance experts over",
-        fix="layout.ep: on, with tp or dp above 1",
+        fix=(
+            "remove layout.redundant_experts"
+            if problem.model.experts is None
+            else "layout.ep: on, with tp or dp above 1"
+        ),
         causes=(Cause("layout.ep", f"ep {layout.ep}"),),
         targets=TARGETS,
     )

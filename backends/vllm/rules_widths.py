@@ -72,14 +72,15 @@ def _group(problem: ServingProblem, layout: ServingLayout) -> bool:
 
 
 def _legal(problem: ServingProblem, layout: ServingLayout, broken: Broken) -> tuple[str, str]:
-    """Legal tp and the edit to make, with the other axes as they are."""
+    """Legal tp and the edit to make, with the other axes as they are; none where tp is legal."""
 
     def legal(tp: int) -> bool:
         ep = tp * layout.pcp * layout.dp if layout.ep > 1 else 1
         return not broken(problem, replace(layout, tp=tp, ep=ep))
 
     candidates = divisors(problem.model.attention.heads)
-    return kept(legal, candidates), f"layout.tp: {nearest(legal, candidates, layout.tp)}"
+    tp = nearest(legal, candidates, layout.tp)
+    return kept(legal, candidates), f"layout.tp: {tp}" if tp != layout.tp else ""
 
 
 def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:

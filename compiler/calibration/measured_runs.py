@@ -17,8 +17,9 @@ from parc.backends.registry import framework_of
 from parc.compiler.calibration.csv_text import Row, read_table
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.ir import NO_RECOMPUTE, Layout, Problem, ServingProblem
-from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
+from parc.compiler.passes.drop_illegal import explain_illegal
 from parc.compiler.passes.enumerate_layouts import floor_split
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.scalars import plain_scalar
 from parc.compiler.spec.source import Source, Unreadable, read_source

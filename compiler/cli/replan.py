@@ -25,7 +25,8 @@ from parc.compiler.cli import options, session
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The output directory: its parc.lock is the plan so far, and it is replaced.",
+    help="The output directory, build/NAME if absent: its parc.lock is the plan so far, and it is "
+    "replaced.",
 )
 @options.set_option
 @click.option("--dry-run", is_flag=True, help="Show what would move; write nothing.")

@@ -60,16 +60,14 @@ def replan(request: Request) -> Outcome:
     """Replan; emit, verify and write unless told not to."""
     sink = Sink()
     source = read_source(request.spec)
-    lock = request.output / LOCK_PATH if request.output is not None else None
-    drain = Drain(request.drain, _text(lock))
+    drain = Drain(request.drain, lambda name: _text(_directory(request, name) / LOCK_PATH))
     found = replan_spec(source, request.overrides, drain, sink)
     if found is None:
         return Outcome(sink)
     replanned, previous = found
-    origin = "a compile of the spec"
-    if previous.locked and lock is not None:
-        origin = lock.as_posix()
-    directory = request.output or Path("build") / replanned.plan.problem.name
+    directory = _directory(request, replanned.plan.problem.name)
+    lock = (directory / LOCK_PATH).as_posix()
+    origin = lock if previous.locked else "a compile of the spec"
     if request.dry_run:
         return Outcome(sink, replanned, origin, directory.as_posix())
     artifacts = emit_plan(replanned.plan, sink)
@@ -79,8 +77,11 @@ def replan(request: Request) -> Outcome:
     return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
 
 
-def _text(lock: Path | None) -> str | None:
+def _directory(request: Request, name: str) -> Path:
+    """Where the plan of the run ``name`` is, and goes: as for ``parc compile``."""
+    return request.output or Path("build") / name
+
+
+def _text(lock: Path) -> str | None:
     """The text of the lock file; None where there is none."""
-    if lock is None or not lock.is_file():
-        return None
-    return lock.read_bytes().decode("utf-8", "replace")
+    return lock.read_bytes().decode("utf-8", "replace") if lock.is_file() else None

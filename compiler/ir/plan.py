@@ -18,6 +18,8 @@ class Candidate:
     step_seconds: float
     peak_bytes: float
     mfu: float
+    placed_seconds: float = 0.0
+    """What the best arrangement of hosts that was found adds to a step; 0 where none was tried."""
 
 
 @dataclass(frozen=True, slots=True)

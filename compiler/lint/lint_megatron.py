@@ -29,7 +29,8 @@ from parc.compiler.lint.needs import in_words
 from parc.compiler.lint.script import Script
 from parc.compiler.lint.script_sink import ScriptSink
 from parc.compiler.lint.unknown import asked
-from parc.compiler.passes.drop_illegal import CONSERVATION, all_rules
+from parc.compiler.passes.drop_illegal import CONSERVATION
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.topology.readers.reading import Reading
 
 TYPO = 0.93

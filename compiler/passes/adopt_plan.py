@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.ir import Candidate, Layout, Placement, Plan, Search
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.topology.gpu_order import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 

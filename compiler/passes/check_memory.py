@@ -10,8 +10,8 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import step_time
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.enumerate_layouts import recompute_levels
+from parc.compiler.passes.layout_rules import all_rules
 
 CLOSE = "G02"
 

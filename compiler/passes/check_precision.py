@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Gpu, Precision
 
@@ -29,6 +31,14 @@ def precisions(gpu: Gpu) -> tuple[Precision, ...]:
     return tuple(name for name, need in CUDA_NEEDS.items() if gpu.compute_capability >= need)
 
 
+def _nearest(precision: Precision, legal: Sequence[Precision]) -> Precision:
+    """What is lost least: eight bits in place of scaled ones, else bf16, else what there is."""
+    wanted: tuple[Precision, ...] = (
+        ("fp8", "bf16") if precision in ("mxfp8", "nvfp4") else ("bf16",)
+    )
+    return next((name for name in wanted if name in legal), legal[-1])
+
+
 def check_precision(precision: Precision, gpu: Gpu, sink: Sink) -> None:
     """Report R03 where ``gpu`` lacks ``precision``."""
     legal = precisions(gpu)
@@ -42,7 +52,7 @@ def check_precision(precision: Precision, gpu: Gpu, sink: Sink) -> None:
         f"{gpu.name} cannot multiply in {precision}",
         label=label,
         help=f"legal on this GPU: {', '.join(legal) or 'none'}",
-        fix=f"job.precision: {'bf16' if 'bf16' in legal else legal[-1]}" if legal else "",
+        fix=f"job.precision: {_nearest(precision, legal)}" if legal else "",
         causes=(Cause("cluster.gpu", "the GPU comes from here"),),
     )
     sink.report("R03", finding, at="job.precision")

@@ -117,6 +117,7 @@ def _check_lengths(service: Service, sink: Sink) -> None:
             f"requests of {longest} tokens are longer than the {room} that one may have",
             label=f"{traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} > {room}",
             help="vLLM refuses longer prompts, and cuts answers off at the limit",
+            fix=f"job.max_model_len: {longest}" if asked and longest <= service.context else "",
             causes=causes,
         )
         sink.report("V24", finding, at="job.traffic")

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from parc.backends.base import Framework
-from parc.backends.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import Rule
-from parc.compiler.passes.layout_rules import MESH_RULES, PLACEMENT_RULES
+from parc.compiler.passes.layout_rules import all_rules
+from parc.compiler.passes.mend_pins import mend_pins
 
 CONSERVATION = ("P01", "P02")
 """Rules that a stand-in split breaks by construction."""
-
-
-def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
-    """What the framework cannot say, what it refuses, then what no host order can place."""
-    unsaid = strategy_rules(framework.name, framework.strategies)
-    return (*unsaid, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)
 
 
 def explain_illegal(
@@ -42,12 +35,12 @@ def explain_illegal(
     if framework.splits(problem, closest.pp, closest.vpp) is None:
         # The layout stands on a stand-in split: the framework knows why there is no real one.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
-        sink.report(code, finding, at=path)
+        sink.report(code, mend_pins(problem, framework, finding, path), at=path)
         shown = [rule for rule in shown if rule.code not in CONSERVATION]
     for rule in shown:
-        sink.report(
-            rule.code, rule.explain(problem, closest), at=sink.positions.culprit(rule.fields)
-        )
+        path = sink.positions.culprit(rule.fields)
+        finding = mend_pins(problem, framework, rule.explain(problem, closest), path)
+        sink.report(rule.code, finding, at=path)
 
 
 def _nothing_enumerated(problem: Problem) -> Finding:

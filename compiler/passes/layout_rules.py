@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from parc.backends.base import Framework
+from parc.backends.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem, Schedule
 from parc.compiler.ir.rule import WORLD, Rule
@@ -129,3 +131,9 @@ PLACEMENT_RULES: tuple[Rule, ...] = (
     Rule("T11", ("layout.dp", "cluster"), _uneven, _uneven_finding, WORLD),
 )
 """For every framework: the search drops what breaks them."""
+
+
+def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
+    """What the framework cannot say, what it refuses, then what no host order can place."""
+    unsaid = strategy_rules(framework.name, framework.strategies)
+    return (*unsaid, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)

@@ -17,6 +17,10 @@ KEEP = 20
 """Candidates kept in the plan."""
 RESCORED = 10
 """Candidates that are placed before they are ranked."""
+MORE = 20
+"""Further ones, of other degrees, that are placed while one might still be faster."""
+DEGREES = 6
+"""Entries of a point that say which ranks talk to which: tp, cp, pp, dp, ep, etp."""
 DIGITS = 1e-9
 """Relative error that the sieve's sums may have."""
 
@@ -63,7 +67,8 @@ class Ranking:
     Total order: (GPUs where fewer are the goal), seconds, simplicity. Of predictions within 3 %
     of the best the simplest leads whose memory fits at the high end of its band, or the simplest
     where none does; the others keep their order. Where hosts share uplinks the first ten are
-    ordered by their seconds where they are placed.
+    ordered by their seconds where they are placed, and with them the fastest of other degrees, as
+    long as their seconds without a placement are fewer than the best has with its own.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class Ranking:
         first = self._simplest(self._ties(rough, ordered[0]), ordered[0].seconds * (1 + TIE))
         if exposed is not None:
             placed = self._placed([*ordered[:RESCORED], first], exposed)
+            placed = self._wider(placed, rough, exposed)
             ordered = placed + ordered[RESCORED:]
             first = self._simplest_of(placed)
         return [first, *(row for row in ordered if row.key != first.key)][:KEEP]
@@ -145,6 +151,26 @@ class Ranking:
         """Each once, with what its placement adds, best first."""
         once = {row.key: row for row in rows}.values()
         placed = [row._replace(exposed_seconds=exposed(row.layout)) for row in once]
+        return sorted(placed, key=self._order)
+
+    def _wider(
+        self, placed: list[Ranked], rough: list[Survivor], exposed: Callable[[Layout], float]
+    ) -> list[Ranked]:
+        """``placed``, and the fastest of other degrees that might still be faster.
+
+        The first ten may have the same fault: expert groups that NVLink domains cannot hold.
+        """
+        best, most = placed[0], len(placed) + MORE
+        seen = {row.key[1][:DEGREES] for row in placed}
+        for survivor in rough:
+            far = (self._world(survivor.point), survivor.seconds)
+            if far >= (self._world(best.key[1]), best.score) or len(placed) == most:
+                break
+            if survivor.point[:DEGREES] not in seen:
+                seen.add(survivor.point[:DEGREES])
+                row = self._price(survivor)
+                placed.append(row._replace(exposed_seconds=exposed(row.layout)))
+                best = min(best, placed[-1], key=self._order)
         return sorted(placed, key=self._order)
 
     def _simplicity(self, variant: int, point: Point) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ LARGEST = 10**9
 _BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
 """White space, a comment, or a word of bash with its quotes."""
 _COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
-_INERT = re.compile(r"'[^']*'|\\.")
+_INERT = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
 """What bash takes literally."""
 _LIVE = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
 
@@ -153,9 +153,22 @@ def _read_json(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> dict
     return tree
 
 
+def read_expected(text: str) -> dict[str, Any]:
+    """The top level of ``preflight/expected.json``, format 1."""
+    return _read_json("preflight/expected.json", text, (("groups", dict), ("hosts", list)))
+
+
 def read_lines(text: str) -> list[str]:
     """Host names, one a line."""
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+
+
+def read_numbers(text: str, pattern: str) -> list[tuple[int, int]]:
+    """(line, number) of every match of ``pattern``; numbers of ten digits or more are 0."""
+    return [
+        (text.count("\n", 0, found.start()) + 1, int(found[1]) if len(found[1]) < 10 else 0)
+        for found in re.finditer(pattern, text, re.MULTILINE)
+    ]
 
 
 def read_number(text: str, pattern: str) -> int | None:

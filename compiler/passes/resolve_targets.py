@@ -39,7 +39,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     found = len(sink.diagnostics)
     kind = "train" if isinstance(spec, Spec) else "serve"
     emit = DEFAULT_EMIT[kind] if spec.emit is None else spec.emit
-    _check_emit(emit, sink)
+    _check_emit(emit, DEFAULT_EMIT[kind], sink)
     for name in spec.versions:
         _check_name(name, f"versions.{name}", sink)
     framework = _framework(kind, emit, sink)
@@ -62,6 +62,7 @@ def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
             f"{name} {other}, and the job does not",
             label=f"not a target of this kind of job: {name}",
             help=f"legal: {', '.join(sorted(does))}",
+            fix=f"remove emit[{emit.index(name)}]" if len(emit) > 1 else "",
             causes=(Cause("job.kind", "the kind of job is said here"),),
         )
         sink.report("X21", finding, at=f"emit[{emit.index(name)}]")
@@ -76,6 +77,7 @@ def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
             f"{chosen[0]} and {name} cannot run one plan: each has a rank order of its own",
             label="a second framework",
             help="compile once for each: parc compile --emit",
+            fix=f"remove emit[{emit.index(name)}]",
             causes=(Cause(f"emit[{emit.index(chosen[0])}]", "the first framework"),),
         )
         sink.report("X22", finding, at=f"emit[{emit.index(name)}]")
@@ -88,13 +90,17 @@ def _program(kind: str, name: str) -> str:
     return framework(name).default_program if kind == "train" else ""
 
 
-def _check_emit(emit: tuple[str, ...], sink: Sink) -> None:
+def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:
+    if not emit:
+        fix = f"emit: [{', '.join(default)}]"
+        sink.report("X09", Finding("emit names no target", "one at least", fix=fix), at="emit")
     first: dict[str, str] = {}
     for index, name in enumerate(emit):
         path = f"emit[{index}]"
         if name in first:
             cause = Cause(first[name], "first listed here")
-            sink.report("X17", Finding(f"{name} is listed twice", causes=(cause,)), at=path)
+            finding = Finding(f"{name} is listed twice", fix=f"remove {path}", causes=(cause,))
+            sink.report("X17", finding, at=path)
         elif _check_name(name, path, sink):
             first[name] = path
 
@@ -110,6 +116,7 @@ def _check_name(name: str, path: str, sink: Sink) -> bool:
         f"there is no target called {name[:60]}",
         label=f"did you mean {' or '.join(near)}?" if near else "no such target",
         help=f"legal: {', '.join(sorted(BUILT_IN))}",
+        fix=f"{path}: {near[0]}" if near and path.startswith("emit") else "",
     )
     sink.report("X16", finding, at=path)
     return False

@@ -12,9 +12,10 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Candidate, Search
 from parc.compiler.passes.choose_exchange import fastest_exchange
-from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
+from parc.compiler.passes.drop_illegal import explain_illegal
 from parc.compiler.passes.drop_oversized import OVERSIZED, explain_oversized
 from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.rank_layouts import Ranked, Ranking, Survivor
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_sieve import Sieve
@@ -48,7 +49,7 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
                 dropped += sieve.dropped
                 survivors += [row._replace(variant=place) for row in sieve.survivors]
     if not survivors:
-        close = _close(sieves, pricing, limit_bytes, sink)
+        close = _close(sieves, pricing, dropped, sink)
         if close is None:
             return None
         survivors = [close]
@@ -64,13 +65,14 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
 
 
 def _close(
-    sieves: list[Sieve], pricing: Pricing, limit_bytes: float, sink: Sink
+    sieves: list[Sieve], pricing: Pricing, dropped: Counter[str], sink: Sink
 ) -> Survivor | None:
     """The layout that is let through where nothing fits; None with a diagnostic.
 
     The smallest oversized layout may still fit: the low end of its band is under the limit. The
     plan is then told that it is close (G02).
     """
+    limit_bytes = memory_limit(pricing)
     found = [
         (sieve.layout(point), Survivor(0.0, point, place))
         for place, sieve in enumerate(sieves)
@@ -84,11 +86,11 @@ def _close(
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))
     if peak_stage(pricing, layout).low_bytes <= limit_bytes:
         return smallest
-    explain_oversized(pricing, layout, limit_bytes, sink)
+    explain_oversized(pricing, layout, limit_bytes, dropped, sink)
     return None
 
 
 def _candidates(pricing: Pricing, ranked: list[Ranked]) -> Iterator[Candidate]:
     for row in ranked:
         mfu = utilization(pricing.problem, row.seconds, row.layout.world)
-        yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu)
+        yield Candidate(row.layout, row.seconds, row.peak_bytes, mfu, row.exposed_seconds)

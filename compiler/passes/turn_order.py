@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.ir import Candidate, Crossing, Estimate, Layout, Placement, Search
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import estimate_layout
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.place_ranks import place_ranks
 from parc.compiler.passes.score_placement import added_seconds
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.passes.read_emitted import read_lines, read_number
+from parc.compiler.passes.read_emitted import read_lines, read_number, read_numbers
 
 HOST_FILES = ("slurm/hostfile", "torchrun/hosts")
 SCRIPTS = ("torchrun/launch.sh", "slurm/launch.sh")
@@ -144,11 +144,11 @@ def _verify_numbers(
     sink: Sink,
 ) -> None:
     for name, pattern, kind in rows:
-        found = read_number(text, pattern)
-        if found != numbers[kind]:
-            what = "is missing" if found is None else f"is {found}"
+        found = read_numbers(text, pattern)
+        wrong = [(line, f"is {number}") for line, number in found if number != numbers[kind]]
+        for line, what in wrong[:1] if found else [(1, "is missing")]:
             message = f"{name} {what} in {file}, the rank map has {numbers[kind]}"
-            sink.report("A07", message, span=Span(file, _line_of(text, pattern), 1))
+            sink.report("A07", message, span=Span(file, line, 1))
 
 
 def _verify_master(file: str, text: str, hosts: list[str], sink: Sink) -> None:

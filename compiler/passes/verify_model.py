@@ -71,9 +71,12 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
 
 
 def _written_out(layout: str) -> str | None:
-    """All repeats replaced by what they repeat; None for text that is no layout."""
+    """All repeats replaced by what they repeat; None for text that is no layout.
+
+    A group goes first, with the repeats inside it, as in Megatron's ``parse_str_to_list``.
+    """
     text = layout.replace(",", "").replace(" ", "")
-    for pattern in (r"\(([Etm|L]*)\)\*(\d{1,6})", r"([Etm|L])\*(\d{1,6})"):
+    for pattern in (r"\(([Etm|L*\d]+)\)\*(\d{1,6})", r"([Etm|L])\*(\d{1,6})"):
         size = sum(len(body) * int(times) for body, times in re.findall(pattern, text))
         if size > LONGEST:
             return None

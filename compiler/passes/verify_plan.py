@@ -14,6 +14,7 @@ from parc.compiler.passes.read_emitted import (
     TABLE,
     Malformed,
     read_document,
+    read_expected,
     read_lock,
     read_table,
 )
@@ -23,6 +24,7 @@ from parc.compiler.passes.route_torch import ACCELERATE, FSDP, TORCHTITAN
 from parc.compiler.passes.second_route import SecondRoute
 from parc.compiler.passes.verify_launch import missing_files, verify_launch, visible_devices
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
+from parc.compiler.passes.verify_preflight import EXPECTED, verify_preflight
 from parc.compiler.passes.verify_ranks import (
     verify_coordinates,
     verify_document,
@@ -89,5 +91,7 @@ def _verify_rank_map(
     if DOCUMENT in artifacts:
         tree = read_document(artifacts[DOCUMENT])
         verify_document(tree, table, hosts, sink)
+        if EXPECTED in artifacts:
+            verify_preflight(read_expected(artifacts[EXPECTED]), tree, hosts, sink)
         if told is not None:
             verify_groups(tree, told, sink)

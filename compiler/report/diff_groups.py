@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 from parc.compiler.report.diff_side import Ranks
 
@@ -51,23 +52,26 @@ class AxisChange:
 
 
 def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
-    """Every axis whose groups differ; expert axes only where the model has experts."""
+    """Every axis of both sides whose groups differ; those of experts where the model has some."""
     known = old.coordinates.keys() & new.coordinates.keys()
-    dense = tuple(axis for axis in DENSE if axis in known)
-    sparse = tuple(axis for axis in EXPERT if axis in known)
-    other = (*(axis for axis in BOTH if axis in known), *sparse)
-    if "replica" in known:
-        dense, sparse = SERVING, ()
-    compared = [_compare(axis, dense, old, new) for axis in dense]
-    compared += [_compare(axis, other, old, new) for axis in sparse if experts]
+    dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
+    compared = [_compare(axis, dense, old, new) for axis in dense if axis in known]
+    if experts:
+        mesh = (*BOTH, *sparse)
+        compared += [_compare(axis, mesh, old, new) for axis in sparse if axis in known]
     return tuple(change for change in compared if change.any)
 
 
 def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
-    """Ranks that share every coordinate of ``mesh`` but ``axis``, by their first rank."""
-    others = [ranks.coordinates[name] for name in mesh if name != axis]
+    """Ranks that share every coordinate of ``mesh`` but ``axis``, by their first rank.
+
+    Axes of ``mesh`` that the framework of ``ranks`` does not have cut nothing.
+    """
+    own = ranks.coordinates
+    others = [own[name] for name in mesh if name != axis and name in own]
     found: dict[tuple[str, ...], list[int]] = {}
-    for rank, key in enumerate(zip(*others, strict=True)):
+    keys = zip(*others, strict=True) if others else repeat((), ranks.world)
+    for rank, key in enumerate(keys):
         found.setdefault(key, []).append(rank)
     return [tuple(group) for group in found.values()]
 

@@ -9,7 +9,7 @@ from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.layout_words import layout_words
-from parc.compiler.report.numbers import GIB, percent, quantity, rounded_tree, seconds, span
+from parc.compiler.report.numbers import GIB, percent, plain, quantity, rounded_tree, seconds, span
 from parc.compiler.report.serving_tables import serving_estimate_document, serving_estimate_text
 from parc.compiler.report.summary import placement_words
 from parc.compiler.report.table import table
@@ -119,7 +119,7 @@ def _traffic(estimate: Estimate) -> str:
             axis.axis,
             LEVELS.get(axis.level, axis.level),
             quantity(axis.bytes_per_rank, "B"),
-            f"{axis.gb_per_s:.4g}",
+            plain(axis.gb_per_s),
         )
         for axis in estimate.traffic
     ]

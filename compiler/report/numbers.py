@@ -65,3 +65,8 @@ def quantity(count: float, unit: str = "") -> str:
         if abs(count) >= 0.9995 * factor:
             return f"{count / factor:.3g} {prefix}{unit}"
     return f"{count:.3g} {unit.lstrip()}".rstrip()
+
+
+def plain(value: float, digits: int = 4) -> str:
+    """``value`` with that many significant digits, and never with an exponent: 12,800."""
+    return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"

@@ -181,6 +181,7 @@ def _placement(nouns: Schema) -> Schema:
 
 def _search(nouns: Schema) -> Schema:
     candidate = noun_schema(Candidate, nouns)
+    candidate["required"].remove("placed_seconds")
     layout = _replaced(noun_schema(Layout, nouns), split={"type": "string"})
     return closed(
         {

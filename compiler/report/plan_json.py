@@ -127,6 +127,8 @@ def _search(plan: Plan) -> dict[str, Any]:
     for candidate in plan.search.ranked:
         row = as_json(candidate)
         row["layout"]["split"] = candidate.layout.split.form
+        if not candidate.placed_seconds:
+            del row["placed_seconds"]
         ranked.append(row)
     return {
         "enumerated": plan.search.enumerated,

@@ -22,7 +22,7 @@ OTHER = {
 """Reasons that are no broken rule."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
-    *("rank", *DEGREES, "recompute", "split", "step", "against it", "memory GiB", "MFU"),
+    *("rank", *DEGREES, "recompute", "split", "step", "placed", "against it", "memory GiB", "MFU"),
 )
 
 
@@ -31,11 +31,10 @@ def search_text(plan: AnyPlan, top: int) -> str:
     if isinstance(plan, ServingPlan):
         return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
     search = plan.search
-    best = search.ranked[0].step_seconds if search.ranked else 0.0
-    rows = [candidate_row(rank, candidate, best) for rank, candidate in _top(search, top)]
+    head, rows = candidate_table(search, top)
     kept = search.enumerated - sum(count for _, count in search.dropped)
     lines = [f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal and fitting"]
-    return "\n".join(lines) + "\n\n" + table(CANDIDATE_HEAD, rows) + dropped_text(search.dropped)
+    return "\n".join(lines) + "\n\n" + table(head, rows) + dropped_text(search.dropped)
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
@@ -73,17 +72,31 @@ def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
     return list(enumerate(search.ranked[:top], start=1))
 
 
-def candidate_row(rank: int, candidate: Candidate, best_seconds: float) -> tuple[str, ...]:
+def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of the best ``top``; what placements add stands there if any adds something."""
+    shown = _top(search, top)
+    rows = [_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
+    if any(candidate.placed_seconds for _, candidate in shown):
+        return CANDIDATE_HEAD, rows
+    at = CANDIDATE_HEAD.index("placed")
+    plain = [row[:at] + row[at + 1 :] for row in (CANDIDATE_HEAD, *rows)]
+    return plain[0], plain[1:]
+
+
+def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     """One candidate in words, under CANDIDATE_HEAD."""
     layout = candidate.layout
-    slower = candidate.step_seconds / best_seconds - 1 if best_seconds else 0.0
+    total = best.step_seconds + best.placed_seconds
+    slower = (candidate.step_seconds + candidate.placed_seconds) / total - 1
+    added = candidate.placed_seconds
     return (
         str(rank),
         *(str(getattr(layout, name)) for name in DEGREES),
         recompute_words(layout.recompute),
         layout.split.form,
         seconds(candidate.step_seconds),
-        f"{slower * 100:+.1f} %" if rank > 1 else "chosen",
+        f"+{seconds(added)}" if added else "-",
+        f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
         f"{candidate.peak_bytes / GIB:.1f}",
         percent(candidate.mfu),
     )
@@ -101,6 +114,7 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
         "split": layout.split.form,
         "order": layout.order,
         "step_seconds": rounded(candidate.step_seconds),
+        "placed_seconds": rounded(candidate.placed_seconds),
         "peak_bytes": rounded(candidate.peak_bytes),
         "mfu": rounded(candidate.mfu),
     }

@@ -8,7 +8,15 @@ from typing import Any
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.report.numbers import GIB, percent, quantity, rounded, rounded_tree, seconds
+from parc.compiler.report.numbers import (
+    GIB,
+    percent,
+    plain,
+    quantity,
+    rounded,
+    rounded_tree,
+    seconds,
+)
 from parc.compiler.report.serving_json import serving_estimate
 from parc.compiler.report.serving_summary import serving_words
 from parc.compiler.report.table import table
@@ -70,7 +78,7 @@ def _users(plan: ServingPlan) -> str:
         ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
         ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
         ("output a GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
-        ("requests a second", f"{estimate.requests_per_second:.3g}", ""),
+        ("requests a second", plain(estimate.requests_per_second, 3), ""),
         ("requests that run at most", f"{estimate.max_concurrency:,.0f}", ""),
         ("cache of a data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
         (f"requests of {limits.max_model_len:,} tokens in it", f"{limits.full_requests:.2f}", ""),

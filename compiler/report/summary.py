@@ -6,9 +6,13 @@ from typing import Any
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.passes.score_placement import added_seconds
 from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import gib, many, percent, quantity, rounded_tree, seconds
 from parc.compiler.report.serving_summary import serving_summary, serving_summary_document
+
+TOLD = 0.01
+"""Share of the step from which on it is told what a placement adds."""
 
 
 def summary_text(plan: AnyPlan) -> str:
@@ -39,14 +43,21 @@ def summary_text(plan: AnyPlan) -> str:
 
 
 def placement_words(plan: Plan) -> str:
-    """The order of the hosts, what it exposes over shared links, and how good that is."""
+    """The order of the hosts, what it exposes over shared links, and how good that is.
+
+    With what it adds to the step, where that is ``TOLD`` of it or more.
+    """
     placement = plan.placement
     if len(placement.hosts) == 1:
         return "one host"
     chosen = next((one for one in placement.alternatives if one.chosen), None)
     name = chosen.name if chosen is not None else "as given"
-    proof = placement.proof
-    return f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
+    if len({host.rack for host in placement.hosts}) == 1:
+        name = "one rack"
+    proof, total = placement.proof, plan.estimate.time.total_seconds
+    words = f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
+    added = added_seconds(plan.estimate, placement)
+    return words if added < TOLD * total else f"{words}; adds {seconds(added)} to the step"
 
 
 def subject(plan: Plan) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import Cluster
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.numbers import plain
 from parc.compiler.report.table import table
 from parc.compiler.topology.tree import tree_levels
 
@@ -20,7 +21,7 @@ def tree_text(cluster: Cluster) -> str:
         (
             INSIDE.get(level.name, level.name),
             f"{level.gpus:,}",
-            f"{level.gb_per_s_per_gpu:.4g}",
+            plain(level.gb_per_s_per_gpu),
             f"{level.latency_seconds * 1e6:.3g} us" if level.latency_seconds else "-",
             f"{level.oversubscription:g}" if level.latency_seconds else "-",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.spec.nearest import did_you_mean
@@ -96,7 +97,7 @@ def unknown_key(place: Place) -> Finding:
         f"unknown key {key[:60]}" + (f" in {above}" if above else ""),
         label=f"did you mean {' or '.join(meant)}?" if meant else "no such key",
         help=listed,
-        fix=f"{meant[0]}: ..." if meant else f"remove {key[:60]}",
+        fix=f"{meant[0]}: {_shown(place.value)}" if meant else f"remove {prefix}{key[:60]}",
     )
 
 
@@ -125,5 +126,13 @@ def missing_key(place: Place) -> Finding:
     return Finding(
         f"{key} is missing" + (f" in {above}" if above else ""),
         label=f"{key} takes {expected(place.annotation)}",
-        fix=EXAMPLES.get(place.path, f"{key}: ..."),
+        fix=(f"{above}." if above else "") + EXAMPLES.get(place.path, f"{key}: ..."),
     )
+
+
+def _shown(value: Any) -> str:
+    """A plain value as it would be written; ``...`` for others."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    plain = isinstance(value, int | float) or (isinstance(value, str) and value.isidentifier())
+    return str(value)[:60] if plain else "..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -153,6 +154,7 @@ def _out_of_range(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
         f"{place.path} is {str(place.value)[:40]}, must be {wanted}",
         label=f"must be {wanted}",
         help=f"legal: {expected(place.annotation)}",
+        fix=f"{place.path}: {limit.split()[-1]}" if limit.startswith("at ") else "",
     )
 
 
@@ -179,10 +181,12 @@ def _quantity(place: Place, error: ErrorDetails) -> Finding:
 
 
 def _name(place: Place) -> Finding:
+    near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(place.value)).strip("._-")[:128]
     return Finding(
         f"the name {json.dumps(str(place.value)[:60], ensure_ascii=False)} cannot be a folder name",
         label="letters, digits, dot, dash and underscore; the first a letter or digit; at most 128",
         help="the run's name is the folder that its files are written to",
+        fix=f"name: {near}" if near else "",
     )
 
 

@@ -98,3 +98,7 @@ def test_a_quoted_word_expands_to_itself(stage: Stage, value: str) -> None:
     stage.put("out/say.sh", f"printf '<%s>' {shell_word(value)}\n")
     stage.put("work/x", "")
     assert stage.run("say.sh").stdout == f"<{value}>"
+
+
+def test_commas_are_quoted_that_shellcheck_takes_for_lost_spaces() -> None:
+    assert shell_word("969,30,1") == "'969,30,1'"

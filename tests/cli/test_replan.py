@@ -49,6 +49,17 @@ def test_a_spare_host_of_the_same_leaf_takes_the_place(spec: str, tmp_path: Path
     assert parc("verify", str(out)).exit_code == 0
 
 
+def test_the_default_directory_keeps_what_was_drained_before(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parc("compile", spec).exit_code == 0
+    replanned(spec, "--drain", "r01n01")
+    found = replanned(spec, "--drain", "r02n02")
+    assert found["from"] == "build/job/parc.lock"
+    assert not {"r01n01", "r02n02"} & set(hosts(tmp_path / "build" / "job"))
+
+
 def test_without_an_output_the_spec_is_compiled_as_if_nothing_were_drained(
     spec: str, tmp_path: Path
 ) -> None:

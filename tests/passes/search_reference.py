@@ -13,8 +13,8 @@ from parc.compiler.cost.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout
 from parc.compiler.passes.choose_exchange import fastest_exchange
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_space import Space, families_of

@@ -12,7 +12,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ContextComm, Layout
 from parc.compiler.passes.choose_exchange import WORTH, fastest_exchange, levels
-from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.search_layouts import search_layouts
 from tests.compiled import Spec, changed
 from tests.every_layout import enumerate_layouts

@@ -11,9 +11,9 @@ from parc.compiler.cost.memory import peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Variant
-from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
-from parc.compiler.passes.rank_layouts import KEEP, TIE, Ranking
+from parc.compiler.passes.layout_rules import all_rules
+from parc.compiler.passes.rank_layouts import KEEP, RESCORED, TIE, Ranking
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_sieve import Sieve
@@ -84,6 +84,33 @@ def test_what_a_placement_exposes_moves_a_layout_back(pricing: Pricing, sieve: S
     assert placed[0].layout != slow
     assert {row.layout for row in placed} <= {row.layout for row in plain}
     assert all(row.seconds <= plain[-1].seconds for row in placed)
+
+
+def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
+    pricing: Pricing, sieve: Sieve
+) -> None:
+    ranking = _ranking(sieve, pricing, memory_limit(pricing))
+    bad = {(row.layout.tp, row.layout.pp) for row in ranking.best(sieve.survivors, None)}
+
+    def exposed(layout: Layout) -> float:
+        return 5.0 if (layout.tp, layout.pp) in bad else 0.0
+
+    first, *others = ranking.best(sieve.survivors, exposed)
+    assert (first.layout.tp, first.layout.pp) not in bad
+    assert first.score < min(row.seconds for row in others if row.exposed_seconds) + 5.0
+
+
+def test_no_placement_is_tried_of_what_is_slower_without_one(
+    pricing: Pricing, sieve: Sieve
+) -> None:
+    tried: list[Layout] = []
+
+    def exposed(layout: Layout) -> float:
+        tried.append(layout)
+        return 0.0
+
+    _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, exposed)
+    assert len(tried) <= RESCORED + 1
 
 
 def test_placements_are_tried_where_racks_share_uplinks() -> None:

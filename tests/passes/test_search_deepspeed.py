@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
 from tests.passes.search_reference import assert_plain, pricing_of

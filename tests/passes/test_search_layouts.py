@@ -14,7 +14,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import EVERYTHING
-from parc.compiler.passes.drop_illegal import all_rules
+from parc.compiler.passes.layout_rules import all_rules
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_screen import PLACES
 from tests.every_layout import enumerate_layouts

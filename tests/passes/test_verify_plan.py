@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parc.backends.megatron.layout_string import Stage, spell
+from parc.backends.preflight.backend import BACKEND as PREFLIGHT
+from parc.backends.preflight.backend import EXPECTED
 from parc.backends.rankmap.backend import BACKEND
 from parc.backends.registry import backend
+from parc.backends.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.passes.read_emitted import Malformed, read_arguments
+from parc.compiler.passes.read_emitted import Arguments, Malformed, read_arguments
+from parc.compiler.passes.verify_model import verify_layers
 from parc.compiler.passes.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.passes.damage import Edit, dropped, swapped
@@ -217,6 +222,8 @@ def test_a_finding_names_the_first_ranks_and_the_line() -> None:
         ("--account-for-loss-in-pipeline-split --account-for-embedding-in-pipeline-split", True),
         ("--pipeline-model-parallel-layout 'Et*15|t*17,L'", True),
         ("--pipeline-model-parallel-layout 'Et*15|(tt|)*8tL'", True),
+        ("--pipeline-model-parallel-layout 'Et*3|(t*13|)*2,t*3,L'", True),
+        ("--pipeline-model-parallel-layout 'Et*3|(t*13|)*2,t*4,L'", False),
         ("--pipeline-model-parallel-layout 'Et*15|t*16,L'", False),
         ("--pipeline-model-parallel-layout 'Et*15|t*10|t*7,L'", False),
         ("--pipeline-model-parallel-layout 'Et*15|t*17mL'", False),
@@ -230,10 +237,54 @@ def test_layers_are_conserved(flags: str, whole: bool) -> None:
     assert codes(files_of(DENSE, flags)) == ([] if whole else ["A08"])
 
 
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=40))
+def test_every_layout_that_the_split_spells_is_read(layers: list[int]) -> None:
+    last = len(layers) - 1
+    text = spell(tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(layers)))
+    flags = {
+        "num-layers": (str(sum(layers)),),
+        "pipeline-model-parallel-size": (str(len(layers)),),
+        "pipeline-model-parallel-layout": (text,),
+    }
+    sink = Sink()
+    verify_layers(Arguments(flags), sink)
+    assert not sink.diagnostics
+
+
+def test_every_start_in_a_script_is_read() -> None:
+    probe = "torchrun --nnodes=8 --nproc-per-node=8 check\n"
+    files = swapped(LAUNCH, "exec torchrun --nnodes=8", f"{probe}exec torchrun --nnodes=7")(SOUND)
+    (found,) = messages(files)
+    assert found.code == "PARC-A07"
+    assert files[LAUNCH].splitlines()[found.span.line - 1].startswith("exec torchrun --nnodes=7")
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (swapped(EXPECTED, "", ""), set()),
+        (swapped(EXPECTED, '"r01n02"', '"r01n09"'), {"A02"}),
+        (swapped(EXPECTED, '"world":64', '"world":63'), {"A07"}),
+        (swapped(EXPECTED, '"tp":{"size":4', '"tp":{"size":8'), {"A06"}),
+        (swapped(EXPECTED, '"tp":{', '"other":{'), {"A06"}),
+        (swapped(EXPECTED, '"format":1', '"format":2'), {"A04"}),
+    ],
+)
+def test_what_preflight_expects_is_the_rank_map(edit: Edit, wanted: set[str]) -> None:
+    files = SOUND | {artifact.path: artifact.text for artifact in PREFLIGHT.emit(DENSE)}
+    assert set(codes(edit(files))) == wanted
+
+
 def test_the_array_is_read_as_bash_reads_it() -> None:
     text = "MEGATRON_ARGS=(\n  --a 'x y' \"it's\" z\\ z --b=1 # no\n  --c 'don'\"'\"'t' ')'\n)\n"
     read = read_arguments(text).flags
     assert read == {"a": ("x y", "it's", "z z"), "b": ("1",), "c": ("don't", ")")}
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_every_word_that_is_quoted_for_a_shell_is_read(value: str) -> None:
+    read = read_arguments(f"MEGATRON_ARGS=(\n  --a {shell_word(value)}\n)\n").flags
+    assert read == {"a": (value,)} or value.startswith("--")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from parc.compiler.report.diff_ranks import Run
 from parc.compiler.report.diff_sections import headline
 from parc.compiler.report.diff_side import NotAnOutput, side
 from parc.compiler.report.diff_text import diff_markdown, diff_text
+from tests.compiled import plan_of
 from tests.passes.placement_plans import cluster, layout, plan, with_hosts
 from tests.report.sides import files_of, side_of
 
@@ -50,6 +51,23 @@ def test_another_tp_moves_no_rank_and_regroups_all() -> None:
     tp, dp = found.groups
     assert (tp.axis, tp.old_groups, tp.old_size, tp.new_groups, tp.new_size) == ("tp", 8, 8, 16, 4)
     assert (dp.axis, dp.same_members) == ("dp", 0)
+
+
+def test_frameworks_that_share_one_axis_can_be_compared() -> None:
+    spec = {
+        "parc": 1,
+        "name": "run",
+        "model": "llama-3-8b",
+        "cluster": {"node": "dgx-h100", "nodes": 8},
+        "job": {"sequence_length": 4096, "global_batch": 64},
+        "layout": {"tp": 2, "dp_shard": 16},
+        "emit": ["fsdp", "rankmap"],
+    }
+    new = plan_of(spec)
+    found = change(new)
+    (tp,) = [one for one in found.groups if one.axis == "tp"]
+    assert (tp.old_groups, tp.old_size, tp.new_groups, tp.new_size) == (8, 8, 32, 2)
+    assert change(PLAN, new).any
 
 
 def test_a_drained_host_moves_only_its_own_ranks() -> None:

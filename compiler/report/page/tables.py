@@ -14,7 +14,7 @@ from parc.compiler.report.numbers import gib, percent, seconds
 from parc.compiler.report.page.bars import band
 from parc.compiler.report.page.figure import Figure
 from parc.compiler.report.page.grid import Grid, grid
-from parc.compiler.report.search_table import CANDIDATE_HEAD, candidate_row, reason
+from parc.compiler.report.search_table import candidate_table, reason
 from parc.compiler.report.serving_tables import SERVING_HEAD, serving_row
 
 SHOWN = 10
@@ -110,11 +110,8 @@ def candidate_grid(plan: AnyPlan) -> Grid:
         best = services[0].tokens_per_second
         rows = [serving_row(rank, one, best) for rank, one in enumerate(services, start=1)]
         return grid(SERVING_HEAD, rows, prose=(), strong=0)
-    ranked = plan.search.ranked[:SHOWN]
-    best = ranked[0].step_seconds
-    rows = [candidate_row(rank, one, best) for rank, one in enumerate(ranked, start=1)]
-    columns = CANDIDATE_HEAD.index("recompute"), CANDIDATE_HEAD.index("split")
-    return grid(CANDIDATE_HEAD, rows, prose=columns, strong=0)
+    head, rows = candidate_table(plan.search, SHOWN)
+    return grid(head, rows, prose=(head.index("recompute"), head.index("split")), strong=0)
 
 
 def dropped_grid(plan: AnyPlan) -> Grid:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.passes.pose_placement import TERMS, traffic_flows
-from parc.compiler.report.numbers import quantity, seconds
+from parc.compiler.report.numbers import plain, quantity, seconds
 from parc.compiler.report.page.bars import WIDTH
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.report.page.grid import Grid, grid
@@ -81,7 +81,7 @@ def traffic_chart(plan: Plan) -> TrafficChart | None:
 
 def _cells(link: Link) -> tuple[str, ...]:
     bytes_sent = (quantity(sent, "B") if sent else "-" for sent in link.sent)
-    return (link.name, f"{link.gb_per_s:,.4g} GB/s", *bytes_sent)
+    return (link.name, f"{plain(link.gb_per_s)} GB/s", *bytes_sent)
 
 
 def _exposed(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:

@@ -128,3 +128,10 @@ def test_words_of_the_user_reach_vllm_whole(tmp_path: Path) -> None:
     assert stage.run().returncode == 0
     assert "--chat-template a b's $(x) " in stage.calls()[0]
     assert "export KEY='c d'" in serve_script(plan).text
+
+
+def test_a_line_break_in_the_name_of_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
+    job = {"checkpoint": f"a\ntouch {tmp_path}/pwned\nb"}
+    plan = plan_of(spec("llama-3.1-8b", "dgx-h100", job=job, layout={"tp": 8}))
+    assert Stage(tmp_path, plan).run().returncode == 0
+    assert not (tmp_path / "pwned").exists()

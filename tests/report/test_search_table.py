@@ -1,0 +1,62 @@
+"""The table of a search: what the placement of a candidate adds stands beside its step."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from parc.compiler.ir import Plan
+from parc.compiler.report.search_table import search_csv, search_text
+from parc.compiler.report.summary import placement_words
+from tests.compiled import changed, plan_of
+
+TAILS: dict[str, Any] = {
+    "parc": 1,
+    "name": "tails",
+    "model": "deepseek-v3",
+    "cluster": {
+        "node": "gb200-nvl72",
+        "racks": [{"name": f"k{i}", "nodes": f"k{i}n[01-18]"} for i in range(8)],
+    },
+    "job": {"sequence_length": 4096, "global_batch": 4096, "precision": "mxfp8"},
+    "layout": {"tp": 1, "cp": 1, "pp": 9},
+}
+"""72 GPUs a domain are 9 expert groups of 8, and no whole number of groups of 16."""
+
+
+@pytest.fixture(name="plan", scope="module")
+def _plan() -> Plan:
+    return plan_of(TAILS)
+
+
+def test_expert_groups_that_domains_cannot_hold_lose(plan: Plan) -> None:
+    assert plan.layout.ep == 8
+    faster = [
+        one for one in plan.search.ranked if one.step_seconds < plan.search.ranked[0].step_seconds
+    ]
+    assert faster
+    assert all(one.layout.ep > 8 and one.placed_seconds > one.step_seconds / 2 for one in faster)
+
+
+def test_a_candidate_that_is_placed_badly_says_so(plan: Plan) -> None:
+    rows = list(csv.DictReader(io.StringIO(search_csv(plan, 20))))
+    totals = [float(row["step_seconds"]) + float(row["placed_seconds"]) for row in rows]
+    assert totals[0] <= min(totals) * 1.03
+    assert "placed" in search_text(plan, 20).splitlines()[2].split()
+
+
+def test_a_step_that_its_placement_prolongs_is_told(plan: Plan) -> None:
+    wide = plan_of(changed(TAILS, {"layout.ep": 16}))
+    assert placement_words(wide).endswith(" s to the step")
+    level = plan_of(
+        changed(
+            TAILS,
+            {"cluster": {"node": "dgx-h100", "nodes": 64}, "job.precision": "bf16", "layout": {}},
+        )
+    )
+    assert placement_words(level).startswith("one rack, ")
+    assert "adds" not in placement_words(level)
+    assert "placed" not in search_text(level, 5)
