@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -14,7 +13,7 @@ PLAIN = frozenset((str, int, float, bool, NoneType))
 
 def as_json(noun: Any) -> Any:
     """A tree of dict, list, str, int, float, bool and None with the same content as ``noun``."""
-    kind: Hashable = type(noun)
+    kind = noun.__class__
     if kind in PLAIN:
         return noun
     if names := _field_names(kind):
