@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from parc.backends.extra_arguments import (
     Extra,
     judge_extra,
@@ -45,6 +43,8 @@ def check_extra(
 
 def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
     """F01: what ``version`` has in place of ``flag``."""
+    from difflib import get_close_matches
+
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
     label = "no such flag"
