@@ -136,12 +136,7 @@ def _scalar(text: str) -> tuple[Any, int]:
     if quoted := _QUOTED.match(text):
         return quoted[1] if quoted[1] is not None else quoted[2], quoted.end()
     plain = _PLAIN.match(text)
-    if (
-        plain is None
-        or text[plain.end() : plain.end() + 1] == ":"
-        or text.startswith("- ")
-        or text == "-"
-    ):
+    if plain is None or text[plain.end() : plain.end() + 1] == ":" or text[:2] in ("- ", "-"):
         raise _Unusual
     return _typed(plain[0].rstrip(" ")), plain.end()
 
