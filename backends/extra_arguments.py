@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -90,6 +89,8 @@ def judge_extra(
 
 def value_fault(extra: Extra, row: dict[str, Any]) -> Finding | None:
     """What is wrong with the values of a flag; None: nothing."""
+    from difflib import get_close_matches
+
     takes, count = row.get("takes", 1), len(extra.values)
     low, high = COUNTS.get(takes, (takes, takes))
     if not low <= count <= high:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from parc.backends.versions import knows
+from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.ir import Layout, Problem
 
 UNTOLD = ("elsewhere", "ignored")
@@ -98,10 +99,8 @@ def flag_table(package: str) -> FieldTable:
 
 
 def _read(package: str, file: str) -> dict[str, dict[str, Any]]:
-    from ruamel.yaml import YAML
-
     text = (files(package) / file).read_text("utf-8")
-    tree: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    tree: dict[str, dict[str, Any]] = own_yaml(text)
     return tree
 
 

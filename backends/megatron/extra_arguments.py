@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
@@ -60,6 +59,8 @@ def check_extra(
 
 def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
     """F01: what ``version`` has in place of ``flag``."""
+    from difflib import get_close_matches
+
     if flag in removed_flags():
         return _removed(flag, version)
     near = get_close_matches(flag, spellings, 3)

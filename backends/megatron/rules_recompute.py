@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from parc.backends.megatron.derived_layout import has_grouped_gemm
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
@@ -75,6 +73,8 @@ def _modules_broken(problem: Problem, layout: Layout) -> bool:
 
 
 def _modules(problem: Problem, layout: Layout) -> Finding:
+    from difflib import get_close_matches
+
     bad = next(module for module in layout.recompute.modules if module not in MODULES)
     near = get_close_matches(bad, MODULES, 1)
     return Finding(

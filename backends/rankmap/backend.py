@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from parc.backends.rankmap.document import document
-from parc.backends.rankmap.page import page
-from parc.backends.rankmap.serving_page import serving_page
-from parc.backends.rankmap.table import table
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Artifact, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan
 
 
 class Rankmap:
@@ -22,22 +18,26 @@ class Rankmap:
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """rankmap.csv, rankmap.json and rankmap.md."""
-        return (
-            Artifact("rankmap.csv", table(plan)),
-            Artifact("rankmap.json", document(plan)),
-            Artifact("rankmap.md", page(plan)),
-        )
+        from parc.backends.rankmap.page import page
+
+        return (*_tables(plan), Artifact("rankmap.md", page(plan)))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Nothing: every placement can be written down."""
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """The same three files; ``replica`` is the engine that a rank belongs to."""
-        return (
-            Artifact("rankmap.csv", table(plan)),
-            Artifact("rankmap.json", document(plan)),
-            Artifact("rankmap.md", serving_page(plan)),
-        )
+        from parc.backends.rankmap.serving_page import serving_page
+
+        return (*_tables(plan), Artifact("rankmap.md", serving_page(plan)))
+
+
+def _tables(plan: AnyPlan) -> tuple[Artifact, ...]:
+    """What programs read. A check emits nothing, so what writes is loaded on first use."""
+    from parc.backends.rankmap.document import document
+    from parc.backends.rankmap.table import table
+
+    return (Artifact("rankmap.csv", table(plan)), Artifact("rankmap.json", document(plan)))
 
 
 BACKEND = Rankmap()

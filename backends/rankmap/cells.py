@@ -30,12 +30,17 @@ def listed(text: str, width: int) -> str:
 
 def runs(numbers: Iterable[int]) -> str:
     """Sorted numbers with runs folded: ``0-7, 16-23``."""
+    return joined((number, number) for number in sorted(numbers))
+
+
+def joined(pairs: Iterable[tuple[int, int]]) -> str:
+    """The same of ascending (first, last) pairs."""
     parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
+    for low, high in pairs:
+        if parts and low == parts[-1][1] + 1:
+            parts[-1][1] = high
         else:
-            parts.append([number, number])
+            parts.append([low, high])
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from parc.backends.group_spans import EXPERT_NAMES, families
-from parc.compiler.ir import AnyPlan, Placement
+from parc.compiler.ir import AnyPlan, Host, Placement
 from parc.compiler.ir.placement import PARTS
 
 FORMAT = 1
@@ -20,18 +20,14 @@ def document(plan: AnyPlan) -> str:
     meshes = {"dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]}
     if not placement.one_mesh:
         meshes["expert"] = [_axis(name, axis.size, axis.stride) for name, axis in expert]
-    hosts = [
-        {"name": host.name, "nvlink_domain": host.nvlink_domain, "rack": host.rack}
-        for host in placement.hosts
-    ]
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
         "groups": _mapping(families(placement)),
-        "hosts": _sequence(hosts),
+        "hosts": _sequence(map(_host, placement.hosts)),
         "meshes": _mapping(meshes),
         "order": _dumps(placement.order),
-        "ranks": _mapping(placement.columns),
+        "ranks": _entries(_columns(placement)),
         "ranks_per_node": str(placement.ranks_per_node),
         "sizes": _dumps(_sizes(placement)),
         "version": _dumps(problem.version(problem.framework)),
@@ -54,16 +50,34 @@ def _axis(name: str, size: int, stride: int) -> dict[str, Any]:
     return {"axis": name, "size": size, "stride": stride}
 
 
+def _host(host: Host) -> str:
+    name, domain, rack = _dumps(host.name), _dumps(host.nvlink_domain), _dumps(host.rack)
+    return f'{{"name":{name},"nvlink_domain":{domain},"rack":{rack}}}'
+
+
+def _columns(placement: Placement) -> dict[str, str]:
+    """Coordinates of all ranks as JSON, many of the few numbers that there are."""
+    digits = [str(number) for number in range(placement.dense.world)]
+    return {
+        name: f"[{','.join(map(digits.__getitem__, column))}]"
+        for name, column in placement.columns.items()
+    }
+
+
 def _mapping(items: Mapping[str, Any]) -> str:
     """A JSON object, an entry a line."""
-    lines = (f'"{key}": {_dumps(value)}' for key, value in sorted(items.items()))
+    return _entries({key: _dumps(value) for key, value in items.items()})
+
+
+def _entries(items: Mapping[str, str]) -> str:
+    """A JSON object of values that are JSON already, an entry a line."""
+    lines = (f'"{key}": {text}' for key, text in sorted(items.items()))
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def _sequence(items: Iterable[Any]) -> str:
-    """A JSON array, an item a line."""
-    return "[\n" + ",\n".join(map(_dumps, items)) + "\n]"
+def _sequence(items: Iterable[str]) -> str:
+    """A JSON array of items that are JSON already, an item a line."""
+    return "[\n" + ",\n".join(items) + "\n]"
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode

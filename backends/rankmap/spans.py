@@ -53,14 +53,14 @@ def spans(placement: Placement, routed: bool) -> Iterator[Span]:
 def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:
     if not groups.visits:
         return Span(name, groups.size, groups.count, 0, 0, 0, 1)
-    racks = [host.rack for host in placement.hosts]
-    domains = [host.nvlink_domain for host in placement.hosts]
+    rack_of = [host.rack for host in placement.hosts].__getitem__
+    domain_of = [host.nvlink_domain for host in placement.hosts].__getitem__
     counts, most = [0, 0, 0, 0], 1
     for visit in groups.visits:
         nodes = set(visit)
-        touched = len({racks[node] for node in nodes})
+        touched = len(set(map(rack_of, nodes)))
         most = max(most, touched)
-        inside = len({domains[node] for node in nodes}) == 1
+        inside = len(set(map(domain_of, nodes))) == 1
         level = 0 if len(nodes) == 1 else 1 if inside else 2 if touched == 1 else 3
         counts[level] += groups.parallel
     host, domain, rack, across = counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.rankmap.cells import listed, runs, shortened
+from parc.backends.rankmap.cells import joined, listed, runs, shortened
 from parc.compiler.ir import Layout, Placement, Plan
 from parc.compiler.topology.hostlist import compress
 
@@ -39,7 +39,7 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
     placement = plan.placement
     first, last = _ranks(placement, stages[0]), _ranks(placement, stages[-1])
     single = len(stages) == 1
-    ranks = runs(_flat(first)) if single else f"{first[0][0]}-{last[-1][1]}"
+    ranks = joined(first) if single else f"{first[0][0]}-{last[-1][1]}"
     each = placement.ranks_per_node
     nodes = {
         node
@@ -62,10 +62,6 @@ def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
     period = axis.stride * axis.size
     starts = range(stage * axis.stride, placement.dense.world, period)
     return [(start, start + axis.stride - 1) for start in starts]
-
-
-def _flat(pairs: list[tuple[int, int]]) -> list[int]:
-    return [rank for low, high in pairs for rank in range(low, high + 1)]
 
 
 def _layers(layout: Layout, stages: tuple[int, ...]) -> str:

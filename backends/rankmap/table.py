@@ -4,39 +4,61 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
-from typing import TypeVar
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
-from parc.compiler.ir import AnyPlan
-
-Cell = TypeVar("Cell", int, str)
+from parc.compiler.ir import AnyPlan, Placement
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
 """Columns before the coordinates, which are those of the framework."""
+_QUOTED = re.compile(r'[",\r\n]')
 
 
 def table(plan: AnyPlan) -> str:
     """The CSV text; ``gpu`` is the device index that the local rank uses."""
-    placement = plan.placement
-    each, world = placement.ranks_per_node, placement.dense.world
-    local = list(range(each)) * (world // each)
-    gpus = list(placement.devices or range(each)) * (world // each)
-    columns = (
-        range(world),
-        _by_host(range(len(placement.hosts)), each),
-        _by_host([host.name for host in placement.hosts], each),
-        local,
-        gpus,
-        _by_host([host.rack for host in placement.hosts], each),
-        _by_host([host.nvlink_domain for host in placement.hosts], each),
-        *placement.columns.values(),
+    header = ",".join((*PLACE, *plan.placement.columns))
+    return "\n".join((header, *_rows(plan.placement), ""))
+
+
+def _rows(placement: Placement) -> list[str]:
+    """A row a rank, put together of what its host, its place there and its coordinates say."""
+    hosts, each = placement.hosts, placement.ranks_per_node
+    names, racks, domains = (
+        _cells(cells)
+        for cells in zip(*((h.name, h.rack, h.nvlink_domain) for h in hosts), strict=True)
     )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*PLACE, *placement.columns))
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue()
+    slots = [f"{local},{gpu}" for local, gpu in enumerate(placement.devices or range(each))]
+    numbers = [str(number) for number in range(placement.dense.world)]
+    columns = [list(map(numbers.__getitem__, column)) for column in placement.columns.values()]
+    places = map(",".join, zip(*columns, strict=True))
+    starts = (f"{node},{name}" for node, name in enumerate(names))
+    ends = (f"{rack},{domain}" for rack, domain in zip(racks, domains, strict=True))
+    return [
+        f"{rank},{start},{slot},{end},{place}"
+        for rank, start, slot, end, place in zip(
+            numbers,
+            _by_rank(starts, each),
+            slots * len(hosts),
+            _by_rank(ends, each),
+            places,
+            strict=True,
+        )
+    ]
 
 
-def _by_host(cells: Iterable[Cell], each: int) -> list[Cell]:
-    return [cell for cell in cells for _ in range(each)]
+def _by_rank(cells: Iterable[str], each: int) -> Iterator[str]:
+    return chain.from_iterable(map(repeat, cells, repeat(each)))
+
+
+def _cells(texts: Sequence[str]) -> Sequence[str]:
+    """Texts as CSV writes them."""
+    if _QUOTED.search("".join(texts)) is None:
+        return texts
+    return [_cell(text) for text in texts]
+
+
+def _cell(text: str) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow((text, ""))
+    return written.getvalue()[:-1]

@@ -6,7 +6,6 @@ from parc.backends.host_runs import runs
 from parc.backends.launch_rules import check_launch
 from parc.backends.launch_script import host_lines, launch_script, start_of
 from parc.backends.render import render, shell_word
-from parc.backends.slurm.directives import directives
 from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan, SlurmJob
@@ -56,6 +55,9 @@ class Slurm:
 
 
 def _job(plan: AnyPlan, launcher: str) -> str:
+    """The batch script; what fills in its head is loaded by those who emit."""
+    from parc.backends.slurm.directives import directives
+
     slurm = plan.problem.launch.slurm
     shape = runs(plan.problem.cluster, plan.placement.hosts)
     values = {

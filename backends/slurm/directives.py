@@ -11,6 +11,7 @@ from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
 from parc.backends.versions import as_number, knows
+from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
@@ -23,10 +24,8 @@ then on the segment makes it accept hosts that it would not have chosen itself."
 @cache
 def flag_table() -> dict[str, Any]:
     """``flags.yaml``: directives in order, and the plan fields that go elsewhere."""
-    from ruamel.yaml import YAML
-
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
-    table: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    table: dict[str, Any] = own_yaml(text)
     return table
 
 

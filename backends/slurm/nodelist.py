@@ -16,18 +16,26 @@ def fold_hosts(names: Iterable[str]) -> str:
     plain: set[str] = set()
     groups: dict[tuple[str, str], set[str]] = {}
     for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match is None:
-            plain.add(name)
-        else:
-            prefix, digits, suffix = match.groups()
+        prefix, digits, suffix = _parts(name)
+        if digits:
             groups.setdefault((prefix, suffix), set()).add(digits)
+        else:
+            plain.add(name)
     folded = [
         _fold(prefix, numbers, suffix)
         for (prefix, suffix), digits in sorted(groups.items())
         for numbers in _by_width(digits)
     ]
     return ",".join([*sorted(plain), *folded])
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """What stands before the last number, the number, and what stands behind it."""
+    prefix = name.rstrip("0123456789")
+    if len(prefix) < len(name):
+        return prefix, name[len(prefix) :], ""
+    match = _NUMBERED.fullmatch(name)
+    return (match[1], match[2], match[3]) if match else (name, "", "")
 
 
 def _by_width(digits: set[str]) -> Iterator[list[str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from parc.backends.plain_decoder import not_plain
 from parc.compiler.diagnostics import Finding
+from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.ir import Model
 
 
@@ -22,10 +23,8 @@ class Flavor:
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
-    from ruamel.yaml import YAML
-
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
-    tree: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    tree: dict[str, dict[str, Any]] = own_yaml(text)
     return tree
 
 

@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from parc.compiler.diagnostics.own_yaml import own_yaml
+
 KINDS = ("clusters", "fabrics", "gpus", "kernels", "models", "nodes")
 LIMIT_BYTES = 4 * 1024 * 1024
 """Longest file of a user that is read: far over any config.json."""
@@ -66,7 +68,5 @@ def _entry(kind: str, name: str) -> dict[str, Any]:
     path = files("parc.compiler.catalog") / kind / f"{name}.yaml"
     if not path.is_file():
         raise KeyError(name)
-    from ruamel.yaml import YAML
-
-    tree: dict[str, Any] = YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
+    tree: dict[str, Any] = own_yaml(path.read_text("utf-8"))
     return tree

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from parc.compiler.catalog.library import Library
@@ -28,6 +27,8 @@ def look_up(kind: str, name: str, library: Library, sink: Sink, at: str) -> dict
 
 
 def _unknown(kind: str, name: str, names: tuple[str, ...], at: str) -> Finding:
+    from difflib import get_close_matches
+
     near = get_close_matches(name[:100].lower(), names, n=3, cutoff=0.5)
     near = near or [other for other in names if name and other.startswith(name.lower())][:3]
     return Finding(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from parc.compiler.catalog.hf_config import ConfigReading, model_spec_from_config
 from parc.compiler.diagnostics import Finding, Sink, Span
+
+if TYPE_CHECKING:
+    from parc.compiler.catalog.hf_config import ConfigReading
 
 KIND = "models"
 _LARGEST_CHARACTERS = 4_000_000
@@ -38,7 +39,9 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
         return {"name": name} | library.entry(KIND, name)
     if "/" in name or "\\" in name or name.endswith(".json"):
         return _from_file(name, library, sink, at)
-    near = difflib.get_close_matches(name.lower(), library.names(KIND), n=3, cutoff=0.5)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), library.names(KIND), n=3, cutoff=0.5)
     sink.report(
         "K01",
         Finding(
@@ -53,7 +56,9 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _from_file(path: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """The facts in the user's config.json."""
+    """The facts in the user's config.json; its readers are loaded for those who name one."""
+    from parc.compiler.catalog.hf_config import model_spec_from_config
+
     try:
         text = library.text(path)
     except (OSError, UnicodeDecodeError) as error:

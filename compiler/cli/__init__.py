@@ -32,7 +32,7 @@ COMMANDS: dict[str, str] = {
 """name -> the first line of its help; the command is ``command`` in the module of that name."""
 
 
-GARBAGE_AFTER = 100_000
+GARBAGE_AFTER = 1_000_000
 """Objects that are made between two looks for garbage."""
 
 

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from parc.compiler.diagnostics.finding import Severity
+from parc.compiler.diagnostics.own_yaml import own_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,7 @@ def _text(letter: str) -> str:
 @cache
 def family(letter: str) -> dict[str, CodeInfo]:
     """All codes that start with ``letter``; KeyError where there is no such family."""
-    from ruamel.yaml import YAML
-
-    table: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(_text(letter))
+    table: dict[str, dict[str, Any]] = own_yaml(_text(letter))
     return {code: _info(code, row) for code, row in table.items()}
 
 

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+PLAIN = frozenset((str, int, float, bool, NoneType))
+"""Types that are JSON as they are; most of a tree are these, so they are asked for first."""
 
-def as_json(noun: Any) -> Any:
-    """A tree of dict, list, str, int, float, bool and None with the same content as ``noun``."""
-    if is_dataclass(noun) and not isinstance(noun, type):
-        return {field.name: as_json(getattr(noun, field.name)) for field in fields(noun)}
+
+def as_json(noun: Any, optional: frozenset[str] = frozenset()) -> Any:
+    """A tree of dict, list, str, int, float, bool and None with the same content as ``noun``.
+
+    Fields of the names ``optional`` are left out where they are empty.
+    """
+    kind = noun.__class__
+    if kind in PLAIN:
+        return noun
+    if names := _field_names(kind):
+        values = ((name, getattr(noun, name)) for name in names)
+        return {
+            name: value if value.__class__ in PLAIN else as_json(value, optional)
+            for name, value in values
+            if value or name not in optional
+        }
     if isinstance(noun, tuple | list):
-        return [as_json(item) for item in noun]
+        return [as_json(item, optional) for item in noun]
     if isinstance(noun, dict):
-        return {str(key): as_json(value) for key, value in noun.items()}
+        return {str(key): as_json(value, optional) for key, value in noun.items()}
     return noun
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    """Fields of a dataclass; none of any other type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def from_json(kind: Any, tree: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from parc.compiler.ir import Cluster, Estimate, Host, Layout, Mesh
@@ -62,7 +63,7 @@ def pose_placement(
     hosts = canonical_hosts(cluster)
     nodes = meshes[0].world // per_node
     digits = node_digits(meshes, per_node)
-    flows = list(_flows(meshes, per_node, layout, estimate))
+    flows = _flows(meshes, per_node, layout, estimate)
     tie = TIE * estimate.time.total_seconds
     question = Question(nodes, tuple(one for _, one, _ in flows), sites_of(cluster, hosts), tie)
     return Posed(question, Bound(question, tuple(kind for *_, kind in flows), digits), tuple(hosts))
@@ -76,10 +77,12 @@ def traffic_flows(
         yield axis, one
 
 
+@lru_cache(maxsize=1)
 def _flows(
     meshes: tuple[Mesh, Mesh], per_node: int, layout: Layout, estimate: Estimate
-) -> Iterator[tuple[str, Flow, Kind]]:
-    """The same with what the bound needs of it."""
+) -> tuple[tuple[str, Flow, Kind], ...]:
+    """The same with what the bound needs of it; kept, for a plan is placed, replanned and shown."""
+    found = []
     exposure = _exposure(estimate)
     digits = node_digits(meshes, per_node)
     by_name = {"dense": meshes[0], "expert": meshes[1]}
@@ -99,7 +102,8 @@ def _flows(
             size = prod(digits[index] for index in inside)
             kind = kind_of(groups, pattern, inside, size, mesh.world // per_node)
             sent = flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])
-            yield traffic.axis, sent, kind
+            found.append((traffic.axis, sent, kind))
+    return tuple(found)
 
 
 def _exposure(estimate: Estimate) -> dict[str, float]:

@@ -87,24 +87,16 @@ def _groups(degrees: Degrees, family: str) -> Groups:
 
 
 def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int]:
-    """Inner product of every decomposed index with the strides of the masked axes."""
-    sizes = [size for size, kept in zip(shape, mask, strict=True) if kept]
-    steps = [stride for stride, kept in zip(strides, mask, strict=True) if kept]
-    prefixes = _prefix_products(sizes)
-    total = 1
-    for size in sizes:
-        total *= size
-    terms = [
-        (prefix, size, step)
-        for prefix, size, step in zip(prefixes, sizes, steps, strict=True)
-        if size > 1
-    ]
-    if len(terms) == 1:  # an index over one axis decomposes into itself
-        return list(range(0, total * terms[0][2], terms[0][2]))
-    return [
-        sum([index // prefix % size * step for prefix, size, step in terms])
-        for index in range(total)
-    ]
+    """Inner product of every decomposed index with the strides of the masked axes, in order.
+
+    Indices count the first axis fastest: those with a step on an axis follow all those without.
+    """
+    offsets = [0]
+    for size, stride, kept in zip(shape, strides, mask, strict=True):
+        if kept:
+            steps = range(0, size * stride, stride)
+            offsets = [step + offset for step in steps for offset in offsets]
+    return offsets
 
 
 def _prefix_products(sizes: list[int]) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from parc.compiler.ir import KubernetesJob, Launch, SlurmJob
 from parc.compiler.ir.serialize import as_json
@@ -61,19 +60,11 @@ def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
     """sha256 over what was written and what the names in it resolved to."""
     # Only what was written: a key that the language gains changes no digest of older specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, *(_told(as_json(noun)) for noun in resolved)]
+    content = [written, *(as_json(noun, LATER) for noun in resolved)]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-LATER = {"upper", "above", "gpu_numa", "gpu_nics", "rails"}
-"""Fields of the cluster that count once a spec, or its topology, says something there."""
-
-
-def _told(tree: Any) -> Any:
-    """``tree`` without later fields that are empty, so that older clusters keep their digest."""
-    if isinstance(tree, list):
-        return [_told(value) for value in tree]
-    if not isinstance(tree, dict):
-        return tree
-    return {key: _told(value) for key, value in tree.items() if value or key not in LATER}
+LATER = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))
+"""Fields of the cluster that count once a spec, or its topology, says something there: older
+clusters keep their digest."""

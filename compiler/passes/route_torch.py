@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.passes import torch_sizes as sizes
 from parc.compiler.passes.read_emitted import TABLE
 from parc.compiler.passes.regenerate_mesh import regenerate_mesh
@@ -17,6 +17,12 @@ def _route(file: str, read: Callable[[str], sizes.TorchSizes]) -> SecondRoute:
         if found.world != world:
             message = f"the rank map has {world} ranks, {file} asks for {found.world}"
             sink.report("A05", message, span=Span(TABLE, 1, 1))
+            return None
+        inner = found.dp_shard * found.cp * found.tp
+        if inner % found.ep:
+            label = f"{inner} ranks of dp_shard x cp x tp, ep {found.ep}"
+            finding = Finding(f"experts of {file} do not tile a stage", label)
+            sink.report("A05", finding, span=Span(file, 1, 1))
             return None
         mesh = regenerate_mesh(found)
         return Told(file, found.framework, mesh.order, mesh.sizes, mesh.families, mesh.columns)

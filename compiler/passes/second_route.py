@@ -17,6 +17,24 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
+class RankMap:
+    """What ``rankmap.csv`` says."""
+
+    world: int
+    hosts: list[str]
+    racks: list[str]
+    domains: list[str]
+    """By node rank."""
+    columns: Mapping[str, list[int] | None]
+    """Coordinate of every rank by column; None where they are not known, or not all numbers."""
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks of a host."""
+        return self.world // max(1, len(self.hosts))
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """Sizes and groups of a world of ranks, derived without the meshes of the placement."""
 

@@ -125,15 +125,16 @@ def _verify_slots(text: str, hosts: list[str], ranks_per_node: int, sink: Sink) 
 
 def _verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
     lines = read_lines(text)
+    if lines == hosts:
+        return
     if len(lines) != len(hosts):
         message = f"{file} has {len(lines)} hosts, the rank map {len(hosts)}"
         sink.report("A02", message, span=Span(file, min(len(lines), len(hosts)) + 1, 1))
         return
     wrong = [n for n, pair in enumerate(zip(lines, hosts, strict=True)) if pair[0] != pair[1]]
-    if wrong:
-        message = f"{len(wrong)} of {len(hosts)} node ranks are on another host in {file}"
-        first = [f"node rank {n}: {lines[n]!r:.60}, must be {hosts[n]!r:.60}" for n in wrong[:4]]
-        sink.report("A02", Finding(message, "; ".join(first)), span=Span(file, wrong[0] + 1, 1))
+    message = f"{len(wrong)} of {len(hosts)} node ranks are on another host in {file}"
+    first = [f"node rank {n}: {lines[n]!r:.60}, must be {hosts[n]!r:.60}" for n in wrong[:4]]
+    sink.report("A02", Finding(message, "; ".join(first)), span=Span(file, wrong[0] + 1, 1))
 
 
 def _verify_numbers(

@@ -21,17 +21,19 @@ from parc.compiler.passes.read_emitted import (
 from parc.compiler.passes.route_deepspeed import DEEPSPEED, PLUGIN
 from parc.compiler.passes.route_megatron import MEGATRON
 from parc.compiler.passes.route_torch import ACCELERATE, FSDP, TORCHTITAN
-from parc.compiler.passes.second_route import SecondRoute
+from parc.compiler.passes.second_route import RankMap, SecondRoute, Told
 from parc.compiler.passes.verify_launch import missing_files, verify_launch, visible_devices
 from parc.compiler.passes.verify_lock import LOCK, promised_files, verify_lock
 from parc.compiler.passes.verify_preflight import EXPECTED, verify_preflight
 from parc.compiler.passes.verify_ranks import (
+    rank_map,
     verify_coordinates,
     verify_document,
     verify_groups,
     verify_hosts,
 )
 from parc.compiler.passes.verify_serving import verify_serving
+from parc.compiler.passes.verify_table import agreed, outline
 
 DOCUMENT = "rankmap.json"
 SCRIPT = "vllm/serve.sh"
@@ -76,22 +78,40 @@ def _verify_rank_map(
     sink: Sink,
 ) -> None:
     """The table first, then all that must agree with it."""
-    table = read_table(artifacts[TABLE])
-    if "replica" in table:
-        verify_serving(artifacts, table, lock, sink)
-        return
-    world = len(table["rank"])
-    hosts = verify_hosts(table, sink, visible_devices(artifacts))
-    verify_launch(artifacts, hosts, world // len(hosts), sink)
-    told = route.told(artifacts, world, sink) if route is not None else None
+    found = outline(artifacts[TABLE])
+    if found is None or "replica" in found.columns:
+        table = read_table(artifacts[TABLE])
+        if "replica" in table:
+            verify_serving(artifacts, table, lock, sink)
+            return
+    told, found = _ranks(artifacts, found, route, sink)
+    verify_launch(artifacts, found.hosts, found.ranks_per_node, sink)
     if lock is not None:
-        verify_lock(lock, hosts, told, sink)
-    if told is not None:
-        verify_coordinates(table, told, sink)
+        verify_lock(lock, found.hosts, told, sink)
     if DOCUMENT in artifacts:
         tree = read_document(artifacts[DOCUMENT])
-        verify_document(tree, table, hosts, sink)
+        verify_document(tree, found, sink)
         if EXPECTED in artifacts:
-            verify_preflight(read_expected(artifacts[EXPECTED]), tree, hosts, sink)
+            verify_preflight(read_expected(artifacts[EXPECTED]), tree, found.hosts, sink)
         if told is not None:
             verify_groups(tree, told, sink)
+
+
+def _ranks(
+    artifacts: Mapping[str, str], found: RankMap | None, route: SecondRoute | None, sink: Sink
+) -> tuple[Told | None, RankMap]:
+    """What the framework's files say, and the rank map: seen at once, else cell by cell."""
+    devices = visible_devices(artifacts)
+    if found is not None and route is not None:
+        trial = Sink(sink.positions)
+        told = route.told(artifacts, found.world, trial)
+        whole = agreed(artifacts[TABLE], found, told, devices) if told is not None else None
+        if whole is not None:
+            sink.absorb(trial)
+            return told, whole
+    table = read_table(artifacts[TABLE])
+    hosts = verify_hosts(table, sink, devices)
+    told = route.told(artifacts, len(table["rank"]), sink) if route is not None else None
+    if told is not None:
+        verify_coordinates(table, told, sink)
+    return told, rank_map(table, hosts)

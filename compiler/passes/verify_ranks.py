@@ -6,7 +6,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.passes.read_emitted import PLACE, TABLE
-from parc.compiler.passes.second_route import Groups, Told
+from parc.compiler.passes.second_route import Groups, RankMap, Told
 
 SHOWN = 4
 """Ranks that a finding names."""
@@ -59,37 +59,51 @@ def verify_coordinates(table: Table, told: Told, sink: Sink) -> None:
         if column not in table:
             sink.report("A01", f"the rank map has no column {column}", span=_line(1))
             continue
-        expected = coordinates(told.families[column])
+        expected = [str(place) for place in coordinates(told.families[column])]
         _compare("A01", column, table[column], expected, sink)
 
 
-def coordinates(groups: Groups) -> list[str]:
-    """By rank: its place in its group, as the CSV writes it."""
-    column = [""] * (len(groups.members) * len(groups.bases))
-    for place, member in enumerate(groups.members):
-        text = str(place)
-        for base in groups.bases:
-            column[base + member] = text
+def coordinates(groups: Groups) -> list[int]:
+    """By rank: its place in its group, whose members are evenly spaced."""
+    size = len(groups.members)
+    column = [0] * (size * len(groups.bases))
+    if size == 1:
+        return column
+    step = groups.members[1]
+    places = range(size)
+    for base in groups.bases:
+        column[base : base + size * step : step] = places
     return column
 
 
-def verify_document(tree: dict[str, Any], table: Table, hosts: list[str], sink: Sink) -> None:
-    """A06 where rankmap.json says something else than rankmap.csv."""
+def rank_map(table: Table, hosts: list[str]) -> RankMap:
+    """The rank map as its rows have it; ``hosts`` by node rank."""
     world, each = len(table["rank"]), len(table["rank"]) // max(1, len(hosts))
-    for key, value in (("world", world), ("ranks_per_node", each)):
+    columns = {name: _numbers(cells) for name, cells in table.items() if name not in PLACE}
+    return RankMap(world, hosts, table["rack"][::each], table["nvlink_domain"][::each], columns)
+
+
+def _numbers(cells: list[str]) -> list[int] | None:
+    """The numbers that ``cells`` are, each as it is commonly written; None where one is not."""
+    numbers = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
+    return numbers if list(map(str, numbers)) == cells else None
+
+
+def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
+    """A06 where rankmap.json says something else than rankmap.csv."""
+    for key, value in (("world", found.world), ("ranks_per_node", found.ranks_per_node)):
         if tree.get(key) != value:
             _differs(f"{key} is {tree.get(key)!r:.40}, rankmap.csv has {value}", sink)
     named = [
         {"name": name, "rack": rack, "nvlink_domain": domain}
-        for name, rack, domain in zip(
-            hosts, table["rack"][::each], table["nvlink_domain"][::each], strict=False
-        )
+        for name, rack, domain in zip(found.hosts, found.racks, found.domains, strict=False)
     ]
     if tree["hosts"] != named:
         _differs("the hosts differ from those of rankmap.csv", sink)
-    for column in [name for name in table if name not in PLACE]:
+    for column, places in found.columns.items():
         values = tree["ranks"].get(column)
-        if not isinstance(values, list) or [str(value) for value in values] != table[column]:
+        # 1.0 and true equal 1 and are no coordinates
+        if values != places or not values or set(map(type, values)) != {int}:
             _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
 
 

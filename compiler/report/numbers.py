@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 GIB = 2**30
 DIGITS = 6
+_EXACT = frozenset((str, int, bool, NoneType))
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def rounded(value: float) -> int | float:
@@ -18,6 +21,8 @@ def rounded(value: float) -> int | float:
 
 def rounded_tree(tree: Any) -> Any:
     """A JSON tree with every float rounded, so that the same plan is the same bytes."""
+    if type(tree) in _EXACT:
+        return tree
     if isinstance(tree, Mapping):
         return {str(key): rounded_tree(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -27,8 +32,20 @@ def rounded_tree(tree: Any) -> Any:
 
 def json_text(document: dict[str, Any]) -> str:
     """A document as it is written to a file: sorted keys, floats rounded, a newline at the end."""
-    tree = rounded_tree(document)
-    return json.dumps(tree, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return _indented(rounded_tree(document), "\n") + "\n"
+
+
+def _indented(tree: Any, margin: str) -> str:
+    """What ``json.dumps(indent=2, sort_keys=True)`` prints, which does it all in Python."""
+    if not tree or not isinstance(tree, dict | list):
+        return _encode(tree)
+    inner = f"{margin}  "
+    if isinstance(tree, dict):
+        items = [f"{_encode(key)}: {_indented(tree[key], inner)}" for key in sorted(tree)]
+    else:
+        items = [_encode(one) if type(one) is str else _indented(one, inner) for one in tree]
+    start, end = "{}" if isinstance(tree, dict) else "[]"
+    return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 
 
 def many(count: int, noun: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import AnyPlan, Artifact, Layout, Placement, Plan, ServingPlan
+from parc.compiler.ir import AnyPlan, AnyProblem, Artifact, Layout, Placement, Plan, ServingPlan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.cluster_json import cluster_document, out_of_use
@@ -32,11 +33,17 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
     document = {
         "format": FORMAT,
         "parc": __version__,
-        "problem": {**as_json(plan.problem), "cluster": cluster_document(plan.problem.cluster)},
+        "problem": _problem(plan.problem),
         "placement": _placement(plan.placement),
         **(serving_parts(plan) if isinstance(plan, ServingPlan) else _parts(plan)),
     }
     return dict(rounded_tree(document))
+
+
+def _problem(problem: AnyProblem) -> dict[str, Any]:
+    names = (field.name for field in fields(problem) if field.name != "cluster")
+    rest = {name: as_json(getattr(problem, name)) for name in names}
+    return {**rest, "cluster": cluster_document(problem.cluster)}
 
 
 def _parts(plan: Plan) -> dict[str, Any]:

@@ -8,9 +8,13 @@ of 131,072 ranks at the cost of its 16,384 hosts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
 
 from parc.compiler.ir.placement import Mesh
+
+MOST_KEPT = 16
+"""Families of groups that are kept: those of one plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,12 @@ def ranks_per_node(gpus: int, world: int) -> int:
     return next(ranks for ranks in range(min(gpus, world), 0, -1) if world % ranks == 0)
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
-    """The groups over the axes ``names``; ``ranks_per_node`` divides the world."""
+    """The groups over the axes ``names``; ``ranks_per_node`` divides the world.
+
+    Kept for the passes that follow: a plan has few families, and most of them are asked for often.
+    """
     runs = _runs(mesh, names)
     inside = [run for run in runs if run.member]
     size = prod(run.size for run in inside)

@@ -8,9 +8,11 @@ Pipelines: activations go to the next stage, gradients come back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import compress
+from operator import ne
 from typing import Literal
 
 from parc.compiler.topology.node_groups import NodeGroups
@@ -18,7 +20,7 @@ from parc.compiler.topology.node_groups import NodeGroups
 Pattern = Literal["ring", "line", "all-to-all"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Flow:
     """What one family of groups sends in a step, as messages between node ranks."""
 
@@ -34,32 +36,40 @@ class Flow:
     meetings: tuple[tuple[int, ...], ...]
     """All-to-all: node rank of every member of every group."""
 
+    @cached_property
+    def alone(self) -> Counter[int]:
+        """Messages of every node rank that sends, where each has a host and a zone of its own."""
+        egress = Counter(self.senders)
+        for visit in self.meetings:
+            for node, members in Counter(visit).items():
+                egress[node] += members * (len(visit) - members)
+        return Counter({node: count * self.parallel for node, count in egress.items() if count})
+
 
 def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
     """Messages of ``groups``; ``rank_bytes`` is what one rank sends in a step."""
     if pattern == "all-to-all":
         unit = rank_bytes / max(1, groups.size - 1)
         return Flow(unit, exposure, groups.parallel, (), (), groups.visits)
-    edges: list[tuple[int, int]] = []
+    senders: list[int] = []
+    receivers: list[int] = []
     for visit in groups.visits:
-        edges.extend(pairwise(visit))
         if pattern == "ring":
-            edges.append((visit[-1], visit[0]))
+            senders += visit
+            receivers += (*visit[1:], visit[0])
         else:
-            edges.extend(zip(visit[1:], visit, strict=False))
-    edges = [edge for edge in edges if edge[0] != edge[1]]
+            senders += visit[:-1] + visit[1:]
+            receivers += visit[1:] + visit[:-1]
+    apart = list(map(ne, senders, receivers))
     # A rank in the middle of a pipeline sends half forward and half back.
     unit = rank_bytes / 2 if pattern == "line" else rank_bytes
-    senders, receivers = tuple(a for a, _ in edges), tuple(b for _, b in edges)
-    return Flow(unit, exposure, groups.parallel, senders, receivers, ())
+    out, into = (tuple(compress(nodes, apart)) for nodes in (senders, receivers))
+    return Flow(unit, exposure, groups.parallel, out, into, ())
 
 
 def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     """Messages that leave each zone; ``zone`` is by node rank. Multiply by ``flow.unit_bytes``."""
-    crossing = zip(
-        map(zone.__getitem__, flow.senders), map(zone.__getitem__, flow.receivers), strict=True
-    )
-    egress = Counter(sender for sender, receiver in crossing if sender != receiver)
+    egress = Counter(map(zone.__getitem__, _leaving(flow, zone)))
     for visit in flow.meetings:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
@@ -70,11 +80,18 @@ def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     """Messages that leave the zone of their sender, counted for each sending node rank."""
-    ends = zip(flow.senders, flow.receivers, strict=True)
-    egress = Counter(sender for sender, receiver in ends if zone[sender] != zone[receiver])
+    if len(set(zone)) == len(zone):
+        return flow.alone
+    egress = Counter(_leaving(flow, zone))
     for visit in flow.meetings:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
-            for node in visit:
-                egress[node] += len(visit) - inside[zone[node]]
+            for node, members in Counter(visit).items():
+                egress[node] += members * (len(visit) - inside[zone[node]])
     return Counter({node: count * flow.parallel for node, count in egress.items()})
+
+
+def _leaving(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
+    """Senders of the messages that leave their zone."""
+    ends = (map(zone.__getitem__, nodes) for nodes in (flow.senders, flow.receivers))
+    return compress(flow.senders, map(ne, *ends))

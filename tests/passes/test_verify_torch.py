@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 
 import pytest
 
 from parc.compiler.passes.regenerate_mesh import regenerate_mesh
 from parc.compiler.passes.torch_sizes import (
+    TITAN,
     TorchSizes,
     accelerate_sizes,
     fsdp_sizes,
@@ -77,6 +79,13 @@ def test_other_sizes_in_the_file_of_the_framework_are_seen(name: str) -> None:
         text = text.replace(before, after)
     assert text != files[FILES[name]]
     assert "A05" in verdict(files | {FILES[name]: text})
+
+
+@pytest.mark.parametrize("degree", [3, 10**6])
+def test_experts_that_do_not_tile_a_stage_are_told(degree: int) -> None:
+    files = artifacts("torchtitan")
+    text = re.sub(r"expert_parallel_degree=\d+", f"expert_parallel_degree={degree}", files[TITAN])
+    assert verdict(files | {TITAN: text}) == {"A05"}
 
 
 @pytest.mark.parametrize("name", FILES)

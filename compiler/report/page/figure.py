@@ -6,6 +6,7 @@ Boxes of one ink become one path, so that a map of a hundred thousand GPUs stays
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Anchor = Literal["start", "middle", "end"]
@@ -101,8 +102,9 @@ class Canvas:
         return Figure(title, self.width, whole, paths, tuple(self._areas), tuple(self._words))
 
 
+@lru_cache(maxsize=4096)
 def short(number: float) -> str:
-    """One digit behind the point, none where it is zero."""
+    """One digit behind the point, none where it is zero; rows and columns come again and again."""
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 

@@ -52,10 +52,10 @@ class Question:
     @cached_property
     def nic_seconds(self) -> tuple[float, ...]:
         """Seconds of every phase over the fullest host, where NVLink domains end at the host."""
-        alone = range(self.nodes)
+        fullest = (max(one.alone.values(), default=0) for one in self.flows)
         return tuple(
-            one.unit_bytes * max(host_egress(one, alone).values(), default=0) / self._nics
-            for one in self.flows
+            one.unit_bytes * messages / self._nics
+            for one, messages in zip(self.flows, fullest, strict=True)
         )
 
     @property

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 
 from parc.compiler.ir.cluster import Cluster, Host
-from parc.compiler.topology.hostlist import natural_key
+from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import uplink_gb_per_s
 
 ALONE = -1
@@ -65,17 +65,18 @@ def canonical_hosts(cluster: Cluster) -> list[Host]:
 
     The order of the spec does not show in it, so that a shuffled list gets the same placement.
     """
-    keys: dict[str, object] = {}
+    leaves: dict[tuple[str, ...], list[Host]] = {}
+    for host in cluster.hosts:
+        leaves.setdefault(host.path, []).append(host)
+    paths = sorted(leaves, key=lambda path: list(map(natural_key, reversed(path))))
+    return [host for path in paths for host in _in_order(leaves[path])]
 
-    def key(name: str) -> object:
-        if name not in keys:
-            keys[name] = natural_key(name)
-        return keys[name]
 
-    def place(host: Host) -> tuple[object, ...]:
-        return (*(key(one) for one in reversed(host.path)), key(host.nvlink_domain), key(host.name))
-
-    return sorted(cluster.hosts, key=place)
+def _in_order(hosts: list[Host]) -> list[Host]:
+    """Hosts of one leaf by domain, then name."""
+    names = {name for host in hosts for name in (host.nvlink_domain, host.name)}
+    place = {name: number for number, name in enumerate(natural_sort(names))}
+    return sorted(hosts, key=lambda host: (place[host.nvlink_domain], place[host.name]))
 
 
 def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
