@@ -59,8 +59,13 @@ class LayerActivations:
         )
 
     def saved_by(self, modules: tuple[str, ...]) -> float:
-        """Bytes of ``modules`` together; ``moe`` covers moe_act and shared_experts."""
+        """Bytes of ``modules`` together.
+
+        ``moe`` covers moe_act and shared_experts; ``mlp_in`` leaves nothing of the MLP.
+        """
         names = set(modules)
+        if "mlp_in" in names:
+            names.add("mlp")
         if "moe" in names:
             names |= {"moe_act", "shared_experts"}
         return sum(float(getattr(self, name)) for name in sorted(names.intersection(MODULES)))
