@@ -76,6 +76,8 @@ STRATEGIES: tuple[Strategy, ...] = (
              _context("all_gather")),
     Strategy("cp-a2a", "context parallel, Ulysses", "layout.cp_comm", "layout.cp: 1", _CP,
              _context("a2a")),
+    Strategy("cp-hierarchical", "context parallel, Ulysses within a ring", "layout.cp_comm",
+             "layout.cp: 1", _CP, _context("a2a+p2p")),
     Strategy("gpipe", "pipeline, GPipe", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("gpipe")),
     Strategy("1f1b", "pipeline, 1F1B", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),

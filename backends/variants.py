@@ -20,4 +20,6 @@ def pinned(problem: Problem, offered: Iterable[Variant]) -> tuple[Variant, ...]:
         for name in ("zero_stage", "dp_shard", "schedule", "cp_comm", "offload", "zero_plus")
         if getattr(pins, name) is not None
     }
+    if pins.cp_a2a is not None:
+        written.setdefault("cp_comm", "a2a+p2p")
     return tuple(dict.fromkeys(replace(variant, **written) for variant in offered))

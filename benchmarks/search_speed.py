@@ -30,6 +30,7 @@ from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_sieve import Sieve
+from parc.compiler.passes.search_space import Space
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 
@@ -129,7 +130,8 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     pricing = fresh(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
-    sieve = Sieve(pricing, rules, memory_limit(pricing), Variant())
+    space = Space.of(pricing.problem, pricing.framework, Variant())
+    sieve = Sieve(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve.enumerated, time.process_time() - start
 

@@ -49,8 +49,8 @@ class Megatron:
         return meshes.ORDERS
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """The distributed optimizer over all replicas; a pin may ask for less."""
-        return pinned(problem, (Variant(),))
+        """The distributed optimizer over all replicas, context ranks by what is fastest."""
+        return pinned(problem, (Variant(cp_comm=None),))
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Nothing, light modules, heavy ones, all layers."""
@@ -66,7 +66,7 @@ class Megatron:
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
         """Groups that Megatron creates."""
-        return meshes.FAMILIES
+        return meshes.families(layout)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """The split of the layers; None where this grid cannot be had."""

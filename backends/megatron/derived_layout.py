@@ -38,8 +38,14 @@ def padded_routing(problem: Problem, layout: Layout) -> bool:
 
 def context_transport(problem: Problem, layout: Layout) -> str | None:
     """How keys and values are exchanged, in Megatron's words."""
-    words = {"p2p": "p2p", "all_gather": "allgather", "a2a": "a2a"}
-    return words[layout.cp_comm] if layout.cp > 1 else None
+    words = {"all_gather": "allgather"}
+    return words.get(layout.cp_comm, layout.cp_comm) if layout.cp > 1 else None
+
+
+def context_hierarchy(problem: Problem, layout: Layout) -> tuple[int, int] | None:
+    """Neighbours that exchange by all-to-all, and the ring over these."""
+    inner = layout.cp_a2a
+    return (inner, layout.cp // inner) if inner > 1 else None
 
 
 def pp_before_dp(problem: Problem, layout: Layout) -> bool:

@@ -13,9 +13,17 @@ ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Dense mesh (attention, dense layers, embeddings), with axes tp, cp, dp, pp; expert mesh."""
+    """Dense mesh (attention, dense layers, embeddings), with axes tp, cp, dp, pp; expert mesh.
+
+    A hierarchy of context ranks has its two levels in place of cp, neighbours first
+    (``create_hierarchical_groups``).
+    """
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
-    return ordered(layout.order, sizes), expert_mesh(layout)
+    order = layout.order
+    if layout.cp_a2a > 1:
+        sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp // layout.cp_a2a}
+        order = order.replace("cp", "cp_a2a-cp_p2p")
+    return ordered(order, sizes), expert_mesh(layout)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -29,3 +37,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("etp-ep-pp", "expert", ("tp", "ep", "pp")),
 )
 """Groups that Megatron creates."""
+
+HIERARCHY: tuple[Family, ...] = (
+    Family("cp-a2a", "dense", ("cp_a2a",)),
+    Family("cp-p2p", "dense", ("cp_p2p",)),
+)
+"""Those that it adds for ``--hierarchical-context-parallel-sizes``."""
+
+
+def families(layout: Layout) -> tuple[Family, ...]:
+    """The groups of ``layout``."""
+    return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

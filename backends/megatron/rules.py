@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.megatron.rules_context import CONTEXT_RULES
 from parc.backends.megatron.rules_experts import expert_rules
 from parc.backends.megatron.rules_express import express_rules
 from parc.backends.megatron.rules_mesh import MESH_RULES
@@ -21,6 +22,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         *MESH_RULES,
         *expert_rules(problem),
         *SEQUENCE_RULES,
+        *CONTEXT_RULES,
         *split_rules(problem),
         *PIPELINE_RULES,
         *RECOMPUTE_RULES,

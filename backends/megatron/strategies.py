@@ -11,6 +11,7 @@ STRATEGIES: dict[str, str] = {
     "cp-p2p": "--context-parallel-size",
     "cp-all-gather": "--cp-comm-type allgather",
     "cp-a2a": "--cp-comm-type a2a",
+    "cp-hierarchical": "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes",
     "1f1b": "--pipeline-model-parallel-size",
     "interleaved": "--num-virtual-stages-per-pipeline-rank",
     "ep": "--expert-model-parallel-size",

@@ -8,6 +8,7 @@ from typing import Any
 
 from parc.backends.group_spans import EXPERT_NAMES, families
 from parc.compiler.ir import AnyPlan, Placement
+from parc.compiler.ir.placement import PARTS
 
 FORMAT = 1
 
@@ -41,7 +42,10 @@ def document(plan: AnyPlan) -> str:
 
 
 def _sizes(placement: Placement) -> dict[str, int]:
-    sizes = {axis.name: axis.size for axis in placement.dense.axes}
+    dense = placement.dense
+    sizes = {axis.name: axis.size for axis in dense.axes}
+    # An axis that stands as its two parts has its own size too.
+    sizes |= {whole: dense.size(whole) for whole, parts in PARTS.items() if {*parts} & {*sizes}}
     axes = () if placement.one_mesh else placement.expert.axes
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 

@@ -9,7 +9,8 @@ from parc.compiler.ir import Placement
 from parc.compiler.topology.node_groups import NodeGroups, node_groups
 
 SHOWN = (
-    *("tp", "cp", "dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp", "pp"),
+    *("tp", "cp", "cp-a2a", "cp-p2p"),
+    *("dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp", "pp"),
     *("etp", "ep", "edp", "efsdp"),
 )
 """Families that carry traffic, in the order in which they are shown."""
@@ -36,7 +37,7 @@ class Span:
 
 def spans(placement: Placement, routed: bool) -> Iterator[Span]:
     """One row a family that has groups of two ranks or more; expert ones only if ``routed``."""
-    alone = placement.dense.axis("cp").size == 1
+    alone = placement.dense.size("cp") == 1
     families = {family.name: family for family in placement.families}
     for family in (families[name] for name in SHOWN if name in families):
         if (family.name in ("dp-cp", "dp-shard-cp") and alone) or (

@@ -1,9 +1,16 @@
-"""Context parallelism by a gather or by Ulysses; the ring stands with the layer it hides behind."""
+"""What context parallelism adds to a layer: ring, gather, Ulysses, or a ring over Ulysses."""
 
 from __future__ import annotations
 
+from parc.compiler.cost.attention import BACKWARD_FACTOR
+from parc.compiler.cost.links import Reach
 from parc.compiler.cost.pricing import Groups, Pricing
 from parc.compiler.ir import Layout
+
+MERGE_BYTES = 10
+"""An output element a ring step: its part read in 16 bit, the fp32 sum read and written."""
+STEP_SECONDS = 2e-5
+"""Launches of a ring step that the stream waits for; an assumption."""
 
 
 def key_bytes(pricing: Pricing, layout: Layout) -> float:
@@ -46,21 +53,63 @@ def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
     return gather + links.seconds("reduce_scatter", nbytes, groups.cp)
 
 
-def ulysses_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
+def ulysses_seconds(pricing: Pricing, layout: Layout, group: Reach) -> float:
     """All-to-alls of Q, K, V before the core and of its output after, both ways; exposed.
 
     DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1. Fewer key-value heads than ranks are copied,
     which is left out.
     """
     nbytes = key_bytes(pricing, layout) + query_bytes(pricing, layout)
-    return 2 * pricing.links.seconds("all_to_all", nbytes, groups.cp)
+    return 2 * pricing.links.seconds("all_to_all", nbytes, group)
 
 
-def context_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Bytes that a rank sends in one layer and micro-batch, forward and backward."""
+def ring_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+    """Keys and values passed on once a step; what the attention core, ``core`` seconds, leaves.
+
+    Every step also merges its part of the output into the fp32 sum, and launches kernels of its
+    own: once forward, about twice backward.
+    """
+    job, attention = pricing.problem.job, pricing.problem.model.attention
+    tokens = layout.tokens(job.sequence_length)
+    steps = groups.cp_p2p.size - 1
+    heads = attention.heads * attention.head_dim / layout.tp
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
+    hop = pricing.links.hop_seconds(key_bytes(pricing, layout), groups.cp_stride)
+    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
+    return exposed + 3 * merge
+
+
+def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+    """Exposed seconds of one layer and micro-batch, forward and backward; 0.0 where cp is 1.
+
+    A hierarchy (``a2a+p2p``) exchanges heads for tokens among neighbours; each then has all of
+    their tokens for its share of the heads, so that the ring over the others passes as many bytes
+    a step as the ring over all, but takes fewer steps (Transformer Engine,
+    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P).
+    """
+    if layout.cp == 1:
+        return 0.0
+    if layout.cp_comm == "all_gather":
+        return gather_seconds(pricing, layout, groups)
+    if layout.cp_comm == "a2a":
+        return ulysses_seconds(pricing, layout, groups.cp)
+    ring = ring_seconds(pricing, layout, groups, core)
+    return ring + ulysses_seconds(pricing, layout, groups.cp_a2a)
+
+
+def context_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+    """Axis -> bytes that a rank sends in one layer and micro-batch, forward and backward."""
     keys, others = key_bytes(pricing, layout), layout.cp - 1
     if layout.cp_comm == "all_gather":
-        return 2 * others * keys
+        return {"cp": 2 * others * keys}
+    swapped = 2 * (keys + query_bytes(pricing, layout))
     if layout.cp_comm == "a2a":
-        return 2 * (keys + query_bytes(pricing, layout)) * others / layout.cp
-    return 3 * others * keys
+        return {"cp": swapped * others / layout.cp}
+    if layout.cp_comm == "p2p":
+        return {"cp": 3 * others * keys}
+    inner = layout.cp_a2a
+    return {
+        "cp_a2a": swapped * (inner - 1) / inner,
+        "cp_p2p": 3 * (layout.cp // inner - 1) * keys,
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
-from parc.compiler.cost.context_exchange import gather_seconds, key_bytes, ulysses_seconds
+from parc.compiler.cost.context_exchange import exchange_seconds
 from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
 from parc.compiler.cost.gradients import accumulate_seconds
@@ -19,15 +19,11 @@ from parc.compiler.cost.layer_kernels import (
     stream_bytes,
     unfused_core,
 )
-from parc.compiler.cost.pricing import Groups, Pricing
+from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import Layout
 
-MERGE_BYTES = 10
-"""An output element a ring step: its part read in 16 bit, the fp32 sum read and written."""
-STEP_SECONDS = 2e-5
-"""Launches of a ring step that the stream waits for; an assumption."""
 LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
 TP_BACKWARD = 0.5
@@ -106,7 +102,7 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
         backward=backward,
         tp_forward=row.tp * tp.forward,
         tp_backward=row.tp * tp.backward,
-        cp=_cp_seconds(pricing, layout, groups, core.forward),
+        cp=exchange_seconds(pricing, layout, groups, core.forward),
         ep=dispatch_seconds(pricing, layout, groups, forward + backward) if routed else 0.0,
     )
 
@@ -154,28 +150,6 @@ def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -
         expert += links.seconds("reduce_scatter", visits, groups.etp)
         forward, backward = forward + expert, backward + expert
     return Seconds(forward, backward)
-
-
-def _cp_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """What sharing keys and values among context ranks adds; of a ring, what the core leaves.
-
-    Every step of the ring also merges its part of the output into the fp32 sum, and launches
-    kernels of its own: once forward, about twice backward.
-    """
-    if layout.cp == 1:
-        return 0.0
-    if layout.cp_comm != "p2p":
-        form = gather_seconds if layout.cp_comm == "all_gather" else ulysses_seconds
-        return form(pricing, layout, groups)
-    job, attention = pricing.problem.job, pricing.problem.model.attention
-    tokens = layout.tokens(job.sequence_length)
-    steps = layout.cp - 1
-    heads = attention.heads * attention.head_dim / layout.tp
-    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
-    hop = pricing.links.hop_seconds(key_bytes(pricing, layout), groups.cp_stride)
-    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
-    return exposed + 3 * merge
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:

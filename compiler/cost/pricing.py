@@ -23,6 +23,10 @@ class Groups:
 
     tp: Reach
     cp: Reach
+    cp_a2a: Reach
+    """Of a hierarchy: neighbours that exchange heads for tokens; else of one rank."""
+    cp_p2p: Reach
+    """Of a hierarchy: the ring over these; else all of ``cp``."""
     dp_cp: Reach
     ep: Reach
     etp: Reach
@@ -73,7 +77,7 @@ class Pricing:
         """Where the groups of ``layout`` sit."""
         degrees = (layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, layout.etp, layout.order)
         # Without ZeRO all ranks may be replicas, and the mesh then says so.
-        key = (*degrees, layout.dp_replicate, layout.zero_stage == 0)
+        key = (*degrees, layout.cp_a2a, layout.dp_replicate, layout.zero_stage == 0)
         return self.memo(("groups", key), lambda: self._reach_groups(layout))
 
     def _reach_groups(self, layout: Layout) -> Groups:
@@ -85,12 +89,14 @@ class Pricing:
             dp_replicate=self._replicas(dense, copies),
             tp=self._reach(dense, "tp"),
             cp=self._reach(dense, "cp"),
+            cp_a2a=self._reach(dense, "cp_a2a"),
+            cp_p2p=self._reach(dense, "cp_p2p" if layout.cp_a2a > 1 else "cp"),
             dp_cp=self._reach(dense, "dp", "cp"),
             ep=self._reach(expert, "ep"),
             etp=self._reach(expert, "tp"),
             edp=self._reach(expert, "dp"),
             pp_stride=dense.axis("pp").stride,
-            cp_stride=dense.axis("tp").size * (dense.axis("cp").size - 1),
+            cp_stride=dense.axis("tp").size * (dense.size("cp") - layout.cp_a2a),
         )
 
     def _part(

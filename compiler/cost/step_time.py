@@ -108,7 +108,7 @@ def straggling(pricing: Pricing, layout: Layout) -> float:
 def shared_layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     """``layer_time``, once for all layouts that share what it depends on."""
     groups = pricing.groups(layout)
-    lane = (layout.tp, layout.cp, layout.cp_comm, layout.micro_batch)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage)
     experts = (layout.ep, layout.etp, groups.ep, groups.etp) if routed else ()
     key = ("time", routed, lane, state, groups.tp, groups.cp_stride, experts)

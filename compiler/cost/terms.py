@@ -133,8 +133,10 @@ TERMS: dict[str, Term] = {
             "cp_seconds",
             "seconds",
             "context parallelism",
-            "(c-1) x keys and values, forward and twice backward, less the attention core",
-            "Liu et al. 2023, arXiv:2310.01889 (ring attention)",
+            "ring: (c-1) x keys and values, forward and twice backward, less the attention core; "
+            "gather: keys and values of all; a2a: Q, K, V and O both ways; a2a+p2p: the last among "
+            "neighbours, a ring over c / neighbours",
+            "Ring attention, arXiv:2310.01889; Llama 3, 2407.21783; Ulysses, 2309.14509",
         ),
         Term(
             "ep_seconds",

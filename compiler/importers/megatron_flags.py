@@ -14,8 +14,12 @@ TABLE: dict[str, Row] = {
     "--expert-model-parallel-size": Row("layout.ep"),
     "--expert-tensor-parallel-size": Row("layout.etp"),
     "--cp-comm-type": Row(
-        "layout.cp_comm", "text", words={"p2p": "p2p", "allgather": "all_gather", "a2a": "a2a"}
+        "layout.cp_comm",
+        "text",
+        words={"p2p": "p2p", "allgather": "all_gather", "a2a": "a2a", "a2a+p2p": "a2a+p2p"},
     ),
+    # neighbours, then the ring over them, which follows
+    "--hierarchical-context-parallel-sizes": Row("layout.cp_a2a"),
     "--sequence-parallel": Row("layout.sequence_parallel", "set", True),
     "--use-distributed-optimizer": Row("layout.zero_stage", "set", 1),
     "--use-tp-pp-dp-mapping": Row("layout.order", "set", "tp-cp-ep-pp-dp"),

@@ -53,8 +53,9 @@ class Split:
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"]
 """Pipeline schedules that a framework can be told; ``cost/schedule_registry`` has their forms."""
-ContextComm = Literal["p2p", "all_gather", "a2a"]
-"""How a context-parallel group sees all keys: a ring, a gather, or heads for tokens (Ulysses)."""
+ContextComm = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
+"""How a context-parallel group sees all keys: a ring, a gather, heads for tokens (Ulysses), or
+Ulysses among neighbours and a ring over these (hierarchical)."""
 Device = Literal["none", "cpu", "nvme"]
 
 
@@ -86,7 +87,8 @@ class Variant:
     """Data-parallel ranks that share one state; 0: all of them."""
     schedule: Schedule | None = None
     """None: 1f1b, or interleaved where there are virtual stages."""
-    cp_comm: ContextComm = "p2p"
+    cp_comm: ContextComm | None = "p2p"
+    """None: what is fastest, of what the framework can say."""
     offload: Offload = Offload()
     zero_plus: ZeroPlus = ZeroPlus()
     last_resort: bool = False
@@ -118,6 +120,8 @@ class Layout:
     order: str
     """Rank order of the framework, fastest axis first: ``tp-cp-ep-dp-pp``."""
     cp_comm: ContextComm = "p2p"
+    cp_a2a: int = 1
+    """Of ``a2a+p2p``: neighbours that exchange heads for tokens; the ring has cp / cp_a2a."""
     offload: Offload = Offload()
     zero_plus: ZeroPlus = ZeroPlus()
 

@@ -37,6 +37,11 @@ class Attention:
     full_attention_every: int = 0
     """Every n-th layer ignores ``window`` (Gemma 2: 2, Gemma 3: 6); 0: every layer keeps it."""
 
+    def swaps(self, ranks: int, tp: int) -> bool:
+        """Whether ``ranks`` can exchange the heads of a tensor rank, of queries and of keys."""
+        own = (self.heads // tp, max(self.kv_heads // tp, 1))
+        return not any(heads % ranks for heads in own)
+
 
 @dataclass(frozen=True, slots=True)
 class FeedForward:

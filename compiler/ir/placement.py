@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 from parc.compiler.ir.cluster import Host
 
-DP_PARTS = ("dp_shard", "dp_replicate")
-"""Axes that a mesh has in place of ``dp`` where only some replicas share one optimizer state."""
+PARTS = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
+"""Axes that a mesh has in place of one: ``dp`` where only some replicas share one optimizer state,
+``cp`` where context ranks exchange by all-to-all among neighbours and by a ring beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,13 @@ class Mesh:
         raise KeyError(name)
 
     def over(self, *names: str) -> tuple[Axis, ...]:
-        """The axes called ``names``, fastest first; ``dp`` stands for its two parts as well."""
-        wanted = {*names, *(DP_PARTS if "dp" in names else ())}
+        """The axes called ``names``, fastest first; a name stands for its two PARTS as well."""
+        wanted = {*names, *(part for name in names for part in PARTS.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
+
+    def size(self, *names: str) -> int:
+        """Ranks of a group over the axes ``names``."""
+        return prod(axis.size for axis in self.over(*names))
 
     def coordinate(self, rank: int, name: str) -> int:
         """Coordinate of ``rank`` along ``name``, from 0."""
@@ -181,8 +187,7 @@ class Placement:
 
     order: str
     dense: Mesh
-    """Axes tp, cp, dp, pp in the framework's order; dp is dp_shard and dp_replicate where the
-    optimizer is sharded over a part of the replicas (hybrid sharding)."""
+    """Axes tp, cp, dp, pp in the framework's order; some of them in PARTS."""
     expert: Mesh
     """Equal to the dense sizes (etp = tp, ep = 1) for a model without experts."""
     families: tuple[Family, ...]

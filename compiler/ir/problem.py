@@ -105,6 +105,7 @@ class Pins:
     dp_shard: int | None = None
     schedule: Schedule | None = None
     cp_comm: ContextComm | None = None
+    cp_a2a: int | None = None
     offload: Offload | None = None
     zero_plus: ZeroPlus | None = None
     first_stage_layers: int | None = None

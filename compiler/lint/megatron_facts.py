@@ -215,6 +215,7 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         split=split,
         order=pins.order or ORDERS[0],
         cp_comm=pins.cp_comm or "p2p",
+        cp_a2a=pins.cp_a2a or 1,
     )
     hidden = [name for name in _fields() if not _said(name, known)]
     tiled = all(_said(name, known) for name in ("tp", "cp", "pp"))

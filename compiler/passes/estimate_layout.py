@@ -72,7 +72,8 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
         payload = 2 * tokens * model.hidden
         volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
     if layout.cp > 1:
-        volumes["cp"] = micro_batches * layers * context_bytes(pricing, layout)
+        often = micro_batches * layers
+        volumes |= {axis: often * one for axis, one in context_bytes(pricing, layout).items()}
     if layout.ep > 1 and model.experts is not None:
         copies = copies_sent(job, model.experts, pricing.groups(layout).ep)
         volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2

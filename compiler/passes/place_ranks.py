@@ -213,7 +213,7 @@ def _atom(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
     dense, expert = meshes
     tensor = dense.axis("tp").size
     experts = expert.axis("tp").size * expert.axis("ep").size
-    blocks = (tensor, tensor * dense.axis("cp").size, experts)
+    blocks = (tensor, tensor * dense.size("cp"), experts)
     whole = [block // per_node for block in blocks if block % per_node == 0]
     domain = max(1, cluster.node.nvlink_domain // cluster.node.gpus)
     rack = max(len(rack.hosts) for rack in cluster.racks)

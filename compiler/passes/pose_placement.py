@@ -18,6 +18,8 @@ from parc.compiler.topology.uplinks import Flow, Pattern, flow
 FAMILIES: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "tp": ("dense", ("tp",), "ring"),
     "cp": ("dense", ("cp",), "ring"),
+    "cp_a2a": ("dense", ("cp_a2a",), "all-to-all"),
+    "cp_p2p": ("dense", ("cp_p2p",), "ring"),
     "dp_cp": ("dense", ("dp", "cp"), "ring"),
     "pp": ("dense", ("pp",), "line"),
     "ep": ("expert", ("ep",), "all-to-all"),
@@ -32,8 +34,11 @@ TIE = 0.002
 """Share of the step by which two orders of hosts may differ in what they expose and be tied; the
 estimate itself is no better than a few per cent."""
 
-DATA = ("dp_cp", "edp", "dp_shard_cp", "edp_shard", "dp_replicate")
-"""Those of gradients and weights; the estimate has one term for all of them."""
+TERMS = {
+    axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
+    for axis in FAMILIES
+}
+"""Traffic axis -> the term of the estimate that has its seconds; several axes share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +104,12 @@ def _flows(
 
 def _exposure(estimate: Estimate) -> dict[str, float]:
     """Share of each axis' traffic that the estimate leaves on the critical path, at most 1."""
-    full = dict.fromkeys(FAMILIES, 0.0)
+    full = dict.fromkeys(TERMS.values(), 0.0)
     for traffic in estimate.traffic:
-        if traffic.axis in full and traffic.gb_per_s:
-            full[traffic.axis] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
-    time = estimate.time
-    data = _share(time.dp_seconds, sum(full[axis] for axis in DATA))
-    return dict.fromkeys(DATA, data) | {
-        "tp": _share(time.tp_seconds, full["tp"]),
-        "cp": _share(time.cp_seconds, full["cp"]),
-        "pp": _share(time.pp_seconds, full["pp"]),
-        "ep": _share(time.ep_seconds, full["ep"]),
-    }
+        if traffic.axis in TERMS and traffic.gb_per_s:
+            full[TERMS[traffic.axis]] += traffic.bytes_per_rank / (traffic.gb_per_s * 1e9)
+    shares = {term: _share(getattr(estimate.time, term), spent) for term, spent in full.items()}
+    return {axis: shares[term] for axis, term in TERMS.items()}
 
 
 def _share(part: float, whole: float) -> float:

@@ -59,13 +59,18 @@ class Arguments:
 
     def number(self, flag: str, default: int) -> int:
         """The value of ``--flag`` as a positive integer; Malformed where it is none."""
-        if flag not in self.flags:
-            return default
-        value = self.text(flag) or ""
-        number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
-        if not 0 < number <= LARGEST:
-            raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
-        return number
+        return _number(flag, self.text(flag) or "") if flag in self.flags else default
+
+    def numbers(self, flag: str) -> tuple[int, ...]:
+        """All values of ``--flag``, as ``number`` reads them; empty where it is not given."""
+        return tuple(_number(flag, value) for value in self.flags.get(flag, ()))
+
+
+def _number(flag: str, value: str) -> int:
+    number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
+    if not 0 < number <= LARGEST:
+        raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
+    return number
 
 
 def read_arguments(text: str) -> Arguments:

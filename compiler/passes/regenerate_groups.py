@@ -29,6 +29,9 @@ TOKENS: dict[str, tuple[str, str]] = {
 }
 """Family in the rank map -> generator and its token."""
 
+HIERARCHY = ("cp-a2a", "cp-p2p")
+"""Families of a hierarchy of context ranks, level by level."""
+
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
 """Families of a single axis: the columns of the rank map."""
 
@@ -40,6 +43,8 @@ class Degrees:
     order: str
     dense: dict[str, int]
     expert: dict[str, int]
+    levels: tuple[int, ...] = ()
+    """Sizes of a hierarchy of context ranks; empty: there is none."""
 
     def sizes(self) -> dict[str, int]:
         """By the names of the rank map."""
@@ -48,8 +53,25 @@ class Degrees:
 
 
 def regenerate(degrees: Degrees) -> dict[str, Groups]:
-    """The groups of every family in TOKENS."""
-    return {family: _groups(degrees, family) for family in TOKENS}
+    """The groups of every family in TOKENS, and of the levels of a hierarchy."""
+    found = {family: _groups(degrees, family) for family in TOKENS}
+    if degrees.levels:
+        found |= dict(zip(HIERARCHY, _hierarchy(found["cp"], degrees.levels), strict=True))
+    return found
+
+
+def _hierarchy(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
+    """Each group cut level by level: ``create_hierarchical_groups`` of the same file."""
+    cut, below = [], 1
+    for size in levels:
+        span = below * size
+        starts = [
+            block + place for block in range(0, len(whole.members), span) for place in range(below)
+        ]
+        bases = (base + whole.members[start] for base in whole.bases for start in starts)
+        cut.append(Groups(whole.members[:span:below], sorted(bases)))
+        below = span
+    return cut
 
 
 def _groups(degrees: Degrees, family: str) -> Groups:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.passes.read_emitted import ARGUMENTS, TABLE, Arguments, read_arguments
-from parc.compiler.passes.regenerate_groups import COLUMNS, Degrees, regenerate
+from parc.compiler.passes.regenerate_groups import COLUMNS, HIERARCHY, Degrees, regenerate
 from parc.compiler.passes.second_route import SecondRoute, Told
 from parc.compiler.passes.verify_model import verify_batch, verify_layers
 
@@ -45,11 +46,19 @@ def _degrees_of(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
             finding = Finding(f"{message} does not divide it", label)
             sink.report("A05", finding, span=Span(TABLE, 1, 1))
             return None
+    levels = arguments.numbers("hierarchical-context-parallel-sizes")
+    if levels and (len(levels) != len(HIERARCHY) or prod(levels) != cp):
+        said = " ".join(map(str, levels))
+        message = f"{ARGUMENTS} has --hierarchical-context-parallel-sizes {said} for cp {cp}"
+        finding = Finding(message, f"{len(HIERARCHY)} sizes whose product is {cp} are needed")
+        sink.report("A05", finding, span=Span(TABLE, 1, 1))
+        return None
     swapped = arguments.has("use-tp-pp-dp-mapping")
     return Degrees(
         order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
         dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
         expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},
+        levels=levels,
     )
 
 

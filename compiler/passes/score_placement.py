@@ -8,7 +8,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.ir import Cluster, Estimate, Layout, Placement
 from parc.compiler.passes.estimate_layout import estimate_layout
 from parc.compiler.passes.place_ranks import place_ranks
-from parc.compiler.passes.pose_placement import DATA
+from parc.compiler.passes.pose_placement import TERMS
 from parc.compiler.topology.placing.choose import QUICK
 
 MOST_RANKS = 32_768
@@ -48,13 +48,5 @@ def added_seconds(estimate: Estimate, placement: Placement) -> float:
 
 def _fabric_seconds(estimate: Estimate) -> float:
     """Terms of the estimate whose traffic leaves the NVLink domain."""
-    time = estimate.time
-    terms = {
-        "tp": time.tp_seconds,
-        "cp": time.cp_seconds,
-        "ep": time.ep_seconds,
-        "pp": time.pp_seconds,
-    }
-    outside = {row.axis for row in estimate.traffic if row.level == "fabric"}
-    data = time.dp_seconds if outside & set(DATA) else 0.0
-    return sum(terms[axis] for axis in sorted(outside - set(DATA))) + data
+    outside = {TERMS[row.axis] for row in estimate.traffic if row.level == "fabric"}
+    return float(sum(getattr(estimate.time, term) for term in sorted(outside)))

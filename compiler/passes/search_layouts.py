@@ -11,13 +11,14 @@ from parc.compiler.cost.memory import peak_bytes, peak_stage
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Candidate, Search
+from parc.compiler.passes.choose_exchange import fastest_exchange
 from parc.compiler.passes.drop_illegal import all_rules, explain_illegal
 from parc.compiler.passes.drop_oversized import OVERSIZED, explain_oversized
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.rank_layouts import Ranked, Ranking, Survivor
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_sieve import Sieve
-from parc.compiler.passes.search_space import enumerate_layouts
+from parc.compiler.passes.search_space import Space, families_of
 
 EXAMPLES = 512
 """Illegal layouts that explain an empty result."""
@@ -33,7 +34,9 @@ def search_layouts(pricing: Pricing, sink: Sink) -> Search | None:
     problem, limit_bytes = pricing.problem, memory_limit(pricing)
     rules = all_rules(problem, pricing.framework)
     variants = pricing.framework.variants(problem)
-    sieves = [Sieve(pricing, rules, limit_bytes, variant) for variant in variants]
+    fastest = fastest_exchange(pricing, rules)
+    spaces = [Space.of(problem, pricing.framework, variant, fastest) for variant in variants]
+    sieves = [Sieve(pricing, rules, limit_bytes, space) for space in spaces]
     dropped: Counter[str] = Counter()
     survivors: list[Survivor] = []
     for last in (False, True):
@@ -74,7 +77,8 @@ def _close(
         if (point := sieve.smallest()) is not None
     ]
     if not found:
-        layouts = chain.from_iterable(enumerate_layouts(pricing.problem, pricing.framework))
+        families = chain.from_iterable(families_of(sieve.space) for sieve in sieves)
+        layouts = chain.from_iterable(families)
         explain_illegal(pricing.problem, pricing.framework, islice(layouts, EXAMPLES), sink)
         return None
     layout, smallest = min(found, key=lambda one: peak_bytes(pricing, one[0]))

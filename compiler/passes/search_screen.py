@@ -31,7 +31,8 @@ PLACES: dict[str, tuple[int, ...]] = {
     "recompute": (8,),
     "split": (2, 6),
     "order": (),
-    "cp_comm": (),
+    "cp_comm": (0, 1),
+    "cp_a2a": (0, 1),
     "offload": (),
     "zero_plus": (),
 }

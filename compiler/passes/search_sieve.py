@@ -12,7 +12,7 @@ from parc.compiler.cost.stage_shapes import StageShape
 from parc.compiler.cost.stages import StageClass
 from parc.compiler.cost.time_batch import MeshTimes, TimeBatch
 from parc.compiler.cost.workspaces import handovers
-from parc.compiler.ir import Layout, Split, Variant
+from parc.compiler.ir import Layout, Split
 from parc.compiler.ir.rule import Rule
 from parc.compiler.passes.drop_oversized import OVERSIZED
 from parc.compiler.passes.enumerate_layouts import (
@@ -63,10 +63,10 @@ class Sieve:
         pricing: Pricing,
         rules: tuple[Rule, ...],
         limit_bytes: float,
-        variant: Variant,
+        space: Space,
     ) -> None:
         """``limit_bytes`` is what the device leaves to the job."""
-        self.space = Space.of(pricing.problem, pricing.framework, variant)
+        self.space = space
         self.enumerated = 0
         self.survivors: list[Survivor] = []
         self._pricing, self._rules, self._limit = pricing, rules, limit_bytes

@@ -8,6 +8,7 @@ from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
+from parc.compiler.passes.choose_exchange import Exchange, given_exchange
 from parc.compiler.passes.enumerate_layouts import (
     Degrees,
     degree_choices,
@@ -33,24 +34,41 @@ class Space:
     """Data-parallel ranks that share one state; 0: all."""
     schedule: Schedule | None
     """None: what the virtual stages ask for."""
+    exchange: Exchange
+    """How the context ranks of a layout exchange keys."""
 
     @classmethod
-    def of(cls, problem: Problem, framework: Framework, variant: Variant) -> Space:
-        """The space that ``problem`` leaves open for one variant of ``framework``."""
+    def of(
+        cls,
+        problem: Problem,
+        framework: Framework,
+        variant: Variant,
+        fastest: Exchange | None = None,
+    ) -> Space:
+        """The space that ``problem`` leaves open for one variant of ``framework``.
+
+        ``fastest`` chooses the exchange of a variant that leaves it open; without it a ring.
+        """
         pins = problem.pins
         beside_tp = pins.sequence_parallel
         if beside_tp is None and "sp" not in framework.strategies:
             beside_tp = False
+        comm = variant.cp_comm or "p2p"
         constants = {
             "sequence_parallel": beside_tp,
             "order": pins.order or framework.orders(problem)[0],
             "zero_stage": variant.zero_stage,
-            "cp_comm": variant.cp_comm,
+            "cp_comm": comm,
+            "cp_a2a": 1,
             "offload": variant.offload,
             "zero_plus": variant.zero_plus,
         }
         levels = recompute_levels(problem, framework)
-        return cls(problem, framework, levels, constants, variant.dp_shard, variant.schedule)
+        exchange = given_exchange(problem, comm)
+        if variant.cp_comm is None and fastest is not None:
+            exchange = fastest
+        schedule = variant.schedule
+        return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
 
     def degrees(self) -> Iterator[Degrees]:
         """Mesh sizes of this space; unless it is pinned, a shard is a proper part of dp."""
@@ -83,22 +101,17 @@ class Space:
         fields["split"] = split
         if fields["sequence_parallel"] is None:
             fields["sequence_parallel"] = tp > 1 and "sp" in self.framework.strategies
+        if cp > 1:
+            fields["cp_comm"], fields["cp_a2a"] = self.exchange(layout)
         return layout
 
 
-def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[Layout, ...]]:
-    """Families of layouts that differ in recompute alone, cheapest recompute first.
+def families_of(space: Space) -> Iterator[tuple[Layout, ...]]:
+    """Layouts that differ in recompute alone, cheapest recompute first.
 
     A family stops mattering once its first member that fits is found: more recompute is only
-    ever slower. Order: variant, world size (all GPUs first), tp, cp, pp, ep, etp, vpp,
-    micro-batch.
+    ever slower. Order: world size (all GPUs first), tp, cp, pp, ep, etp, vpp, micro-batch.
     """
-    for variant in framework.variants(problem):
-        yield from families_of(Space.of(problem, framework, variant))
-
-
-def families_of(space: Space) -> Iterator[tuple[Layout, ...]]:
-    """The families of one space, in the order of ``enumerate_layouts``."""
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
     for degrees in space.degrees():

@@ -15,7 +15,16 @@ BY_NAME = ("gpu", "node", "fabric")
 """Parts of the cluster that are one catalog entry each: their name says enough."""
 LAYOUT = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
-    *("micro_batch", "micro_batches", "schedule", "sequence_parallel", "zero_stage", "order"),
+    *(
+        "micro_batch",
+        "micro_batches",
+        "cp_comm",
+        "cp_a2a",
+        "schedule",
+        "sequence_parallel",
+        "zero_stage",
+        "order",
+    ),
 )
 EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 

@@ -12,10 +12,19 @@ def layout_words(layout: Layout) -> str:
     names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
     sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
     shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
-    shown += state_words(layout)
+    shown += exchange_words(layout) + state_words(layout)
     shown.append(f"micro-batch {layout.micro_batch}")
     shown.append(f"recompute {recompute_words(layout.recompute)}")
     return ", ".join(shown)
+
+
+def exchange_words(layout: Layout) -> list[str]:
+    """``cp by a2a+p2p 4 x 2``: how context ranks exchange keys, where it is not a ring."""
+    if layout.cp == 1 or layout.cp_comm == "p2p":
+        return []
+    inner = layout.cp_a2a
+    levels = f" {inner} x {layout.cp // inner}" if inner > 1 else ""
+    return [f"cp by {layout.cp_comm}{levels}"]
 
 
 def state_words(layout: Layout) -> list[str]:

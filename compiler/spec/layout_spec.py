@@ -75,8 +75,12 @@ class LayoutSpec(Strict):
     """Data-parallel ranks that share one state; fewer than dp: hybrid sharding (HSDP)."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"] | Auto = "auto"
     """Pipeline schedule."""
-    cp_comm: Literal["p2p", "all_gather", "a2a"] | Auto = "auto"
-    """How context parallelism sees all keys: ring, gather, or heads for tokens (Ulysses)."""
+    cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | Auto = "auto"
+    """How context parallelism sees all keys: ring, gather, heads for tokens (Ulysses), or Ulysses
+    among neighbours and a ring over these."""
+    cp_a2a: Degree | Auto = "auto"
+    """With cp_comm: a2a+p2p, the neighbours that exchange heads for tokens; auto: as many as fit
+    the NVLink domain beside tp."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
     """What leaves the GPU between its uses; cpu: the optimizer; auto: nothing, or what makes a
     framework's layout fit that fits in no other way."""

@@ -9,7 +9,7 @@ from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.deepspeed.key_table import DS_CONFIG, tree
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.passes.search_space import enumerate_layouts
+from tests.every_layout import enumerate_layouts
 
 Case = dict[str, Any]
 

@@ -144,6 +144,7 @@ def join(args: Namespace, rank: int) -> None:
         pipeline_model_parallel_size=args.pipeline_model_parallel_size,
         virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
         context_parallel_size=args.context_parallel_size,
+        hierarchical_context_parallel_sizes=args.hierarchical_context_parallel_sizes,
         expert_model_parallel_size=args.expert_model_parallel_size,
         num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
         expert_tensor_parallel_size=args.expert_tensor_parallel_size,
@@ -159,6 +160,8 @@ def leave() -> None:
     if dist.is_initialized():
         with contextlib.suppress(Exception):
             parallel_state.destroy_model_parallel()
+        # The one group that it forgets.
+        parallel_state._HIERARCHICAL_CONTEXT_PARALLEL_GROUPS = None
         dist.destroy_process_group()
 
 
@@ -181,6 +184,8 @@ def groups_of_rank() -> dict[str, list[int]]:
         "etp-ep": state.get_expert_tensor_and_model_parallel_group(),
         "etp-ep-pp": state.get_expert_tensor_model_pipeline_parallel_group(),
     }
+    levels = state.get_hierarchical_context_parallel_groups(check_initialized=False) or ()
+    made |= dict(zip(("cp-a2a", "cp-p2p"), levels, strict=False))
     return {name: list(dist.get_process_group_ranks(group)) for name, group in made.items()}
 
 

@@ -12,8 +12,8 @@ from parc.backends.megatron.environment import variables
 from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
-from parc.compiler.passes.search_space import enumerate_layouts
 from tests.conformance.tool_judging import judged
+from tests.every_layout import enumerate_layouts
 
 JUDGE = Path(__file__).with_name("judge_megatron.py")
 Case = dict[str, Any]
@@ -86,6 +86,10 @@ def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> C
     return case
 
 
+LEVELS = ("cp-a2a", "cp-p2p")
+"""Of a hierarchy of context ranks."""
+
+
 def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
     """Groups of one rank by PARC's meshes, under the names that the judge uses."""
     dense, expert = plan.placement.dense, plan.placement.expert
@@ -97,6 +101,7 @@ def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
         ("edp", expert, ["dp"]),
         ("etp-ep", expert, ["tp", "ep"]),
         ("etp-ep-pp", expert, ["tp", "ep", "pp"]),
+        *((n, dense, [n.replace("-", "_")]) for n in LEVELS if plan.layout.cp_a2a > 1),
     ):
         found[name] = next(group for group in mesh.groups(*axes) if rank in group)
     return found

@@ -41,10 +41,13 @@ def legal_spec(seed: int) -> Spec:
     precision = dice.choice(["bf16", "bf16", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"])
     micro_batch = dice.choice([1, 1, 2])
     pins = _pins(dice, grid, micro_batch, routed)
+    model = _model(dice, grid, routed)
+    if grid.cp > 1:
+        pins["cp_comm"] = dice.choice(["auto", "p2p", "all_gather", *_swaps(grid, model)])
     return {
         "parc": 1,
         "name": f"random-{seed}",
-        "model": _model(dice, grid, routed),
+        "model": model,
         "cluster": {"node": NODES[precision], "nodes": grid.world // GPUS_PER_NODE},
         "job": {
             "sequence_length": 2 * grid.cp * grid.tp * 32 * dice.randint(1, 4),
@@ -175,6 +178,14 @@ def _experts(dice: Random, grid: Grid, layers: int) -> Spec:
     if count % 4 == 0 and dice.random() < 0.3:
         experts |= {"groups": 4, "group_top_k": 2, "top_k": min(2, count)}
     return experts
+
+
+def _swaps(grid: Grid, model: Spec) -> list[str]:
+    """Exchanges of context ranks that the heads of a tensor rank divide over."""
+    heads = model["heads"] // grid.tp
+    keys = max(model.get("kv_heads", model["heads"]) // grid.tp, 1)
+    levels = {"a2a": grid.cp, "a2a+p2p": 2 if grid.cp > 2 else 0}
+    return [name for name, n in levels.items() if n and heads % n == 0 and keys % n == 0]
 
 
 def _pins(dice: Random, grid: Grid, micro_batch: int, routed: bool) -> Spec:

@@ -9,10 +9,10 @@ from parc.backends.accelerate.files import emit as accelerate_files
 from parc.backends.registry import backend, framework_of
 from parc.backends.torchtitan.module_file import module_file
 from parc.compiler.ir import Layout, Plan, Problem
-from parc.compiler.passes.search_space import enumerate_layouts
 from parc.compiler.topology.node_groups import ranks_per_node
 from tests.backends.torch.specs import legal_spec
 from tests.compiled import Spec, planned, resolved
+from tests.every_layout import enumerate_layouts
 
 Case = dict[str, Any]
 OWN = {

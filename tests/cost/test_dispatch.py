@@ -17,7 +17,7 @@ from parc.compiler.cost.links import Links, Reach
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.ir import Experts, Layout
-from parc.compiler.passes.search_space import enumerate_layouts
+from tests.every_layout import enumerate_layouts
 from tests.passes.search_reference import pricing_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.megatron.meshes import FAMILIES, meshes
+from parc.backends.megatron.meshes import families, meshes
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Attention,
@@ -51,7 +51,7 @@ class MegatronOrder:
         return meshes(layout)
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
-        return FAMILIES
+        return families(layout)
 
 
 def racks(*sizes: int, domain: int = 1) -> tuple[Rack, ...]:

@@ -12,6 +12,7 @@ from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.step_time import step_time
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout
+from parc.compiler.passes.choose_exchange import fastest_exchange
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.estimate_layout import memory_limit
 from parc.compiler.passes.resolve_kernels import pricing_for
@@ -53,12 +54,13 @@ def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
 def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
     """All families; those of last resorts only while ``rows`` is still empty after the others."""
     problem, framework = pricing.problem, pricing.framework
+    fastest = fastest_exchange(pricing, all_rules(problem, framework))
     for last in (False, True):
         if last and rows:
             return
         for variant in framework.variants(problem):
             if variant.last_resort is last:
-                yield from families_of(Space.of(problem, framework, variant))
+                yield from families_of(Space.of(problem, framework, variant, fastest))
 
 
 def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:

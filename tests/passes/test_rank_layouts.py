@@ -17,6 +17,7 @@ from parc.compiler.passes.rank_layouts import KEEP, TIE, Ranking
 from parc.compiler.passes.score_placement import placement_score
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_sieve import Sieve
+from parc.compiler.passes.search_space import Space
 from tests.passes.search_reference import pricing_of
 
 
@@ -38,7 +39,8 @@ def _pricing() -> Pricing:
 @pytest.fixture(name="sieve", scope="module")
 def _sieve(pricing: Pricing) -> Sieve:
     rules = all_rules(pricing.problem, pricing.framework)
-    sieve = Sieve(pricing, rules, memory_limit(pricing), Variant())
+    space = Space.of(pricing.problem, pricing.framework, Variant())
+    sieve = Sieve(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve
 

@@ -10,7 +10,7 @@ import pytest
 from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.search_layouts import search_layouts
-from parc.compiler.passes.search_space import enumerate_layouts
+from tests.every_layout import enumerate_layouts
 from tests.passes.search_reference import assert_plain, pricing_of
 from tests.passes.test_search_layouts import Traced
 

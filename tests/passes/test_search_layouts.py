@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import EVERYTHING
 from parc.compiler.passes.drop_illegal import all_rules
 from parc.compiler.passes.search_layouts import search_layouts
 from parc.compiler.passes.search_screen import PLACES
-from parc.compiler.passes.search_space import enumerate_layouts
+from tests.every_layout import enumerate_layouts
 from tests.passes.search_reference import assert_plain, pricing_of
 
 MODELS = (

@@ -105,6 +105,19 @@ def test_interleaved_stages_pass() -> None:
     assert messages(files_of(INTERLEAVED, flag)) == ()
 
 
+LEVELS = plan(cluster(4, 4), replace(layout(tp=2, cp=8, pp=2, dp=2), cp_a2a=4))
+"""Context ranks in two levels."""
+
+
+def test_two_levels_of_context_ranks_pass_as_they_are_told() -> None:
+    flag = "--hierarchical-context-parallel-sizes"
+    assert messages(files_of(LEVELS, f"{flag} 4 2")) == ()
+    assert codes(files_of(LEVELS, f"{flag} 2 4")) == ["A06", "A06"]
+    assert codes(files_of(LEVELS, f"{flag} 4 4")) == ["A05"]
+    assert codes(files_of(LEVELS, f"{flag} 8")) == ["A05"]
+    assert codes(files_of(LEVELS, f"{flag} four 2")) == ["A04"]
+
+
 ARGS, CSV, JSON = "megatron/args.sh", "rankmap.csv", "rankmap.json"
 HOSTS, JOB, LAUNCH = "slurm/hostfile", "slurm/job.sbatch", "torchrun/launch.sh"
 ROW_9 = "9,1,r01n02,1,1,r01,r01n02,0,2,0,1,0,1,2"

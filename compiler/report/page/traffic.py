@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.passes.pose_placement import DATA, traffic_flows
+from parc.compiler.passes.pose_placement import TERMS, traffic_flows
 from parc.compiler.report.numbers import quantity, seconds
 from parc.compiler.report.page.bars import WIDTH
 from parc.compiler.report.page.figure import Canvas, Figure
@@ -17,6 +17,8 @@ from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 INKS = {
     "tp": "k1",
     "cp": "k2",
+    "cp_a2a": "k3",
+    "cp_p2p": "k2",
     "ep": "k6",
     "pp": "k4",
     "dp_cp": "k5",
@@ -28,6 +30,8 @@ INKS = {
 TITLES = {
     "tp": "tensor",
     "cp": "context",
+    "cp_a2a": "context, all-to-all",
+    "cp_p2p": "context, ring",
     "ep": "expert",
     "pp": "pipeline",
     "dp_cp": "data",
@@ -56,8 +60,8 @@ class TrafficChart(NamedTuple):
     links: Grid
     """Level, rate, bytes of every family."""
     exposed: Grid
-    """Family, bytes that a GPU sends in a step, seconds exposed; the families of gradients and
-    weights share one term of the estimate."""
+    """Family, bytes that a GPU sends in a step, seconds exposed; several families may share one
+    term of the estimate."""
 
 
 def traffic_chart(plan: Plan) -> TrafficChart | None:
@@ -83,11 +87,11 @@ def _cells(link: Link) -> tuple[str, ...]:
 def _exposed(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
     time = plan.estimate.time
     sent = {one.axis: one.bytes_per_rank for one in plan.estimate.traffic}
-    rows, told = [], False
+    rows, told = [], set()
     for name in families:
-        spent = time.dp_seconds if name in DATA else getattr(time, f"{name}_seconds")
-        text = "(with the line above)" if name in DATA and told else seconds(spent)
-        told |= name in DATA
+        term = TERMS[name]
+        text = "(with the line above)" if term in told else seconds(getattr(time, term))
+        told.add(term)
         rows.append((TITLES[name], quantity(sent[name], "B"), text))
     return rows
 
