@@ -71,7 +71,8 @@ class Framework(Backend, Protocol):
     strategies: Mapping[str, str]
     """What it can express: name in ``backends/strategies`` -> how that is said."""
     runtime: str
-    """Its memory model in ``cost/runtime``: megatron, fsdp2 or deepspeed."""
+    """The memory model of its program in ``cost/programs``: megatron, fsdp2, torchtitan,
+    accelerate or deepspeed."""
     stack: str
     """Its class of kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
     copies_wait: bool

@@ -27,7 +27,7 @@ class TorchFramework:
     """A device mesh, fully sharded data parallelism over it, and no pipeline."""
 
     name: ClassVar[str]
-    runtime = "fsdp2"
+    runtime: str = "fsdp2"
     stack = "fsdp"
     copies_wait = True
     default_program = ""

@@ -27,6 +27,7 @@ class Accelerate(TorchFramework):
         "cp-all-gather": "parallelism_config_cp_comm_strategy: allgather",
         "recompute-full": "fsdp_activation_checkpointing: true",
     }
+    runtime = "accelerate"
     cp_comm = "all_gather"
     axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 

@@ -39,6 +39,7 @@ class Torchtitan(TorchFramework):
         "recompute-full": "FullAC",
     }
     copies_wait = False  # its trainer asks FSDP2 for nothing between micro-batches
+    runtime = "torchtitan"
     cp_comm = "all_gather"
     axes = (
         *("pp", "dp-replicate", "dp-shard", "cp", "tp", "ep", "efsdp"),

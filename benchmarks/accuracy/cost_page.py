@@ -23,7 +23,13 @@ from benchmarks.accuracy.serving_priced import Priced
 from benchmarks.accuracy.serving_rows import cluster_of
 from parc.compiler.cost import efficiency
 from parc.compiler.cost.calibrated import PARAMETERS
-from parc.compiler.cost.runtime import deepspeed, fsdp2, megatron, megatron_fp8_parameters
+from parc.compiler.cost.programs import (
+    accelerate,
+    plain_deepspeed,
+    plain_fsdp2,
+    torchtitan,
+)
+from parc.compiler.cost.runtime import fsdp2, megatron, megatron_fp8_parameters
 from parc.compiler.cost.serving_constants import ENGINES, HARDWARE
 from parc.compiler.cost.terms import TERMS
 
@@ -107,13 +113,19 @@ def programs_table() -> str:
         "Megatron, fp8": megatron_fp8_parameters("fp8", gpu),
         "Megatron, mxfp8": megatron("mxfp8", gpu),
         "Megatron, nvfp4": megatron("nvfp4", gpu),
-        "FSDP2 of torch": fsdp2(),
-        "DeepSpeed, bf16": deepspeed("bf16"),
+        "FSDP2 (`fsdp`)": plain_fsdp2(),
+        "DDP (`fsdp`)": plain_fsdp2().at(0),
+        "FSDP2 (`accelerate`)": accelerate(),
+        "DDP (`accelerate`)": accelerate().at(0),
+        "FSDP2 (`torchtitan`)": torchtitan(),
+        "torchtitan of 2024, compiled": fsdp2(),
+        "DeepSpeed, bf16": plain_deepspeed("bf16", 4.0),
     }
     rows = []
     for name, one in programs.items():
         state = (one.state.weight, one.state.gradient, one.state.optimizer, one.state.cast)
-        numbers = (*state, one.saved_bytes, one.loss_bytes, one.workspace_bytes / 1e9)
+        numbers = (*state, one.saved_bytes, one.loss_bytes / one.loss_parts)
+        numbers += (one.workspace_bytes / 1e9,)
         rows.append((name, *(f"{number:.4g}" for number in numbers)))
     heads = ("weights", "gradients", "optimizer", "copies", "saved", "logit", "workspace, GB")
     return markdown(("program", *heads), rows)

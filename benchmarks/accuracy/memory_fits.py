@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.cases import MEGATRON, Case
 from parc.compiler.cost.memory import stage_memory
-from parc.compiler.cost.runtime import Runtime, StateBytes, fsdp2, megatron, megatron_fp8_parameters
+from parc.compiler.cost.runtime import (
+    Runtime,
+    StateBytes,
+    fsdp2,
+    megatron,
+    megatron_fp8_parameters,
+    with_gradients,
+)
 from parc.compiler.cost.stages import stage_load
 from parc.compiler.ir import Layout, Recompute, StageMemory
 from parc.compiler.passes.resolve_kernels import pricing_for
@@ -67,17 +74,18 @@ def _runtime(case: Case) -> Runtime:
     """The program that the run's framework starts.
 
     Recipes in low precision keep quantised parameters (fp8-param-gather), those of NeMo and of
-    MLPerf also 16-bit gradients (grad_reduce_in_fp32 is off in them). llm-foundry's loss is fused
-    and writes its gradient over the logits.
+    MLPerf also 16-bit gradients (grad_reduce_in_fp32 is off in them), as those of Megatron-Bridge
+    do in any. llm-foundry's loss is fused and writes its gradient over the logits.
     """
     gpu, precision = case.problem.cluster.gpu, case.problem.job.precision
+    gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
         return replace(fsdp2(), name="composer", loss_bytes=4.0)
     if case.fsdp:
         return fsdp2()
     if precision not in LOW_PRECISION:
-        return megatron(precision, gpu)
-    runtime = megatron_fp8_parameters(precision, gpu)
+        return with_gradients(megatron(precision, gpu), gradient_bytes, precision)
+    runtime = with_gradients(megatron_fp8_parameters(precision, gpu), gradient_bytes, precision)
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(runtime.state.weight, 2.0, runtime.state.optimizer)
         return replace(runtime, name="nemo", state=state)

@@ -22,10 +22,12 @@ from parc.compiler.cost.runtime import (
     Runtime,
     StateBytes,
     deepspeed,
+    engine_workspace_bytes,
     fsdp2,
     megatron,
     megatron_fp8_parameters,
     unfused,
+    with_gradients,
 )
 from parc.compiler.cost.stages import stage_load
 from parc.compiler.diagnostics import Sink
@@ -60,6 +62,9 @@ STOPPED = PATH.with_name("out_of_memory.csv")
 MEGATRON = framework("megatron")
 SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
 LAUNCH = Launch("", (), (), 0, None, SLURM)
+OVERLAP_STREAMS = 3
+"""Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication: beside its own
+workspace it holds one that all of them share (cpp_extensions/gemm.py, _NUM_MAX_UB_STREAMS)."""
 Words = dict[str, str]
 
 
@@ -313,6 +318,11 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
         made = unfused(made)
     if "eager" in features:
         made = replace(made, last_product=True)
+    if "tp_overlap" in features:
+        shared = OVERLAP_STREAMS * engine_workspace_bytes(gpu)
+        made = replace(made, workspace_bytes=made.workspace_bytes + shared)
+    if "bf16_gradients" in features:
+        made = with_gradients(made, 2.0, precision)
     if "separate_gradients" in features:
         made = replace(made, placeholder_bytes=0.0)
     dropout = "dropout" in features

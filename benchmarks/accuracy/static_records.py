@@ -1,10 +1,10 @@
 """What Megatron's functional tests held between two steps, tensor by tensor.
 
-Their golden values record torch's allocated bytes of the last rank. A tensor takes a multiple of
-512 bytes. Unless segments expand, torch asks the driver for multiples of 2 MiB above 10 MiB and
-splits off no remainder of up to 1 MiB, so that the tensor is recorded with it
-(CUDACachingAllocator.cpp). It splits none off either where a cached block nearly fits, which
-depends on all that ran before; such a record is met up to those remainders.
+Their golden values record torch's allocated bytes of the last rank. Where segments expand a tensor
+takes a multiple of 512 bytes. Elsewhere torch's allocator splits off no remainder of up to 1 MiB,
+and the tensor is recorded with it; which free block a tensor gets depends on all that ran before.
+The requests are replayed as far as Megatron's program alone says them; a record is met up to the
+remainders that other activations would have left.
 Recorded at Megatron-LM d98e8a6, tests/functional_tests/test_cases.
 """
 
@@ -18,11 +18,11 @@ from statistics import median
 
 from benchmarks.accuracy.memory_rows import PATH, Words, layout_of, model_of, words_of
 from benchmarks.accuracy.static_beside import Run, tensors_beside
-from benchmarks.accuracy.static_tensors import rounded, state_tensors
+from benchmarks.accuracy.static_replay import allocated_bytes
+from benchmarks.accuracy.static_tensors import buffers, rounded
 from parc.compiler.cost.runtime import BLOCK_BYTES, MIB
 
 RECORDS = Path(__file__).parent / "published" / "static.csv"
-SEGMENT_BYTES, DIRECT_BYTES, REMAINDER_BYTES = 2 * MIB, 10 * MIB, MIB
 UNIT_BYTES = MIB // 16
 """Large tensors of the small test models are multiples of this, so remainders are."""
 
@@ -34,7 +34,7 @@ class Record:
     name: str
     measured_bytes: int
     held_bytes: int
-    """Tensors, with the remainders of their own segments where segments do not expand."""
+    """Tensors, with the remainders that the replay leaves them where segments do not expand."""
     expands: bool
 
     @property
@@ -70,17 +70,15 @@ def _record(row: Words, reading: Words) -> Record:
     layout = layout_of(words, model)
     micro_batches = layout.micro_batches(int(words["global_batch"]))
     run = Run(row, reading, model, layout, int(words["sequence"]), micro_batches)
-    sizes = state_tensors(model, layout, reading["precision"]) + tensors_beside(run)
+    precision, beside = reading["precision"], tensors_beside(run)
+    made = buffers(model, layout, "overlapped_gradients" in reading["runtime"].split())
     expands = run.has("expanding")
-    held = sum(rounded(size, BLOCK_BYTES) if expands else _in_segment(size) for size in sizes)
+    if expands:
+        sizes = beside + [size for buffer in made for size in buffer.bytes(precision)]
+        held = sum(rounded(size, BLOCK_BYTES) for size in sizes)
+    else:
+        held = allocated_bytes(made, beside, precision)
     return Record(f"{row['id']} {row['record']}", int(row["bytes"]), held, expands)
-
-
-def _in_segment(size: int) -> int:
-    """Bytes of a tensor in a segment of its own."""
-    own = rounded(size, BLOCK_BYTES)
-    segment = rounded(own, SEGMENT_BYTES)
-    return segment if own >= DIRECT_BYTES and segment - own <= REMAINDER_BYTES else own
 
 
 def summary(records: list[Record]) -> str:

@@ -2,13 +2,16 @@
 
 Without the distributed optimizer every parameter has its own, and all gradients are one buffer;
 with it a chunk of the model has two buffers, its experts two more, and every parameter the fp32
-parts of them that are the rank's own (Megatron-LM, param_and_grad_buffer.py). Order and shapes
-are those of the modules of Megatron-Core with TransformerEngine.
+parts of them that are the rank's own (Megatron-LM, param_and_grad_buffer.py). A buffer is sharded
+bucket by bucket: an embedding that two stages share is one bucket, and where gradients are reduced
+while the backward pass runs, the first chunk of the first stage has several. Order and shapes are
+those of the modules of Megatron-Core with TransformerEngine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import lcm
 
 from benchmarks.accuracy.memory_rows import MEGATRON
@@ -16,6 +19,8 @@ from parc.compiler.ir import Chunk, Experts, LatentAttention, Layout, Model
 
 ALIGNED, BUCKET = 64, 128
 """Elements to which a buffer aligns its parameters, and with the ranks its end."""
+BUCKET_ELEMENTS, BUCKET_ELEMENTS_PER_RANK = 40_000_000, 1_000_000
+"""Least size of a bucket that is not the last (distributed_data_parallel.py)."""
 Sizes = list[int]
 
 
@@ -108,30 +113,88 @@ def _experts(model: Model, experts: Experts, layout: Layout) -> Parameters:
     return Parameters(dense, local * [first] + local * [second])
 
 
-def state_tensors(model: Model, layout: Layout, precision: str) -> Sizes:
-    """Bytes of every tensor of parameters, gradients and optimizer state on the last rank."""
-    gradient, copies = (2, 4) if precision == "fp16" else (4, 3)
-    tensors: Sizes = []
-    for chunk in layout.split.chunks[-1]:
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Parameters of one chunk that are updated together."""
+
+    sizes: Sizes
+    """Elements of every parameter, in the order of its modules."""
+    whole: int
+    """Elements of the gradient buffer, and of that of the parameters."""
+    parts: Sizes
+    """Elements of the fp32 parts that the last shard updates, in the order of its optimizer."""
+    sharded: bool
+
+    def bytes(self, precision: str) -> Sizes:
+        """Bytes of every tensor that stays: parameters, gradients, fp32 parts and moments."""
+        gradient, copies = element_bytes(precision)
+        parameters = [2 * self.whole] if self.sharded else [2 * size for size in self.sizes]
+        return [*parameters, gradient * self.whole, *copies * [4 * part for part in self.parts]]
+
+
+def element_bytes(precision: str) -> tuple[int, int]:
+    """Bytes of a gradient, and fp32 numbers beside a parameter: in fp16 also a gradient."""
+    return (2, 4) if precision == "fp16" else (4, 3)
+
+
+def buffers(model: Model, layout: Layout, overlapped: bool) -> list[Buffer]:
+    """All buffers of the last rank; ``overlapped``: gradients are reduced in the backward pass."""
+    made = []
+    for index, chunk in enumerate(layout.split.chunks[-1]):
         found = parameters(model, layout, chunk)
-        groups = ((found.dense, layout.dp_shard * layout.cp), (found.experts, layout.edp))
-        for sizes, shards in groups:
-            if sizes and layout.zero_stage:
-                tensors += _sharded(sizes, shards, gradient, copies)
-            elif sizes:
-                tensors += [gradient * sum(sizes), *(2 * size for size in sizes)]
-                tensors += copies * [4 * size for size in sizes]
-    return tensors
+        ranks = layout.dp * layout.cp
+        limit = max(BUCKET_ELEMENTS, BUCKET_ELEMENTS_PER_RANK * ranks)
+        if layout.pp > 1 or index or not overlapped:
+            limit = sum(found.dense)
+        shared = _shared_embedding(model, layout, chunk, len(found.dense))
+        made.append(_buffer(layout, found.dense, _buckets(found.dense, shared, limit)))
+        if found.experts:
+            one = [list(reversed(range(len(found.experts))))]
+            made.append(_buffer(layout, found.experts, one, experts=True))
+    return made
 
 
-def _sharded(sizes: Sizes, shards: int, gradient: int, copies: int) -> Sizes:
-    """Buffers of a chunk, and the fp32 parts of its parameters that the last shard updates."""
+def _shared_embedding(model: Model, layout: Layout, chunk: Chunk, count: int) -> int:
+    """Index of the parameter that the first stage has too; -1: none."""
+    if layout.pp == 1 or chunk.embedding:
+        return -1
+    if chunk.mtp_layers:
+        return 0
+    return count - 1 if chunk.loss and model.tied_embeddings else -1
+
+
+def _buckets(sizes: Sizes, shared: int, limit: int) -> list[list[int]]:
+    """Parameters of every bucket: from the last to the first, closed at ``limit`` elements."""
+    cuts, held = [len(sizes)], 0
+    for index in reversed(range(len(sizes))):
+        held += sizes[index]
+        if index in (shared, shared + 1) or held >= limit or index == 0:
+            cuts, held = [*cuts, index], 0
+    return [list(reversed(range(start, stop))) for stop, start in pairwise(cuts) if start < stop]
+
+
+def _buffer(
+    layout: Layout, sizes: Sizes, buckets: list[list[int]], experts: bool = False
+) -> Buffer:
+    """A buffer of ``buckets``; without the distributed optimizer it is the sum of its sizes."""
+    if not layout.zero_stage:
+        return Buffer(sizes, sum(sizes), sizes, sharded=False)
+    shards = layout.edp if experts else layout.dp_shard * layout.cp
+    whole, parts = 0, []
+    for bucket in buckets:
+        length, own = _last_shard([sizes[index] for index in bucket], shards)
+        whole += length
+        parts += own
+    return Buffer(sizes, whole, parts, sharded=True)
+
+
+def _last_shard(sizes: Sizes, shards: int) -> tuple[int, Sizes]:
+    """(elements of a bucket, those of every parameter that are in its last shard)."""
     stop, spans = 0, []
-    for size in reversed(sizes):
+    for size in sizes:
         start = rounded(stop, ALIGNED)
         stop = start + size
         spans.append((start, stop))
     whole = rounded(stop, lcm(shards, BUCKET))
     first = whole // shards * (shards - 1)
-    parts = [stop - max(start, first) for start, stop in spans if stop > first]
-    return [2 * whole, gradient * whole, *copies * [4 * part for part in parts]]
+    return whole, [stop - max(start, first) for start, stop in spans if stop > first]

@@ -82,10 +82,13 @@ def layer_activations(
     feed_forward = _routed if routed and model.experts is not None else _dense
     parts = feed_forward(model, layout, tokens, runtime)
     core = _core(model, layout, batch, runtime)
-    products = _products(model, layout, routed, tokens) + 2 * runtime.last_product * elements
+    products = _products(model, layout, routed, tokens, runtime)
+    if runtime.keeps_reduced and t > 1:
+        products += 4 * elements
+    stream = runtime.residual_bytes
     return LayerActivations(
-        layernorm=2 * runtime.saved_bytes * inputs,
-        residual=2 * (2 * runtime.norm_copies + runtime.hidden_dropout) * elements,
+        layernorm=2 * runtime.saved_bytes * runtime.input_copies * inputs,
+        residual=2 * (stream * runtime.norm_copies + runtime.hidden_dropout) * elements,
         core_attn=core,
         attention=attention,
         mla_up_proj=up_projection,
@@ -93,24 +96,27 @@ def layer_activations(
         moe_act=parts[1],
         moe=parts[2],
         shared_experts=parts[3],
-        checkpoint=2 * elements,
-        transient=4 * elements + parts[4],
-        operators=2 * elements + core + products,
+        checkpoint=stream * elements,
+        transient=2 * stream * elements + parts[4],
+        operators=stream * elements + core + products,
     )
 
 
-def _products(model: Model, layout: Layout, routed: bool, tokens: float) -> float:
-    """Outputs of the attention core and of every other matrix product, the last one aside.
+def _products(model: Model, layout: Layout, routed: bool, tokens: float, runtime: Runtime) -> float:
+    """Outputs of the attention core and of every other matrix product.
 
-    torchtitan numbers the products of a layer (query, key, value, output, gate, up, down) and
-    keeps the odd ones (models/llama3/parallelize.py, _apply_ac_to_transformer_block).
+    torchtitan numbers the products of a layer (query, key, value or all three in one, output,
+    gate, up, down) and keeps the odd ones (distributed/activation_checkpoint.py). Ranks of a
+    tensor-parallel group have parts of the last one's sum, each as long as the sum.
     """
     attention, experts = model.attention, model.experts
-    heads = 2 * attention.heads + max(attention.kv_heads, layout.tp)
+    keys = max(attention.kv_heads, layout.tp) * (2 if runtime.fused_projection else 1)
+    heads = 2 * attention.heads + keys
     width = model.ffn.size / layout.tp
     if routed and experts is not None:
         width = experts.top_k * experts.size / layout.tp + experts.shared_size / layout.tp
-    return 2 * tokens * (heads * attention.head_dim / layout.tp + width)
+    last = model.hidden if runtime.last_product else 0
+    return 2 * tokens * (heads * attention.head_dim / layout.tp + width + last)
 
 
 def _core(model: Model, layout: Layout, batch: tuple[float, int], runtime: Runtime) -> float:
@@ -128,11 +134,15 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
     latent = attention.latent
     copy = runtime.saved_bytes if runtime.saved_bytes < 2 else 0.0
     if latent is None:
-        keys = max(attention.kv_heads, t)
+        keys = attention.heads if runtime.repeats_keys else max(attention.kv_heads, t)
         rotated = runtime.rotary_copies * (attention.heads + keys)
         width = 2 * attention.heads + 2 * keys + rotated
         outputs = (copy + 2 * runtime.output_copies) * attention.heads
-        return tokens * (2 * width + outputs) * attention.head_dim / t, 0.0
+        normed = 0.0
+        if attention.qk_norm != "none":
+            # A norm keeps its input; what it puts out is kept by the core, or rotated and gone.
+            normed = 2 * runtime.norm_copies * (attention.heads + max(attention.kv_heads, t))
+        return tokens * (2 * width + outputs + normed) * attention.head_dim / t, 0.0
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
     kept = 2 * tokens * (latents + latent.qk_rope_dim)
     query = latent.qk_nope_dim + latent.qk_rope_dim

@@ -71,7 +71,7 @@ def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
 
 def holds_gradients(pricing: Pricing, layout: Layout) -> bool:
     """Whether gradients are whole until the last micro-batch: FSDP2 in a pipeline of torch."""
-    return layout.pp > 1 and layout.zero_stage > 1 and pricing.framework.runtime == "fsdp2"
+    return layout.pp > 1 and layout.zero_stage > 1 and pricing.framework.runtime == "torchtitan"
 
 
 def exchanges_often(pricing: Pricing, layout: Layout) -> bool:

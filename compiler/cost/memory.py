@@ -12,7 +12,8 @@ from parc.compiler.cost.activations import (
 )
 from parc.compiler.cost.context_exchange import gathered_key_bytes
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.runtime import Runtime, training_runtime
+from parc.compiler.cost.programs import training_runtime
+from parc.compiler.cost.runtime import Runtime
 from parc.compiler.cost.schedule_flight import held_batches
 from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageLoad, stage_load
@@ -33,19 +34,19 @@ COMMUNICATOR_BYTES = 0.2e9
 """NCCL buffers of one communicator that is in use; 0.3 to 0.5 GB for the usual two or three."""
 
 
-def runtime_of(pricing: Pricing) -> Runtime:
+def runtime_of(pricing: Pricing, zero_stage: int) -> Runtime:
     """The training program that PARC starts for this problem."""
     problem = pricing.problem
+    name = pricing.framework.runtime
+    if name == "deepspeed" and "accelerate" in problem.emit:
+        name = "accelerate deepspeed"
 
     def build() -> Runtime:
-        return training_runtime(
-            pricing.framework.runtime,
-            problem.job.precision,
-            problem.cluster.gpu,
-            problem.job.gradient_bytes,
-        )
+        job = problem.job
+        found = training_runtime(name, job.precision, problem.cluster.gpu, job.gradient_bytes)
+        return found.at(zero_stage)
 
-    return pricing.memo(("runtime",), build)
+    return pricing.memo(("runtime", not zero_stage), build)
 
 
 def context_bytes(gpu: Gpu) -> float:
@@ -145,7 +146,8 @@ def _layer_kinds(pricing: Pricing, load: StageLoad) -> tuple[tuple[bool, int], .
 def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
     """Logits, loss and the inputs of the head, one micro-batch: 6TV/t + 4Th/t.
 
-    Every prediction head adds its softmax and inputs: 4TV/t + 4Th/t.
+    Every prediction head adds its softmax and inputs: 4TV/t + 4Th/t. Where ranks gather the
+    logits, the loss is over all of them, beside the rank's own in 16 bit.
     """
     if not load.loss:
         return 0.0
@@ -154,9 +156,11 @@ def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Run
     vocab = pricing.framework.padded_vocab(problem.model, layout.tp)
     split = runtime.split_loss_bytes if layout.tp > 1 else 0.0
     logit = (split or runtime.loss_bytes) + load.mtp_layers * runtime.loss_kept_bytes
-    inputs = 4 * (1 + load.mtp_layers) * problem.model.hidden
+    if runtime.whole_logits and layout.tp > 1:
+        logit = 2 + logit * layout.tp
+    inputs = runtime.head_input_bytes * (1 + load.mtp_layers) * problem.model.hidden
     shared = layout.tp if runtime.gathers_again else 1
-    return tokens * (logit * vocab / layout.tp + inputs / shared)
+    return tokens * (logit / runtime.loss_parts * vocab / layout.tp + inputs / shared)
 
 
 def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
@@ -169,13 +173,17 @@ def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: R
     kinds = _layer_kinds(pricing, load)
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind, _ in kinds), default=0.0)
     table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
-    ends = table * pricing.problem.model.hidden / layout.tp if load.loss or load.embedding else 0.0
+    model, unit = pricing.problem.model, runtime.unit_bytes
+    ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
     live = min(runtime.live_parameters, sum(pricing.stage_parameters(layout, load)))
-    return runtime.unit_bytes * max(runtime.gathered_units * largest, largest + ends, live)
+    head = (runtime.head_unit_bytes or unit) * ends
+    if load.loss and load.embedding and not model.tied_embeddings:
+        head += runtime.root_bytes * ends
+    return max(unit * runtime.gathered_units * largest, unit * largest + head, unit * live)
 
 
 def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """Quantised copies of the linear weights of a stage; head and embedding: none.
+    """Copies in fewer bits of the linear weights of a stage; embedding, mostly head: none.
 
     Under ZeRO-3 a layer is quantised when it is gathered, so that nothing stays.
     """
@@ -185,6 +193,7 @@ def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runti
     model = pricing.problem.model
     table = pricing.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
+    tables -= load.loss and runtime.state.casts_head
     return runtime.state.cast * max(dense + expert - tables * table, 0.0)
 
 
@@ -208,10 +217,26 @@ def _held(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -
 def _passing(
     pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime
 ) -> tuple[float, float]:
-    """(activations, logits). The loss runs backward before any layer: one of the two peaks."""
+    """(activations, logits). The loss runs backward before any layer: one of the two peaks.
+
+    Another is the optimizer's, when all of that is gone.
+    """
     kept, working = activation_bytes(pricing, layout, load, stage, runtime)
     logits = logits_bytes(pricing, layout, load, runtime) if load.loss else 0.0
-    return kept + max(working - logits, 0.0), logits
+    step = step_bytes(pricing, layout, load, runtime)
+    return max(kept + max(working - logits, 0.0), step - logits), logits
+
+
+def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
+    """What the optimizer makes of 16-bit gradients for its step."""
+    if not runtime.state.step or layout.offload.optimizer != "none":
+        return 0.0
+    dense, expert = pricing.stage_parameters(layout, load)
+    shards = expert_shards = 1
+    if layout.zero_stage:
+        shards = layout.dp_shard * layout.cp
+        expert_shards = max(layout.edp // layout.dp_replicate, 1)
+    return runtime.state.step * (dense / shards + expert / expert_shards)
 
 
 def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
@@ -225,7 +250,7 @@ def stage_memory(
     pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime | None = None
 ) -> StageMemory:
     """All terms of one stage; ``runtime`` None: the program that PARC starts."""
-    runtime = runtime or runtime_of(pricing)
+    runtime = runtime or runtime_of(pricing, layout.zero_stage)
     weights, gradients, optimizer, casts, gathered, kept = _held(pricing, layout, load, runtime)
     workspace = library_bytes(pricing, runtime) + handover_bytes(pricing, layout)
     workspace += kept + load.loss * head_buffer_bytes(pricing, layout, runtime)
@@ -258,7 +283,7 @@ def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
 
 def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     """Bytes of the fullest stage, without its terms: the search asks for every candidate."""
-    runtime = runtime_of(pricing)
+    runtime = runtime_of(pricing, layout.zero_stage)
     most = 0.0
     for kind in pricing.classes(layout.split):
         passing = sum(_passing(pricing, layout, kind.load, kind.first, runtime))

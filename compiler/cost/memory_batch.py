@@ -18,6 +18,7 @@ from parc.compiler.cost.memory import (
     layer_terms,
     logits_bytes,
     runtime_of,
+    step_bytes,
 )
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.stage_shapes import StageShape
@@ -70,11 +71,11 @@ class ActivationCell:
 class MemoryBatch:
     """Memo of one search."""
 
-    def __init__(self, pricing: Pricing, build: Build) -> None:
+    def __init__(self, pricing: Pricing, build: Build, zero_stage: int) -> None:
         """``build`` makes the layout of a point where a price needs one."""
         self._pricing, self._build = pricing, build
         self.cells: dict[Key, ActivationCell] = {}
-        self._runtime = runtime_of(pricing)
+        self._runtime = runtime_of(pricing, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], Parameters] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
         self._lost = 1 + self._runtime.fragmentation
@@ -100,6 +101,14 @@ class MemoryBatch:
             for index, kind in enumerate(shape.full):
                 held[index] += gathered_bytes(self._pricing, layout, kind.load, self._runtime)
         return tuple(held)
+
+    def held_at_step(self, layout: Layout, shape: StageShape) -> float:
+        """The most of any class while the optimizer runs: ``held``, and what it makes."""
+        held = self.held(layout, shape)
+        if not self._runtime.state.step:
+            return max(held)
+        made = (step_bytes(self._pricing, layout, kind.load, self._runtime) for kind in shape.full)
+        return max(fixed + self._lost * step for fixed, step in zip(held, made, strict=True))
 
     def _count(self, layout: Layout, shape: StageShape) -> Parameters:
         pricing, runtime = self._pricing, self._runtime

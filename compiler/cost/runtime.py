@@ -31,6 +31,11 @@ class StateBytes:
     optimizer: float
     cast: float = 0.0
     """Low-precision copies of a linear weight, kept between micro-batches; never sharded."""
+    casts_head: bool = False
+    """The output projection has such a copy too."""
+    step: float = 0.0
+    """fp32 gradients that the optimizer makes of 16-bit ones when activations are gone; sharded
+    as the optimizer is. In fp16 they are counted with the optimizer, as Megatron-LM counts."""
     gathered: float = 0.0
     """Not 0: weights are sharded at stage 2 as well, beside a copy of so many bytes that stays
     gathered from the forward pass to the backward (FSDP2 without resharding). In a pipeline it
@@ -83,29 +88,49 @@ class Runtime:
     """False: the attention matrix is kept (Korthikanti's 5 a s^2 b / t)."""
     attention_dropout: bool = False
     hidden_dropout: bool = False
+    residual_bytes: float = 2.0
+    """Bytes an element of the residual stream; under autocast, with fp32 weights: 4."""
     norm_copies: float = 1.0
-    """16-bit copies of its input that a norm keeps; unfused RMSNorm in fp32: 3."""
+    """Copies of the residual stream that a norm keeps; unfused RMSNorm in fp32: 3."""
+    input_copies: float = 1.0
+    """16-bit copies of what a norm puts out, where every product makes its own."""
     rotary_copies: float = 0.0
     """16-bit copies of queries and keys that unfused rotary embedding keeps."""
     output_copies: float = 0.0
     """16-bit copies of the attention output, where its layout is not that of the projection."""
     activation_copies: float = 0.0
     """16-bit tensors of width ffn that an unfused gated activation keeps beside its inputs."""
+    repeats_keys: bool = False
+    """Keys and values are kept once for every query head."""
     gathers_again: bool = True
     """Backward gathers sequence-parallel inputs once more; DTensor keeps them gathered."""
     last_product: bool = False
     """Selective recompute by operator keeps the layer's last product, which backward never reads;
     a compiler drops it."""
+    fused_projection: bool = False
+    """Queries, keys and values are one product, so that all of it is kept by that recompute."""
+    keeps_reduced: bool = False
+    """It also keeps what tensor parallelism has reduced and scattered, twice a layer."""
     loss_bytes: float = 6.0
     """Bytes a logit at the peak: 16-bit logits and fp32 softmax; Megatron's fused loss: 10."""
     split_loss_bytes: float = 0.0
     """The same where tensor parallelism splits the vocabulary; 0: no other."""
+    whole_logits: bool = False
+    """Tensor-parallel ranks gather the logits, and each has the loss over the whole vocabulary."""
+    loss_parts: int = 1
+    """Parts of a micro-batch whose logits and loss come one after the other."""
+    head_input_bytes: float = 4.0
+    """Bytes an element of what the final norm keeps and the output projection reads."""
     loss_kept_bytes: float = 4.0
     """Of these, what stays until backward: the softmax; with several heads only one peaks."""
     gathered_units: float = 2.0
     """Layers that ZeRO-3 or FSDP hold in gathered form: the current one and the prefetched."""
     unit_bytes: float = 2.0
     """Bytes a parameter of a gathered layer."""
+    head_unit_bytes: float = 0.0
+    """The same of the output projection; 0: no other."""
+    root_bytes: float = 0.0
+    """The same of an embedding that is not the projection, where both are gathered together."""
     live_parameters: float = 0.0
     """Parameters that stay gathered in any case, if the stage has so many."""
     workspace_bytes: float = 0.0
@@ -119,6 +144,12 @@ class Runtime:
     """The gathered input of the output projection stays allocated."""
     fragmentation: float = FRAGMENTATION
     """Share of what is allocated for activations and logits that the caching allocator loses."""
+    replicated: Runtime | None = None
+    """What the program is where nothing is sharded, if that differs."""
+
+    def at(self, zero_stage: int) -> Runtime:
+        """The program at a ZeRO stage."""
+        return self.replicated if self.replicated is not None and not zero_stage else self
 
 
 def megatron(precision: str, gpu: Gpu) -> Runtime:
@@ -232,19 +263,16 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> Runtime:
     )
 
 
-def with_gradients(runtime: Runtime, gradient_bytes: float) -> Runtime:
-    """``runtime`` that keeps ``gradient_bytes`` a gradient."""
-    return replace(runtime, state=replace(runtime.state, gradient=gradient_bytes))
+def with_gradients(runtime: Runtime, gradient_bytes: float, precision: str) -> Runtime:
+    """Megatron's ``runtime`` that keeps ``gradient_bytes`` a gradient.
+
+    Its optimizer copies gradients in 16 bit to fp32 (distrib_optimizer.py,
+    _copy_model_grads_to_main_grads) and frees the copies before the next step.
+    """
+    step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
+    return replace(runtime, state=replace(runtime.state, gradient=gradient_bytes, step=step))
 
 
 def unfused(runtime: Runtime) -> Runtime:
     """``runtime`` with the attention matrix and dropout masks of 2022."""
     return replace(runtime, fused_attention=False, attention_dropout=True, hidden_dropout=True)
-
-
-def training_runtime(name: str, precision: str, gpu: Gpu, gradient_bytes: float) -> Runtime:
-    """The memory model called ``name``: megatron, fsdp2 or deepspeed; KeyError for another."""
-    if name == "megatron":
-        build = megatron_fp8_parameters if precision == "fp8" else megatron
-        return with_gradients(build(precision, gpu), gradient_bytes)
-    return {"fsdp2": fsdp2(), "deepspeed": deepspeed(precision, gradient_bytes)}[name]

@@ -83,10 +83,11 @@ TERMS: dict[str, Term] = {
         Term(
             "casts_bytes",
             "bytes",
-            "quantised weights",
+            "weights in fewer bits",
             "fp8: 2 x weights of linear layers on Hopper and Ada, 1 on Blackwell; mxfp8: 2.06; "
-            "nvfp4: 1.13",
-            "TransformerEngine caches quantised weights over the micro-batches of a step",
+            "nvfp4: 1.13; DDP under autocast: 2",
+            "TransformerEngine caches quantised weights over the micro-batches of a step; autograd "
+            "saves the casts of autocast",
         ),
         Term(
             "gathered_bytes",

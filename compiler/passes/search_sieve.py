@@ -74,7 +74,7 @@ class Sieve:
         self._kept = self._screen.kept
         self._lost = [0] * (self._kept + 2)
         """By position of the rule; then those that are too large, then those by recompute."""
-        self._memory = MemoryBatch(pricing, self.layout)
+        self._memory = MemoryBatch(pricing, self.layout, space.constants["zero_stage"])
         self._time = TimeBatch(pricing, self.layout)
         self._stages: dict[int, tuple[Stages, ...]] = {}
         self._splits: dict[tuple[int, int], Split] = {}
@@ -137,13 +137,17 @@ class Sieve:
     def _peaks(self, mesh: Mesh, cut: Stages) -> Iterator[tuple[float, Point]]:
         """(bytes of the fullest stage, point) of every legal layout of one cut."""
         held: tuple[float, ...] = ()
+        step = 0.0
         for size, count, first in mesh.batches:
             family = (*mesh.degrees, cut.vpp, size)
             first = min(first, cut.first, self._screen.first("family", (*family, 0)))
             broken = self._broken(family, cut, first)
             if max(broken) < self._kept:
                 continue
-            held = held or self._memory.held(self.layout((*family, 0)), cut.shape)
+            if not held:
+                layout = self.layout((*family, 0))
+                held = self._memory.held(layout, cut.shape)
+                step = self._memory.held_at_step(layout, cut.shape)
             cell, room = self._room(cut, family)
             flights = cut.shape.in_flight(cut.vpp, count)
             for level, rows in enumerate(cell.levels):
@@ -152,7 +156,7 @@ class Sieve:
                     peak = max(
                         fixed + flight * each + once for fixed, flight, (each, once) in stages
                     )
-                    yield peak + self._limit - room, (*family, level)
+                    yield max(peak, step) + self._limit - room, (*family, level)
 
     def _cuts(self, pp: int) -> tuple[Stages, ...]:
         """The ways to cut the model into ``pp`` ranks, made once."""
@@ -227,8 +231,9 @@ class Sieve:
                 return
 
     def _hold(self, mesh: Mesh, cut: Stages, point: Point) -> tuple[float, ...]:
-        held = self._memory.held(self.layout((*point, 0)), cut.shape)
-        if max(held) > self._limit:
+        layout = self.layout((*point, 0))
+        held = self._memory.held(layout, cut.shape)
+        if self._memory.held_at_step(layout, cut.shape) > self._limit:
             held = ()
         mesh.held[cut.shape] = held
         return held

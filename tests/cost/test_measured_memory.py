@@ -31,11 +31,16 @@ EXACT = {
     "gpt-gpt3_mcore_te_tp1_pp4_vp1": 3,
     "gpt-gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_untied": 2,
     "gpt-gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_tunable_overlap": 2,
-    "gpt-gpt3_mcore_te_tp1_pp4_vp2_account_for_embedding_loss_in_pipeline_split": 1,
+    "gpt-gpt3_mcore_te_tp2_pp1_resume_torch_dist_multi_dist_optimizer_instances": 1,
+    "gpt-gpt3_mcore_te_tp2_pp2_cp2": 2,
+    "gpt-gpt3_mcore_te_tp2_pp2_cross_entropy_loss_fusion": 2,
+    "gpt-gpt3_mcore_te_tp2_pp2_mla": 1,
     "gpt-gpt3_mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather": 3,
     "gpt-gpt3_mcore_te_tp4_pp1_resume_torch_dist_qk_layernorm_test_mode": 3,
     "gpt-gpt3_mcore_te_tp4_pp2_frozen_resume_torch_dist_reshard_8x1xNone": 1,
     "gpt-gpt3_mcore_tp1_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather": 4,
+    "gpt-gpt3_mcore_tp1_pp2": 1,
+    "gpt-gpt3_mcore_tp1_pp4": 1,
     "moe-gpt3_mcore_te_tp2_pp2_ep4_etp1_memory_speed": 2,
     "moe-gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental": 1,
 }
@@ -99,9 +104,9 @@ def test_where_segments_expand_the_allocator_adds_nothing() -> None:
 
 def test_other_records_differ_by_remainders_that_the_allocator_did_not_split_off() -> None:
     rest = [record for record in RECORDS if not record.exact]
-    assert sum(record.whole_remainders for record in rest) >= 58
-    assert median(abs(record.error) for record in rest) <= 0.004
-    assert max(abs(record.error) for record in rest) <= 0.015
+    assert sum(record.whole_remainders for record in rest) >= 54
+    assert median(abs(record.error) for record in rest) <= 0.003
+    assert max(abs(record.error) for record in rest) <= 0.009
 
 
 def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:

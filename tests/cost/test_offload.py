@@ -116,7 +116,7 @@ def test_zero_plus_plus_saves_traffic_and_a_second_copy_costs_memory() -> None:
     assert dp_traffic(PRICING, narrow)[0] < plain
     assert dp_traffic(PRICING, both)[0] < 0.45 * plain
     (stage,) = PRICING.classes(near.split)
-    runtime = runtime_of(PRICING)
+    runtime = runtime_of(PRICING, LAYOUT.zero_stage)
     before = static_bytes(PRICING, LAYOUT, stage.load, runtime)[0]
     after = static_bytes(PRICING, near, stage.load, runtime)[0]
     assert after - before == pytest.approx(2 * sum(fullest_stage(PRICING, LAYOUT)) / 16)

@@ -65,7 +65,7 @@ def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
 
 def test_the_gathered_input_of_the_head_stays_under_sequence_parallelism(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
-    runtime = runtime_of(pricing)
+    runtime = runtime_of(pricing, 1)
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
     assert head_buffer_bytes(pricing, parallel, runtime) == 2 * 8192 * 4096
     assert head_buffer_bytes(pricing, plain, runtime) == 0.0

@@ -26,7 +26,7 @@ export NCCL_IB_TIMEOUT=22
 # the most that the hardware counts
 export NCCL_IB_RETRY_CNT=7
 # accelerate asks for it
-export ACCELERATE_GRADIENT_ACCUMULATION_STEPS=8
+export ACCELERATE_GRADIENT_ACCUMULATION_STEPS=16
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=2

@@ -36,7 +36,7 @@ MEGATRON_ARGS=(
   --moe-token-dispatcher-type alltoall
   # parallelism
   --tensor-model-parallel-size 1
-  --pipeline-model-parallel-size 4
+  --pipeline-model-parallel-size 2
   --context-parallel-size 1
   --expert-model-parallel-size 64
   --expert-tensor-parallel-size 1
@@ -45,12 +45,12 @@ MEGATRON_ARGS=(
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 6
+  --num-virtual-stages-per-pipeline-rank 4
   --account-for-embedding-in-pipeline-split
   --account-for-loss-in-pipeline-split
   # batch
   --seq-length 4096
-  --micro-batch-size 2
+  --micro-batch-size 1
   --global-batch-size 2048
   --train-iters 1000
   --eval-iters 0
@@ -66,9 +66,6 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
-  # recompute
-  --recompute-granularity selective
-  --recompute-modules layernorm moe_act
   # data
   --mock-data
   --tokenizer-type NullTokenizer
