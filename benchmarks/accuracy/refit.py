@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log
+from statistics import median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import small
@@ -68,19 +69,39 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
 
 OUTLIER = 2.0
 """A row that the first fit misses by this factor is not of its class (untuned, misreported)."""
+ODD = 1.3
+"""Nor is one over several hosts that is off by this factor from the median of its model on its
+cluster (other jobs on the network, a slow host). It teaches nothing, and is predicted alike."""
 
 
 def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int = 25) -> Fitted:
     """The parameters of a class from ``cases``; those of its priors where there is no case.
 
-    Rows that a first fit misses by a factor of two are left out of the second.
+    Rows that a first fit finds odd are left out of the second.
     """
     first = _refit(cases, generation, start, rounds)
-    ratios = _ratios(cases, predict(cases, first.parameters))
-    kept = [case for case in cases if abs(log(ratios[case.run.id])) < log(OUTLIER)]
+    kept = _like(cases, predict(cases, first.parameters))
     if len(kept) == len(cases):
         return first
     return _refit(kept, generation, first.parameters, rounds)
+
+
+def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
+    """The cases that are not odd where they are predicted to take ``seconds``."""
+    errors = {name: log(ratio) for name, ratio in _ratios(cases, seconds).items()}
+    groups: dict[tuple[str, str], list[float]] = {}
+    for case in cases:
+        groups.setdefault(_share(case), []).append(errors[case.run.id])
+    usual = {name: median(group) for name, group in groups.items()}
+    return [
+        case
+        for case in cases
+        if abs(errors[case.run.id]) < log(OUTLIER)
+        and (
+            case.run.gpus <= case.problem.cluster.node.gpus
+            or abs(errors[case.run.id] - usual[_share(case)]) < log(ODD)
+        )
+    ]
 
 
 def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int) -> Fitted:
@@ -121,7 +142,7 @@ def at_sites(
 
 
 def weights_of(cases: Sequence[Case]) -> list[float]:
-    """Rows of one model on one cluster share their errors: n of them count as the root of n."""
+    """Rows of one model on one cluster share their errors: their squares together count as one."""
     groups = Counter(_share(case) for case in cases)
     return [groups[_share(case)] ** -0.5 for case in cases]
 
@@ -138,9 +159,11 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
     found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
     found_lines = tangents(partial(predict, cases), full.parameters)
     lines = dict(zip((case.run.id for case in cases), found_lines, strict=True))
+    like = {case.run.id for case in _like(cases, predict(cases, full.parameters))}
     for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
         for out, rest in _left_out(cases, key):
-            known = _refit_lines(rest, full.parameters, lines)
+            plain = [case for case in rest if case.run.id in like]
+            known = _refit_lines(plain, full.parameters, lines)
             if len(out) > LARGE * len(cases):
                 known = refit(rest, generation, known, ROUNDS).parameters
             column.update(_ratios(out, predict(out, known)))

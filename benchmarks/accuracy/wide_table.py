@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.accuracy.jax_recipes import policy_words
 from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, recipe_words
 from benchmarks.accuracy.runs import Run
 from benchmarks.accuracy.wide_models import Architectures
@@ -138,7 +139,7 @@ def _recompute(row: dict[str, str]) -> str | None:
     words = re.split(r"[\s(]", row["recompute"].strip(), maxsplit=1)
     if words[0]:
         return words[0].replace(",", "+")
-    return recipe_words(RECOMPUTE, row) or None
+    return recipe_words(RECOMPUTE, row) or policy_words(row) or None
 
 
 def _whole(text: str) -> int | None:

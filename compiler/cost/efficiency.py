@@ -81,26 +81,39 @@ CLASSES: dict[str, Efficiency] = {
     "ampere/fsdp": Efficiency(
         1.08, 1.15, 1.76, 1.29, 0.0006, 0.8, 0.75, 3e-05, 0.701, 0.6, 1.0, 0.0215, 0.00302, 1.0
     ),
-    # 3 runs of 3 models, mean error 5.2 %.
+    # 3 runs of 3 models, mean error 4.6 %.
     "ampere/jax": Efficiency(
-        1.11, 1.15, 1.31, 1.4, 0.00062, 0.8, 0.75, 3e-05, 0.701, 0.6, 1.0, 0.0394, 0.00325, 1.0
+        1.04,
+        1.15,
+        1.11,
+        1.25,
+        0.000665,
+        0.8,
+        0.75,
+        3e-05,
+        0.699,
+        0.6,
+        1.0,
+        0.0471,
+        0.00279,
+        1.01,
     ),
-    # 809 runs of 7 models, mean error 6.8 %.
+    # 809 runs of 7 models, mean error 6.6 %.
     "ampere/unfused": Efficiency(
         1.12,
         1.15,
-        0.918,
-        1.27,
-        0.000784,
-        0.831,
-        0.765,
-        2.95e-05,
+        0.902,
+        1.24,
+        0.000779,
+        0.806,
+        0.748,
+        2.98e-05,
         0.7,
-        0.606,
+        0.604,
         1.0,
-        0.0132,
-        0.00351,
-        1.14,
+        0.0135,
+        0.00346,
+        1.1,
         unfused=True,
     ),
     # 51 runs of 6 models, mean error 6.5 %.
@@ -130,22 +143,22 @@ CLASSES: dict[str, Efficiency] = {
     "hopper/fsdp": Efficiency(
         1.21, 1.17, 3.41, 1.38, 0.0006, 0.828, 0.749, 3e-05, 0.692, 0.6, 1.0, 0.023, 0.00364, 1.0
     ),
-    # 41 runs of 5 models, mean error 13.6 %.
+    # 41 runs of 5 models, mean error 7.9 %.
     "hopper/jax": Efficiency(
-        1.23,
-        1.13,
-        1.49,
-        1.86,
-        0.000424,
+        1.22,
+        1.12,
+        1.35,
+        1.48,
+        0.000469,
         0.8,
-        0.586,
+        0.565,
         3.02e-05,
-        0.519,
+        0.503,
         0.6,
         1.0,
-        0.0217,
-        0.00396,
-        0.99,
+        0.0261,
+        0.00318,
+        0.995,
     ),
     # 118 runs of 13 models, mean error 4.9 %.
     "hopper/megatron": Efficiency(
@@ -166,22 +179,22 @@ CLASSES: dict[str, Efficiency] = {
         experts=1.44,
         routed_seconds=0.00157,
     ),
-    # 19 runs of 2 models, mean error 12.8 %.
+    # 19 runs of 2 models, mean error 13.5 %.
     "hopper/nanotron": Efficiency(
-        1.12,
+        1.14,
         1.15,
-        1.23,
-        1.25,
-        0.000626,
-        0.94,
-        0.662,
-        3.05e-05,
-        0.648,
-        0.602,
+        1.31,
+        1.39,
+        0.000568,
+        1.02,
+        0.695,
+        3.02e-05,
+        0.681,
+        0.599,
         1.0,
-        0.133,
-        0.00308,
-        1.01,
+        0.0721,
+        0.00322,
+        1.03,
     ),
     # 4 runs of 4 models, mean error 4.9 %.
     "volta/unfused": Efficiency(

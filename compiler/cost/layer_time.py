@@ -195,7 +195,11 @@ def _block_share(pricing: Pricing, layout: Layout) -> float:
 
 
 def _share(pricing: Pricing, module: str, routed: bool) -> float:
-    """Share of a layer's forward that a module has, by FLOPs; streaming modules count 3 %."""
+    """Share of a layer's forward that a module has, by FLOPs; streaming modules count 3 %.
+
+    ``mlp_in`` is an MLP without its last product, which a compiler sees that no gradient needs;
+    ``attn_out`` the output projection.
+    """
     job, model = pricing.problem.job, pricing.problem.model
     flops = layer_flops(model, routed, 1.0, job.sequence_length)
     total = flops.total or 1.0
@@ -204,6 +208,8 @@ def _share(pricing: Pricing, module: str, routed: bool) -> float:
     table = {
         "core_attn": 0.0,  # has a time of its own
         "mlp": flops.mlp / total,
+        "mlp_in": flops.mlp / total * (2 / 3 if model.ffn.gated else 1 / 2),
+        "attn_out": 2 * model.attention.heads * model.attention.head_dim * model.hidden / total,
         "moe": (flops.experts + flops.mlp) / total,
         "shared_experts": flops.mlp / total,
         "mla_up_proj": 0.5 * flops.attention_projections / total,

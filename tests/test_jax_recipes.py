@@ -1,0 +1,45 @@
+"""What a JAX run computes again is read from the recipe that its source names."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.accuracy.jax_recipes import POLICIES, policy_words
+from benchmarks.accuracy.layouts import recompute_of
+
+CLOUD = "NVIDIA/dgxc-benchmarking tag {} {}"
+PAX = "NVIDIA/JAX-Toolbox rosetta/rosetta/projects/pax/README.md"
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "modules"),
+    [
+        (CLOUD.format("v24.11.1", "paxml_README_5b.md"), "", ("core_attn", "layernorm")),
+        (
+            CLOUD.format("v24.11.1", "maxtext_README_70b.md"),
+            "",
+            ("core_attn", "layernorm", "mlp_in"),
+        ),
+        (
+            CLOUD.format("v25.04.02", "maxtext_README_70b.md"),
+            "",
+            ("core_attn", "layernorm", "attn_out", "mlp_in"),
+        ),
+        (PAX, "pax-126M-h100-80-bf16", ()),
+    ],
+)
+def test_a_policy_says_what_runs_again(source: str, name: str, modules: tuple[str, ...]) -> None:
+    words = policy_words({"source": source, "id": name})
+    assert recompute_of(words).modules == modules
+
+
+def test_repeated_layers_of_pax_save_nothing_and_other_sources_say_nothing() -> None:
+    assert policy_words({"source": PAX, "id": "pax-5B-h100-80-bf16"}) == "full"
+    assert policy_words({"source": "a paper", "id": "maxtext"}) == ""
+
+
+def test_every_pattern_compiles_and_every_word_is_a_granularity() -> None:
+    assert all(re.compile(pattern) for pattern, _, _ in POLICIES)
+    assert {words.partition(":")[0] for _, _, words in POLICIES} <= {"none", "selective", "full"}
