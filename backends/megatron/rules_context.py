@@ -11,7 +11,7 @@ from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
 
-HIERARCHY = "a2a+p2p"
+HIERARCHY: ContextComm = "a2a+p2p"
 
 
 def _levels_broken(problem: Problem, layout: Layout) -> bool:
@@ -80,11 +80,25 @@ def _heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _able(problem: Problem) -> tuple[ContextComm, ...]:
-    """Exchanges that the attention of the model can have."""
+    """Exchanges that the attention of the model can have; empty: all.
+
+    Latent attention has keys wider than values, which Transformer Engine refuses elsewhere before
+    its 2.16.
+    """
     attention = problem.model.attention
     if attention.sinks:
         return ("a2a",)
-    return ("a2a", "all_gather") if attention.window is not None else ()
+    if attention.window is not None:
+        return ("a2a", "all_gather")
+    return ("p2p", HIERARCHY) if attention.latent is not None else ()
+
+
+def _named(problem: Problem) -> str:
+    attention = problem.model.attention
+    if attention.sinks:
+        return "attention sinks"
+    window = attention.window
+    return "latent attention" if window is None else f"a window of {window} tokens"
 
 
 def _kind_broken(problem: Problem, layout: Layout) -> bool:
@@ -93,13 +107,12 @@ def _kind_broken(problem: Problem, layout: Layout) -> bool:
 
 
 def _kind(problem: Problem, layout: Layout) -> Finding:
-    able, attention = _able(problem), problem.model.attention
-    what = "attention sinks" if attention.sinks else f"a window of {attention.window} tokens"
+    able, what = _able(problem), _named(problem)
     return Finding(
         message=f"{what} and cp_comm {layout.cp_comm} do not go together",
         label=f"cp_comm {layout.cp_comm} with {what}: the first forward pass stops",
         help=f"legal cp_comm: {', '.join(able)}; or cp 1",
-        fix="layout.cp: 1",
+        fix="layout.cp_comm: p2p" if "p2p" in able else "layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has {what}"),),
     )
 

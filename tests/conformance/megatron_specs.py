@@ -43,7 +43,8 @@ def legal_spec(seed: int) -> Spec:
     pins = _pins(dice, grid, micro_batch, routed)
     model = _model(dice, grid, routed)
     if grid.cp > 1:
-        pins["cp_comm"] = dice.choice(["auto", "p2p", "all_gather", *_swaps(grid, model)])
+        others = [] if "latent" in model else ["all_gather"]
+        pins["cp_comm"] = dice.choice(["auto", "p2p", *others, *_swaps(grid, model)])
     return {
         "parc": 1,
         "name": f"random-{seed}",
@@ -185,7 +186,8 @@ def _swaps(grid: Grid, model: Spec) -> list[str]:
     heads = model["heads"] // grid.tp
     keys = max(model.get("kv_heads", model["heads"]) // grid.tp, 1)
     levels = {"a2a": grid.cp, "a2a+p2p": 2 if grid.cp > 2 else 0}
-    return [name for name, n in levels.items() if n and heads % n == 0 and keys % n == 0]
+    found = [name for name, n in levels.items() if n and heads % n == 0 and keys % n == 0]
+    return [name for name in found if "latent" not in model or name != "a2a"]
 
 
 def _pins(dice: Random, grid: Grid, micro_batch: int, routed: bool) -> Spec:

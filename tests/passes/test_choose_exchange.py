@@ -39,6 +39,7 @@ BASE: Spec = {
 }
 THIN = {"cluster.node": {"base": "dgx-h100", "nics": 1, "nic_speed": "100Gb/s"}}
 
+LATENT = {"base": "deepseek-v2-lite"}
 FEW = THIN | {"model.kv_heads": 8}
 
 
@@ -72,6 +73,8 @@ def seconds(pricing: Pricing, layout: Layout, comm: ContextComm, core: float) ->
         ({"model.window": 1024, "job.sequence_length": 131072}, ("a2a", 1)),
         # Nor can it swap what does not divide.
         ({"model.window": 1024, "model.heads": 36, "model.kv_heads": 36}, ("all_gather", 1)),
+        # Latent attention has keys wider than values: no plain Ulysses.
+        (THIN | {"model": LATENT, "model.layers": 8}, ("a2a+p2p", 8)),
     ],
 )
 def test_what_is_chosen(changes: dict[str, Any], expected: tuple[ContextComm, int]) -> None:
