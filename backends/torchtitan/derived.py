@@ -75,6 +75,11 @@ def schedule(problem: Problem, layout: Layout) -> str | None:
     return SCHEDULES[layout.schedule] if layout.pp > 1 else None
 
 
+def rope_positions(problem: Problem, layout: Layout) -> int:
+    """Rows of the rotary cache, which torchtitan holds the length of sequences to."""
+    return max(problem.model.position.max_positions, problem.job.sequence_length)
+
+
 def rope_scaling(problem: Problem, layout: Layout) -> str:
     """Torchtitan's word for Llama 3's scaling."""
     kind = problem.model.position.scaling

@@ -19,6 +19,8 @@ class Flavor:
 
     module: str
     name: str
+    positions: int
+    """Longest sequence that it takes, tokens."""
 
 
 @cache
@@ -36,7 +38,7 @@ def flavor_of(model: Model) -> Flavor | None:
     have = _sizes(model)
     for name, wanted in entry["flavors"].items():
         if all(have[key] == value for key, value in wanted.items()):
-            return Flavor(entry["module"], name)
+            return Flavor(entry["module"], name, entry["positions"])
     return None
 
 

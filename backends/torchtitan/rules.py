@@ -16,7 +16,7 @@ from parc.backends.torch_rules import (
     replicas_rule,
     torch_rules,
 )
-from parc.backends.torchtitan.flavors import missing, unknown_model
+from parc.backends.torchtitan.flavors import Flavor, flavor_of, missing, unknown_model
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -35,7 +35,21 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing(problem.model):
         found.append(always("E12", ("model",), unknown_model(problem.model)))
+    flavor = flavor_of(problem.model)
+    if flavor is not None and problem.job.sequence_length > flavor.positions:
+        found.append(always("S12", ("job.sequence_length",), _too_long(problem, flavor)))
     return tuple(found)
+
+
+def _too_long(problem: Problem, flavor: Flavor) -> Finding:
+    length, most = problem.job.sequence_length, flavor.positions
+    return Finding(
+        message=f"torchtitan's {flavor.module} {flavor.name} takes sequences of {most} tokens",
+        label=f"{length} > {most}",
+        help=f"legal: up to {most}",
+        fix=f"job.sequence_length: {most}",
+        targets=(NAME,),
+    )
 
 
 def _step(layout: Layout) -> int:
