@@ -3,7 +3,8 @@
 Runs under a Python that has torch, as root, and imports nothing of PARC. stdin: a case a line,
   {"switch": NAMESPACE, "uplinks": [INTERFACE], "hosts": [NAMESPACE of every rank],
    "sends": [{"pattern": "all-reduce", "groups": [[RANK]], "bytes": N}]}
-stdout: for each case a line, {"sends": [{INTERFACE: bytes sent}], "seconds": S}.
+stdout: for each case a line, {"sends": [{INTERFACE: bytes sent}], "resent": [N], "seconds": S};
+resent counts the segments that TCP sent once more during a send.
 
 Patterns, with ``bytes`` of a rank's whole tensor:
   all-reduce, all-gather   gloo's, which are rings
@@ -46,18 +47,29 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         ranks = [Rank(case, rank, f"file://{folder}/store") for rank in range(len(case["hosts"]))]
         for rank in ranks:
             rank.wait()
-        counted = []
+        counted, again = [], []
         for index in range(len(case["sends"])):
-            before = counters(case)
+            before, earlier = counters(case), resent(ranks)
             for rank in ranks:
                 rank.tell(index)
             for rank in ranks:
                 rank.wait()
             after = counters(case)
             counted.append({name: after[name] - before[name] for name in after})
+            again.append(resent(ranks) - earlier)
         for rank in ranks:
             rank.end()
-    return {"sends": counted, "seconds": time.monotonic() - begin}
+    return {"sends": counted, "resent": again, "seconds": time.monotonic() - begin}
+
+
+def resent(ranks: list[Rank]) -> int:
+    """Segments that TCP has sent more than once, over the namespaces of all ranks."""
+    total = 0
+    for rank in ranks:
+        rows = Path(f"/proc/{rank.process}/net/snmp").read_text().splitlines()
+        names, values = (row.split() for row in rows if row.startswith("Tcp:"))
+        total += int(dict(zip(names, values, strict=True))["RetransSegs"])
+    return total
 
 
 def counters(case: dict[str, Any]) -> dict[str, int]:
