@@ -24,9 +24,8 @@ def _shards(problem: Problem) -> Iterator[int]:
     cluster, pins = problem.cluster, problem.pins
     if pins.dp_shard is not None or pins.zero_stage not in (None, 3):
         return
-    domain = cluster.node.nvlink_domain if cluster.node.nvlink_domain > 1 else cluster.node.gpus
     beside = (pins.tp or 1) * (pins.cp or 1)
     for span in SHARD_SPANS:
-        ranks = domain * span
+        ranks = cluster.node.near_gpus * span
         if ranks < cluster.gpus and ranks % beside == 0 and ranks // beside > 1:
             yield ranks // beside

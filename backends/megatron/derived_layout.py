@@ -44,8 +44,7 @@ def context_transport(problem: Problem, layout: Layout) -> str | None:
 
 def context_hierarchy(problem: Problem, layout: Layout) -> tuple[int, int] | None:
     """Neighbours that exchange by all-to-all, and the ring over these."""
-    inner = layout.cp_a2a
-    return (inner, layout.cp // inner) if inner > 1 else None
+    return (layout.cp_a2a, layout.cp_p2p) if layout.cp_a2a > 1 else None
 
 
 def pp_before_dp(problem: Problem, layout: Layout) -> bool:

@@ -21,7 +21,7 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     order = layout.order
     if layout.cp_a2a > 1:
-        sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp // layout.cp_a2a}
+        sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp_p2p}
         order = order.replace("cp", "cp_a2a-cp_p2p")
     return ordered(order, sizes), expert_mesh(layout)
 

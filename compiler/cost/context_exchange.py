@@ -111,5 +111,5 @@ def context_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     inner = layout.cp_a2a
     return {
         "cp_a2a": swapped * (inner - 1) / inner,
-        "cp_p2p": 3 * (layout.cp // inner - 1) * keys,
+        "cp_p2p": 3 * (layout.cp_p2p - 1) * keys,
     }

@@ -52,10 +52,9 @@ class Links:
     def of(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
         """Measured shares of the data-sheet rates of this cluster's links and NICs."""
         node = cluster.node
-        domain = node.nvlink_domain if node.nvlink_domain > 1 else node.gpus
         rate = max(node.network_gb_per_s_per_gpu * row.network, 0.05)
         return cls(
-            domain=min(domain, max(cluster.gpus, 1)),
+            domain=min(node.near_gpus, max(cluster.gpus, 1)),
             fits={
                 operation: fit.at_link(node.link_gb_per_s)
                 for operation, fit in kernels.collectives.items()

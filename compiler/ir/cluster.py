@@ -92,6 +92,11 @@ class NodeType:
         """One direction, decimal GB/s, of a GPU's fair share of the host's NICs."""
         return self.nics * self.nic_gbps / 8 / self.gpus
 
+    @property
+    def near_gpus(self) -> int:
+        """GPUs that talk without the network: the NVLink domain, the host where there is none."""
+        return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
+
 
 @dataclass(frozen=True, slots=True)
 class Host:

@@ -131,6 +131,11 @@ class Layout:
         return self.dp_replicate * self.dp_shard
 
     @cached_property
+    def cp_p2p(self) -> int:
+        """Context ranks of a ring: all, or of ``a2a+p2p`` one of each set of neighbours."""
+        return self.cp // self.cp_a2a
+
+    @cached_property
     def world(self) -> int:
         """Ranks: tp x cp x dp x pp."""
         return self.tp * self.cp * self.dp * self.pp

@@ -40,8 +40,7 @@ def levels(problem: Problem, layout: Layout, comm: ContextComm) -> Levels:
     attention, node, tp = problem.model.attention, problem.cluster.node, layout.tp
     proper = [inner for inner in range(2, layout.cp) if layout.cp % inner == 0]
     able = [inner for inner in proper if attention.swaps(inner, tp)]
-    domain = node.nvlink_domain if node.nvlink_domain > 1 else node.gpus
-    near = [inner for inner in able if inner * tp <= domain]
+    near = [inner for inner in able if inner * tp <= node.near_gpus]
     return comm, max(near, default=min(able, default=1))
 
 

@@ -22,8 +22,7 @@ def exchange_words(layout: Layout) -> list[str]:
     """``cp by a2a+p2p 4 x 2``: how context ranks exchange keys, where it is not a ring."""
     if layout.cp == 1 or layout.cp_comm == "p2p":
         return []
-    inner = layout.cp_a2a
-    levels = f" {inner} x {layout.cp // inner}" if inner > 1 else ""
+    levels = f" {layout.cp_a2a} x {layout.cp_p2p}" if layout.cp_a2a > 1 else ""
     return [f"cp by {layout.cp_comm}{levels}"]
 
 
