@@ -15,7 +15,7 @@ def legal_tp(problem: Problem) -> list[int]:
     model = problem.model
     heads, kv = model.attention.heads, model.attention.kv_heads
     widths = [heads]
-    if model.moe_layers < model.layers:
+    if model.dense_layers:
         widths.append(model.ffn.size)
     if model.experts is not None:
         widths.append(model.experts.shared_size)

@@ -62,7 +62,7 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     """(what, width) of every tensor dim that tp cuts, heads apart."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         widths.append(("the dense MLP", model.ffn.size))
     if model.experts is not None and model.experts.shared_size:
         widths.append(("the shared experts", model.experts.shared_size))

@@ -20,7 +20,7 @@ def legal_tp(problem: Problem) -> list[int]:
 def _widths(model: Model) -> list[tuple[str, int]]:
     """(what, width) of every MLP that tp cuts."""
     found = []
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         found.append(("the dense MLP", model.ffn.size))
     if model.experts is not None:
         found.append(("a routed expert", model.experts.size))

@@ -14,7 +14,7 @@ def recomputes(model: Model) -> tuple[Recompute, ...]:
     if model.attention.latent is not None:
         light.add("mla_up_proj")
     heavy = light | ({"moe"} if model.moe_layers else set())
-    if model.moe_layers < model.layers:
+    if model.dense_layers:
         heavy = heavy | {"mlp"}
     if model.moe_layers:
         light = light | {"moe_act"}

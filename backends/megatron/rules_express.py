@@ -52,7 +52,7 @@ def another_model(model: Model) -> Finding:
 
 def _biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
     parts = [("attention output", model.attention.output_bias)]
-    if model.moe_layers < model.layers:
+    if model.dense_layers:
         parts.append(("MLP", model.ffn.bias))
     if model.experts is not None:
         parts.append(("experts", model.experts.bias))

@@ -57,7 +57,7 @@ def _sizes(model: Model) -> dict[str, int | bool]:
         "top_k": experts.top_k if experts else 0,
         "expert": experts.size if experts else 0,
         "shared": experts.shared_size if experts else 0,
-        "dense": model.layers - model.moe_layers,
+        "dense": model.dense_layers,
     }
 
 

@@ -43,7 +43,7 @@ def _padded(model: Model) -> int:
 def _parts(problem: ServingProblem, layout: ServingLayout) -> Iterator[tuple[str, str, int, int]]:
     """(spec path, tensor, its width, ranks that split it) of everything that is cut."""
     model = problem.model
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
     if model.experts is not None:
         yield "model.experts.size", "expert", model.experts.size, layout.expert_tp
