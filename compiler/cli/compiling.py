@@ -8,15 +8,13 @@ from typing import Any
 
 from parc.compiler.cli.clock import Clock
 from parc.compiler.cli.locking import Lock, compare_decisions, compare_hosts
-from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import AnyPlan, Artifact
+from parc.compiler.cli.on_disk import compare_files, report_edits
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
 from parc.compiler.report.summary import summary_document, summary_text
 from parc.compiler.spec.source import read_source
-from parc.compiler.writer import stale_paths, write_artifacts
-
-SHOWN = 20
-"""Stale files that are named; the rest is counted."""
+from parc.compiler.writer import write_artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,53 +84,14 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     else:
         compare_hosts(lock, plan, sink)
     if request.check:
-        _compare_files(artifacts, directory, sink)
+        compare_files(artifacts, directory, sink)
     if sink.failed():
         return Outcome(sink)
     files = tuple(sorted(artifact.path for artifact in artifacts))
     outcome = Outcome(sink, plan, directory.as_posix(), files)
     if request.check:
         return outcome
+    report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
     clock("write_artifacts")
     return replace(outcome, written=True)
-
-
-def _compare_files(artifacts: tuple[Artifact, ...], directory: Path, sink: Sink) -> None:
-    stale = stale_paths(artifacts, directory)
-    if not stale:
-        return
-    wanted = {artifact.path for artifact in artifacts}
-    named = [f"{path}{_how(path, directory, wanted)}" for path in stale[:SHOWN]]
-    more = f" and {len(stale) - SHOWN} more" if len(stale) > SHOWN else ""
-    edited = [path for path in _edited(directory) if path in stale]
-    finding = Finding(
-        f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
-        label=", ".join(named) + more,
-        help=f"changed after they were written: {', '.join(edited)}" if edited else "",
-        fix="run parc compile without --check and commit the result",
-    )
-    sink.report("O01", finding)
-
-
-def _how(path: str, directory: Path, wanted: set[str]) -> str:
-    """What is wrong with a stale file, where it is not its content."""
-    if path not in wanted:
-        return " (not written now)"
-    return "" if (directory / path).exists() else " (missing)"
-
-
-def _edited(directory: Path) -> list[str]:
-    """Files that are not as the lock of ``directory`` has them; the others are older than the spec.
-
-    Empty where nothing tells.
-    """
-    from parc.compiler.passes.verify_written import verify_written
-    from parc.compiler.report.directory import read_directory
-
-    if not directory.is_dir():
-        return []
-    sink = Sink()
-    verify_written(read_directory(directory), sink)
-    found = (one.span.file for one in sink.diagnostics if one.code == "PARC-A10" and one.span)
-    return list(found)

@@ -24,6 +24,15 @@ def read_directory(directory: Path) -> dict[str, bytes]:
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}
 
 
+def read_written(directory: Path) -> dict[str, bytes]:
+    """The lock of ``directory`` and the files that it lists, as far as they can be read."""
+    found = {}
+    for path in (directory / LOCK_PATH, *_listed(directory)):
+        with suppress(OSError):
+            found[path.relative_to(directory).as_posix()] = path.read_bytes()
+    return found
+
+
 def texts(contents: Mapping[str, bytes]) -> dict[str, str]:
     """The same as text. Bytes that are not UTF-8 become U+FFFD: whoever compares sees them."""
     return {path: data.decode("utf-8", "replace") for path, data in contents.items()}

@@ -111,6 +111,27 @@ def test_check_tells_edits_from_files_of_another_spec(spec: str) -> None:
     assert found["help"] == "changed after they were written: rankmap.md"
 
 
+def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").stderr == ""
+    args = Path("out/megatron/args.sh")
+    args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.0003"), encoding="utf-8")
+    result = parc("compile", spec, "-o", "out", "--format", "json")
+    assert result.exit_code == 0
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["code"] == "PARC-O05"
+    assert found["message"].endswith("are replaced: megatron/args.sh")
+    assert parc("compile", spec, "-o", "out").stderr == ""
+
+
+def test_an_edit_that_the_spec_makes_too_is_not_lost(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    args = Path("out/megatron/args.sh")
+    assert parc("compile", spec, "-o", "new", "--set", "job.learning_rate=3e-4").exit_code == 0
+    args.write_bytes(Path("new/megatron/args.sh").read_bytes())
+    result = parc("compile", spec, "-o", "out", "--set", "job.learning_rate=3e-4")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
 def test_check_of_a_directory_that_is_not_there_fails_and_makes_none(spec: str) -> None:
     assert parc("compile", spec, "-o", "out", "--check").exit_code == 1
     assert not Path("out").exists()

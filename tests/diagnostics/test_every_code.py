@@ -25,6 +25,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("A10", "A11", "A12"), "tests/passes/test_verify_written.py"),
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
     "O04": "tests/cli/test_replan.py",
+    "O05": "tests/cli/test_compile.py",
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
     "X21": "tests/passes/test_resolve_targets.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.directory import read_directory, texts
+from parc.compiler.report.directory import read_directory, read_written, texts
 
 
 def test_two_levels_are_read_and_deeper_what_the_lock_lists(tmp_path: Path) -> None:
@@ -24,12 +24,13 @@ def test_two_levels_are_read_and_deeper_what_the_lock_lists(tmp_path: Path) -> N
     found = read_directory(tmp_path / "out")
     assert list(found) == ["a/b", "chart/templates/job.yaml", "parc.lock", "plan.json"]
     assert texts(found)["a/b"] == "\ufffd"
+    assert set(read_written(tmp_path / "out")) == set(found) - {"a/b"}
 
 
 @pytest.mark.parametrize("lock", ["", "[]", "{}", '{"files": 3}', "[" * 100_000])
 def test_whatever_stands_in_place_of_the_lock_lists_nothing(tmp_path: Path, lock: str) -> None:
     (tmp_path / "parc.lock").write_text(lock)
-    assert list(read_directory(tmp_path)) == ["parc.lock"]
+    assert list(read_directory(tmp_path)) == list(read_written(tmp_path)) == ["parc.lock"]
 
 
 def test_what_is_no_directory_is_an_error(tmp_path: Path) -> None:
