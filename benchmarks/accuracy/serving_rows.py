@@ -32,6 +32,7 @@ from parc.compiler.ir.serving import (
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.model_spec import ModelSpec
 
 PUBLISHED = Path(__file__).parent / "published" / "serving.csv"
 HOSTS = 18
@@ -176,21 +177,29 @@ def model_named(name: str) -> Model | None:
 
 
 def _qwen35(name: str) -> Model | None:
-    """45 of its 60 layers are Gated DeltaNet, said by the nearest that the catalog can say.
-
-    Their state of 64 heads x 128 x 128 in fp32, read and written, weighs as much as 2,048 cached
-    tokens; 48 heads give a layer the weights of both kinds' projections, gates included.
-    """
-    base = model_named("qwen3-235b-a22b")
-    if base is None or base.experts is None:
-        return None
-    attention = replace(
-        base.attention, heads=48, kv_heads=2, head_dim=256, window=2048, full_attention_every=4
-    )
-    experts = replace(
-        base.experts, count=512, top_k=10, size=1024, shared_size=1024, pattern=(True,) * 60
-    )
-    return replace(base, name=name, layers=60, vocab=248320, attention=attention, experts=experts)
+    """Of the text model: 45 of its 60 layers are Gated DeltaNet."""
+    facts = {
+        "name": name,
+        "family": "qwen3_5_moe_text",
+        "layers": 60,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 2,
+        "head_dim": 256,
+        "vocab": 248320,
+        "qk_norm": "head",
+        "attention_gate": True,
+        "position": {"max_positions": 262144, "percent": 0.25},
+        "linear_attention": {"key_heads": 16, "value_heads": 64, "key_dim": 128, "value_dim": 128},
+        "experts": {
+            "count": 512,
+            "top_k": 10,
+            "size": 1024,
+            "shared_size": 1024,
+            "shared_gate": True,
+        },
+    }
+    return resolve_model(ModelSpec.model_validate(facts), Library(), Sink())
 
 
 def _opt(name: str) -> Model | None:
