@@ -18,6 +18,8 @@ from parc.compiler.cost.serving_constants import KV_BYTES
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup
 
+KERNEL_TOKENS = 16
+"""Tokens of the shortest block that attention kernels take."""
 CHUNK = 64
 """Tokens at whose multiples the kernels of Gated DeltaNet hand out states for the prefix cache."""
 STATES = 3
@@ -51,7 +53,18 @@ class CacheBlocks:
 
     def of_request(self, tokens: int, shards: int) -> int:
         """Blocks of a request of ``tokens``, which ``shards`` ranks share; each has its states."""
-        return self.attention * ceil(tokens / shards / self.tokens) + self.recurrent * STATES
+        return self.attention * ceil(ceil(tokens / shards) / self.tokens) + self.states
+
+    def longest(self, blocks: int, shards: int) -> int | None:
+        """Tokens of the longest request that ``blocks`` hold; None where any length fits."""
+        if not self.attention:
+            return None if blocks >= self.states else 0
+        return max(blocks - self.states, 0) // self.attention * self.tokens * shards
+
+    @property
+    def states(self) -> int:
+        """Blocks that the states of one request may take."""
+        return self.recurrent * STATES
 
 
 def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) -> CacheBlocks:
@@ -63,7 +76,9 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
     state = state_bytes(model, setup.engine, tp)
     if not attention:
         return CacheBlocks(block_tokens, state, 0, 1)
-    step = lcm(block_tokens, CHUNK) if model.linear is not None else block_tokens
+    step = max(block_tokens, KERNEL_TOKENS)
+    if model.linear is not None:
+        step = lcm(step, CHUNK)
     tokens = step * ceil(state / (step * token))
     few, many = sorted((attention, recurrent))
     size = many if many < UNEVEN * few else few

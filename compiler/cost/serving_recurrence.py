@@ -11,10 +11,9 @@ from parc.compiler.cost.recurrence import recurrence
 from parc.compiler.cost.recurrent_state import state_bytes
 from parc.compiler.cost.serving_deployment import Deployment
 
-LINEAR_KERNELS = 7
-"""Norm, two projections in, convolution, delta rule, gated norm, projection out."""
-MAMBA_KERNELS = 6
-"""The same with one projection in."""
+RECURRENT_KERNELS = 6
+"""Norm, projection in (the narrow second one of linear attention runs beside it), convolution,
+recurrence, gated norm, projection out."""
 
 
 def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> float:

@@ -166,9 +166,9 @@ def recurrent_elements(model: Model, tp: int) -> Mixer:
         return Mixer(hidden * wide / tp, rest / tp + linear.value_dim)
     if mamba is not None:
         matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size
-        wide = (3 * mamba.inner + mamba.heads) / tp + matrices
+        rows = (3 * mamba.inner + mamba.heads) / tp + matrices
         convolution = (mamba.inner / tp + matrices) * (mamba.conv_size + 1)
-        return Mixer(hidden * wide, convolution + (4 * mamba.heads + mamba.inner) / tp)
+        return Mixer(hidden * rows, convolution + (4 * mamba.heads + mamba.inner) / tp)
     return Mixer(0.0, 0.0)
 
 

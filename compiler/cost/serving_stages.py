@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.cache_blocks import cache_blocks
+from parc.compiler.cost.cache_blocks import CacheBlocks, cache_blocks
 from parc.compiler.cost.kv_cache import rounded_tokens, windowed_layers
 from parc.compiler.cost.params import norm_params
 from parc.compiler.cost.serving_memory import (
@@ -58,6 +58,12 @@ def even_middle(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(short + (stage < long) for stage in range(stages))
 
 
+def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
+    """How the cache is cut where the engine is told what the spec says."""
+    service = problem.service
+    return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
+
+
 def stage_caches(
     problem: ServingProblem, layout: ServingLayout, longest: int | None = None
 ) -> tuple[StageCache, ...]:
@@ -80,7 +86,7 @@ def _stage_cache(
     setup = service.setup
     weights = stage_weights_bytes(model, setup, layout, place)
     overhead = overhead_bytes(model, setup, layout.tp)
-    blocks = cache_blocks(model, setup, layout.tp, service.block_tokens)
+    blocks = service_blocks(problem, layout)
     block = blocks.layers(model, first, layers) * blocks.page_bytes
     unseen = _unseen_tokens(problem, layout, longest) * windowed_layers(model, first, layers)
     return StageCache(

@@ -15,11 +15,7 @@ from parc.compiler.cost.serving_context import context_seconds
 from parc.compiler.cost.serving_deployment import Deployment
 from parc.compiler.cost.serving_experts import routed_seconds
 from parc.compiler.cost.serving_memory import kv_bytes_per_layer
-from parc.compiler.cost.serving_recurrence import (
-    LINEAR_KERNELS,
-    MAMBA_KERNELS,
-    recurrent_seconds,
-)
+from parc.compiler.cost.serving_recurrence import RECURRENT_KERNELS, recurrent_seconds
 from parc.compiler.cost.serving_shard import mixer_weight_bytes
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
@@ -150,8 +146,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
     """Fixed cost of the kernels of a stage, and the traffic of those that only stream."""
     layers, model = deployment.shard.layers, deployment.model
-    kernels = layers.attention * ATTENTION_KERNELS
-    kernels += layers.recurrent * (LINEAR_KERNELS if model.linear else MAMBA_KERNELS)
+    kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS
     if model.attention.latent is not None:
         kernels += layers.attention * LATENT_KERNELS
