@@ -32,6 +32,14 @@ def _kv_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
     return attention.kv_heads % layout.tp != 0 and layout.tp % attention.kv_heads != 0
 
 
+_SAID = {
+    "heads": "Tensor parallel world size must divide num heads",
+    "groups": "If tensor parallel world size does not divide num_groups, then num_groups must "
+    "equal 1",
+}
+"""VLLM's own words; of linear attention it fails to reshape the projection."""
+
+
 def _recurrent(model: Model) -> Iterator[tuple[str, str, int]]:
     """(spec path, what, how many) of heads and groups that tensor ranks share without copies."""
     linear, mamba = model.linear, model.mamba
@@ -140,11 +148,7 @@ def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Findin
     found = (one for one in _recurrent(problem.model) if one[2] % tp)
     path, what, count = next(found)
     legal, fix = _legal(problem, layout, _recurrent_heads)
-    said = "Tensor parallel world size must divide num heads"
-    if path.endswith("groups"):
-        said = (
-            "If tensor parallel world size does not divide num_groups, then num_groups must equal 1"
-        )
+    said = _SAID.get(path.rpartition(".")[2], "tensor ranks share whole heads")
     return Finding(
         f"{said}: {count} {what}, tp = {tp}",
         label=f"{count} % {tp} = {count % tp}, must be 0",

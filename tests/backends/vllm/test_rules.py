@@ -6,18 +6,29 @@ from typing import Any
 
 import pytest
 
+from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 from tests.passes.serving_specs import codes, spec
 
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})
 V3 = ("deepseek-v3", "hgx-h200", 4, {"job": FP8})
 L8 = ("llama-3.1-8b", "dgx-h100", 1, {})
+LOCAL = {"job": {"checkpoint": "/models/hybrid", "max_model_len": 4096}}
+NEXT = (QWEN3_NEXT, "hgx-h100", 4, LOCAL)
+NARROW = {
+    **QWEN3_NEXT,
+    "linear_attention": {**QWEN3_NEXT["linear_attention"], "key_dim": 64},
+    "experts": {**QWEN3_NEXT["experts"], "shared_size": 2048},
+}
+FP8_LOCAL = {"job": {**FP8, "checkpoint": "/models/hybrid"}}
+NANO = (NEMOTRON_NANO, "hgx-h100", 2, LOCAL)
 L70 = ("llama-3.1-70b", "dgx-h100", 2, {})
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("D01", L8, {"tp": 3}, {"tp": 4}),
     ("D02", ("qwen2.5-7b", "dgx-h100", 1, {}), {"tp": 14}, {"tp": 4}),
     ("D06", V3, {"tp": 1, "dp": 24, "replicas": 1, "ep": "off"}, {"tp": 1, "dp": 24, "ep": "on"}),
     ("V07", (*Q30[:3], {"job": FP8}), {"tp": 4, "ep": "off"}, {"tp": 4, "ep": "on"}),
+    ("V07", (NARROW, *NEXT[1:3], FP8_LOCAL), {"tp": 16, "ep": "on"}, {"tp": 8, "ep": "on"}),
     ("V05", V3, {"tp": 8, "pp": 1, "dp": 5, "ep": "on"}, {"tp": 8, "pp": 1, "dp": 4, "ep": "on"}),
     ("M01", L8, {"ep": "on"}, {"ep": "off"}),
     ("M01", L8, {"ep": 4}, {"ep": 1}),
@@ -46,6 +57,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 4}, {"tp": 4, "pcp": 1, "dcp": 4}),
     ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 8}, {"tp": 4, "pcp": 2, "dcp": 1}),
     ("V12", L70, {"tp": 4, "pcp": 2}, {"tp": 4, "pcp": 1}),
+    ("D18", NEXT, {"tp": 32, "dp": 1, "ep": "on"}, {"tp": 16, "dp": 2, "ep": "on"}),
+    ("D18", NANO, {"tp": 16, "dp": 1, "ep": "on"}, {"tp": 8, "dp": 2, "ep": "on"}),
     ("T11", L8, {"tp": 8, "replicas": 2}, {"tp": 4, "replicas": 2}),
 ]
 
