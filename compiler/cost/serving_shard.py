@@ -8,7 +8,7 @@ every rank; heads of linear attention and Mamba are split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parc.compiler.cost.params import expert_params, mlp_params, norm_params, router_params
 from parc.compiler.cost.serving_constants import WEIGHT_BYTES
@@ -172,6 +172,19 @@ def recurrent_elements(model: Model, tp: int) -> Mixer:
     return Mixer(0.0, 0.0)
 
 
+def held(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
+    """``shard`` as it lies in memory: vLLM repeats shared experts where it splits their tokens.
+
+    With experts over ranks of several tensor groups, each rank sends its share of the tokens to the
+    experts, and takes it through a shared expert of its own (use_sequence_parallel_moe, 0.33).
+    """
+    part = shard(model, layout)
+    splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
+    if setup.engine == "vllm" and splits_tokens:
+        return replace(part, shared=part.shared * layout.tp)
+    return part
+
+
 def parameters(part: Shard, final_norm: float = 0.0) -> float:
     """Elements on the rank."""
     layers = part.layers
@@ -200,7 +213,7 @@ def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
 
 def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
     """Bytes of weights on the fullest rank; embeddings, norms and routers stay in 16 bit."""
-    part = shard(model, layout)
+    part = held(model, layout, setup)
     final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
     return shard_bytes(model, part, setup) + final
 

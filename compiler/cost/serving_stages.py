@@ -18,7 +18,7 @@ from parc.compiler.cost.serving_memory import (
     kv_bytes_per_layer,
     overhead_bytes,
 )
-from parc.compiler.cost.serving_shard import Layers, shard, shard_bytes
+from parc.compiler.cost.serving_shard import Layers, held, shard_bytes
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
@@ -118,7 +118,7 @@ def stage_weights_bytes(
 ) -> float:
     """Bytes of weights on one rank of a stage: its layers, and what its end of the model adds."""
     stage, first, layers = place
-    whole = shard(model, layout)
+    whole = held(model, layout, setup)
     is_last = stage == layout.pp - 1
     part = replace(
         whole,

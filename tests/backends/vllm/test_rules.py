@@ -49,6 +49,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
         {"tp": 4, "dp": 2, "ep": "on", "all2all": "deepep_high_throughput"},
     ),
     ("V27", L8, {"pp": 33}, {"pp": 8}),
+    ("V27", NANO, {"pp": 2, "stage_layers": [1, 51]}, {"pp": 2, "stage_layers": [2, 50]}),
     ("P01", L8, {"pp": 2, "stage_layers": [16, 15]}, {"pp": 2, "stage_layers": [17, 15]}),
     ("P01", L8, {"pp": 4, "stage_layers": [16, 16]}, {"stage_layers": [16, 16]}),
     ("V12", V3, {"tp": 8, "dcp": 3}, {"tp": 8, "dcp": 4}),
