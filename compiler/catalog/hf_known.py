@@ -62,8 +62,8 @@ UNKNOWN_FAMILIES = {
     "gemma3n_text": "per-layer embeddings and shared key-value layers",
     "mamba": "there is no attention",
     "mamba2": "there is no attention",
-    "jamba": "Mamba layers alternate with attention layers",
-    "bamba": "Mamba layers alternate with attention layers",
+    "jamba": "its Mamba layers are of the first kind, with a selective scan a channel",
+    "bamba": "a layer is Mamba-2 or attention with an MLP behind it (a pattern can say: M-M-*-)",
     "bert": "it is an encoder",
     "t5": "it is an encoder and a decoder",
 }
