@@ -78,3 +78,53 @@ HYBRIDS = {
     "nemotron-3-nano-30b-a3b": NEMOTRON_3_NANO,
 }
 """name in the catalog -> config; keys that are absent have the default of the class."""
+
+_TINY = {
+    "head_dim": 16,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "linear_conv_kernel_dim": 3,
+    "linear_key_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_value_head_dim": 24,
+    "moe_intermediate_size": 40,
+    "num_attention_heads": 4,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 8,
+    "num_key_value_heads": 2,
+    "shared_expert_intermediate_size": 56,
+    "vocab_size": 500,
+}
+_TINY_H = {
+    "conv_kernel": 3,
+    "head_dim": 24,
+    "hidden_size": 64,
+    "intermediate_size": 100,
+    "mamba_head_dim": 16,
+    "mamba_num_heads": 6,
+    "model_type": "nemotron_h",
+    "moe_intermediate_size": 40,
+    "moe_shared_expert_intermediate_size": 50,
+    "n_groups": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "ssm_state_size": 20,
+    "vocab_size": 300,
+}
+COUNTED = (
+    (QWEN3_NEXT, 79_674_391_296),
+    (QWEN3_5, 396_346_350_336),
+    (NEMOTRON_H_8B, 8_100_852_736),
+    (NEMOTRON_H_56B, 56_324_350_464),
+    (NEMOTRON_3_NANO, 31_577_937_344),
+    ({"model_type": "qwen3_5_moe_text"}, 34_660_610_688),
+    ({"model_type": "qwen3_5_text"}, 8_953_803_264),
+    (_TINY | {"model_type": "qwen3_next", "mlp_only_layers": [0, 1]}, 757_560),
+    (_TINY | {"model_type": "qwen3_next", "attention_bias": True}, 866_744),
+    (_TINY_H | {"hybrid_override_pattern": "M-M*-M", "mlp_bias": True}, 165_630),
+    (_TINY_H | {"hybrid_override_pattern": "MEM*EM-"}, 248_310),
+    (_TINY_H | {"hybrid_override_pattern": "*-*-"}, 101_184),
+)
+"""Config, and the trained parameters of the model that transformers 5.23 builds from it."""

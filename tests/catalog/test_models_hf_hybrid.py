@@ -11,6 +11,7 @@ from parc.compiler.cost import params
 from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.resolve_model import resolve_model
 from tests.catalog.configs_hybrid import (
+    COUNTED,
     HYBRIDS,
     NEMOTRON_3_NANO,
     NEMOTRON_H_8B,
@@ -18,40 +19,6 @@ from tests.catalog.configs_hybrid import (
     QWEN3_NEXT,
 )
 
-TINY = {
-    "head_dim": 16,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "linear_conv_kernel_dim": 3,
-    "linear_key_head_dim": 8,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 6,
-    "linear_value_head_dim": 24,
-    "moe_intermediate_size": 40,
-    "num_attention_heads": 4,
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 8,
-    "num_key_value_heads": 2,
-    "shared_expert_intermediate_size": 56,
-    "vocab_size": 500,
-}
-TINY_H = {
-    "conv_kernel": 3,
-    "head_dim": 24,
-    "hidden_size": 64,
-    "intermediate_size": 100,
-    "mamba_head_dim": 16,
-    "mamba_num_heads": 6,
-    "model_type": "nemotron_h",
-    "moe_intermediate_size": 40,
-    "moe_shared_expert_intermediate_size": 50,
-    "n_groups": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "ssm_state_size": 20,
-    "vocab_size": 300,
-}
 BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
@@ -71,23 +38,12 @@ def test_a_config_gives_the_hybrid_of_the_catalog(name, tmp_path):
     assert replace(model, name=entry.name, source=entry.source) == entry
 
 
-@pytest.mark.parametrize(
-    ("config", "count"),
-    [
-        ({"model_type": "qwen3_5_moe_text"}, 34_660_610_688),
-        ({"model_type": "qwen3_5_text"}, 8_953_803_264),
-        (TINY | {"model_type": "qwen3_next", "mlp_only_layers": [0, 1]}, 757_560),
-        (TINY | {"model_type": "qwen3_next", "attention_bias": True}, 866_744),
-        (TINY_H | {"hybrid_override_pattern": "M-M*-M", "mlp_bias": True}, 165_630),
-        (TINY_H | {"hybrid_override_pattern": "MEM*EM-"}, 248_310),
-        (TINY_H | {"hybrid_override_pattern": "*-*-"}, 101_184),
-    ],
-)
+@pytest.mark.parametrize(("config", "count"), COUNTED)
 def test_parameters_are_those_that_transformers_counts(config, count, tmp_path):
     model, sink = resolved(config, tmp_path)
     assert model is not None, sink.diagnostics
     assert params.total(model) == count
-    assert not sink.diagnostics
+    assert {found.code for found in sink.diagnostics} <= {"PARC-K04"}
 
 
 def test_layer_types_and_the_interval_say_the_same():
