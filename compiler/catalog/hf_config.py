@@ -53,9 +53,8 @@ def model_spec_from_config(config: Mapping[str, Any], name: str) -> ConfigReadin
     keys = Keys(config, DEFAULTS[family])
     keys.read.add("model_type")
     mapping = reader(keys, family)
-    if "layers" not in mapping:
-        mapping["layers"] = _layers(keys)
-    mapping = {"name": name, "family": family} | mapping
+    layers = {} if "layers" in mapping else {"layers": _layers(keys)}
+    mapping = {"name": name, "family": family} | layers | mapping
     _note_unread(keys)
     return ConfigReading(mapping, tuple(dict.fromkeys(keys.notes)))
 
