@@ -32,7 +32,6 @@ from parc.compiler.ir.serving import (
 from parc.compiler.passes.resolve_cluster import resolve_cluster
 from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.model_spec import ModelSpec
 
 PUBLISHED = Path(__file__).parent / "published" / "serving.csv"
 HOSTS = 18
@@ -169,37 +168,9 @@ def model_named(name: str) -> Model | None:
     """A model of the catalog, or one of those that it cannot say yet."""
     if name in Library().names("models"):
         return resolve_model(name, Library(), Sink())
-    if name == "qwen3.5-397b-a17b":
-        return _qwen35(name)
     if name == "llama-4-scout":
         return _scout(name)
     return _opt(name) if name in OPT else None
-
-
-def _qwen35(name: str) -> Model | None:
-    """Of the text model: 45 of its 60 layers are Gated DeltaNet."""
-    facts = {
-        "name": name,
-        "family": "qwen3_5_moe_text",
-        "layers": 60,
-        "hidden": 4096,
-        "heads": 32,
-        "kv_heads": 2,
-        "head_dim": 256,
-        "vocab": 248320,
-        "qk_norm": "head",
-        "attention_gate": True,
-        "position": {"max_positions": 262144, "percent": 0.25},
-        "linear_attention": {"key_heads": 16, "value_heads": 64, "key_dim": 128, "value_dim": 128},
-        "experts": {
-            "count": 512,
-            "top_k": 10,
-            "size": 1024,
-            "shared_size": 1024,
-            "shared_gate": True,
-        },
-    }
-    return resolve_model(ModelSpec.model_validate(facts), Library(), Sink())
 
 
 def _opt(name: str) -> Model | None:
