@@ -24,7 +24,8 @@ CHUNK = 64
 """Tokens at whose multiples the kernels of Gated DeltaNet hand out states for the prefix cache."""
 STATES = 3
 """Blocks that the longest request may hold in a group of states: the running one, the one before,
-and one for the prefix cache, which is on by default (MambaSpec.max_memory_usage_bytes)."""
+and one for the prefix cache, which is on by default (MambaSpec.max_memory_usage_bytes). Gated
+DeltaNet before Hopper has no kernel for the last one, needs two, and no multiples of CHUNK."""
 UNEVEN = 1.5
 """Layers of the two kinds whose ratio is below this form one group each, padded."""
 

@@ -49,9 +49,8 @@ def _kept(model: Model, layout: ServingLayout, setup: ServingSetup) -> tuple[flo
         return kept * kv_bytes_per_layer(model, layout.tp, setup), states
     blocks = cache_blocks(model, setup, layout.tp, BLOCK_TOKENS)
     block = blocks.layers(model, 0, model.layers) * layers / model.layers * blocks.page_bytes
-    return blocks.attention * block / blocks.tokens, (
-        blocks.attention / 2 + blocks.recurrent
-    ) * block
+    per_sequence = (blocks.attention / 2 + blocks.recurrent) * block
+    return blocks.attention * block / blocks.tokens, per_sequence
 
 
 def kv_bytes_per_layer(model: Model, tp: int, setup: ServingSetup) -> float:
@@ -66,7 +65,7 @@ def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, toke
     per_token /= layout.dcp
     if window is None or window >= tokens:
         return per_token * tokens + per_sequence
-    short = windowed_layers(model) / model.layers
+    short = windowed_layers(model) / max(attention_layers(model), 1)
     return per_token * ((1 - short) * tokens + short * window * layout.dcp) + per_sequence
 
 

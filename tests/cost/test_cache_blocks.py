@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.compiler.cost.cache_blocks import cache_blocks
+from parc.compiler.cost.kv_cache import windowed_layers
 from parc.compiler.cost.recurrent_state import state_bytes
 from parc.compiler.cost.serving_memory import request_bytes
 from parc.compiler.cost.serving_shard import weights_bytes
@@ -119,6 +120,13 @@ def test_a_plain_model_has_blocks_of_its_tokens_alone() -> None:
 def test_a_state_is_split_with_the_heads(found: Model) -> None:
     whole, split = (state_bytes(found, "vllm", tp) for tp in (1, 8))
     assert split == whole / 8
+
+
+def test_a_window_is_that_of_attention_layers() -> None:
+    found = model_of(NEMOTRON_NANO, window=1024)
+    assert windowed_layers(found) == 6
+    short, long = (request_bytes(found, TP1, BF16, tokens) for tokens in (2048, 65_536))
+    assert short == long
 
 
 def test_one_group_of_mamba_heads_is_copied_to_every_rank() -> None:

@@ -77,6 +77,11 @@ def test_the_rule_bites_on_one_side_of_its_boundary_only(
     assert not {found for found in codes(fine)} & {row[0] for row in CASES}
 
 
+def test_fp8_of_mamba_models_has_a_scale_a_tensor_so_that_no_block_is_cut() -> None:
+    layout = {"tp": 4, "dp": 1, "ep": "off"}
+    assert codes(spec(NEMOTRON_NANO, "hgx-h200", 1, **FP8_LOCAL, layout=layout)) == []
+
+
 @pytest.mark.parametrize(
     ("args", "code"),
     [
