@@ -109,7 +109,8 @@ def _explain_too_short(problem: ServingProblem, layout: ServingLayout) -> Findin
         f"available KV cache memory ({stage.cache_bytes / GIB:.2f} GiB)",
         label=f"{service.longest} tokens x {per_token:,.0f} B{states} on a rank of stage "
         f"{stage.stage}",
-        help=f"the estimated maximum model length is {fits}; or more tp or pp, or kv_precision fp8",
+        help=(f"the estimated maximum model length is {fits}; or " if fits else "")
+        + "more tp or pp, or kv_precision fp8",
         fix=f"job.max_model_len: {fits}" if fits else "",
         causes=(Cause("model", f"weights take {_gib(stage.weights_bytes)} GiB of a GPU"),),
     )

@@ -21,7 +21,7 @@ from parc.compiler.cost.serving_stages import service_blocks, stage_caches, stag
 from parc.compiler.ir import Model, ServingLayout
 from parc.compiler.ir.serving import ServingSetup
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
-from tests.passes.serving_specs import plan_of, problem_of, spec
+from tests.passes.serving_specs import plan_of, planned, problem_of, spec
 
 GIB = 2**30
 LOCAL = {"checkpoint": "/models/hybrid"}
@@ -159,3 +159,20 @@ def test_a_request_takes_its_states_beside_its_tokens() -> None:
     one, two, four = (request_bytes(NEXT, TP1, BF16, tokens) for tokens in (1000, 2000, 4000))
     assert four - two == pytest.approx(2 * (two - one))
     assert one > 2 * (two - one)
+
+
+def test_no_more_sequences_are_asked_for_than_there_are_blocks() -> None:
+    tree = spec(H56_FACTS, "hgx-h100", job=LOCAL, layout={"tp": 2, "pp": 1, "replicas": 4})
+    limits = plan_of(tree).limits
+    assert limits.max_num_seqs == limits.blocks < 300
+    assert limits.longest_blocks == -(-8192 // limits.block_tokens) + 6 * 3
+    assert limits.full_requests == pytest.approx(limits.blocks / limits.longest_blocks, rel=1e-3)
+
+
+def test_a_request_that_does_not_fit_is_told_with_its_states() -> None:
+    layout = {"tp": 2, "pp": 1, "replicas": 4}
+    tree = spec(H56_FACTS, "hgx-h100", job=LOCAL, layout=layout, goals={"memory_headroom": "28%"})
+    (found,) = planned(tree)[1].diagnostics
+    assert found.code == "PARC-V01"
+    assert "20,480 B + 1.4 GiB of states" in found.finding.label
+    assert found.finding.help.startswith("more tp")
