@@ -11,7 +11,7 @@ from parc.compiler.ir import ServingPlan
 from tests.conformance.tool_judging import vllm_verdicts
 from tests.conformance.vllm_cases import cases_of
 from tests.conformance.vllm_specs import HYBRID, legal_service
-from tests.passes.serving_specs import planned
+from tests.passes.serving_specs import plan_of, planned, spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 600
@@ -53,6 +53,21 @@ def differences(plan: ServingPlan, told: dict[str, Any]) -> list[str]:
     return found
 
 
+def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
+    """By model and layout, what differs; empty where all is the same."""
+    cases = [
+        cases_of(plan, groups=False)[0][1]
+        | {"cache": [int(stage.cache_bytes) for stage in plan.stages]}
+        for plan in plans
+    ]
+    wrong = {}
+    for plan, verdict in zip(plans, vllm_verdicts(cases), strict=True):
+        assert verdict["accepted"], verdict
+        name = f"{plan.problem.name} {plan.problem.model.name} {plan.layout}"
+        wrong[name] = differences(plan, verdict["cache"])
+    return {name: found for name, found in wrong.items() if found}
+
+
 def test_weights_blocks_and_requests_are_those_of_vllm() -> None:
     plans = []
     for seed in range(SPECS):
@@ -63,13 +78,21 @@ def test_weights_blocks_and_requests_are_those_of_vllm() -> None:
     hybrids = [plan for plan in plans if plan.problem.model.family in HYBRID]
     assert len(hybrids) >= 20
     plans = [plan for plan in plans if plan not in hybrids][:20] + hybrids
-    cases = [
-        cases_of(plan, groups=False)[0][1]
-        | {"cache": [int(stage.cache_bytes) for stage in plan.stages]}
-        for plan in plans
-    ]
-    wrong = {}
-    for plan, verdict in zip(plans, vllm_verdicts(cases), strict=True):
-        assert verdict["accepted"], verdict
-        wrong[plan.problem.name] = differences(plan, verdict["cache"])
-    assert {name: found for name, found in wrong.items() if found} == {}
+    assert disagreements(plans) == {}
+
+
+CATALOG = [
+    ("qwen3-next-80b-a3b", 1, {"tp": 4, "dp": 2, "ep": "on"}),
+    ("qwen3-next-80b-a3b", 2, {"tp": 8, "pp": 2, "dp": 1, "replicas": 1}),
+    ("nemotron-3-nano-30b-a3b", 1, {"tp": 2, "dp": 4, "ep": "on"}),
+    ("nemotron-h-56b", 1, {"tp": 4, "pp": 2, "replicas": 1}),
+    ("llama-3.1-70b", 1, {"tp": 4, "pp": 2, "replicas": 1}),
+    ("qwen3-235b-a22b", 1, {"tp": 4, "dp": 2, "ep": "on"}),
+]
+"""Model, hosts of eight H200, layout."""
+
+
+def test_models_of_the_catalog_weigh_and_hold_what_they_do_in_vllm() -> None:
+    job = {"max_model_len": 8192}
+    trees = [spec(name, "hgx-h200", nodes, job=job, layout=at) for name, nodes, at in CATALOG]
+    assert disagreements([plan_of(tree) for tree in trees]) == {}

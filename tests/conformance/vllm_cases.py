@@ -111,6 +111,7 @@ def _recurrent_keys(model: Model) -> dict[str, Any]:
         "conv_kernel": mamba.conv_size,
         "layer_norm_epsilon": model.norm_epsilon,
         "mlp_hidden_act": "relu2",
+        "n_shared_experts": 1 if model.experts and model.experts.shared_size else 0,
         "moe_shared_expert_intermediate_size": model.experts.shared_size if model.experts else 0,
     }
 

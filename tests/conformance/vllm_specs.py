@@ -145,7 +145,9 @@ def _hybrid(dice: Random, model: Spec) -> Spec:
     model["layers"] = max(model["layers"], 3)
     letters = ["M", "E", "*", *dice.choices("ME*", weights=[4, 4, 1], k=model["layers"] - 3)]
     dice.shuffle(letters)
-    model["experts"] |= {"score_function": "sigmoid", "router_bias": "buffer"}
+    shared = model["experts"]["size"] * dice.choice([0, 2])
+    model["experts"] |= {"shared_size": shared, "score_function": "sigmoid"}
+    model["experts"]["router_bias"] = "buffer"
     return model | {
         "pattern": "".join(letters),
         "gated": False,
