@@ -20,6 +20,7 @@ from parc.compiler.catalog.hf_layer_norm import LAYER_NORM
 from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, layer_norm, routed
 from parc.compiler.catalog.hf_rope import rope_position
 from parc.compiler.catalog.hf_routed import ROUTED
+from parc.compiler.catalog.hf_text_part import TEXT_PARTS, text_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,15 @@ class ConfigReading:
         return any(note.code in ("K02", "K03") for note in self.notes)
 
 
-def model_spec_from_config(config: Mapping[str, Any], name: str) -> ConfigReading:
-    """The facts in ``config``; absent keys have the defaults of the transformers class."""
+def model_spec_from_config(config: Mapping[str, Any], name: str, part: str = "") -> ConfigReading:
+    """The facts in ``config``; absent keys have the defaults of the transformers class.
+
+    ``part``: keys, joined by dots, of the mapping in it that describes the decoder.
+    """
+    try:
+        config = text_part(config, part)
+    except KeyError:
+        return ConfigReading({}, (_no_part(config, part),))
     family = config.get("model_type")
     reader = _READERS.get(family) if isinstance(family, str) else None
     if reader is None or not isinstance(family, str):
@@ -60,16 +68,30 @@ def _unknown_family(config: Mapping[str, Any], family: object) -> ConfigNote:
     known = f"known: {', '.join(sorted(_READERS))}"
     if not isinstance(family, str):
         return ConfigNote("K02", "model_type", "the config has no model_type", known)
-    text = config.get("text_config")
-    if isinstance(text, Mapping):
-        inner = text.get("model_type")
+    inner = next((key for key in TEXT_PARTS if isinstance(config.get(key), Mapping)), "")
+    if inner and family not in UNKNOWN_FAMILIES:
         told = f"model_type {shown(family)} holds several models"
-        way = "save its text_config as a config.json of its own, and name that file"
-        if not (isinstance(inner, str) and inner in _READERS):
-            way = f"its text_config is {shown(inner)}, which PARC does not know either"
-        return ConfigNote("K02", "model_type", told, way)
+        return ConfigNote("K02", "model_type", told, _way_to(config[inner], inner))
     why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
     return ConfigNote("K02", "model_type", f"model_type {shown(family)}: {why}", known)
+
+
+def _way_to(config: Mapping[str, Any], part: str) -> str:
+    """What a user of a multi-modal model can do to have its decoder of text."""
+    inner = config.get("model_type")
+    if not isinstance(inner, str):
+        return f"its {part} has no model_type"
+    if inner in _READERS:
+        return f"for the decoder of text alone write #{part} behind the file: config.json#{part}"
+    why = UNKNOWN_FAMILIES.get(inner, "which PARC does not know either")
+    return f"its {part} is {shown(inner)}: {why}"
+
+
+def _no_part(config: Mapping[str, Any], part: str) -> ConfigNote:
+    """The user named a part that is not there."""
+    found = [key for key, value in config.items() if isinstance(value, Mapping)]
+    told = f"there is no mapping {shown(part)} in the config"
+    return ConfigNote("K02", part, told, f"mappings in it: {', '.join(map(shown, found[:8]))}")
 
 
 def _note_unread(keys: Keys) -> None:

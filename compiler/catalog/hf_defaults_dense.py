@@ -119,17 +119,6 @@ DENSE: dict[str, Defaults] = {
         "rope_theta": 100000.0,
     },
     "hunyuan_v1_dense": HUNYUAN,
-    "internlm3": LLAMA
-    | {
-        "vocab_size": 128512,
-        "intermediate_size": 10240,
-        "num_hidden_layers": 48,
-        "num_key_value_heads": 2,
-        "head_dim": 128,
-        "max_position_embeddings": 32768,
-        "rms_norm_eps": 1e-5,
-        "bias": False,
-    },
     "mimo": LLAMA
     | {
         "intermediate_size": 22016,

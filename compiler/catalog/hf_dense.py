@@ -50,14 +50,6 @@ def _seed_oss(keys: Keys, family: str) -> dict[str, Any]:
     return base | {"mlp_bias": keys.flag("mlp_bias")}
 
 
-def _internlm3(keys: Keys, family: str) -> dict[str, Any]:
-    """``bias`` and ``qkv_bias`` are one switch: the class of transformers refuses two values."""
-    bias = keys.flag("bias")
-    keys.wants("qkv_bias", bias)
-    base = gated(keys) | grouped_heads(keys) | biased(keys, queries=bias)
-    return base | {"mlp_bias": bias, "position": rope_position(keys)}
-
-
 def _ernie(keys: Keys, family: str) -> dict[str, Any]:
     bias = keys.flag("use_bias")
     base = gated(keys) | grouped_heads(keys) | biased(keys, queries=bias)
@@ -115,7 +107,6 @@ DENSE: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "granite": _granite,
     "helium": _helium,
     "hunyuan_v1_dense": hunyuan,
-    "internlm3": _internlm3,
     "ministral": _ministral,
     "ministral3": _ministral,
     "olmo2": _olmo,

@@ -28,7 +28,7 @@ def findings(text, tmp_path):
         ({"model_type": "nemotron_h"}, "Mamba"),
         ({"model_type": "nemotron-nas", "block_configs": [{}]}, "own width"),
         ({"model_type": "glm_moe_dsa"}, "indexer"),
-        ({"model_type": "minimax_m2"}, "span all heads"),
+        ({"model_type": "gptj"}, "bias of vocab_size"),
         ({"model_type": "brand_new"}, "does not know"),
         ({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}}, "several models"),
         (LLAMA | {"num_local_experts": 8}, "num_local_experts"),
@@ -59,7 +59,7 @@ def test_a_structure_that_is_not_known_is_an_honest_error(config, words, tmp_pat
 def test_a_text_part_that_is_known_is_pointed_at():
     config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}
     (note,) = model_spec_from_config(config, "x").notes
-    assert "save its text_config" in note.help
+    assert "config.json#text_config" in note.help
 
 
 @pytest.mark.parametrize(
