@@ -158,6 +158,23 @@ ROUTED: dict[str, Defaults] = {
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": _GRANITE_MOE | {"shared_intermediate_size": 0},
     "hunyuan_v1_moe": HUNYUAN | {"num_experts": 1, "moe_topk": 1, "num_shared_expert": 1},
+    "hy_v3": LLAMA
+    | _SIGMOID
+    | {
+        "vocab_size": 120832,
+        "intermediate_size": 13312,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 1536,
+        "num_experts": 192,
+        "num_shared_experts": 1,
+        "router_scaling_factor": 2.826,
+    },
     "llama4_text": LLAMA
     | {
         "vocab_size": 202048,

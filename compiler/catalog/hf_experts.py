@@ -121,8 +121,8 @@ def softmax_experts(keys: Keys, size: str) -> dict[str, Any]:
     }
 
 
-def exaone_experts(keys: Keys) -> dict[str, Any]:
-    """K-EXAONE: DeepSeek-V3's router under other names."""
+def exaone_experts(keys: Keys, scaling: str = "routed_scaling_factor") -> dict[str, Any]:
+    """K-EXAONE, Hunyuan 3: DeepSeek-V3's router under other names; ``scaling`` is one of them."""
     size = keys.size("moe_intermediate_size")
     return {
         "count": keys.size("num_experts"),
@@ -130,7 +130,7 @@ def exaone_experts(keys: Keys) -> dict[str, Any]:
         "size": size,
         "shared_size": size * keys.size("num_shared_experts", least=0),
         "first_dense_layers": _dense_first(keys),
-        "scaling_factor": keys.number("routed_scaling_factor"),
+        "scaling_factor": keys.number(scaling),
         "score_function": keys.word("scoring_func", _SCORES),
     } | _v3_router(keys)
 

@@ -53,6 +53,13 @@ def _exaone_moe(keys: Keys, family: str) -> dict[str, Any]:
     return routed(base, exaone_experts(keys))
 
 
+def _hy_v3(keys: Keys, family: str) -> dict[str, Any]:
+    keys.read.add("enable_moe_fp32_combine")
+    keys.wants("mlp_bias", False)
+    base = _attention(keys) | {"qk_norm": "head"}
+    return routed(base, exaone_experts(keys, "router_scaling_factor"))
+
+
 def _minimax_m2(keys: Keys, family: str) -> dict[str, Any]:
     """A norm over all heads of queries and keys; a load-balancing bias, as DeepSeek-V3 has one."""
     keys.read |= {"use_mtp", "mtp_transformer_layers"}  # num_mtp_modules says it
@@ -206,6 +213,7 @@ ROUTED: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "granitemoe": _granite_moe,
     "granitemoeshared": _granite_moe,
     "hunyuan_v1_moe": _hunyuan_moe,
+    "hy_v3": _hy_v3,
     "llama4_text": _llama4,
     "minimax_m2": _minimax_m2,
     "olmoe": _olmoe,
