@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-_INTERLEAVED = "rotary pairs are neighbours, not halves of a head"
-_BEHIND = "norms stand behind attention and MLP, not before them"
+_INTERLEAVED = "rotary pairs of neighbours instead of halves"
+_BEHIND = "norms behind attention and MLP instead of before them"
+_NO_POSITIONS = "full layers without positions"
 _MULTIPLIERS = "multipliers of embeddings, residuals, attention and logits"
+_TURNED_FIRST = "norms of queries and keys behind the rotation instead of before it"
 _COMMAND_R = (
     "attention and MLP side by side on one residual, norms that take the mean away, "
-    f"scaled logits; {_INTERLEAVED}"
+    f"scaled logits, {_INTERLEAVED}"
 )
 
 LEFT_OUT = {
     "bloom": "ALiBi positions and the norm after the embedding (2 x hidden parameters)",
     "cohere": _COMMAND_R,
-    "cohere2": f"{_COMMAND_R}; full layers have no positions",
+    "cohere2": f"{_COMMAND_R}, {_NO_POSITIONS}",
     "dbrx": "norms that take the mean away, clipped queries, keys and values",
     "ernie4_5": _INTERLEAVED,
     "ernie4_5_moe": _INTERLEAVED,
-    "exaone4": f"{_BEHIND}; full layers among sliding ones have no positions",
-    "exaone_moe": "full layers among sliding ones have no positions",
+    "exaone4": f"{_BEHIND}, {_NO_POSITIONS} among sliding ones",
+    "exaone_moe": f"{_NO_POSITIONS} among sliding ones",
     "falcon": "attention and MLP side by side on one residual",
     "flex_olmo": _BEHIND,
     "gemma": "embeddings scaled by sqrt(hidden)",
@@ -33,14 +35,16 @@ LEFT_OUT = {
     "granitemoeshared": _MULTIPLIERS,
     "grok": "soft-capped logits and scaled embeddings",
     "helium": _INTERLEAVED,
+    "hunyuan_v1_dense": _TURNED_FIRST,
+    "hunyuan_v1_moe": _TURNED_FIRST,
     "kimi_k2": "beta_fast 1 of YaRN, where the target assumes 32",
     "llama4_text": "layers without positions, chunked attention, queries and keys of length one, "
-    f"experts that scale their input; {_INTERLEAVED}",
+    f"experts with scaled inputs, {_INTERLEAVED}",
     "ministral3": "queries scaled by position",
     "olmo2": _BEHIND,
-    "olmo3": f"{_BEHIND}; positions of sliding layers are not scaled",
+    "olmo3": f"{_BEHIND}, unscaled positions in sliding layers",
     "phi": "attention and MLP side by side on one residual, a bias on the output projection",
-    "smollm3": "every fourth layer has no positions",
+    "smollm3": "layers without positions",
     "vaultgemma": "soft-capped logits, scaled embeddings, a query scale of its own",
 }
 """Family -> what is left out."""
