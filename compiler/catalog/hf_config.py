@@ -127,6 +127,12 @@ def _qwen2(keys: Keys, family: str) -> dict[str, Any]:
     return base | window(keys, switched=True) | {"position": rope_position(keys)}
 
 
+def _mimo(keys: Keys, family: str) -> dict[str, Any]:
+    """Qwen2; its layer that predicts tokens has the shapes of DeepSeek-V3's."""
+    keys.wants("attention_bias", True)
+    return _qwen2(keys, family)
+
+
 def _qwen3(keys: Keys, family: str) -> dict[str, Any]:
     base = gated(keys) | grouped_heads(keys) | biased(keys, queries=keys.flag("attention_bias"))
     base |= window(keys, switched=True)
@@ -258,7 +264,7 @@ _READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "qwen3_moe": _qwen3_moe,
     # the same decoders under other names
     "glm4_moe_lite": _deepseek,
-    "mimo": _qwen2,
+    "mimo": _mimo,
     "qwen2_5_vl_text": _qwen2,
     "qwen2_vl_text": _qwen2,
     "qwen3_vl_moe_text": _qwen3_moe,

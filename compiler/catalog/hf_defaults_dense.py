@@ -128,6 +128,7 @@ DENSE: dict[str, Defaults] = {
         "use_sliding_window": False,
         "sliding_window": 4096,
         "vocab_size": 151936,
+        "attention_bias": True,
     },
     "ministral": LLAMA
     | {

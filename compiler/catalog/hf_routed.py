@@ -62,7 +62,9 @@ def _hy_v3(keys: Keys, family: str) -> dict[str, Any]:
 
 def _minimax_m2(keys: Keys, family: str) -> dict[str, Any]:
     """A norm over all heads of queries and keys; a load-balancing bias, as DeepSeek-V3 has one."""
-    keys.read |= {"use_mtp", "mtp_transformer_layers"}  # num_mtp_modules says it
+    keys.read |= MINIMAX
+    if keys.raw("attn_type_list") is not None and keys.uniform("attn_type_list", least=0) != 1:
+        keys.note("K02", "attn_type_list", "attn_type_list: 0 is linear attention", "all 1")
     for key, known in (("use_qk_norm", True), ("qk_norm_type", "per_layer")):
         keys.wants(key, known)
     keys.wants("shared_intermediate_size", 0)
@@ -87,6 +89,7 @@ def _rotary_dim(keys: Keys, base: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ernie_moe(keys: Keys, family: str) -> dict[str, Any]:
+    keys.read |= ERNIE
     keys.wants("use_bias", False)
     base = gated(keys) | grouped_heads(keys) | {"position": rope_position(keys)}
     return routed(base, ernie_experts(keys))
@@ -184,6 +187,13 @@ def _bailing(keys: Keys, family: str) -> dict[str, Any]:
     return routed(base, bailing_experts(keys))
 
 
+ERNIE = frozenset({"moe_capacity", "moe_gate", "moe_gate_act", "moe_norm_min", "moe_use_aux_free"})
+"""How ERNIE's router is trained; none of it has shapes."""
+MINIMAX = frozenset(
+    {"layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"}
+    | {"mlp_intermediate_size", "mtp_transformer_layers", "shared_moe_mode", "use_mtp"}
+)
+"""Left over from MiniMax-Text-01; of its token prediction num_mtp_modules speaks."""
 LLAMA4 = frozenset(
     {"attention_chunk_size", "attn_scale", "attn_temperature_tuning", "floor_scale"}
     | {"for_llm_compressor", "layer_types", "no_rope_layers", "no_rope_layer_interval"}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.catalog.configs import LIKE_THE_CATALOG
 from tests.catalog.family_counts import counted_configs
+from tests.catalog.test_models_hf_families import OTHERWISE
+from tests.catalog.test_models_totals import EXACT
 from tests.conformance.tool_judging import transformers_verdicts
 
 pytestmark = pytest.mark.conformance
@@ -17,6 +20,23 @@ def test_transformers_builds_models_of_the_counted_parameters() -> None:
         (config, count, verdict.get("parameters", verdict.get("error")))
         for (config, count), verdict in zip(counted, verdicts, strict=True)
         if verdict.get("parameters") != count
+    ]
+    assert not wrong
+
+
+def test_transformers_builds_the_models_of_the_catalog() -> None:
+    named = {name: LIKE_THE_CATALOG[name] for name in sorted(LIKE_THE_CATALOG)}
+    published = {
+        name: config
+        for name, config in named.items()
+        if name in EXACT and config["model_type"] not in OTHERWISE
+    }
+    verdicts = transformers_verdicts([{"config": config} for config in published.values()])
+    wrong = [
+        (name, EXACT[name], verdict.get("parameters", verdict.get("error")))
+        for name, verdict in zip(published, verdicts, strict=True)
+        if published[name]["model_type"] not in OTHERWISE
+        and verdict.get("parameters") != EXACT[name]
     ]
     assert not wrong
 
