@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from parc.compiler.catalog.hf_attention import grouped_heads, latent, window
@@ -65,15 +66,21 @@ def _layers(keys: Keys) -> int:
 
 def _unknown_family(config: Mapping[str, Any], family: object) -> ConfigNote:
     """Why this model_type is not read, and what the user can do."""
-    known = f"known: {', '.join(sorted(_READERS))}"
     if not isinstance(family, str):
-        return ConfigNote("K02", "model_type", "the config has no model_type", known)
+        return ConfigNote("K02", "model_type", "the config has no model_type", _known(""))
     inner = next((key for key in TEXT_PARTS if isinstance(config.get(key), Mapping)), "")
     if inner and family not in UNKNOWN_FAMILIES:
         told = f"model_type {shown(family)} holds several models"
         return ConfigNote("K02", "model_type", told, _way_to(config[inner], inner))
     why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
-    return ConfigNote("K02", "model_type", f"model_type {shown(family)}: {why}", known)
+    return ConfigNote("K02", "model_type", f"model_type {shown(family)}: {why}", _known(family))
+
+
+def _known(family: str) -> str:
+    """Families that are read, those of a similar name first named."""
+    near = ", ".join(get_close_matches(family[:80], sorted(_READERS), n=4, cutoff=0.4))
+    listed = f"docs/import.md lists the {len(_READERS)} families that are known"
+    return f"{listed}, nearest: {near}" if near else listed
 
 
 def _way_to(config: Mapping[str, Any], part: str) -> str:

@@ -114,11 +114,18 @@ def test_a_syntax_error_is_shown_at_its_line(tmp_path):
 
 
 JUNK = [None, True, 0, -1, 1.5, "x", [], {}, [None], {"rope_type": 10**400}, float("nan"), 10**400]
+JUNK += [{"type": "dynamic", "alpha": "x"}, {"name": 3}, [3, 4], 10**9]
+BESIDE = ("attn_config", "attn_type_list", "clip_qkv", "ffn_config", "head_dim", "layer_types")
+BESIDE += ("mlp_layer_types", "moe_intermediate_size", "moe_layer_end_index", "moe_layers")
+BESIDE += ("num_key_value_heads", "num_kv_heads", "num_ln_in_parallel_attn", "num_shared_expert")
+BESIDE += ("q_lora_rank", "rope_parameters", "rope_scaling", "rotary_dim", "sliding_window")
+BESIDE += ("sliding_window_pattern",)
+"""Keys that some reader asks for, and that have no default."""
 
 
 @pytest.mark.parametrize("family", sorted(DEFAULTS))
 def test_no_value_of_any_key_ends_in_a_traceback(family):
-    keys = {*DEFAULTS[family], "rope_scaling", "rope_parameters", "layer_types", "sliding_window"}
+    keys = {*DEFAULTS[family], *BESIDE}
     for key in sorted(keys):
         for junk in JUNK:
             config = {"model_type": family, key: junk}

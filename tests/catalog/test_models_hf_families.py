@@ -1,6 +1,7 @@
 """Every family, each of its switches both ways, counted as transformers counts it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.resolve_model import resolve_model
 from tests.catalog.family_counts import counted_configs
 
+ROOT = Path(__file__).parents[2]
 COUNTED = counted_configs()
 OTHERWISE = {"bailing_moe", "bailing_moe_v2", "kimi_k2", "mimo", "phi"}
 """Families that transformers has no class of, and Phi, whose head has a bias."""
@@ -50,6 +52,11 @@ def test_a_family_has_the_parameters_that_transformers_counts(family):
 def test_every_family_that_is_read_is_counted():
     assert DEFAULTS.keys() == {config["model_type"] for config, _ in COUNTED} | OTHERWISE
     assert not DEFAULTS.keys() & UNKNOWN_FAMILIES.keys()
+
+
+def test_the_page_names_every_family_that_is_read():
+    page = (ROOT / "docs" / "import.md").read_text("utf-8")
+    assert not [family for family in DEFAULTS if f"`{family}`" not in page]
 
 
 LING_LITE = {  # inclusionAI/Ling-lite-1.5; its page says 16.8 B, 2.75 B of them active
