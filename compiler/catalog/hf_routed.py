@@ -150,6 +150,9 @@ def _dbrx(keys: Keys, family: str) -> dict[str, Any]:
     """DBRX: attention and experts have mappings of their own; norms have no bias."""
     attention, ffn = keys.part("attn_config", DBRX_PARTS), keys.part("ffn_config", DBRX_PARTS)
     activation = ffn.part("ffn_act_fn", {"name": "silu"})
+    for each in (attention, ffn):  # what every mapping of old versions repeats, and K06
+        each.read |= {"clip_qkv", "hidden_size", "model_type", "moe_jitter_eps"}
+        each.read.add("tie_word_embeddings")
     base = {
         "hidden": keys.size("d_model"),
         "ffn": 0,
