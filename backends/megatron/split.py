@@ -76,7 +76,7 @@ def _layer_parameters(model: Model) -> int:
     else:
         mixing = 2 * hidden * attention.head_dim * (attention.heads + attention.kv_heads)
     ffn = model.ffn.size
-    if model.experts is not None and model.is_moe(model.layers - 1):
+    if model.experts is not None and model.last_kind.routed:
         ffn = model.experts.top_k * model.experts.size + model.experts.shared_size
     return mixing + (3 if model.ffn.gated else 2) * hidden * ffn
 

@@ -126,5 +126,5 @@ def _routing(run: Run) -> list[int]:
     tokens = run.tokens // (run.layout.tp if run.layout.sequence_parallel else 1)
     kept = [4 * tokens * experts.count, tokens * experts.count]
     kept += [4 * tokens * (2 * experts.count + 1), *ROUTED_SCALARS * [BLOCK_BYTES]]
-    layers = run.load.routed_layers + run.load.mtp_layers
+    layers = sum(n for kind, n in run.load.by_kind(run.model).items() if kind.routed)
     return layers * kept + TRACKERS * [BLOCK_BYTES]

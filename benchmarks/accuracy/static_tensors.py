@@ -47,11 +47,11 @@ def parameters(model: Model, layout: Layout, chunk: Chunk) -> Parameters:
         positions = model.position.max_positions * hidden
         found.dense.extend([table] + [positions] * (model.position.kind == "learned"))
     for layer in range(chunk.first_layer, chunk.first_layer + chunk.layers):
-        _add_layer(found, model, layout, model.is_moe(layer))
+        _add_layer(found, model, layout, model.layer_kinds[layer].routed)
     found.dense.extend(norm * chunk.loss)
     for _ in range(chunk.mtp_layers):
         found.dense.extend([*norm, *norm, 2 * hidden * hidden // tp])
-        _add_layer(found, model, layout, model.is_moe(model.layers - 1))
+        _add_layer(found, model, layout, model.last_kind.routed)
         found.dense.extend(norm)
     tied = chunk.embedding and model.tied_embeddings
     found.dense.extend([table] * (chunk.loss and not tied))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.runtime import Runtime
-from parc.compiler.ir import Layout, Model
+from parc.compiler.ir import LayerKind, Layout, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ OPERATORS = ("op",)
 
 
 def layer_activations(
-    model: Model, layout: Layout, routed: bool, batch: tuple[float, int], runtime: Runtime
+    model: Model, layout: Layout, kind: LayerKind, batch: tuple[float, int], runtime: Runtime
 ) -> LayerActivations:
     """Bytes on one rank of one layer; ``batch`` is (tokens after cp, sequence length after cp)."""
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
     inputs = elements if runtime.gathers_again else tokens * model.hidden
     attention, up_projection = _attention(model, t, tokens, runtime)
-    feed_forward = _routed if routed and model.experts is not None else _dense
+    feed_forward = _routed if kind.routed else _dense
     parts = feed_forward(model, layout, tokens, runtime)
     core = _core(model, layout, batch, runtime)
-    products = _products(model, layout, routed, tokens, runtime)
+    products = _products(model, layout, kind, tokens, runtime)
     if runtime.keeps_reduced and t > 1:
         products += 4 * elements
     stream = runtime.residual_bytes
@@ -102,7 +102,9 @@ def layer_activations(
     )
 
 
-def _products(model: Model, layout: Layout, routed: bool, tokens: float, runtime: Runtime) -> float:
+def _products(
+    model: Model, layout: Layout, kind: LayerKind, tokens: float, runtime: Runtime
+) -> float:
     """Outputs of the attention core and of every other matrix product.
 
     torchtitan numbers the products of a layer (query, key, value or all three in one, output,
@@ -113,7 +115,7 @@ def _products(model: Model, layout: Layout, routed: bool, tokens: float, runtime
     keys = max(attention.kv_heads, layout.tp) * (2 if runtime.fused_projection else 1)
     heads = 2 * attention.heads + keys
     width = model.ffn.size / layout.tp
-    if routed and experts is not None:
+    if kind.routed and experts is not None:
         width = experts.top_k * experts.size / layout.tp + experts.shared_size / layout.tp
     last = model.hidden if runtime.last_product else 0
     return 2 * tokens * (heads * attention.head_dim / layout.tp + width + last)

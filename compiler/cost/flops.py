@@ -6,9 +6,10 @@ MLPs, experts and latent attention; causal attention counts half (Megatron-LM's 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from parc.compiler.ir import Model, Problem
+from parc.compiler.ir import LayerKind, Model, Problem
 
 CAUSAL = 0.5
 """Share of the attention matrix that a causal mask keeps."""
@@ -68,13 +69,13 @@ def mean_span(model: Model, sequence: int) -> float:
     return share * full + (1 - share) * windowed
 
 
-def layer_flops(model: Model, routed: bool, tokens: float, sequence: int) -> LayerFlops:
+def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> LayerFlops:
     """Forward FLOPs of one layer over ``tokens`` tokens of sequences ``sequence`` long."""
     matrices = 3 if model.ffn.gated else 2
     core = 2 * tokens * core_width(model) * mean_span(model, sequence)
     projections = 2 * tokens * projection_weights(model)
     experts = model.experts
-    if not routed or experts is None:
+    if not kind.routed or experts is None:
         return LayerFlops(
             projections, core, 2 * tokens * model.hidden * matrices * model.ffn.size, 0
         )
@@ -90,8 +91,7 @@ def head_flops(model: Model, tokens: float) -> float:
 
 def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
     """Forward FLOPs of one multi-token-prediction layer: a layer, its 2h->h projection, a head."""
-    routed = model.experts is not None and model.is_moe(model.layers - 1)
-    layer = layer_flops(model, routed, tokens, sequence).total
+    layer = layer_flops(model, model.last_kind, tokens, sequence).total
     return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
 
 
@@ -113,10 +113,9 @@ def utilization(problem: Problem, seconds: float, world: int) -> float:
 
 def model_flops(model: Model, tokens: float, sequence: int) -> float:
     """FLOPs of a training step over ``tokens`` tokens: 3 x forward, no recompute."""
-    routed = model.moe_layers
-    forward = routed * layer_flops(model, True, tokens, sequence).total if routed else 0.0
-    if routed < model.layers:
-        dense = layer_flops(model, False, tokens, sequence).total
-        forward += (model.layers - routed) * dense
+    kinds = Counter(model.layer_kinds)
+    forward = sum(
+        kinds[kind] * layer_flops(model, kind, tokens, sequence).total for kind in model.kinds
+    )
     forward += head_flops(model, tokens) + model.mtp_layers * mtp_flops(model, tokens, sequence)
     return 3 * forward

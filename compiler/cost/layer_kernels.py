@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from parc.compiler.cost.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.gemm import GemmFit, gemm_seconds
 from parc.compiler.cost.hardware_fit import KernelFit
-from parc.compiler.ir import Layout, Model
+from parc.compiler.ir import LayerKind, Layout, Model
 
 Shape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
@@ -142,7 +142,7 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
     return [(padded, columns, model.hidden), (padded, model.hidden, inner)]
 
 
-def stream_bytes(model: Model, layout: Layout, routed: bool, tokens: float) -> float:
+def stream_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Bytes that the element-wise kernels of one layer's forward move.
 
     Two norms (read and write), two residual additions (two reads and a write), rotation of
@@ -153,7 +153,7 @@ def stream_bytes(model: Model, layout: Layout, routed: bool, tokens: float) -> f
     stream = 20 * tokens * model.hidden / (t if layout.sequence_parallel else 1)
     rotated = 4 * tokens * (attention.heads + attention.kv_heads) * attention.head_dim / t
     width = float(model.ffn.size)
-    if routed and experts is not None:
+    if kind.routed and experts is not None:
         width = float(experts.shared_size)
     gate = 6 if model.ffn.gated else 4
     return stream + rotated + gate * tokens * width / t

@@ -22,7 +22,7 @@ from parc.compiler.cost.layer_kernels import (
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.cost.smooth import overlap
-from parc.compiler.ir import Layout
+from parc.compiler.ir import LayerKind, Layout
 
 LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
@@ -69,13 +69,13 @@ class LayerTime:
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
 
-def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
-    """One layer; ``routed`` says whether its MLP is a mixture of experts."""
+def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
+    """One layer of ``kind``."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     shapes = attention_gemms(model, layout, tokens)
     experts = model.experts
-    width = experts.shared_size if routed and experts is not None else model.ffn.size
+    width = experts.shared_size if kind.routed and experts is not None else model.ffn.size
     if width:
         shapes += mlp_gemms(model, layout, tokens, width)
     passes = [_pass(pricing, shape) for shape in shapes]
@@ -83,19 +83,19 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
     core = pricing.memo(key, lambda: _core(pricing, layout))
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    stream = row.stream * stream_bytes(model, layout, routed, tokens) / rate
+    stream = row.stream * stream_bytes(model, layout, kind, tokens) / rate
     forward = pricing.gemm_factor * gemms.forward + core.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
-    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(routed, layout)))
+    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
     launch = row.layer_seconds
-    if routed:
+    if kind.routed:
         own = routed_kernels(pricing, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
         launch = routed_launch_seconds(pricing)
     groups = pricing.groups(layout)
     forward = overlap(forward, launch, LAUNCH_NORM)
     backward = overlap(backward, 2 * launch, LAUNCH_NORM)
-    tp = _tp_seconds(pricing, layout, routed, WEIGHT_GRADIENTS * gemms.backward)
+    tp = _tp_seconds(pricing, layout, kind.routed, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
         core=core.forward,
@@ -103,7 +103,7 @@ def layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
         tp_forward=row.tp * tp.forward,
         tp_backward=row.tp * tp.backward,
         cp=exchange_seconds(pricing, layout, groups, core.forward),
-        ep=dispatch_seconds(pricing, layout, groups, forward + backward) if routed else 0.0,
+        ep=dispatch_seconds(pricing, layout, groups, forward + backward) if kind.routed else 0.0,
     )
 
 
@@ -163,7 +163,7 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
     return row.gemm * (gemm.forward + gemm.backward) + moved + added
 
 
-def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed: bool) -> float:
+def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: LayerKind) -> float:
     """Forward work done again in the backward pass of one layer.
 
     Full: the forward with its collectives; selective: the attention core, the share of the other
@@ -174,15 +174,15 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, routed
         return 0.0
     if recompute.granularity == "full":
         return layer.forward_pass * _block_share(pricing, layout)
-    key = ("shares", recompute.modules, routed)
-    share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, routed))
+    key = ("shares", recompute.modules, kind)
+    share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, kind))
     again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
     return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
 
 
-def _shares(pricing: Pricing, modules: tuple[str, ...], routed: bool) -> float:
+def _shares(pricing: Pricing, modules: tuple[str, ...], kind: LayerKind) -> float:
     """Share of a layer's forward that ``modules`` have together."""
-    return sum(_share(pricing, name, routed) for name in modules)
+    return sum(_share(pricing, name, kind) for name in modules)
 
 
 def _block_share(pricing: Pricing, layout: Layout) -> float:
@@ -194,16 +194,16 @@ def _block_share(pricing: Pricing, layout: Layout) -> float:
     return min(1.0, recompute.layers / chunk)
 
 
-def _share(pricing: Pricing, module: str, routed: bool) -> float:
+def _share(pricing: Pricing, module: str, kind: LayerKind) -> float:
     """Share of a layer's forward that a module has, by FLOPs; streaming modules count 3 %.
 
     ``mlp_in`` is an MLP without its last product, which a compiler sees that no gradient needs;
     ``attn_out`` the output projection.
     """
     job, model = pricing.problem.job, pricing.problem.model
-    flops = layer_flops(model, routed, 1.0, job.sequence_length)
+    flops = layer_flops(model, kind, 1.0, job.sequence_length)
     total = flops.total or 1.0
-    if (module in ("moe", "shared_experts") and not routed) or (module == "mlp" and routed):
+    if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):
         return 0.0
     table = {
         "core_attn": 0.0,  # has a time of its own

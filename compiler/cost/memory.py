@@ -24,7 +24,7 @@ from parc.compiler.cost.workspaces import (
     placeholder_bytes,
     stream_bytes,
 )
-from parc.compiler.ir import Gpu, Layout, StageMemory
+from parc.compiler.ir import Gpu, LayerKind, Layout, StageMemory
 
 CONTEXT_BYTES = {"volta": 0.45e9, "ampere": 0.55e9, "hopper": 0.7e9, "blackwell": 0.8e9}
 """Context and modules of the driver by GPU generation; 0.4 to 0.8 GB in published breakdowns."""
@@ -76,34 +76,34 @@ def static_bytes(
 
 
 def layer_terms(
-    pricing: Pricing, layout: Layout, routed: bool, runtime: Runtime
+    pricing: Pricing, layout: Layout, kind: LayerKind, runtime: Runtime
 ) -> LayerActivations:
     """Activations of one layer and micro-batch, computed once a mesh and micro-batch."""
 
     def price() -> LayerActivations:
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        layer = layer_activations(pricing.problem.model, layout, routed, batch, runtime)
+        layer = layer_activations(pricing.problem.model, layout, kind, batch, runtime)
         keys = gathered_key_bytes(pricing, layout)
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    return pricing.memo(("layer", routed, mesh, runtime.name), price)
+    return pricing.memo(("layer", kind, mesh, runtime.name), price)
 
 
 def _priced_layers(
-    pricing: Pricing, layout: Layout, kind: tuple[bool, int], runtime: Runtime
+    pricing: Pricing, layout: Layout, layers: tuple[LayerKind, int], runtime: Runtime
 ) -> tuple[float, float]:
-    """(kept a micro-batch, working set) of ``kind``: (routed, number of layers)."""
+    """(kept a micro-batch, working set) of ``layers``: (kind, how many)."""
 
     def price() -> tuple[float, float]:
-        layer = layer_terms(pricing, layout, kind[0], runtime)
-        return kept_bytes(layer, layout, kind[1]), working_bytes(layer, layout)
+        layer = layer_terms(pricing, layout, layers[0], runtime)
+        return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    key = ("layers", kind, mesh, layout.vpp, layout.recompute, runtime.name)
+    key = ("layers", layers, mesh, layout.vpp, layout.recompute, runtime.name)
     return pricing.memo(key, price)
 
 
@@ -124,23 +124,14 @@ def micro_batch_bytes(
 ) -> tuple[float, float]:
     """(kept by one micro-batch on all layers of a stage, working set of one layer)."""
     kept = working = 0.0
-    for routed, count in _layer_kinds(pricing, load):
-        layers, one = _priced_layers(pricing, layout, (routed, count), runtime)
-        kept += layers
+    for layers in load.by_kind(pricing.problem.model).items():
+        own, one = _priced_layers(pricing, layout, layers, runtime)
+        kept += own
         working = max(working, one)
     if load.embedding and runtime.hidden_dropout:
         # The embedding's output is the input of the first layer; its mask alone is extra.
         kept += stream_bytes(pricing, layout) / 2
     return kept, working
-
-
-def _layer_kinds(pricing: Pricing, load: StageLoad) -> tuple[tuple[bool, int], ...]:
-    """(routed, layers) of the kinds of layers on a stage; a prediction layer is one of the last."""
-    model = pricing.problem.model
-    mtp_routed = load.mtp_layers and model.is_moe(model.layers - 1)
-    routed = load.routed_layers + (load.mtp_layers if mtp_routed else 0)
-    dense = load.layers + load.mtp_layers - routed
-    return tuple((kind, count) for kind, count in ((False, dense), (True, routed)) if count)
 
 
 def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
@@ -170,8 +161,8 @@ def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: R
         return 0.0
     if layout.pp > 1 and runtime.state.gathered:  # then all of them are, and counted as weights
         return 0.0
-    kinds = _layer_kinds(pricing, load)
-    largest = max((sum(pricing.layer_parameters(kind, layout)) for kind, _ in kinds), default=0.0)
+    kinds = load.by_kind(pricing.problem.model)
+    largest = max((sum(pricing.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
     table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
     model, unit = pricing.problem.model, runtime.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0

@@ -38,10 +38,10 @@ Key = tuple[StageShape, int, int, int, int, int]
 """(shape, tp, cp, etp, micro-batch, vpp where recompute counts layers of a chunk, else 0)."""
 Parameters = tuple[tuple[float, float, float], ...]
 """(dense, expert, bytes of quantised copies and placeholders) of each class that can peak."""
-Unit = tuple[float, float, tuple[float, float, float, float]]
-"""Bytes that one layer keeps, dense and routed; working set of neither, dense, routed, both."""
-Rows = tuple[tuple[tuple[int, int], float, float, float], ...]
-"""((dense, routed) layers, logits and loss, embedding's extra, head's input) of each class."""
+Unit = tuple[tuple[float, float], ...]
+"""(bytes that one layer keeps, its working set) of each kind."""
+Rows = tuple[tuple[tuple[int, ...], float, float, float], ...]
+"""(layers by kind, logits and loss, embedding's extra, head's input) of each class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class MemoryBatch:
     def __init__(self, pricing: Pricing, build: Build, zero_stage: int) -> None:
         """``build`` makes the layout of a point where a price needs one."""
         self._pricing, self._build = pricing, build
+        self._kinds = pricing.problem.model.kinds
         self.cells: dict[Key, ActivationCell] = {}
         self._runtime = runtime_of(pricing, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], Parameters] = {}
@@ -170,15 +171,14 @@ class MemoryBatch:
 
     def _unit(self, point: Point) -> Unit | None:
         """One layer of each kind; None where recompute counts layers."""
-        layout = self._build(point)
+        layout, lost = self._build(point), self._lost
         if layout.recompute.method == "block":
             return None
-        kept, working = [], []
-        for routed in (False, True):
-            layer = layer_terms(self._pricing, layout, routed, self._runtime)
-            kept.append(self._lost * kept_bytes(layer, layout, 1))
-            working.append(self._lost * working_bytes(layer, layout))
-        return (kept[0], kept[1], (0.0, working[0], working[1], max(working)))
+        layers = [layer_terms(self._pricing, layout, kind, self._runtime) for kind in self._kinds]
+        return tuple(
+            (lost * kept_bytes(layer, layout, 1), lost * working_bytes(layer, layout))
+            for layer in layers
+        )
 
     def _block(self, point: Point, rows: Rows) -> tuple[tuple[float, float], ...]:
         """Layers of which each chunk recomputes its first: (each, once) by class."""
@@ -186,9 +186,9 @@ class MemoryBatch:
         pairs = []
         for counts, head, extra, buffer in rows:
             kept, working = extra, head
-            for routed, count in zip((False, True), counts, strict=True):
+            for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
-                    layer = layer_terms(self._pricing, layout, routed, self._runtime)
+                    layer = layer_terms(self._pricing, layout, kind, self._runtime)
                     kept += lost * kept_bytes(layer, layout, count)
                     working = max(working, lost * working_bytes(layer, layout))
             pairs.append((kept, working + buffer))
@@ -197,10 +197,12 @@ class MemoryBatch:
 
 def _level(unit: Unit, rows: Rows) -> tuple[tuple[float, float], ...]:
     """(bytes a micro-batch in flight, bytes once) of each class."""
-    dense_kept, routed_kept, working = unit
     pairs = []
-    for (dense, routed), head, extra, buffer in rows:
-        once = working[(dense > 0) + 2 * (routed > 0)]
-        kept = dense * dense_kept + routed * routed_kept + extra
-        pairs.append((kept, (once if once > head else head) + buffer))
+    for counts, head, extra, buffer in rows:
+        kept, once = 0.0, head
+        for count, (each, working) in zip(counts, unit, strict=True):
+            kept += count * each
+            if count and working > once:
+                once = working
+        pairs.append((kept + extra, once + buffer))
     return tuple(pairs)

@@ -8,7 +8,9 @@ the router and the low-rank down-projections of latent attention are whole on ev
 
 from __future__ import annotations
 
-from parc.compiler.ir.model import Attention, FeedForward, LatentAttention, Model
+from collections import Counter
+
+from parc.compiler.ir.model import Attention, FeedForward, LatentAttention, LayerKind, Model
 
 
 def norm_params(model: Model, width: int) -> int:
@@ -123,14 +125,16 @@ def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -
 
     The degrees must divide what they split; the two numbers are reduced over different groups.
     """
-    return _block_on_rank(model, model.is_moe(layer), (tp, etp, ep))
+    return kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
 
-def _block_on_rank(model: Model, routed: bool, degrees: tuple[int, int, int]) -> tuple[int, int]:
-    """A layer of either kind; ``degrees`` are (tp, etp, ep)."""
+def kind_params_on_rank(
+    model: Model, kind: LayerKind, degrees: tuple[int, int, int]
+) -> tuple[int, int]:
+    """(dense, routed experts) of a layer of ``kind`` on one rank; ``degrees`` are (tp, etp, ep)."""
     tp, etp, ep = degrees
     dense = attention_params(model, tp) + norm_params_per_layer(model)
-    if not routed or model.experts is None:
+    if not kind.routed or model.experts is None:
         return dense + dense_mlp_params(model, tp), 0
     dense += router_params(model) + shared_expert_params(model, tp)
     return dense, model.experts.count // ep * expert_params(model, etp)
@@ -154,13 +158,11 @@ def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, i
 
 def total(model: Model, *, mtp: bool = False) -> int:
     """All parameters; ``mtp`` adds the multi-token-prediction layers that are trained."""
-    experts = model.experts
-    routed = experts.layers if experts else 0
+    kinds = Counter(model.layer_kinds)
     parts = (
         embedding_params(model),
         position_params(model),
-        routed * sum(_block_on_rank(model, True, (1, 1, 1))),
-        (model.layers - routed) * sum(_block_on_rank(model, False, (1, 1, 1))),
+        sum(n * sum(kind_params_on_rank(model, kind, (1, 1, 1))) for kind, n in kinds.items()),
         final_norm_params(model),
         head_params(model),
         model.mtp_layers * mtp_params(model) if mtp else 0,

@@ -12,7 +12,7 @@ from parc.compiler.cost.calibrated import calibrated_row, hardware_class
 from parc.compiler.cost.hardware_fit import KernelFit
 from parc.compiler.cost.links import Links, Reach, reach
 from parc.compiler.cost.stages import StageClass, StageLoad, stage_classes
-from parc.compiler.ir import Layout, Mesh, Problem, Split
+from parc.compiler.ir import LayerKind, Layout, Mesh, Problem, Split
 
 T = TypeVar("T")
 
@@ -131,11 +131,10 @@ class Pricing:
             self._classes[id(split)] = entry
         return entry[1]
 
-    def layer_parameters(self, routed: bool, layout: Layout) -> tuple[float, float]:
+    def layer_parameters(self, kind: LayerKind, layout: Layout) -> tuple[float, float]:
         """(dense, expert) parameters of one layer on one rank."""
-        model = self.problem.model
-        index = next((i for i in range(model.layers) if model.is_moe(i) == routed), 0)
-        return params.layer_params_on_rank(model, index, tp=layout.tp, etp=layout.etp, ep=layout.ep)
+        degrees = (layout.tp, layout.etp, layout.ep)
+        return params.kind_params_on_rank(self.problem.model, kind, degrees)
 
     def stage_parameters(self, layout: Layout, load: StageLoad) -> tuple[float, float]:
         """(dense, expert) parameters that a rank of a stage holds."""
@@ -151,9 +150,9 @@ class Pricing:
         """
         model = self.problem.model
         dense = expert = 0.0
-        for routed, count in ((False, load.dense_layers), (True, load.routed_layers)):
+        for kind, count in zip(model.kinds, load.counts, strict=True):
             if count:
-                layer_dense, layer_expert = self.layer_parameters(routed, layout)
+                layer_dense, layer_expert = self.layer_parameters(kind, layout)
                 dense += count * layer_dense
                 expert += count * layer_expert
         table = self.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp

@@ -12,7 +12,6 @@ from parc.compiler.cost.schedule_table import Shape, Table
 from parc.compiler.cost.stages import chunks_load
 from parc.compiler.cost.step_time import (
     hop_seconds,
-    layer_counts,
     shared_layer_time,
     stage_time,
 )
@@ -67,10 +66,10 @@ def _costs(pricing: Pricing, layout: Layout, table: Table) -> Costs:
 def _seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
     """Forward, and the two halves of the backward pass; what is repeated belongs to the first."""
     load = chunks_load(pricing.problem.model, (chunk,))
-    counts = layer_counts(pricing.problem.model, load)
-    layers = {routed: shared_layer_time(pricing, layout, routed) for routed in counts}
+    counts = load.by_kind(pricing.problem.model)
+    layers = {kind: shared_layer_time(pricing, layout, kind) for kind in counts}
     whole = stage_time(pricing, layout, load, layers)
-    forward = sum(count * layers[routed].forward_pass for routed, count in counts.items())
+    forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
     heads = int(load.loss) + load.mtp_layers
     forward += heads * head_seconds(pricing, layout) / 3 if heads else 0.0
     backward = whole.total - forward

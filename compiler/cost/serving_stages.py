@@ -100,7 +100,7 @@ def stage_weights_bytes(
 ) -> float:
     """Bytes of weights on one rank of a stage: its layers, and what its end of the model adds."""
     stage, first, layers = place
-    routed = sum(model.is_moe(layer) for layer in range(first, first + layers))
+    routed = sum(kind.routed for kind in model.layer_kinds[first : first + layers])
     whole = shard(model, layout)
     is_last = stage == layout.pp - 1
     part = replace(

@@ -9,7 +9,7 @@ from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.stages import StageClass, StageLoad
 from parc.compiler.ir import Model, Schedule
 
-LOADS = tuple(item.name for item in fields(StageLoad) if item.name != "chunks")
+LOADS = tuple(item.name for item in fields(StageLoad) if item.name not in ("chunks", "counts"))
 
 
 @dataclass(slots=True, eq=False)
@@ -23,10 +23,10 @@ class StageShape:
     classes: tuple[StageClass, ...]
     full: tuple[StageClass, ...]
     """Those of ``classes`` that can hold the peak; the others hold less in every respect."""
-    counts: tuple[tuple[int, int], ...]
-    """(dense, routed) layers of each of ``full``, prediction layers included."""
-    paces: tuple[tuple[int, int, int, int], ...]
-    """(dense layers, routed layers, heads, ranks) of the ranks that take equally long."""
+    counts: tuple[tuple[int, ...], ...]
+    """Layers by kind of each of ``full``, prediction layers included."""
+    paces: tuple[tuple[tuple[int, ...], int, int], ...]
+    """(layers by kind, heads, ranks) of the ranks that take equally long."""
     schedule: Schedule | None
     """None: 1f1b, or interleaved where there are virtual stages."""
     flights: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class StageShape:
         schedule: Schedule | None = None,
     ) -> StageShape:
         """Merge what is equal for time, drop what cannot matter for memory."""
-        paces: dict[tuple[int, int, int], int] = {}
+        paces: dict[tuple[tuple[int, ...], int], int] = {}
         for kind in classes:
             pace = _pace(model, kind.load)
             paces[pace] = paces.get(pace, 0) + kind.count
@@ -49,7 +49,7 @@ class StageShape:
             pp=pp,
             classes=classes,
             full=full,
-            counts=tuple(_pace(model, kind.load)[:2] for kind in full),
+            counts=tuple(_pace(model, kind.load)[0] for kind in full),
             paces=tuple((*pace, count) for pace, count in paces.items()),
             schedule=schedule,
         )
@@ -66,18 +66,16 @@ class StageShape:
         return flights
 
 
-def _pace(model: Model, load: StageLoad) -> tuple[int, int, int]:
-    """(dense layers, routed layers, heads) that a micro-batch passes on a stage."""
-    routed_mtp = load.mtp_layers if model.is_moe(model.layers - 1) else 0
-    return (
-        load.dense_layers + load.mtp_layers - routed_mtp,
-        load.routed_layers + routed_mtp,
-        int(load.loss) + load.mtp_layers,
-    )
+def _pace(model: Model, load: StageLoad) -> tuple[tuple[int, ...], int]:
+    """(layers by kind, heads) that a micro-batch passes on a stage."""
+    counts = load.by_kind(model)
+    return tuple(counts.get(kind, 0) for kind in model.kinds), int(load.loss) + load.mtp_layers
 
 
 def _holds(large: StageClass, small: StageClass) -> bool:
     """Whether ``large`` holds all that ``small`` does, and more micro-batches of it."""
     if large.first >= small.first or small.load.chunks != large.load.chunks:
+        return False
+    if any(own < other for own, other in zip(large.load.counts, small.load.counts, strict=True)):
         return False
     return all(getattr(large.load, name) >= getattr(small.load, name) for name in LOADS)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir import Chunk, Model, Split
+from parc.compiler.ir import Chunk, LayerKind, Model, Split
 
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
     """What one pipeline rank holds, all its virtual stages together."""
 
-    dense_layers: int
-    routed_layers: int
+    counts: tuple[int, ...]
+    """Decoder layers of each of the model's kinds."""
     embedding: bool
     mtp_layers: int
     loss: bool
@@ -25,7 +25,17 @@ class StageLoad:
     @property
     def layers(self) -> int:
         """Decoder layers."""
-        return self.dense_layers + self.routed_layers
+        return sum(self.counts)
+
+    def routed_layers(self, model: Model) -> int:
+        """Decoder layers that send tokens to experts."""
+        return sum(n for kind, n in zip(model.kinds, self.counts, strict=True) if kind.routed)
+
+    def by_kind(self, model: Model) -> dict[LayerKind, int]:
+        """Layers of each kind that there is; prediction layers are of the last one's."""
+        counts = dict(zip(model.kinds, self.counts, strict=True))
+        counts[model.last_kind] += self.mtp_layers
+        return {kind: count for kind, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +57,20 @@ def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
 
 def chunks_load(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
     """What ``chunks`` hold together."""
-    pattern = model.experts.pattern if model.experts is not None else ()
-    layers = routed = mtp_layers = 0
+    kinds, pattern = model.kinds, model.layer_kinds
+    layers: list[LayerKind] = []
+    mtp_layers = 0
     embedding = loss = final_norm = False
     for chunk in chunks:
-        layers += chunk.layers
-        routed += sum(pattern[chunk.first_layer : chunk.first_layer + chunk.layers])
+        layers += pattern[chunk.first_layer : chunk.first_layer + chunk.layers]
         mtp_layers += chunk.mtp_layers
         embedding |= chunk.embedding
         loss |= chunk.loss
         final_norm |= _has_final_norm(model, chunk)
-    counts = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
-    uneven = counts if len(set(counts)) > 1 else ()
-    return StageLoad(layers - routed, routed, embedding, mtp_layers, loss, final_norm, uneven)
+    lengths = tuple(chunk.layers + chunk.mtp_layers for chunk in chunks)
+    uneven = lengths if len(set(lengths)) > 1 else ()
+    counts = tuple(layers.count(kind) for kind in kinds)
+    return StageLoad(counts, embedding, mtp_layers, loss, final_norm, uneven)
 
 
 def _has_final_norm(model: Model, chunk: Chunk) -> bool:

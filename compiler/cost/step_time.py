@@ -25,7 +25,7 @@ from parc.compiler.cost.offload import shard_parameters, update_seconds
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.schedule_shares import idle_share
 from parc.compiler.cost.stages import StageLoad
-from parc.compiler.ir import Layout, Model, StepTime
+from parc.compiler.ir import LayerKind, Layout, StepTime
 
 OPTIMIZER_BYTES = 40
 """Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
@@ -48,14 +48,14 @@ class StageTime:
 
 
 def stage_time(
-    pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[bool, LayerTime]
+    pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
     """One micro-batch through one pipeline rank, forward and backward."""
     compute = recompute = tp = cp = ep = 0.0
-    for routed, count in layer_counts(pricing.problem.model, load).items():
-        layer = layers[routed]
+    for kind, count in load.by_kind(pricing.problem.model).items():
+        layer = layers[kind]
         compute += count * layer.compute
-        recompute += count * recompute_seconds(pricing, layout, layer, routed)
+        recompute += count * recompute_seconds(pricing, layout, layer, kind)
         tp += count * layer.tp
         cp += count * layer.cp
         ep += count * layer.ep
@@ -74,8 +74,9 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
-    kinds = {kind for item in classes for kind in layer_counts(pricing.problem.model, item.load)}
-    layers = {routed: shared_layer_time(pricing, layout, routed) for routed in sorted(kinds)}
+    model = pricing.problem.model
+    kinds = {kind for item in classes for kind in item.load.by_kind(model)}
+    layers = {kind: shared_layer_time(pricing, layout, kind) for kind in sorted(kinds)}
     times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)
@@ -105,21 +106,14 @@ def straggling(pricing: Pricing, layout: Layout) -> float:
     return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
 
 
-def shared_layer_time(pricing: Pricing, layout: Layout, routed: bool) -> LayerTime:
+def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     """``layer_time``, once for all layouts that share what it depends on."""
     groups = pricing.groups(layout)
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage)
-    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if routed else ()
-    key = ("time", routed, lane, state, groups.tp, groups.cp_stride, experts)
-    return pricing.memo(key, lambda: layer_time(pricing, layout, routed))
-
-
-def layer_counts(model: Model, load: StageLoad) -> dict[bool, int]:
-    """Layers of each kind that a stage has, False dense, True routed; prediction layers count."""
-    counts = {False: load.dense_layers, True: load.routed_layers}
-    counts[model.is_moe(model.layers - 1)] += load.mtp_layers
-    return {routed: count for routed, count in counts.items() if count}
+    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
+    key = ("time", kind, lane, state, groups.tp, groups.cp_stride, experts)
+    return pricing.memo(key, lambda: layer_time(pricing, layout, kind))
 
 
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:

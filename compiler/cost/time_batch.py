@@ -33,11 +33,12 @@ from parc.compiler.cost.step_time import (
     shared_layer_time,
     straggling,
 )
-from parc.compiler.ir import Layout
+from parc.compiler.ir import LayerKind, Layout
 
 Point = tuple[int, ...]
 """(tp, cp, pp, dp, ep, etp, vpp, micro-batch, index of the recompute level)."""
 Build = Callable[[Point], Layout]
+NONE = (0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -45,9 +46,9 @@ class TimeRow:
     """One micro-batch size on one lane."""
 
     head: float
-    layers: dict[bool, LayerTime] = field(default_factory=dict)
-    repeats: dict[tuple[bool, int, int], tuple[float, float]] = field(default_factory=dict)
-    """(routed, recompute level, chunks) -> compute of one layer, all of it with recompute."""
+    layers: dict[LayerKind, LayerTime] = field(default_factory=dict)
+    repeats: dict[tuple[LayerKind, int, int], tuple[float, float]] = field(default_factory=dict)
+    """(kind, recompute level, chunks) -> compute of one layer, all of it with recompute."""
     paces: dict[tuple[StageShape, int, int], tuple[float, float, float]] = field(
         default_factory=dict
     )
@@ -64,6 +65,7 @@ class TimeBatch:
     def __init__(self, pricing: Pricing, build: Build) -> None:
         """Nothing is priced before it is asked for."""
         self.pricing, self.build = pricing, build
+        self.kinds = pricing.problem.model.kinds
         self._lanes: dict[Hashable, dict[int, TimeRow]] = {}
         self._heads: dict[tuple[int, int, int], float] = {}
 
@@ -139,30 +141,31 @@ class MeshTimes:
 
     def _pace(self, row: TimeRow, point: Point, shape: StageShape) -> tuple[float, float, float]:
         """One micro-batch: (slowest stage, its compute, all stages together)."""
-        kinds = (any(pace[0] for pace in shape.paces), any(pace[1] for pace in shape.paces))
-        (dense_busy, dense_all), (routed_busy, routed_all) = (
-            self._layer(row, point, routed) if there else (0.0, 0.0)
-            for routed, there in zip((False, True), kinds, strict=True)
-        )
+        layers = [
+            self._layer(row, point, kind) if any(pace[0][index] for pace in shape.paces) else NONE
+            for index, kind in enumerate(self._batch.kinds)
+        ]
         slowest, compute, whole = -1.0, 0.0, 0.0
-        for dense, routed, heads, ranks in shape.paces:
-            total = dense * dense_all + routed * routed_all + heads * row.head
+        for counts, heads, ranks in shape.paces:
+            total = sum(n * one[1] for n, one in zip(counts, layers, strict=True))
+            total += heads * row.head
             whole += ranks * total
             if total > slowest:
                 slowest = total
-                compute = dense * dense_busy + routed * routed_busy + heads * row.head
+                compute = sum(n * one[0] for n, one in zip(counts, layers, strict=True))
+                compute += heads * row.head
         return slowest, compute, whole
 
-    def _layer(self, row: TimeRow, point: Point, routed: bool) -> tuple[float, float]:
+    def _layer(self, row: TimeRow, point: Point, kind: LayerKind) -> tuple[float, float]:
         """One layer: (compute, all with what its recompute adds)."""
-        key = (routed, point[8], point[2] * point[6] if self._block else 1)
+        key = (kind, point[8], point[2] * point[6] if self._block else 1)
         priced = row.repeats.get(key)
         if priced is None:
             layout = self._batch.build(point)
-            layer = row.layers.get(routed)
+            layer = row.layers.get(kind)
             if layer is None:
-                layer = shared_layer_time(self._batch.pricing, layout, routed)
-                row.layers[routed] = layer
-            again = recompute_seconds(self._batch.pricing, layout, layer, routed)
+                layer = shared_layer_time(self._batch.pricing, layout, kind)
+                row.layers[kind] = layer
+            again = recompute_seconds(self._batch.pricing, layout, layer, kind)
             priced = row.repeats[key] = (layer.compute, layer.total + again)
         return priced

@@ -14,14 +14,13 @@ Shapes = set[tuple[int, int]]
 
 def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> Shapes:
     """Distinct shapes of a stage; ``vocab`` is padded as the framework pads it."""
-    routed_head = load.mtp_layers > 0 and model.is_moe(model.layers - 1)
     shapes: Shapes = set()
-    if load.layers or load.mtp_layers:
+    for kind in load.by_kind(model):
         shapes |= _attention(model, layout.tp)
-    if load.dense_layers or (load.mtp_layers and not routed_head):
-        shapes |= _mlp(model, model.ffn.size // layout.tp)
-    if load.routed_layers or routed_head:
-        shapes |= _experts(model, layout)
+        if kind.routed:
+            shapes |= _experts(model, layout)
+        else:
+            shapes |= _mlp(model, model.ffn.size // layout.tp)
     if load.mtp_layers:
         shapes.add((model.hidden // layout.tp, 2 * model.hidden))
     if load.loss:

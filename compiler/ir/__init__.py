@@ -16,10 +16,13 @@ from parc.compiler.ir.layout import (
 )
 from parc.compiler.ir.locked_plan import LockedPlan
 from parc.compiler.ir.model import (
+    DENSE,
+    ROUTED,
     Attention,
     Experts,
     FeedForward,
     LatentAttention,
+    LayerKind,
     Model,
     Position,
 )
@@ -52,7 +55,9 @@ AnyPlan = Plan | ServingPlan
 AnyProblem = Problem | ServingProblem
 
 __all__ = [
+    "DENSE",
     "NO_RECOMPUTE",
+    "ROUTED",
     "AnyPlan",
     "AnyProblem",
     "Artifact",
@@ -76,6 +81,7 @@ __all__ = [
     "KubernetesJob",
     "LatentAttention",
     "Launch",
+    "LayerKind",
     "Layout",
     "Level",
     "Limit",

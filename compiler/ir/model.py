@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+
+class LayerKind(NamedTuple):
+    """What one decoder layer is made of; layers of one kind hold and cost the same."""
+
+    mixer: Literal["attention"]
+    """What mixes tokens."""
+    mlp: Literal["dense", "experts"]
+
+    @property
+    def routed(self) -> bool:
+        """Whether tokens are sent to experts."""
+        return self.mlp == "experts"
+
+
+DENSE = LayerKind("attention", "dense")
+ROUTED = LayerKind("attention", "experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +153,29 @@ class Model:
         """Routed layers; 0 for a dense model."""
         return self.experts.layers if self.experts else 0
 
-    def is_moe(self, layer: int) -> bool:
-        """Whether decoder layer ``layer`` (0-based) routes to experts."""
-        return self.experts is not None and self.experts.pattern[layer]
+    @property
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of every decoder layer."""
+        return _layer_kinds(self.layers, self.experts.pattern if self.experts else ())
+
+    @property
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """The kinds that occur, dense ones first."""
+        return _kinds(self.layer_kinds)
+
+    @property
+    def last_kind(self) -> LayerKind:
+        """Of the last decoder layer; prediction layers are built like it."""
+        return self.layer_kinds[-1]
+
+
+@lru_cache(maxsize=64)
+def _layer_kinds(layers: int, routed: tuple[bool, ...]) -> tuple[LayerKind, ...]:
+    """Asked for by every stage of every split, so that few models are built once each."""
+    return tuple(ROUTED if one else DENSE for one in routed) or (DENSE,) * layers
+
+
+@lru_cache(maxsize=64)
+def _kinds(layers: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
+    order = {kind: index for index, kind in enumerate((DENSE, ROUTED))}
+    return tuple(sorted(set(layers), key=order.__getitem__))

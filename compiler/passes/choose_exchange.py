@@ -74,7 +74,7 @@ def _fastest(pricing: Pricing, judges: tuple[Rule, ...], layout: Layout) -> Leve
     if not legal:
         return RING
     best, *others = legal
-    ring = shared_layer_time(pricing, _with(layout, RING), problem.model.is_moe(0))
+    ring = shared_layer_time(pricing, _with(layout, RING), problem.model.layer_kinds[0])
     groups = {one: pricing.groups(_with(layout, one)) for one in legal}
     seconds = {
         one: exchange_seconds(pricing, _with(layout, one), groups[one], ring.core) for one in legal

@@ -64,7 +64,7 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     micro_batches = layout.micro_batches(job.global_batch)
     loads = [kind.load for kind in pricing.classes(layout.split)]
     layers = max(load.layers for load in loads)
-    routed = max(load.routed_layers for load in loads)
+    routed = max(load.routed_layers(model) for load in loads)
     tokens = layout.tokens(job.sequence_length)
     volumes: dict[str, float] = {}
     if layout.tp > 1:

@@ -9,7 +9,7 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.cost.activations import layer_activations
 from parc.compiler.cost.memory import runtime_of
-from parc.compiler.ir import Plan
+from parc.compiler.ir import DENSE, Plan
 from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.compiled import files_of, planned
 from tests.conformance.tool_judging import tool_verdicts
@@ -82,7 +82,7 @@ def test_a_layer_keeps_what_autograd_saves(name: str, verdicts: dict[str, dict[s
     pricing = pricing_for(plan.problem, framework(plan.problem.framework))
     runtime = runtime_of(pricing, plan.layout.zero_stage)
     batch = (BATCH * LENGTH, LENGTH)
-    layer = layer_activations(plan.problem.model, plan.layout, False, batch, runtime)
+    layer = layer_activations(plan.problem.model, plan.layout, DENSE, batch, runtime)
     assert verdict["accepted"], verdict
     tables = 4 * 4 * LENGTH * SIZES["head_dim"] // 2 if name == "deepspeed" else 0
     assert verdict["activations"] == layer.total + tables  # its layers make their own, for q and k

@@ -16,7 +16,7 @@ from parc.compiler.cost.layer_time import layer_time
 from parc.compiler.cost.links import Links, Reach
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
-from parc.compiler.ir import Experts, Layout
+from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
 from tests.every_layout import enumerate_layouts
 from tests.passes.search_reference import pricing_of
 
@@ -120,9 +120,9 @@ def test_few_tokens_take_the_launch_of_a_routed_layer() -> None:
     pricing.efficiency = replace(pricing.efficiency, routed_seconds=1.0)
     floor = routed_launch_seconds(pricing)
     assert floor == 1.5
-    time = layer_time(pricing, layout(pricing, 8), routed=True)
+    time = layer_time(pricing, layout(pricing, 8), ROUTED)
     assert (time.forward, time.backward) == pytest.approx((floor, 2 * floor))
-    assert layer_time(pricing, layout(pricing, 8), routed=False).forward < floor
+    assert layer_time(pricing, layout(pricing, 8), DENSE).forward < floor
 
 
 def test_casts_and_loose_permutations_cost_and_a_fused_mlp_saves() -> None:
@@ -139,7 +139,7 @@ def test_casts_and_loose_permutations_cost_and_a_fused_mlp_saves() -> None:
 
 def test_experts_in_fewer_ranks_cost_more_gradient_sums() -> None:
     pricing = priced()
-    wide, narrow = (layer_time(pricing, layout(pricing, ep), routed=True) for ep in (8, 32))
+    wide, narrow = (layer_time(pricing, layout(pricing, ep), ROUTED) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
 

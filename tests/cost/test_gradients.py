@@ -17,7 +17,7 @@ from parc.compiler.cost.schedule_registry import SCHEDULES
 from parc.compiler.cost.schedule_simulation import Costs, StageSeconds, simulate
 from parc.compiler.cost.schedule_table import Shape
 from parc.compiler.cost.step_time import exposed_hops, hop_bytes, hop_seconds
-from parc.compiler.ir import Layout, Plan, Recompute
+from parc.compiler.ir import DENSE, Layout, Plan, Recompute
 from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.cost.test_static_memory import plan_of
 
@@ -88,8 +88,8 @@ def test_adding_up_is_part_of_the_backward_pass_whatever_the_tokens(plan: Plan) 
     heavy.efficiency = replace(plain.efficiency, accumulate=plain.efficiency.accumulate + 50)
     for size in (1, 4):
         layout = replace(plan.layout, micro_batch=size)
-        one, other = layer_time(plain, layout, False), layer_time(heavy, layout, False)
-        parameters = sum(plain.layer_parameters(False, layout))
+        one, other = layer_time(plain, layout, DENSE), layer_time(heavy, layout, DENSE)
+        parameters = sum(plain.layer_parameters(DENSE, layout))
         more = accumulate_seconds(heavy, layout, parameters) * 50 / heavy.efficiency.accumulate
         assert other.backward - one.backward == pytest.approx(more, rel=1e-3)
         assert other.forward == one.forward
@@ -151,10 +151,10 @@ def test_a_class_without_a_run_is_put_together_from_its_neighbours() -> None:
 
 def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Plan) -> None:
     pricing = priced(plan)
-    near = layer_time(pricing, plan.layout, False).tp
+    near = layer_time(pricing, plan.layout, DENSE).tp
     slow = priced(plan)
     slow.links = replace(slow.links, domain=1)
-    far = layer_time(slow, plan.layout, False).tp
+    far = layer_time(slow, plan.layout, DENSE).tp
     groups = pricing.groups(plan.layout).tp
     spread = slow.groups(plan.layout).tp
     assert (groups.domains, spread.domains) == (1, 2)
@@ -169,18 +169,18 @@ def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_para
     plan: Plan,
 ) -> None:
     layout, slow = without_sequence_parallel(plan), priced(plan)
-    near = layer_time(priced(plan), layout, False)
+    near = layer_time(priced(plan), layout, DENSE)
     assert near.tp_forward > near.tp_backward == 0.0
     slow.links = replace(slow.links, domain=1)
-    far = layer_time(slow, layout, False)
+    far = layer_time(slow, layout, DENSE)
     assert far.tp_forward > far.tp_backward > 0.0
 
 
 def test_running_again_repeats_the_core_or_all_of_the_forward_pass(plan: Plan) -> None:
     pricing = priced(plan)
-    layer = layer_time(pricing, plan.layout, False)
+    layer = layer_time(pricing, plan.layout, DENSE)
     core = replace(plan.layout, recompute=Recompute("selective", ("core_attn",)))
-    assert recompute_seconds(pricing, core, layer, False) == layer.core > 0
+    assert recompute_seconds(pricing, core, layer, DENSE) == layer.core > 0
     full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
-    again = recompute_seconds(pricing, full, layer, False)
+    again = recompute_seconds(pricing, full, layer, DENSE)
     assert again == pytest.approx(layer.forward + layer.tp_forward)

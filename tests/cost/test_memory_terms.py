@@ -22,7 +22,7 @@ from parc.compiler.cost.runtime import (
     fp8_parameters,
 )
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Gpu, Layout, Model, Plan, Recompute, StageMemory
+from parc.compiler.ir import DENSE, Gpu, Layout, Model, Plan, Recompute, StageMemory
 from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.passes.resolve_model import resolve_model
 from tests.cost.test_static_memory import plan_of
@@ -94,7 +94,7 @@ def test_activations_are_figure_1_of_korthikanti(  # noqa: PLR0913 - columns of 
     recompute = Recompute("selective", ("core_attn",)) if selective else Recompute("none")
     layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
     runtime = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
-    layer = layer_activations(shape, layout, False, (2048 * micro_batch, 2048), runtime)
+    layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), runtime)
     assert kept_bytes(layer, layout, layers) / 2**30 == pytest.approx(paper_gib, rel=0.01)
 
 
@@ -105,7 +105,7 @@ def _layout(**parts: object) -> Layout:
 
 def test_full_recompute_keeps_inputs_of_blocks_and_block_recompute_the_rest_whole() -> None:
     layout = _layout(vpp=1)
-    layer = layer_activations(model("llama-3-8b"), layout, False, (8192.0, 8192), PLAIN)
+    layer = layer_activations(model("llama-3-8b"), layout, DENSE, (8192.0, 8192), PLAIN)
     uniform = replace(layout, recompute=Recompute("full", (), "uniform", 4))
     block = replace(layout, recompute=Recompute("full", (), "block", 3))
     assert kept_bytes(layer, uniform, 16) == 4 * layer.checkpoint

@@ -27,7 +27,7 @@ from parc.compiler.cost.programs import (
 )
 from parc.compiler.cost.runtime import Runtime, fsdp2, megatron, with_gradients
 from parc.compiler.cost.stages import stage_load
-from parc.compiler.ir import Plan
+from parc.compiler.ir import DENSE, Plan
 from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.cost.test_memory_terms import LLAMA, gpu, model
 from tests.cost.test_static_memory import plan_of
@@ -55,7 +55,7 @@ def plan() -> Plan:
 def test_a_layer_keeps_what_autograd_saves(plan: Plan, name: str) -> None:
     runtime, bytes_a_token = KEPT[name]
     layout = replace(plan.layout, tp=1, cp=1)
-    layer = layer_activations(model("llama-3-8b"), layout, False, (1.0, 1), runtime)
+    layer = layer_activations(model("llama-3-8b"), layout, DENSE, (1.0, 1), runtime)
     assert layer.total == bytes_a_token + STATISTICS
     assert runtime.name == name
 
@@ -64,7 +64,7 @@ def test_norms_on_queries_and_keys_keep_their_inputs(plan: Plan) -> None:
     layout, plain = replace(plan.layout, tp=1, cp=1), model("llama-3-8b")
     normed = replace(plain, attention=replace(plain.attention, qk_norm="head"))
     one, two = (
-        layer_activations(shape, layout, False, (1.0, 1), megatron("bf16", gpu("hopper"))).total
+        layer_activations(shape, layout, DENSE, (1.0, 1), megatron("bf16", gpu("hopper"))).total
         for shape in (plain, normed)
     )
     assert two - one == 2 * (HIDDEN + KEYS)

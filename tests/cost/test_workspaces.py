@@ -14,7 +14,7 @@ from parc.compiler.cost.runtime import fsdp2, megatron
 from parc.compiler.cost.stages import StageLoad, stage_load
 from parc.compiler.cost.weight_shapes import weight_shapes
 from parc.compiler.cost.workspaces import head_buffer_bytes, placeholder_bytes
-from parc.compiler.ir import Plan
+from parc.compiler.ir import ROUTED, Plan
 from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.cost.test_memory_terms import LLAMA, gpu, model
 from tests.cost.test_static_memory import plan_of
@@ -30,7 +30,8 @@ def test_the_shapes_of_a_dense_layer_are_its_parameters_without_norms(
     plan: Plan, name: str, layer: int
 ) -> None:
     base, layout = model(name), replace(plan.layout, tp=2)
-    shapes = weight_shapes(base, layout, StageLoad(1, 0, False, 0, False, False), 0)
+    counts = (1, *(0,) * (len(base.kinds) - 1))
+    shapes = weight_shapes(base, layout, StageLoad(counts, False, 0, False, False), 0)
     dense, _ = layer_params_on_rank(base, layer, tp=2, etp=1, ep=1)
     latent = base.attention.latent
     norms = norm_params_per_layer(base)
@@ -40,7 +41,7 @@ def test_the_shapes_of_a_dense_layer_are_its_parameters_without_norms(
 
 def test_equal_shapes_count_once_however_many_layers_and_experts(plan: Plan) -> None:
     base, layout = model("mixtral-8x7b"), replace(plan.layout, tp=2, ep=4, etp=1)
-    one, many = (StageLoad(0, count, False, 0, True, True) for count in (1, 8))
+    one, many = (StageLoad((count,), False, 0, True, True) for count in (1, 8))
     shapes = weight_shapes(base, layout, one, 32000)
     assert shapes == weight_shapes(base, layout, many, 32000)
     assert shapes == {(3072, 4096), (4096, 2048), (28672, 4096), (4096, 14336), (16000, 4096)}
@@ -49,7 +50,7 @@ def test_equal_shapes_count_once_however_many_layers_and_experts(plan: Plan) -> 
 def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
     base = model("deepseek-v3")
     layout = replace(plan.layout, tp=2, ep=8, etp=1)
-    without, with_head = (StageLoad(0, 2, False, heads, False, False) for heads in (0, 1))
+    without, with_head = (StageLoad((0, 2), False, heads, False, False) for heads in (0, 1))
     more = weight_shapes(base, layout, with_head, 0) - weight_shapes(base, layout, without, 0)
     assert more == {(3584, 14336)}
 
@@ -80,6 +81,6 @@ def test_routing_keeps_seventeen_bytes_a_token_and_expert(plan: Plan) -> None:
     fewer = replace(base, experts=replace(base.experts, count=64))
     runtime = megatron("bf16", gpu("hopper"))
     many, few = (
-        layer_activations(one, layout, True, (4096.0, 4096), runtime).moe for one in (base, fewer)
+        layer_activations(one, layout, ROUTED, (4096.0, 4096), runtime).moe for one in (base, fewer)
     )
     assert many - few == 4096 * 17 * 64
