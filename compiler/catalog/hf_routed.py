@@ -17,34 +17,26 @@ from parc.compiler.catalog.hf_experts import (
     softmax_experts,
 )
 from parc.compiler.catalog.hf_keys import Keys
-from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, routed
+from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, routed, switched
 from parc.compiler.catalog.hf_rope import rope_position
 
 
-def _attention(keys: Keys, *, output: bool = True, percent: str = "") -> dict[str, Any]:
-    """RMSNorm, a gated MLP and grouped queries; ``output``: the bias is on the output as well."""
-    queries = keys.flag("attention_bias")
-    base = gated(keys) | grouped_heads(keys)
-    base |= biased(keys, queries=queries, output=queries and output)
-    return base | {"position": rope_position(keys, percent=percent)}
-
-
 def _glm4_moe(keys: Keys, family: str) -> dict[str, Any]:
-    base = _attention(keys, output=False, percent="partial_rotary_factor")
+    base = switched(keys, output=False, percent="partial_rotary_factor")
     norm = family != "glm4v_moe_text" and keys.flag("use_qk_norm")
     base |= {"qk_norm": "head" if norm else "none"}
     return routed(base, deepseek_experts(keys, family))
 
 
 def _dots1(keys: Keys, family: str) -> dict[str, Any]:
-    base = _attention(keys) | window(keys, switched=True) | {"qk_norm": "head"}
+    base = switched(keys) | window(keys, switched=True) | {"qk_norm": "head"}
     return routed(base, deepseek_experts(keys, family))
 
 
 def _solar_open(keys: Keys, family: str) -> dict[str, Any]:
     """Every layer routes: its config has no dense width."""
     keys.read.add("intermediate_size")
-    return routed(_attention(keys, output=False), deepseek_experts(keys, family))
+    return routed(switched(keys, output=False), deepseek_experts(keys, family))
 
 
 def _exaone_moe(keys: Keys, family: str) -> dict[str, Any]:
@@ -56,7 +48,7 @@ def _exaone_moe(keys: Keys, family: str) -> dict[str, Any]:
 def _hy_v3(keys: Keys, family: str) -> dict[str, Any]:
     keys.read.add("enable_moe_fp32_combine")
     keys.wants("mlp_bias", False)
-    base = _attention(keys) | {"qk_norm": "head"}
+    base = switched(keys) | {"qk_norm": "head"}
     return routed(base, exaone_experts(keys, "router_scaling_factor"))
 
 
@@ -121,21 +113,21 @@ def _granite_moe(keys: Keys, family: str) -> dict[str, Any]:
     experts = mixtral_experts(keys)
     if family == "granitemoeshared":
         experts["shared_size"] = keys.size("shared_intermediate_size", least=0)
-    return _attention(keys) | {"ffn": 0, "experts": experts}
+    return switched(keys) | {"ffn": 0, "experts": experts}
 
 
 def _olmoe(keys: Keys, family: str) -> dict[str, Any]:
     """OLMoE; FlexOlmo has its norms behind the sub-layers."""
     if keys.raw("clip_qkv") is not None:
         keys.note("K02", "clip_qkv", "clip_qkv: clipped queries, keys and values have no field")
-    base = _attention(keys) | {"qk_norm": "full", "ffn": 0}
+    base = switched(keys) | {"qk_norm": "full", "ffn": 0}
     return base | {"experts": softmax_experts(keys, "intermediate_size")}
 
 
 def _llama4(keys: Keys, family: str) -> dict[str, Any]:
     """Every n-th layer routes, with a shared expert; the others have ``intermediate_size_mlp``."""
     keys.read |= LLAMA4
-    base = _attention(keys) | {"ffn": keys.size("intermediate_size_mlp")}
+    base = switched(keys) | {"ffn": keys.size("intermediate_size_mlp")}
     experts = mixtral_experts(keys, score_function="sigmoid")
     experts |= {"shared_size": experts["size"], "every": keys.size("interleave_moe_layer_step")}
     layers, every = keys.size("num_hidden_layers"), experts["every"]
