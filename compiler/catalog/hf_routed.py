@@ -116,6 +116,24 @@ def _granite_moe(keys: Keys, family: str) -> dict[str, Any]:
     return switched(keys) | {"ffn": 0, "experts": experts}
 
 
+def _granite_hybrid(keys: Keys, family: str) -> dict[str, Any]:
+    """Granite 4 where no layer is Mamba; without experts its shared MLP is the only one."""
+    keys.read |= MULTIPLIERS | {key for key in keys.config if key.startswith("mamba_")}
+    keys.wants("normalization_function", "rmsnorm")
+    types = keys.raw("layer_types")
+    layers = keys.size("num_hidden_layers")
+    if types not in (["attention"] * layers, ["full_attention"] * layers):
+        keys.note("K02", "layer_types", "Mamba layers alternate with attention layers")
+    base, shared = switched(keys), keys.size("shared_intermediate_size", least=0)
+    if keys.raw("position_embedding_type") != "rope":
+        keys.wants("position_embedding_type", "nope")
+        kept = {"max_positions": base["position"]["max_positions"]}
+        base |= {"position": {"kind": "none", **kept}}
+    if keys.size("num_local_experts", least=0) == 0:
+        return base | {"ffn": shared}
+    return base | {"ffn": 0, "experts": mixtral_experts(keys, shared_size=shared)}
+
+
 def _olmoe(keys: Keys, family: str) -> dict[str, Any]:
     """OLMoE; FlexOlmo has its norms behind the sub-layers."""
     if keys.raw("clip_qkv") is not None:
@@ -216,6 +234,7 @@ ROUTED: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "glm4_moe": _glm4_moe,
     "glm4v_moe_text": _glm4_moe,
     "granitemoe": _granite_moe,
+    "granitemoehybrid": _granite_hybrid,
     "granitemoeshared": _granite_moe,
     "hunyuan_v1_moe": _hunyuan_moe,
     "hy_v3": _hy_v3,
