@@ -8,7 +8,7 @@ from typing import Any
 
 from parc.compiler.catalog.hf_keys import ConfigNote, shown
 from parc.compiler.catalog.hf_known import UNKNOWN_FAMILIES
-from parc.compiler.catalog.hf_text_part import TEXT_PARTS
+from parc.compiler.catalog.hf_text_part import TEXT_PARTS, is_flat, text_part
 
 
 def unknown_family(config: Mapping[str, Any], known: Collection[str]) -> ConfigNote:
@@ -17,9 +17,11 @@ def unknown_family(config: Mapping[str, Any], known: Collection[str]) -> ConfigN
     if not isinstance(family, str):
         return ConfigNote("K02", "model_type", "the config has no model_type", _known("", known))
     inner = next((key for key in TEXT_PARTS if isinstance(config.get(key), Mapping)), "")
-    if inner and family not in UNKNOWN_FAMILIES:
+    if inner or is_flat(config):
         told = f"model_type {shown(family)} holds several models"
-        return ConfigNote("K02", "model_type", told, _way_to(config[inner], inner, known))
+        part = inner or TEXT_PARTS[0]
+        way = _way_to(text_part(config, part), part, known)
+        return ConfigNote("K02", "model_type", told, way)
     why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
     told = f"model_type {shown(family)}: {why}"
     return ConfigNote("K02", "model_type", told, _known(family, known))

@@ -194,6 +194,17 @@ def test_the_decoder_of_text_is_read_where_it_is_named():
     assert model.source == "./config.json#text_config"
 
 
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_a_decoder_whose_keys_lie_beside_those_of_the_images_is_named_alike(family):
+    config = {"model_type": family, "hidden_size": 3584, "num_attention_heads": 28}
+    config |= {"num_key_value_heads": 4, "vision_config": {"hidden_size": 1280}}
+    model, sink = resolved(config, "#text_config")
+    assert sink.diagnostics == ()
+    assert (model.family, model.hidden) == (f"{family}_text", 3584)
+    _, refused = resolved(config)
+    assert "#text_config" in refused.diagnostics[0].finding.help
+
+
 def test_what_is_wrong_in_a_part_is_shown_in_that_part():
     inner = {**WRAPPED["text_config"], "hidden_size": -1}
     _, sink = resolved(WRAPPED | {"text_config": inner}, "#text_config")
