@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import eq
 from typing import Any
 
 from parc.compiler.catalog.hf_attention import grouped_heads, window
@@ -120,9 +121,9 @@ def _granite_hybrid(keys: Keys, family: str) -> dict[str, Any]:
     """Granite 4 where no layer is Mamba; without experts its shared MLP is the only one."""
     keys.read |= MULTIPLIERS | {key for key in keys.config if key.startswith("mamba_")}
     keys.wants("normalization_function", "rmsnorm")
-    types = keys.raw("layer_types")
-    layers = keys.size("num_hidden_layers")
-    if types not in (["attention"] * layers, ["full_attention"] * layers):
+    types, layers = keys.raw("layer_types"), keys.size("num_hidden_layers")
+    long = isinstance(types, list) and len(types) == layers
+    if not long or any(name not in ("attention", "full_attention") for name in types):
         keys.note("K02", "layer_types", "Mamba layers alternate with attention layers")
     base, shared = switched(keys), keys.size("shared_intermediate_size", least=0)
     if keys.raw("position_embedding_type") != "rope":
@@ -148,9 +149,10 @@ def _llama4(keys: Keys, family: str) -> dict[str, Any]:
     base = switched(keys) | {"ffn": keys.size("intermediate_size_mlp")}
     experts = mixtral_experts(keys, score_function="sigmoid")
     experts |= {"shared_size": experts["size"], "every": keys.size("interleave_moe_layer_step")}
-    layers, every = keys.size("num_hidden_layers"), experts["every"]
-    named = keys.raw("moe_layers")
-    if named not in (None, []) and named != [*range(every - 1, layers, every)]:
+    named, every = keys.raw("moe_layers"), experts["every"]
+    expected = range(every - 1, keys.size("num_hidden_layers"), every)
+    long = isinstance(named, list) and len(named) == len(expected)
+    if named not in (None, []) and not (long and all(map(eq, named, expected))):
         told = f"moe_layers is not every {every}th layer, as interleave_moe_layer_step says"
         keys.note("K02", "moe_layers", told)
     return routed(base, experts)
