@@ -170,6 +170,7 @@ ROUTED: dict[str, Defaults] = {
         "head_dim": 128,
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
+        "rope_theta": 11158840.0,
         "first_k_dense_replace": 1,
         "moe_intermediate_size": 1536,
         "num_experts": 192,
