@@ -14,6 +14,8 @@ from tests.catalog.test_models_totals import EXACT
 from tests.conformance.tool_judging import transformers_verdicts
 
 pytestmark = pytest.mark.conformance
+OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
+"""DBRX says its rotary base in attn_config; Hunyuan's alpha is a larger base here."""
 Judged = list[tuple[dict[str, Any], int, dict[str, Any]]]
 
 
@@ -56,10 +58,9 @@ def facts(model: Model) -> dict[str, Any]:
     """What judge_transformers.py says of a config, from PARC's model; None where it has none."""
     attention, position = model.attention, model.position
     every = attention.full_attention_every if attention.window else 1
-    # Hunyuan's alpha is a larger base here, and a scaling there.
-    rotary = position.kind in ("rope", "yarn") and not model.family.startswith("hunyuan")
+    rotary = position.kind in ("rope", "yarn")
     return {
-        "base": position.base if rotary else None,
+        "base": position.base if rotary and model.family not in OWN_BASE else None,
         "percent": position.percent if rotary else None,
         "max_positions": position.max_positions,
         "norm_epsilon": model.norm_epsilon,
