@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from parc.compiler.catalog.hf_attention import grouped_heads, latent, window
@@ -17,12 +16,13 @@ from parc.compiler.catalog.hf_dense import DENSE
 from parc.compiler.catalog.hf_experts import deepseek_experts, mixtral_experts, qwen_experts
 from parc.compiler.catalog.hf_hybrid import delta_net, delta_net_experts, nemotron_h
 from parc.compiler.catalog.hf_keys import ConfigNote, Keys, shown
-from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNKNOWN_FAMILIES, UNUSED
+from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNUSED
 from parc.compiler.catalog.hf_layer_norm import LAYER_NORM
 from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, layer_norm, routed
 from parc.compiler.catalog.hf_rope import rope_position
 from parc.compiler.catalog.hf_routed import ROUTED
-from parc.compiler.catalog.hf_text_part import TEXT_PARTS, text_part
+from parc.compiler.catalog.hf_text_part import text_part
+from parc.compiler.catalog.hf_unread import no_part, unknown_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,60 +47,24 @@ def model_spec_from_config(config: Mapping[str, Any], name: str, part: str = "")
     try:
         config = text_part(config, part)
     except KeyError:
-        return ConfigReading({}, (_no_part(config, part),))
+        return ConfigReading({}, (no_part(config, part),))
     family = config.get("model_type")
     reader = _READERS.get(family) if isinstance(family, str) else None
     if reader is None or not isinstance(family, str):
-        return ConfigReading({}, (_unknown_family(config, family),))
+        return ConfigReading({}, (unknown_family(config, _READERS),))
     keys = Keys(config, DEFAULTS[family])
     keys.read.add("model_type")
     mapping = reader(keys, family)
     layers = {} if "layers" in mapping else {"layers": _layers(keys)}
     mapping = {"name": name, "family": family} | layers | mapping
-    _note_unread(keys)
+    for each in (keys, *keys.parts):
+        _note_unread(each)
     return ConfigReading(mapping, tuple(dict.fromkeys(keys.notes)))
 
 
 def _layers(keys: Keys) -> int:
     named = (key for key in ("n_layer", "n_layers") if key in keys.defaults)
     return keys.size(next(named, "num_hidden_layers"))
-
-
-def _unknown_family(config: Mapping[str, Any], family: object) -> ConfigNote:
-    """Why this model_type is not read, and what the user can do."""
-    if not isinstance(family, str):
-        return ConfigNote("K02", "model_type", "the config has no model_type", _known(""))
-    inner = next((key for key in TEXT_PARTS if isinstance(config.get(key), Mapping)), "")
-    if inner and family not in UNKNOWN_FAMILIES:
-        told = f"model_type {shown(family)} holds several models"
-        return ConfigNote("K02", "model_type", told, _way_to(config[inner], inner))
-    why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
-    return ConfigNote("K02", "model_type", f"model_type {shown(family)}: {why}", _known(family))
-
-
-def _known(family: str) -> str:
-    """Families that are read, those of a similar name first named."""
-    near = ", ".join(get_close_matches(family[:80], sorted(_READERS), n=4, cutoff=0.4))
-    listed = f"docs/import.md lists the {len(_READERS)} families that are known"
-    return f"{listed}, nearest: {near}" if near else listed
-
-
-def _way_to(config: Mapping[str, Any], part: str) -> str:
-    """What a user of a multi-modal model can do to have its decoder of text."""
-    inner = config.get("model_type")
-    if not isinstance(inner, str):
-        return f"its {part} has no model_type"
-    if inner in _READERS:
-        return f"for the decoder of text alone write #{part} behind the file: config.json#{part}"
-    why = UNKNOWN_FAMILIES.get(inner, "which PARC does not know either")
-    return f"its {part} is {shown(inner)}: {why}"
-
-
-def _no_part(config: Mapping[str, Any], part: str) -> ConfigNote:
-    """The user named a part that is not there."""
-    found = [key for key, value in config.items() if isinstance(value, Mapping)]
-    told = f"there is no mapping {shown(part)} in the config"
-    return ConfigNote("K02", part, told, f"mappings in it: {', '.join(map(shown, found[:8]))}")
 
 
 def _note_unread(keys: Keys) -> None:

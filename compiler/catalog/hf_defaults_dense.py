@@ -62,6 +62,7 @@ _QWEN_VL: Defaults = LLAMA | {
     "num_key_value_heads": 8,
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-5,
+    "rope_theta": 1000000.0,
     "use_sliding_window": False,
     "sliding_window": 4096,
     "max_window_layers": 80,

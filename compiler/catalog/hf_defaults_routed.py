@@ -156,6 +156,7 @@ ROUTED: dict[str, Defaults] = {
     "glm4v_moe_text": _GLM_MOE
     | {"vocab_size": 151424, "max_position_embeddings": 65536, "attention_bias": True},
     "granitemoe": _GRANITE_MOE,
+    "granitemoehybrid": _GRANITE_MOE | {"shared_intermediate_size": 1024},
     "granitemoeshared": _GRANITE_MOE | {"shared_intermediate_size": 0},
     "hunyuan_v1_moe": HUNYUAN | {"num_experts": 1, "moe_topk": 1, "num_shared_expert": 1},
     "hy_v3": LLAMA
@@ -169,6 +170,7 @@ ROUTED: dict[str, Defaults] = {
         "head_dim": 128,
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
+        "rope_theta": 11158840.0,
         "first_k_dense_replace": 1,
         "moe_intermediate_size": 1536,
         "num_experts": 192,

@@ -7,46 +7,38 @@ from typing import Any
 
 from parc.compiler.catalog.hf_attention import grouped_heads, window
 from parc.compiler.catalog.hf_keys import Keys
-from parc.compiler.catalog.hf_parts import biased, gated
+from parc.compiler.catalog.hf_parts import biased, gated, switched
 from parc.compiler.catalog.hf_rope import alpha_position, rope_position
-
-
-def _attention(keys: Keys, *, output: bool = True, **position: str) -> dict[str, Any]:
-    """What all of them share; ``attention_bias`` counts for the output where ``output``."""
-    queries = keys.flag("attention_bias")
-    base = gated(keys) | grouped_heads(keys)
-    base |= biased(keys, queries=queries, output=queries and output)
-    return base | {"position": rope_position(keys, **position)}
 
 
 def _glm(keys: Keys, family: str) -> dict[str, Any]:
     """GLM-4: biases on queries, keys and values; GLM-4-0414 norms what sub-layers give as well."""
     if family == "glm4v_text":
         keys.wants("attention_bias", True)
-    base = _attention(keys, output=False, percent="partial_rotary_factor")
+    base = switched(keys, output=False, percent="partial_rotary_factor")
     return base if family == "glm" else base | {"norms_per_layer": 4}
 
 
 def _olmo(keys: Keys, family: str) -> dict[str, Any]:
     """OLMo 2 and 3: a norm behind each sub-layer, and one over all heads of queries and keys."""
-    base = _attention(keys) | {"qk_norm": "full"}
+    base = switched(keys) | {"qk_norm": "full"}
     return base | window(keys) if family == "olmo3" else base
 
 
 def _granite(keys: Keys, family: str) -> dict[str, Any]:
     keys.read |= MULTIPLIERS
-    return _attention(keys) | {"mlp_bias": keys.flag("mlp_bias")}
+    return switched(keys) | {"mlp_bias": keys.flag("mlp_bias")}
 
 
 def _smollm3(keys: Keys, family: str) -> dict[str, Any]:
     """Llama, but every fourth layer has no positions."""
     keys.read |= {"no_rope_layers", "no_rope_layer_interval", "max_window_layers"}
     keys.wants("use_sliding_window", False)
-    return _attention(keys) | {"mlp_bias": keys.flag("mlp_bias")}
+    return switched(keys) | {"mlp_bias": keys.flag("mlp_bias")}
 
 
 def _seed_oss(keys: Keys, family: str) -> dict[str, Any]:
-    base = _attention(keys) | {"attention_output_bias": keys.flag("attention_out_bias")}
+    base = switched(keys) | {"attention_output_bias": keys.flag("attention_out_bias")}
     return base | {"mlp_bias": keys.flag("mlp_bias")}
 
 
@@ -76,11 +68,11 @@ def _exaone4(keys: Keys, family: str) -> dict[str, Any]:
 
 def _arcee(keys: Keys, family: str) -> dict[str, Any]:
     """Llama with a plain MLP, its activation squared ReLU."""
-    return _attention(keys) | {"gated": False, "mlp_bias": keys.flag("mlp_bias")}
+    return switched(keys) | {"gated": False, "mlp_bias": keys.flag("mlp_bias")}
 
 
 def _helium(keys: Keys, family: str) -> dict[str, Any]:
-    base = _attention(keys, output=False) | {"mlp_bias": keys.flag("mlp_bias")}
+    base = switched(keys, output=False) | {"mlp_bias": keys.flag("mlp_bias")}
     width = base["heads"] * base.get("head_dim", 0)
     if width and width != base["hidden"]:
         told = f"heads x head_dim is {width}, and the output projection takes {base['hidden']}"

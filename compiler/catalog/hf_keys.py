@@ -33,6 +33,7 @@ class Keys:
         self.config = config
         self.defaults = defaults
         self.notes: list[ConfigNote] = []
+        self.parts: list[Keys] = []
         self.read: set[str] = set()
 
     def raw(self, key: str) -> Any:
@@ -91,6 +92,7 @@ class Keys:
             self.note("K03", key, f"{key} is not a mapping")
         inner = Keys(value if isinstance(value, Mapping) else {}, defaults)
         inner.notes = self.notes
+        self.parts.append(inner)
         return inner
 
     def number(self, key: str) -> float:

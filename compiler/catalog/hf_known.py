@@ -75,7 +75,6 @@ UNKNOWN_FAMILIES = {
     "falcon_h1": "Mamba runs beside attention in every layer",
     "falcon_mamba": "there is no attention",
     "gptj": "the output projection has a bias of vocab_size, and no field holds it",
-    "granitemoehybrid": "Mamba layers alternate with attention layers",
     "jetmoe": "attention heads are experts as well",
     "kimi_linear": "linear attention alternates with latent attention",
     "lfm2": "convolutions alternate with attention",

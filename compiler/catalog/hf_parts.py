@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.compiler.catalog.hf_attention import grouped_heads
 from parc.compiler.catalog.hf_keys import Keys
+from parc.compiler.catalog.hf_rope import rope_position
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -34,6 +36,17 @@ def gated(keys: Keys, activation: str = "hidden_act") -> dict[str, Any]:
 def biased(keys: Keys, *, queries: bool, output: bool | None = None) -> dict[str, Any]:
     """Attention biases; the output has one where the queries have."""
     return {"qkv_bias": queries, "attention_output_bias": queries if output is None else output}
+
+
+def switched(keys: Keys, *, output: bool = True, percent: str = "") -> dict[str, Any]:
+    """Llama, its attention biases switched by ``attention_bias``.
+
+    ``output``: the switch counts for the output as well; ``percent``: key of the rotated share.
+    """
+    queries = keys.flag("attention_bias")
+    base = gated(keys) | grouped_heads(keys)
+    base |= biased(keys, queries=queries, output=queries and output)
+    return base | {"position": rope_position(keys, percent=percent)}
 
 
 def layer_norm(keys: Keys, epsilon: str) -> dict[str, Any]:

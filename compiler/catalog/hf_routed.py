@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import eq
 from typing import Any
 
 from parc.compiler.catalog.hf_attention import grouped_heads, window
@@ -17,34 +18,26 @@ from parc.compiler.catalog.hf_experts import (
     softmax_experts,
 )
 from parc.compiler.catalog.hf_keys import Keys
-from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, routed
+from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, routed, switched
 from parc.compiler.catalog.hf_rope import rope_position
 
 
-def _attention(keys: Keys, *, output: bool = True, percent: str = "") -> dict[str, Any]:
-    """RMSNorm, a gated MLP and grouped queries; ``output``: the bias is on the output as well."""
-    queries = keys.flag("attention_bias")
-    base = gated(keys) | grouped_heads(keys)
-    base |= biased(keys, queries=queries, output=queries and output)
-    return base | {"position": rope_position(keys, percent=percent)}
-
-
 def _glm4_moe(keys: Keys, family: str) -> dict[str, Any]:
-    base = _attention(keys, output=False, percent="partial_rotary_factor")
+    base = switched(keys, output=False, percent="partial_rotary_factor")
     norm = family != "glm4v_moe_text" and keys.flag("use_qk_norm")
     base |= {"qk_norm": "head" if norm else "none"}
     return routed(base, deepseek_experts(keys, family))
 
 
 def _dots1(keys: Keys, family: str) -> dict[str, Any]:
-    base = _attention(keys) | window(keys, switched=True) | {"qk_norm": "head"}
+    base = switched(keys) | window(keys, switched=True) | {"qk_norm": "head"}
     return routed(base, deepseek_experts(keys, family))
 
 
 def _solar_open(keys: Keys, family: str) -> dict[str, Any]:
     """Every layer routes: its config has no dense width."""
     keys.read.add("intermediate_size")
-    return routed(_attention(keys, output=False), deepseek_experts(keys, family))
+    return routed(switched(keys, output=False), deepseek_experts(keys, family))
 
 
 def _exaone_moe(keys: Keys, family: str) -> dict[str, Any]:
@@ -56,7 +49,7 @@ def _exaone_moe(keys: Keys, family: str) -> dict[str, Any]:
 def _hy_v3(keys: Keys, family: str) -> dict[str, Any]:
     keys.read.add("enable_moe_fp32_combine")
     keys.wants("mlp_bias", False)
-    base = _attention(keys) | {"qk_norm": "head"}
+    base = switched(keys) | {"qk_norm": "head"}
     return routed(base, exaone_experts(keys, "router_scaling_factor"))
 
 
@@ -121,26 +114,45 @@ def _granite_moe(keys: Keys, family: str) -> dict[str, Any]:
     experts = mixtral_experts(keys)
     if family == "granitemoeshared":
         experts["shared_size"] = keys.size("shared_intermediate_size", least=0)
-    return _attention(keys) | {"ffn": 0, "experts": experts}
+    return switched(keys) | {"ffn": 0, "experts": experts}
+
+
+def _granite_hybrid(keys: Keys, family: str) -> dict[str, Any]:
+    """Granite 4 where no layer is Mamba; without experts its shared MLP is the only one."""
+    keys.read |= MULTIPLIERS | {key for key in keys.config if key.startswith("mamba_")}
+    keys.wants("normalization_function", "rmsnorm")
+    types, layers = keys.raw("layer_types"), keys.size("num_hidden_layers")
+    long = isinstance(types, list) and len(types) == layers
+    if not long or any(name not in ("attention", "full_attention") for name in types):
+        keys.note("K02", "layer_types", "Mamba layers alternate with attention layers")
+    base, shared = switched(keys), keys.size("shared_intermediate_size", least=0)
+    if keys.raw("position_embedding_type") != "rope":
+        keys.wants("position_embedding_type", "nope")
+        kept = {"max_positions": base["position"]["max_positions"]}
+        base |= {"position": {"kind": "none", **kept}}
+    if keys.size("num_local_experts", least=0) == 0:
+        return base | {"ffn": shared}
+    return base | {"ffn": 0, "experts": mixtral_experts(keys, shared_size=shared)}
 
 
 def _olmoe(keys: Keys, family: str) -> dict[str, Any]:
     """OLMoE; FlexOlmo has its norms behind the sub-layers."""
     if keys.raw("clip_qkv") is not None:
         keys.note("K02", "clip_qkv", "clip_qkv: clipped queries, keys and values have no field")
-    base = _attention(keys) | {"qk_norm": "full", "ffn": 0}
+    base = switched(keys) | {"qk_norm": "full", "ffn": 0}
     return base | {"experts": softmax_experts(keys, "intermediate_size")}
 
 
 def _llama4(keys: Keys, family: str) -> dict[str, Any]:
     """Every n-th layer routes, with a shared expert; the others have ``intermediate_size_mlp``."""
     keys.read |= LLAMA4
-    base = _attention(keys) | {"ffn": keys.size("intermediate_size_mlp")}
+    base = switched(keys) | {"ffn": keys.size("intermediate_size_mlp")}
     experts = mixtral_experts(keys, score_function="sigmoid")
     experts |= {"shared_size": experts["size"], "every": keys.size("interleave_moe_layer_step")}
-    layers, every = keys.size("num_hidden_layers"), experts["every"]
-    named = keys.raw("moe_layers")
-    if named not in (None, []) and named != [*range(every - 1, layers, every)]:
+    named, every = keys.raw("moe_layers"), experts["every"]
+    expected = range(every - 1, keys.size("num_hidden_layers"), every)
+    long = isinstance(named, list) and len(named) == len(expected)
+    if named not in (None, []) and not (long and all(map(eq, named, expected))):
         told = f"moe_layers is not every {every}th layer, as interleave_moe_layer_step says"
         keys.note("K02", "moe_layers", told)
     return routed(base, experts)
@@ -150,6 +162,9 @@ def _dbrx(keys: Keys, family: str) -> dict[str, Any]:
     """DBRX: attention and experts have mappings of their own; norms have no bias."""
     attention, ffn = keys.part("attn_config", DBRX_PARTS), keys.part("ffn_config", DBRX_PARTS)
     activation = ffn.part("ffn_act_fn", {"name": "silu"})
+    for each in (attention, ffn):  # what every mapping of old versions repeats, and K06
+        each.read |= {"clip_qkv", "hidden_size", "model_type", "moe_jitter_eps"}
+        each.read.add("tie_word_embeddings")
     base = {
         "hidden": keys.size("d_model"),
         "ffn": 0,
@@ -221,6 +236,7 @@ ROUTED: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "glm4_moe": _glm4_moe,
     "glm4v_moe_text": _glm4_moe,
     "granitemoe": _granite_moe,
+    "granitemoehybrid": _granite_hybrid,
     "granitemoeshared": _granite_moe,
     "hunyuan_v1_moe": _hunyuan_moe,
     "hy_v3": _hy_v3,

@@ -32,6 +32,7 @@ LEFT_OUT = {
     "gpt_neox": "attention and MLP side by side on one residual",
     "granite": _MULTIPLIERS,
     "granitemoe": _MULTIPLIERS,
+    "granitemoehybrid": _MULTIPLIERS,
     "granitemoeshared": _MULTIPLIERS,
     "grok": "soft-capped logits and scaled embeddings",
     "helium": _INTERLEAVED,

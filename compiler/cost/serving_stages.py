@@ -24,8 +24,8 @@ from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
 EVERYWHERE = frozenset(
     {"bloom", "cohere", "cohere2", "dbrx", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss"}
-    | {"granitemoe", "granitemoeshared", "mixtral", "olmoe", "opt", "qwen2_moe", "qwen3_moe"}
-    | {"stablelm"}
+    | {"granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral", "olmoe", "opt"}
+    | {"qwen2_moe", "qwen3_moe", "stablelm"}
 )
 """Families whose classes in vLLM build embedding and output projection on every stage, used or
 not: they have no PPMissingLayer in their place (model_executor/models/*.py, 0.33)."""

@@ -54,6 +54,11 @@ def test_every_family_that_is_read_is_counted():
     assert not DEFAULTS.keys() & UNKNOWN_FAMILIES.keys()
 
 
+def test_an_unknown_key_in_a_part_of_a_config_is_told():
+    _, sink = resolved({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 8, "odd": 1}})
+    assert {found.code for found in sink.diagnostics} == {"PARC-K05", "PARC-K06"}
+
+
 def test_the_page_names_every_family_that_is_read():
     page = (ROOT / "docs" / "import.md").read_text("utf-8")
     assert not [family for family in DEFAULTS if f"`{family}`" not in page]
@@ -118,6 +123,9 @@ def test_mimo_is_qwen2_and_trains_no_token_prediction_unless_asked():
         ({"model_type": "smollm3", "use_sliding_window": True}, "use_sliding_window"),
         ({"model_type": "falcon", "alibi": True}, "alibi"),
         ({"model_type": "olmoe", "clip_qkv": 8.0}, "clip_qkv"),
+        ({"model_type": "granitemoehybrid", "layer_types": ["mamba"] * 32}, "Mamba"),
+        ({"model_type": "granitemoehybrid"}, "Mamba"),
+        ({"model_type": "minimax_m2", "attn_type_list": [0, 1]}, "attn_type_list"),
         ({"model_type": "minimax_m2", "use_qk_norm": False}, "use_qk_norm"),
         ({"model_type": "minimax_m2", "scoring_func": "softmax"}, "scoring_func"),
         ({"model_type": "minimax_m2", "shared_intermediate_size": 64}, "shared_inter"),
@@ -184,6 +192,17 @@ def test_the_decoder_of_text_is_read_where_it_is_named():
     assert sink.diagnostics == ()
     assert (model.family, model.tied_embeddings) == ("qwen3_vl_text", True)
     assert model.source == "./config.json#text_config"
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_a_decoder_whose_keys_lie_beside_those_of_the_images_is_named_alike(family):
+    config = {"model_type": family, "hidden_size": 3584, "num_attention_heads": 28}
+    config |= {"num_key_value_heads": 4, "vision_config": {"hidden_size": 1280}}
+    model, sink = resolved(config, "#text_config")
+    assert sink.diagnostics == ()
+    assert (model.family, model.hidden) == (f"{family}_text", 3584)
+    _, refused = resolved(config)
+    assert "#text_config" in refused.diagnostics[0].finding.help
 
 
 def test_what_is_wrong_in_a_part_is_shown_in_that_part():

@@ -2,7 +2,9 @@
 
     python judge_transformers.py < cases.jsonl > verdicts.jsonl
 
-A case: {"name", "config": {...}}, the config as a config.json has it. A verdict adds "parameters".
+A case: {"name", "config": {...}}, the config as a config.json has it. A verdict adds "parameters",
+and "facts" of the config that is filled up: rotary base and share, longest context, epsilon of the
+norms, window, layers that ignore it, experts a token visits; null where a class has none.
 A text part of a multi-modal model has no class with an output projection: its is counted here.
 
 Runs under the Python that has torch and transformers; imports neither PARC nor pytest.
@@ -25,11 +27,33 @@ def judge(case: Case, verdict: Verdict) -> None:
     written = dict(case["config"])
     verdict["stage"] = "config"
     config = AutoConfig.for_model(written.pop("model_type"), **written)
+    verdict["facts"] = facts(config)
     verdict["stage"] = "model"
     with torch.device("meta"):
         model, head = built(config)
     trained = (weight for weight in model.parameters() if weight.requires_grad)
     verdict["parameters"] = head + sum(weight.numel() for weight in trained)
+
+
+EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+
+
+def facts(config: Any) -> dict[str, Any]:
+    """What PARC reads as well, beside shapes."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    epsilons = [getattr(config, key, None) for key in EPSILON]
+    types = getattr(config, "layer_types", None) or []
+    visited = getattr(config, "num_experts_per_tok", None)
+    return {
+        "base": rope.get("rope_theta"),
+        "percent": rope.get("partial_rotary_factor"),
+        "max_positions": getattr(config, "max_position_embeddings", None),
+        "norm_epsilon": next((epsilon for epsilon in epsilons if epsilon), None),
+        "window": getattr(config, "sliding_window", None) if "sliding_attention" in types else None,
+        "full_layers": [n for n, kind in enumerate(types) if kind != "sliding_attention"] or None,
+        "top_k": visited[0] if isinstance(visited, list) else visited,
+    }
 
 
 def built(config: Any) -> tuple[Any, int]:
