@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.legal_degrees import domain_degrees
+from parc.backends.legal_degrees import domain_degrees, mixer_heads
 from parc.backends.legal_values import legal, listed, nearest, pin
 from parc.backends.plain_rules import BATCH, HEADS, NO_EXPERTS, TILING
 from parc.backends.torch_mesh import ORDER
@@ -66,7 +66,7 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
         widths.append(("the dense MLP", model.ffn.size))
     if model.experts is not None and model.experts.shared_size:
         widths.append(("the shared experts", model.experts.shared_size))
-    return tuple(widths)
+    return (*widths, *mixer_heads(model))
 
 
 def _width_broken(problem: Problem, layout: Layout) -> bool:

@@ -13,6 +13,8 @@ from parc.compiler.ir import Experts, Problem
 GPT_OSS_CLAMP = 7.0
 GPT_OSS_OFFSET = 1.0
 """Clamped SwiGLU of gpt-oss: x * sigmoid(1.702 x) * (y + 1), both clamped to 7 (openai/gpt-oss)."""
+STACK_SPEC = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
+"""The name that 0.17 has, and 0.18 still has."""
 MTP_LOSS_FACTOR = 0.1
 """Weight of the MTP loss late in the training of DeepSeek-V3 (arXiv:2412.19437, sec. 4.2)."""
 
@@ -127,10 +129,22 @@ def mtp_loss_factor(problem: Problem) -> float | None:
     return MTP_LOSS_FACTOR if problem.model.mtp_layers else None
 
 
+def linear_variant(problem: Problem) -> str | None:
+    """Gated DeltaNet in place of attention."""
+    return "gated_delta_net" if problem.model.linear else None
+
+
+def stack_spec(problem: Problem) -> tuple[str, str] | None:
+    """Where the layers of a pattern are described; from 0.19 on it is the default."""
+    return STACK_SPEC if problem.model.pattern else None
+
+
 def expert_pattern(problem: Problem) -> str | None:
-    """``([0]*3+[1]*58)``; nothing where every layer routes."""
+    """``([0]*3+[1]*58)``; nothing where every layer routes, or where a pattern says it."""
     experts = problem.model.experts
-    return None if experts is None or all(experts.pattern) else spell_pattern(experts.pattern)
+    if experts is None or all(experts.pattern) or problem.model.pattern:
+        return None
+    return spell_pattern(experts.pattern)
 
 
 def spell_pattern(pattern: tuple[bool, ...]) -> str:
