@@ -20,6 +20,10 @@ MAMBA_CHUNK = 128
 """Tokens of a chunk (Megatron-Core, ssm/mamba_mixer.py: chunk_size)."""
 MATRIX_SHARE = 0.35
 """Of the 16-bit matrix peak, for products of 64 to 256 rows inside a chunk; an assumption."""
+MAMBA_PASSES = 56
+"""Times that a channel of a Mamba layer passes through memory, forward, as if at full rate: what
+fits 12 published runs of Nemotron-H and Nemotron 3 Nano on five types of GPU. It stands for all
+that Megatron-Core does there: scans, transposes, norm and gate in fp32."""
 BACKWARD = 2.5
 """Backward over forward: each product has two, and states are computed again; an assumption."""
 
@@ -84,7 +88,7 @@ def _linear(linear: LinearAttention) -> Recurrence:
 
 
 def _mamba(mamba: Mamba) -> Recurrence:
-    """Mamba-2 as its fused kernels run it; states of chunks pass through memory in fp32.
+    """Mamba-2 as its fused kernels run it; states of chunks pass three times, in fp32.
 
     Kept: the projection, and outputs before and after their norm (mamba_ssm,
     ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn); the rest is computed again.
@@ -94,7 +98,7 @@ def _mamba(mamba: Mamba) -> Recurrence:
         projected=mamba.projected,
         inner=mamba.inner,
         flops=2 * MAMBA_CHUNK * (matrices + mamba.inner) + 4 * state,
-        scanned_bytes=2 * (4 * mamba.inner + 4 * matrices) + 3 * 4 * state / MAMBA_CHUNK,
+        scanned_bytes=2 * MAMBA_PASSES * (mamba.inner + matrices) + 12 * state / MAMBA_CHUNK,
         streamed_bytes=4 * mamba.convolved + 6 * mamba.inner,
         kept_bytes=2 * (mamba.projected + 2 * mamba.inner),
     )
