@@ -5,6 +5,9 @@ from __future__ import annotations
 from parc.compiler.ir import Model, Problem
 
 
+GROUPS = "groups of Mamba heads"
+
+
 def domain_degrees(problem: Problem) -> list[int]:
     """Tensor degrees inside one NVLink domain."""
     return list(range(1, max(problem.cluster.node.nvlink_domain, problem.cluster.node.gpus) + 1))
@@ -17,7 +20,7 @@ def mixer_heads(model: Model) -> tuple[tuple[str, int], ...]:
         found += [("key heads of linear attention", linear.key_heads)]
         found += [("value heads of linear attention", linear.value_heads)]
     if (mamba := model.mamba) is not None:
-        found += [("Mamba heads", mamba.heads), ("groups of Mamba heads", mamba.groups)]
+        found += [("Mamba heads", mamba.heads), (GROUPS, mamba.groups)]
     return tuple(found)
 
 
