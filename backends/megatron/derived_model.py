@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from parc.backends.megatron.programs import stack_of
 from parc.backends.megatron.rules_express import linear_bias
 from parc.compiler.ir import Experts, Problem
 
 GPT_OSS_CLAMP = 7.0
 GPT_OSS_OFFSET = 1.0
 """Clamped SwiGLU of gpt-oss: x * sigmoid(1.702 x) * (y + 1), both clamped to 7 (openai/gpt-oss)."""
-STACK_SPEC = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
-"""The name that 0.17 has, and 0.18 still has."""
 MTP_LOSS_FACTOR = 0.1
 """Weight of the MTP loss late in the training of DeepSeek-V3 (arXiv:2412.19437, sec. 4.2)."""
 
@@ -135,8 +134,8 @@ def linear_variant(problem: Problem) -> str | None:
 
 
 def stack_spec(problem: Problem) -> tuple[str, str] | None:
-    """Where the layers of a pattern are described; from 0.19 on it is the default."""
-    return STACK_SPEC if problem.model.pattern else None
+    """Where the layers of a pattern are described; from 0.19 on that is the default."""
+    return stack_of(problem.version("megatron")) if problem.model.pattern else None
 
 
 def expert_pattern(problem: Problem) -> str | None:

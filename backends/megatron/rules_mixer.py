@@ -20,10 +20,10 @@ LINEAR_CONTEXT_SINCE = (0, 18)
 
 
 class _Cut(NamedTuple):
-    """``count`` heads that ``ranks`` cannot share."""
+    """``heads`` that ``ranks`` cannot share."""
 
     what: str
-    count: int
+    heads: int
     ranks: int
 
 
