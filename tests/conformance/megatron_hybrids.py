@@ -57,6 +57,8 @@ def _pattern(dice: Random, model: Spec, layout: Spec) -> None:
     rest = "".join(dice.choice(letters) for _ in range(model["layers"]))
     model["pattern"] = must + rest
     model["layers"] = len(model["pattern"])
+    if model.get("activation") == "gelu_tanh":
+        model["activation"] = "gelu"
     if model["position"].get("scaling") == "llama3":
         model["position"] = {"kind": "none", "max_positions": 131_072}
     if experts:

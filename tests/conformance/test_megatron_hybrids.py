@@ -29,7 +29,7 @@ def test_random_legal_hybrids_are_accepted_with_the_same_sizes_layers_and_groups
         if isinstance(plan, Plan):
             plans[f"hybrid {seed}"] = plan
         codes.update(found.code for found in sink.diagnostics if found.severity == "error")
-    assert len(plans) >= SPECS - 10, codes
+    assert len(plans) >= SPECS - 5, codes
     kinds = Counter(bool(plan.problem.model.pattern) for plan in plans.values())
     assert min(kinds[True], kinds[False]) >= SPECS // 3
     assert agree(plans) == {}

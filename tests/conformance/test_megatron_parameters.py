@@ -10,10 +10,11 @@ from parc.compiler.cost import params
 from parc.compiler.ir import Plan
 from tests.compiled import planned
 from tests.conformance.megatron_cases import case_of, judge
+from tests.conformance.megatron_hybrids import hybrid_spec
 from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
-MODELS = 40
+MODELS, HYBRIDS = 40, 16
 PUBLISHED = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b")
 
 
@@ -42,6 +43,9 @@ def models() -> dict[str, Any]:
         if "q_lora_rank" not in model.get("latent", {"q_lora_rank": 0}):
             continue  # a layer that Megatron builds with TransformerEngine only
         found[f"random {seed}"] = {**model, "vocab": model["vocab"] // 128 * 128}
+    for seed in range(HYBRIDS):
+        model = hybrid_spec(seed)["model"]
+        found[f"hybrid {seed}"] = {**model, "vocab": model["vocab"] // 128 * 128}
     return found
 
 
