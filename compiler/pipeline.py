@@ -145,7 +145,7 @@ def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifac
     from parc.compiler.report.page.report_page import report_artifact
     from parc.compiler.report.plan_json import lock_artifact, plan_artifact
 
-    artifacts = [plan_artifact(plan), lock_artifact(plan), report_artifact(plan)]
+    artifacts = [plan_artifact(plan), report_artifact(plan)]
     after("report")
     for name in plan.problem.emit:
         if isinstance(plan, ServingPlan):
@@ -153,6 +153,8 @@ def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifac
         else:
             artifacts += backend(name).emit(plan)
         after(f"emit {name}")
+    artifacts.append(lock_artifact(plan, artifacts))
+    after("lock")
     verify_artifacts({artifact.path: artifact.text for artifact in artifacts}, sink)
     after("verify_plan")
     return tuple(sorted(artifacts, key=lambda artifact: artifact.path))

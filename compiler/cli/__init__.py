@@ -23,7 +23,7 @@ COMMANDS: dict[str, str] = {
     "import": "Print a spec fragment made from files of other tools.",
     "explain": "Explain a diagnostic code, a spec field, a cost term or a pass.",
     "diff": "Show what changes between two specs or two output directories.",
-    "verify": "Check an output directory again, by a second route.",
+    "verify": "Check an output directory again, and find what was edited.",
     "catalog": "List what the catalog knows, or show one entry with its sources.",
     "backends": "List the backends: versions, and what each framework can express.",
     "schema": "Print a JSON Schema: spec, plan, rankmap or lock.",

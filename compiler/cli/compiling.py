@@ -8,12 +8,13 @@ from typing import Any
 
 from parc.compiler.cli.clock import Clock
 from parc.compiler.cli.locking import Lock, compare_decisions, compare_hosts
-from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import AnyPlan, Artifact
+from parc.compiler.cli.on_disk import compare_files, report_edits
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
 from parc.compiler.report.summary import summary_document, summary_text
 from parc.compiler.spec.source import read_source
-from parc.compiler.writer import stale_paths, write_artifacts
+from parc.compiler.writer import write_artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +84,14 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     else:
         compare_hosts(lock, plan, sink)
     if request.check:
-        _compare_files(artifacts, directory, sink)
+        compare_files(artifacts, directory, sink)
     if sink.failed():
         return Outcome(sink)
     files = tuple(sorted(artifact.path for artifact in artifacts))
     outcome = Outcome(sink, plan, directory.as_posix(), files)
     if request.check:
         return outcome
+    report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
     clock("write_artifacts")
     return replace(outcome, written=True)
-
-
-def _compare_files(artifacts: tuple[Artifact, ...], directory: Path, sink: Sink) -> None:
-    stale = sorted(stale_paths(artifacts, directory))
-    if stale:
-        sink.report(
-            "O01",
-            Finding(
-                f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
-                label=", ".join(stale),
-                fix="run parc compile without --check and commit the result",
-            ),
-        )

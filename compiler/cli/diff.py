@@ -44,9 +44,9 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
 def _side(name: str, style: str) -> Side:
     """Read a directory or compile a spec; warnings of a spec go to standard error."""
     if Path(name).is_dir():
-        from parc.compiler.report.directory import read_directory
+        from parc.compiler.report.directory import read_directory, texts
 
-        files = read_directory(Path(name))
+        files = texts(read_directory(Path(name)))
     else:
         from parc.compiler.pipeline import emit_plan
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parc.compiler.cli.on_disk import report_edits
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
@@ -73,6 +74,7 @@ def replan(request: Request) -> Outcome:
     artifacts = emit_plan(replanned.plan, sink)
     if sink.failed():
         return Outcome(sink)
+    report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
     return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
 

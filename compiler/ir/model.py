@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 
@@ -199,7 +199,7 @@ class Position:
     mscale_all_dim: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what follows from the pattern is worked out once
 class Model:
     """One decoder-only model, complete."""
 
@@ -237,18 +237,22 @@ class Model:
         """Routed layers; 0 for a dense model."""
         return self.experts.layers if self.experts else 0
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """The kind of every decoder layer."""
         if self.pattern:
-            return _pattern_kinds(self.pattern)
+            return tuple(LETTERS[letter] for letter in self.pattern)
         every = self.linear.full_attention_every if self.linear else 1
-        return _layer_kinds(self.layers, every, self.experts.pattern if self.experts else ())
+        routed = self.experts.pattern if self.experts else (False,) * self.layers
+        return tuple(
+            LayerKind("linear" if (n + 1) % every else "attention", "experts" if one else "dense")
+            for n, one in enumerate(routed)
+        )
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kinds that occur, dense ones first."""
-        return _kinds(self.layer_kinds)
+        return tuple(sorted(set(self.layer_kinds), key=ORDER.__getitem__))
 
     @property
     def dense_layers(self) -> int:
@@ -264,22 +268,3 @@ class Model:
     def last_kind(self) -> LayerKind:
         """Of the last decoder layer; prediction layers are built like it."""
         return self.layer_kinds[-1]
-
-
-@lru_cache(maxsize=64)
-def _layer_kinds(layers: int, every: int, routed: tuple[bool, ...]) -> tuple[LayerKind, ...]:
-    """Asked for by every stage of every split, so that few models are built once each."""
-    return tuple(
-        LayerKind("linear" if (n + 1) % every else "attention", "experts" if one else "dense")
-        for n, one in enumerate(routed or (False,) * layers)
-    )
-
-
-@lru_cache(maxsize=64)
-def _pattern_kinds(pattern: str) -> tuple[LayerKind, ...]:
-    return tuple(LETTERS[letter] for letter in pattern)
-
-
-@lru_cache(maxsize=64)
-def _kinds(layers: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
-    return tuple(sorted(set(layers), key=ORDER.__getitem__))

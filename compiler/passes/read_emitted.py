@@ -29,6 +29,8 @@ _COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
 _INERT = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
 """What bash takes literally."""
 _LIVE = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+"""Half a character: JSON can spell it, no output can show it."""
 
 
 class Malformed(Exception):
@@ -135,8 +137,15 @@ def read_document(text: str) -> dict[str, Any]:
 
 
 def read_lock(text: str) -> dict[str, Any]:
-    """The top level of ``parc.lock``, format 1."""
-    return _read_json("parc.lock", text, (("decisions", dict),))
+    """The top level of ``parc.lock``, format 1; ``files``, where there is one, is by path."""
+    file = "parc.lock"
+    tree = _read_json(file, text, (("decisions", dict),))
+    if "files" in tree and not isinstance(tree["files"], dict):
+        raise Malformed(file, 1, "files is no table of digests")
+    odd = next(filter(_NO_TEXT.search, tree.get("files", ())), None)
+    if odd is not None:
+        raise Malformed(file, 1, f"files has {odd!a:.60}, which is no path")
+    return tree
 
 
 def _read_json(file: str, text: str, keys: tuple[tuple[str, type], ...]) -> dict[str, Any]:

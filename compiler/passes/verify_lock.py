@@ -21,11 +21,12 @@ SERVING = {"kubernetes": ("kubernetes/leaderworkerset.yaml",)}
 
 
 def promised_files(lock: dict[str, Any]) -> list[str]:
-    """Files that the backends of ``lock`` emit."""
+    """Files that ``lock`` lists, and those that its backends emit."""
     versions = lock["decisions"].get("versions")
     names = versions if isinstance(versions, dict) else {}
     promised = PROMISED | (SERVING if "vllm" in names else {})
-    return [file for name, files in promised.items() if name in names for file in files]
+    emitted = [file for name, files in promised.items() if name in names for file in files]
+    return [*emitted, *lock.get("files", ())]
 
 
 def verify_lock(lock: dict[str, Any], hosts: list[str], told: Told | None, sink: Sink) -> None:

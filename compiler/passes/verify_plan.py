@@ -58,7 +58,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     try:
         lock = read_lock(artifacts[LOCK]) if LOCK in artifacts else None
         promised = promised_files(lock) if lock is not None else []
-        missing |= {file: LOCK for file in promised if file not in artifacts}
+        missing = {file: LOCK for file in promised if file not in artifacts} | missing
         if route is not None:
             missing |= {file: route.file for file in route.needs if file not in artifacts}
             route.contents(artifacts, sink)
@@ -68,7 +68,8 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         span = Span(error.file, error.line, 1)
         sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
     for file, user in sorted(missing.items()):
-        sink.report("A03", f"{user} needs {file}, which is missing", span=Span(file, 1, 1))
+        verb = "promises" if user == LOCK else "needs"
+        sink.report("A03", f"{user} {verb} {file}, which is missing", span=Span(file, 1, 1))
 
 
 def _verify_rank_map(

@@ -23,6 +23,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
+SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
 def plan_schema() -> Schema:
@@ -80,7 +81,14 @@ def _lock(decisions: Schema) -> Schema:
         "spec_digest": {"type": "string"},
         "decisions": decisions,
     }
-    return closed(properties, "The decisions of one compile and what they were made from.")
+    lock = closed(properties, "The decisions of one compile and what they were made from.")
+    # Absent from locks of before: what reads a lock must not rely on them.
+    files = {"type": "object", "additionalProperties": SHA256}
+    return _optional(
+        lock,
+        files={**files, "description": "SHA-256 of every other file that was written, by path."},
+        lock_digest={**SHA256, "description": "SHA-256 of this file with this value left empty."},
+    )
 
 
 def _document(title: str, schema: Schema, nouns: Schema) -> Schema:

@@ -1,8 +1,10 @@
-"""plan.json (everything decided) and parc.lock (the decisions and what they were made from)."""
+"""plan.json (everything decided) and parc.lock (the decisions, their origin, what was written)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
+from hashlib import sha256
 from typing import Any
 
 from parc import __version__
@@ -16,6 +18,7 @@ from parc.compiler.report.serving_json import serving_parts
 FORMAT = 1
 PLAN_PATH = "plan.json"
 LOCK_PATH = "parc.lock"
+_EMPTY = '"lock_digest": ""'
 
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
@@ -23,9 +26,20 @@ def plan_artifact(plan: AnyPlan) -> Artifact:
     return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
-def lock_artifact(plan: AnyPlan) -> Artifact:
-    """parc.lock; its schema is schemas/lock.schema.json."""
-    return Artifact(LOCK_PATH, json_text(lock_document(plan)))
+def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
+    """parc.lock; its schema is schemas/lock.schema.json.
+
+    It has a digest of each of ``others``, which are all other files, and one of itself: of its own
+    text with that digest left empty. They stand beside the decisions, which --locked compares: a
+    new version of PARC may write the same decisions in other words.
+    """
+    files = {artifact.path: _digest(artifact.text) for artifact in others}
+    text = json_text({**lock_document(plan), "files": files, "lock_digest": ""})
+    return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_digest(text)}"'))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:

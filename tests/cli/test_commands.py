@@ -142,13 +142,24 @@ def test_verify_is_content_with_what_compile_wrote_and_not_with_an_edit(tmp_path
     assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
     result = parc("verify", str(out))
     assert result.exit_code == 0
-    assert result.stdout.endswith("files agree\n")
+    assert result.stdout.endswith("files are as written, and agree\n")
     lines = (out / "slurm" / "hostfile").read_text("utf-8").splitlines()
     swapped = [lines[1], lines[0], *lines[2:]]
     (out / "slurm" / "hostfile").write_text("\n".join(swapped) + "\n", encoding="utf-8")
     result = parc("verify", str(out))
     assert result.exit_code == 1
     assert "error[PARC-A02]" in result.stdout
+
+
+def test_an_edit_that_contradicts_nothing_fails_where_warnings_do(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
+    args = out / "megatron" / "args.sh"
+    args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
+    result = parc("verify", str(out))
+    assert result.exit_code == 0
+    assert "warning[PARC-A10]: megatron/args.sh is not as it was written" in result.stdout
+    assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
 
 
 def test_verify_of_no_directory_exits_with_2(tmp_path: Path) -> None:

@@ -92,7 +92,44 @@ def test_check_names_stale_files(spec: str) -> None:
     assert result.exit_code == 1
     (found,) = json.loads(result.stdout)["diagnostics"]
     assert (found["code"], found["label"]) == ("PARC-O01", "rankmap.csv")
+    assert found["help"] == "changed after they were written: rankmap.csv"
     assert Path("out/rankmap.csv").read_text("utf-8") == "edited\n"
+
+
+def test_check_tells_edits_from_files_of_another_spec(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    Path("out/report.html").unlink()
+    Path("out/slurm/notes.txt").touch()
+    Path("out/rankmap.md").write_text("edited\n", encoding="utf-8")
+    words = ("compile", spec, "-o", "out", "--check", "--set", "job.learning_rate=3e-4")
+    result = parc(*words, "--format", "json")
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["label"] == (
+        "megatron/args.sh, parc.lock, plan.json, rankmap.md, report.html (missing), "
+        "slurm/notes.txt (not written now)"
+    )
+    assert found["help"] == "changed after they were written: rankmap.md"
+
+
+def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").stderr == ""
+    args = Path("out/megatron/args.sh")
+    args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.0003"), encoding="utf-8")
+    result = parc("compile", spec, "-o", "out", "--format", "json")
+    assert result.exit_code == 0
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["code"] == "PARC-O05"
+    assert found["message"].endswith("are replaced: megatron/args.sh")
+    assert parc("compile", spec, "-o", "out").stderr == ""
+
+
+def test_an_edit_that_the_spec_makes_too_is_not_lost(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    args = Path("out/megatron/args.sh")
+    assert parc("compile", spec, "-o", "new", "--set", "job.learning_rate=3e-4").exit_code == 0
+    args.write_bytes(Path("new/megatron/args.sh").read_bytes())
+    result = parc("compile", spec, "-o", "out", "--set", "job.learning_rate=3e-4")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_check_of_a_directory_that_is_not_there_fails_and_makes_none(spec: str) -> None:
@@ -104,6 +141,16 @@ def test_locked_accepts_the_same_decisions_from_another_text(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     commented = SPEC.replace("name: small", "name: small  # again")
     assert parc("compile", "-", "-o", "out", "--locked", given=commented).exit_code == 0
+
+
+def test_locked_does_not_mind_that_files_are_written_in_other_words(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    lock = json.loads(Path("out/parc.lock").read_text("utf-8"))
+    for files in ({"rankmap.csv": "0" * 64}, None):
+        old = lock | {"files": files} if files else {"decisions": lock["decisions"], "format": 1}
+        Path("out/parc.lock").write_text(json.dumps(old), encoding="utf-8")
+        assert parc("compile", spec, "-o", "out", "--locked").exit_code == 0
+    assert parc("verify", "out", "--fail-on", "advice").exit_code == 0
 
 
 def test_locked_names_the_decisions_that_differ(spec: str) -> None:

@@ -49,6 +49,17 @@ def test_a_spare_host_of_the_same_leaf_takes_the_place(spec: str, tmp_path: Path
     assert parc("verify", str(out)).exit_code == 0
 
 
+def test_edits_that_a_replan_replaces_are_named(spec: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert parc("compile", spec, "-o", str(out)).exit_code == 0
+    args = out / "megatron" / "args.sh"
+    args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.0003"), encoding="utf-8")
+    result = parc("replan", spec, "--drain", "r02n02", "-o", str(out))
+    assert result.exit_code == 0
+    assert "warning[PARC-O05]" in result.stderr
+    assert "are replaced: megatron/args.sh" in result.stderr
+
+
 def test_the_default_directory_keeps_what_was_drained_before(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

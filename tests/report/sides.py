@@ -10,7 +10,7 @@ from parc.compiler.report.plan_json import lock_artifact, plan_artifact
 
 def files_of(plan: Plan, **extra: str) -> dict[str, str]:
     """plan.json, parc.lock and the rank map; ``args``, ``launch`` and ``sbatch`` as given."""
-    artifacts = [plan_artifact(plan), lock_artifact(plan), *backend("rankmap").emit(plan)]
+    artifacts = [plan_artifact(plan), lock_artifact(plan, ()), *backend("rankmap").emit(plan)]
     files = {artifact.path: artifact.text for artifact in artifacts}
     paths = {
         "args": "megatron/args.sh",

@@ -31,7 +31,7 @@ def test_a_checked_in_schema_is_current(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("plan", plan_artifact(PLAN).text), ("lock", lock_artifact(PLAN).text)]
+    ("name", "text"), [("plan", plan_artifact(PLAN).text), ("lock", lock_artifact(PLAN, ()).text)]
 )
 def test_what_is_written_keeps_its_schema_and_the_schema_is_closed(name: str, text: str) -> None:
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text("utf-8"))
@@ -66,7 +66,7 @@ def test_what_is_known_above_racks_is_in_the_plan_and_keeps_the_schema() -> None
 
 
 def test_files_end_in_one_newline_and_have_sorted_keys() -> None:
-    for artifact in (plan_artifact(PLAN), lock_artifact(PLAN)):
+    for artifact in (plan_artifact(PLAN), lock_artifact(PLAN, ())):
         assert artifact.text.endswith("}\n")
         document = json.loads(artifact.text)
         again = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -83,12 +83,12 @@ def test_a_float_keeps_six_digits(value: float, expected: float) -> None:
 
 
 def test_the_same_decisions_do_not_differ() -> None:
-    old = decisions(lock_artifact(PLAN).text)
+    old = decisions(lock_artifact(PLAN, ()).text)
     assert list(changed_decisions(old, lock_document(PLAN)["decisions"])) == []
 
 
 def test_a_changed_decision_is_named_with_both_values() -> None:
-    old = decisions(lock_artifact(PLAN).text)
+    old = decisions(lock_artifact(PLAN, ()).text)
     new = lock_document(replace(PLAN, layout=replace(PLAN.layout, micro_batch=2)))["decisions"]
     assert list(changed_decisions(old, new)) == [("layout.micro_batch", "1 -> 2")]
 

@@ -1,0 +1,61 @@
+"""What stands in the directory that a command writes to: files that are stale, edits by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import Artifact
+from parc.compiler.writer import stale_paths
+
+SHOWN = 20
+"""Files that are named; the rest is counted."""
+
+
+def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
+    """O01 where ``directory`` does not hold exactly ``artifacts``."""
+    stale = stale_paths(artifacts, directory)
+    if not stale:
+        return
+    wanted = {artifact.path for artifact in artifacts}
+    edited = [path for path in edited_files(directory) if path in stale]
+    finding = Finding(
+        f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
+        label=_some([f"{path}{_how(path, directory, wanted)}" for path in stale]),
+        help=f"changed after they were written: {_some(edited)}" if edited else "",
+        fix="run parc compile without --check and commit the result",
+    )
+    sink.report("O01", finding)
+
+
+def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
+    """O05 where files that were edited by hand get another text again."""
+    edited = edited_files(directory)
+    lost = sorted(set(edited) & set(stale_paths(artifacts, directory))) if edited else []
+    if lost:
+        message = f"files of {directory.as_posix()} that were changed after they were written"
+        fix = "put the changes into the spec and compile again"
+        sink.report("O05", Finding(f"{message} are replaced: {_some(lost)}", fix=fix))
+
+
+def edited_files(directory: Path) -> list[str]:
+    """Files that are not as the lock of ``directory`` has them; empty where nothing tells."""
+    from parc.compiler.passes.verify_written import verify_written
+    from parc.compiler.report.directory import read_written
+
+    sink = Sink()
+    verify_written(read_written(directory), sink)
+    return [one.span.file for one in sink.diagnostics if one.code == "PARC-A10" and one.span]
+
+
+def _how(path: str, directory: Path, wanted: set[str]) -> str:
+    """What is wrong with a stale file, where it is not its content."""
+    if path not in wanted:
+        return " (not written now)"
+    return "" if (directory / path).exists() else " (missing)"
+
+
+def _some(files: Sequence[str]) -> str:
+    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+    return ", ".join(files[:SHOWN]) + more

@@ -1,0 +1,83 @@
+"""Hosts of a smaller cluster: a rack is a column of them, a host a row of GPUs."""
+
+from __future__ import annotations
+
+from parc.compiler.report.page.figure import Canvas, clipped
+from parc.compiler.report.page.hosts import Cell, RackCells, group_starts, shares
+from parc.compiler.report.page.look import Look, rack_name
+
+GPU, GAP, NEAR = 12, 4, 1
+"""Side of a GPU, room between tensor groups, and between the GPUs of one."""
+NAME_WIDTH = 84
+
+
+def draw_rows(canvas: Canvas, look: Look, racks: list[RackCells]) -> float:
+    """A rack is a column of hosts, a host a row of GPUs; returns the height."""
+    per_node = look.plan.placement.ranks_per_node
+    row = GPU + 5
+    wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
+    columns = max(1, (canvas.width + 14) // (wide + 14))
+    top = 0.0
+    for start in range(0, len(racks), columns):
+        line = racks[start : start + columns]
+        for place, rack in enumerate(line):
+            x = place * (wide + 14)
+            canvas.area("rack", (x + 0.5, top + 0.5, wide - 1, 25 + len(rack.cells) * row), "")
+            canvas.word(x + 8, top + 15, rack_name(rack, 28), role="strong")
+            for index, cell in enumerate(rack.cells):
+                _host_row(canvas, look, cell, (x + 8, top + 22 + index * row))
+            _domains(canvas, rack, (x + 3, top + 20, wide - 6, row))
+        top += 38 + max(len(rack.cells) for rack in line) * row
+    return top - 10
+
+
+def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]) -> None:
+    """A frame around neighbours that share an NVLink domain; at: x, y, width, row height."""
+    x, y, width, row = at
+    start = 0
+    for index in range(1, len(rack.cells) + 1):
+        same = index < len(rack.cells) and rack.cells[index].domain == rack.cells[start].domain
+        if same:
+            continue
+        if index - start > 1:
+            title = f"NVLink domain {rack.cells[start].domain}: {index - start} hosts"
+            canvas.area("domain", (x, y + start * row, width, (index - start) * row - 1), title)
+        start = index
+
+
+def _host_row(canvas: Canvas, look: Look, cell: Cell, at: tuple[float, float]) -> None:
+    """The name of a host and its GPUs; those that touch are one tensor group."""
+    x, y = at
+    placement = look.plan.placement
+    per_node = placement.ranks_per_node
+    canvas.word(x, y + GPU - 2, clipped(cell.name, 13), role="small")
+    x += NAME_WIDTH
+    first = cell.node * per_node
+    if cell.node < 0:
+        for index in range(per_node):
+            canvas.box(cell.state, x + index * (GPU + GAP), y, GPU, GPU)
+        title = f"{cell.name}: {cell.state}"
+    else:
+        starts = group_starts(placement.dense, "tp", first, per_node)
+        inks = [
+            look.colors[coordinate]
+            for coordinate, ranks in shares(look.axis, first, per_node)
+            for _ in range(ranks)
+        ]
+        left = x
+        for index, ink in enumerate(inks):
+            left += (GAP if starts[index] else NEAR) if index else 0
+            canvas.bar(ink, left, y, GPU, GPU)
+            left += GPU
+        title = _title(look, cell)
+    canvas.area("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
+
+
+def _title(look: Look, cell: Cell) -> str:
+    """``r01n01: node 0, ranks 0 to 7, pp 0``."""
+    per_node = look.plan.placement.ranks_per_node
+    first = cell.node * per_node
+    coordinates = sorted({coordinate for coordinate, _ in shares(look.axis, first, per_node)})
+    several = f"{coordinates[0]} to {coordinates[-1]}" if len(coordinates) > 1 else coordinates[0]
+    ranks = f"ranks {first} to {first + per_node - 1}" if per_node > 1 else f"rank {first}"
+    return f"{cell.name}: node {cell.node}, {ranks}, {look.axis.name} {several}"
