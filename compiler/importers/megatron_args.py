@@ -54,7 +54,7 @@ def _decided(flag: Flag, groups: Mapping[str, str]) -> bool:
     group = groups.get(flag.name)
     if flag.name in FOLLOWS or is_own_stack(flag):
         return True
-    return (group is not None and group not in ("model", "experts"))
+    return group is not None and group not in ("model", "experts")
 
 
 def _derive(reading: Reading) -> None:

@@ -36,6 +36,7 @@ NONE = ("recompute_granularity", "recompute_method", "recompute_modules", "recom
 def count_parameters(args: Namespace, padded_vocab: int) -> int:
     """Parameters that the joined rank holds, each once."""
     from megatron.core.process_groups_config import ProcessGroupCollection
+
     local = copy.copy(args)
     vars(local).update(dict.fromkeys(OFF, False) | dict.fromkeys(NONE))
     vars(local).update(transformer_impl="local", no_persist_layer_norm=True)
@@ -53,8 +54,17 @@ def count_parameters(args: Namespace, padded_vocab: int) -> int:
         args.virtual_pipeline_model_parallel_size,
     )
     with _meta(config.transformer):
-        chunks = [builder.build_model(groups, vp_stage=v if vpp else None) for v in range(vpp or 1)]
+        chunks = [_chunk(builder, groups, v, vpp) for v in range(vpp or 1)]
     return sum({id(p): p.numel() for chunk in chunks for p in chunk.parameters()}.values())
+
+
+def _chunk(builder: Any, groups: Any, virtual: int, vpp: int | None) -> Any:
+    """One chunk of the joined rank (training/models/dist_utils.py)."""
+    first = virtual == 0 and groups.pp.rank() == 0
+    last = virtual == (vpp or 1) - 1 and groups.pp.rank() == groups.pp.size() - 1
+    return builder.build_model(
+        groups, pre_process=first, post_process=last, vp_stage=virtual if vpp else None
+    )
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@
     python judge_megatron.py MEGATRON_FOLDER --flags > flags.json
 
 A case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0],
-"build": false, "digests": false}. A
+"build": false, "built_rank": 0, "digests": false}. A
 verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "digests",
 "parameters"}. Stages:
 
@@ -317,7 +317,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     verdict["layers"] = stage("layers", layer_table, args, config)
     stage("divide", divide, args, config)
     if case.get("build"):
-        stage("groups", join, args, 0)
+        stage("groups", join, args, case.get("built_rank", 0))
         verdict["parameters"] = stage("build", count_parameters, args, padded_vocab(args))
     if case.get("digests"):
         verdict["digests"] = digests(args)

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
+from parc.backends.registry import framework
 from parc.compiler.cost import params
+from parc.compiler.cost.stages import stage_load
 from parc.compiler.ir import Plan
+from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.compiled import planned
 from tests.conformance.megatron_cases import case_of, judge
 from tests.conformance.megatron_hybrids import hybrid_spec
 from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
-MODELS, HYBRIDS = 40, 16
+MODELS, HYBRIDS, STAGED = 40, 16, 16
 PUBLISHED = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b")
 
 
@@ -64,3 +67,24 @@ def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
         if verdicts[name].get("parameters") != own + padding:
             different[name] = (own + padding, verdicts[name].get("parameters"), verdicts[name])
     assert different == {}
+
+
+def test_the_first_and_the_last_rank_of_a_hybrid_hold_what_parc_counts_on_their_stages() -> None:
+    cases, own = [], {}
+    for seed in range(STAGED):
+        spec = hybrid_spec(seed)
+        spec["job"] |= {"precision": "bf16", "moe_dispatcher": "alltoall"}
+        plan, _ = planned(spec)
+        if not isinstance(plan, Plan):
+            continue
+        problem, layout = plan.problem, plan.layout
+        pricing = pricing_for(problem, framework("megatron"))
+        for rank, stage in ((0, 0), (layout.world - 1, layout.pp - 1)):
+            name = f"hybrid {seed} stage {stage}"
+            case = case_of(name, problem, layout, layout.world)
+            cases.append({**case, "ranks": [rank], "build": True, "built_rank": rank})
+            load = stage_load(problem.model, layout.split, stage)
+            own[name] = sum(pricing.stage_parameters(layout, load))
+    found = {name: verdict.get("parameters") for name, verdict in judge(cases).items()}
+    assert len(own) >= STAGED * 3 // 2
+    assert found == own
