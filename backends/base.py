@@ -80,7 +80,7 @@ class Framework(Backend, Protocol):
     micro-batch; asked where micro-batches scatter gradients (ZeRO 2 and 3)."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """What ``launch.program`` means where the spec does not say; empty: what ``emit`` writes."""
+        """What ``launch.program`` means where the spec names none; empty: what ``emit`` writes."""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """Rank orders that exist, the default first."""

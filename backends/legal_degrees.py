@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from parc.compiler.ir import Model, Problem
 
-
 GROUPS = "groups of Mamba heads"
 
 

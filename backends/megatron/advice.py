@@ -85,8 +85,8 @@ def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
         return
     finding = Finding(
         message=f"stage {stage} carries {ratio:.2f} times the mean load",
-        label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; the loss "
-        f"counts as {deep.loss_load}, an MTP layer as {deep.mtp_load}",
+        label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
+        f"the loss counts as {deep.loss_load}, an MTP layer as {deep.mtp_load}",
         help="give the last stage fewer layers",
     )
     sink.report("P17", finding, at="layout.pp")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parc.backends.legal_degrees import GROUPS, domain_degrees, mixer_heads
+from parc.backends.legal_degrees import GROUPS, legal_tp, mixer_heads
 from parc.backends.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.versions import as_number
 from parc.compiler.diagnostics import Cause, Finding
@@ -48,7 +48,7 @@ def _heads_broken(problem: Problem, layout: Layout) -> bool:
 def _heads(problem: Problem, layout: Layout) -> Finding:
     tp, cp = layout.tp, layout.cp
     what, count, ranks = _uncut(problem, tp, cp) or _Cut("heads", 1, tp * cp)
-    good_tp = [n for n in domain_degrees(problem) if _uncut(problem, n, cp) is None]
+    good_tp = [n for n in legal_tp(problem) if _uncut(problem, n, cp) is None]
     good_cp = legal(divisors(count), lambda n: _uncut(problem, tp, n) is None)
     by_tp = ranks == tp or not good_cp
     return Finding(

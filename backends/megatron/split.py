@@ -14,8 +14,8 @@ from itertools import product
 
 from parc.backends.megatron.balance import Ends, balance
 from parc.backends.megatron.balance_pattern import balance_pattern
-from parc.backends.megatron.layout_string import LayoutStringError, Stage, parse, spell
 from parc.backends.megatron.layer_loads import layer_loads, loss_load
+from parc.backends.megatron.layout_string import LayoutStringError, Stage, parse, spell
 from parc.compiler.ir import Chunk, Model, Pins, Problem, Split
 
 MOST_MTP_SHARE = 0.1

@@ -31,19 +31,24 @@ def derive_hybrid(reading: Reading) -> None:
     """Put linear attention, Mamba layers and the pattern where the spec has them."""
     spec = reading.spec
     variant, letters = spec.pop("variant", {}), spec.pop("letters", {}).get("text")
-    model = spec.get("model", {})
+    model = spec.pop("model", {})
     if letters is not None:
-        _letters(letters, spec.setdefault("model", model), reading)
+        _letters(letters, model, reading)
     if "M" not in model.get("pattern", ""):
         model.pop("mamba", None)
-    if variant.get("kind") is None:
+    if "kind" in variant:
+        _linear(model.setdefault("linear_attention", {}), variant.get("every", ""))
+    else:
         model.pop("linear_attention", None)
-        return
-    linear = spec.setdefault("model", model).setdefault("linear_attention", {})
+    if model:
+        spec["model"] = model
+
+
+def _linear(linear: dict[str, Any], every: str) -> None:
+    """Fill in Megatron's own sizes, and read ``--linear-attention-freq``."""
     linear |= {key: size for key, size in LINEAR.items() if key not in linear}
-    every = _every(variant.get("every", ""))
-    if every:
-        linear["full_attention_every"] = every
+    if _every(every):
+        linear["full_attention_every"] = _every(every)
 
 
 def _every(text: str) -> int:

@@ -56,7 +56,7 @@ def test_every_layout_that_is_offered_for_a_hybrid_is_accepted() -> None:
         problem, layouts = offered(hybrid_spec(seed), seed)
         for k, layout in enumerate(layouts):
             cases.append(case_of(f"{seed} {k}", problem, layout, layout.world))
-            names[problem.model.pattern and "pattern" or "linear"] += 1
+            names["pattern" if problem.model.pattern else "linear"] += 1
     assert min(names["pattern"], names["linear"]) >= 60
     refused = {n: v["error"] for n, v in judge(cases).items() if not v["accepted"]}
     assert refused == {}
