@@ -30,14 +30,19 @@ def default_program(model: Model, version: str) -> str:
 def check_program(plan: Plan, sink: Sink) -> None:
     """Report E10 where Megatron's own program would build another model than the plan's."""
     problem = plan.problem
-    name = problem.launch.program.rpartition("/")[2]
-    model, version = problem.model, problem.version("megatron")
-    wrong = (HYBRID, OLD_HYBRID) if not model.pattern else (PLAIN,)
-    if name not in wrong:
-        return
+    finding = wrong_program(problem.launch.program, problem.model, problem.version("megatron"))
+    if finding is not None:
+        sink.report("E10", finding, at="launch.program")
+
+
+def wrong_program(program: str, model: Model, version: str) -> Finding | None:
+    """What is wrong with ``program``, a path; None for one that builds ``model``, or may."""
+    name = program.rpartition("/")[2]
+    if name not in ((PLAIN,) if model.pattern else (HYBRID, OLD_HYBRID)):
+        return None
     own = default_program(model, version)
-    builds = "a model without its pattern" if model.pattern else "models from a pattern alone"
-    finding = Finding(
+    builds = "models without a pattern" if model.pattern else "models from a pattern alone"
+    return Finding(
         message=f"{name} does not build {model.name}",
         label=f"it builds {builds}",
         help=f"legal: {own}, or a program of your own",
@@ -45,4 +50,3 @@ def check_program(plan: Plan, sink: Sink) -> None:
         causes=(Cause("model", "the model comes from here"),),
         targets=("megatron",),
     )
-    sink.report("E10", finding, at="launch.program")

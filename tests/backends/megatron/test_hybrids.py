@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -106,5 +106,5 @@ def test_stages_of_a_pattern_hold_every_layer_once_and_are_as_even_as_layers_all
     if loss == 0 and max(loads) * count <= sum(loads):
         ends = list(accumulate(loads, initial=0.0))
         cuts = list(accumulate(counts, initial=0))
-        heaviest = max(ends[b] - ends[a] for a, b in zip(cuts, cuts[1:], strict=False))
+        heaviest = max(ends[b] - ends[a] for a, b in pairwise(cuts))
         assert heaviest <= sum(loads) / count + max(loads) + 1e-9
