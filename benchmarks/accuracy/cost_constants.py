@@ -53,6 +53,11 @@ CONSTANTS = (
         "an assumption",
     ),
     Constant(
+        "cost.pricing.FOUR_BIT",
+        "what 4-bit multiplications lose between a kernel and a step, over 8-bit ones",
+        "fitted to 8 published runs of dense models",
+    ),
+    Constant(
         "cost.recurrence.MATRIX_SHARE",
         "of the 16-bit matrix peak, for products inside a chunk of a recurrence",
         "an assumption",

@@ -45,7 +45,7 @@ def window(keys: Keys, *, switched: bool = False) -> dict[str, Any]:
     on = keys.flag("use_sliding_window") if switched else True
     leading = keys.size("max_window_layers", least=0) if switched and on else 0
     tokens = keys.raw("sliding_window")
-    every = _from_layer_types(keys)
+    every = full_every(keys, _SLIDING)
     if not on or tokens is None or every == 1:
         return {}
     if every is None:
@@ -71,8 +71,11 @@ def _from_pattern(keys: Keys, leading: int) -> int:
     return 0
 
 
-def _from_layer_types(keys: Keys) -> int | None:
-    """What ``layer_types`` says about full attention: every n-th, 0: none, 1: all; None: absent."""
+def full_every(keys: Keys, other: str) -> int | None:
+    """What ``layer_types`` says about full attention: every n-th, 0: none, 1: all; None: absent.
+
+    ``other`` is the only type that the layers between may have.
+    """
     types = keys.raw("layer_types")
     if types is None:
         return None
@@ -82,7 +85,7 @@ def _from_layer_types(keys: Keys) -> int | None:
             "K03", "layer_types", f"layer_types has not one entry for each of {layers} layers"
         )
         return 0
-    strange = sorted({shown(name) for name in types if name not in (_FULL, _SLIDING)})
+    strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
     if strange:
         keys.note("K02", "layer_types", f"layers of type {', '.join(strange[:3])} are not known")
         return 0

@@ -13,6 +13,7 @@ from typing import Any
 from parc.compiler.catalog.hf_attention import grouped_heads, latent, window
 from parc.compiler.catalog.hf_defaults import DEFAULTS
 from parc.compiler.catalog.hf_experts import deepseek_experts, mixtral_experts, qwen_experts
+from parc.compiler.catalog.hf_hybrid import delta_net, delta_net_experts, nemotron_h
 from parc.compiler.catalog.hf_keys import ConfigNote, Keys, shown
 from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNKNOWN_FAMILIES, UNUSED
 from parc.compiler.catalog.hf_rope import rope_position
@@ -52,7 +53,8 @@ def model_spec_from_config(config: Mapping[str, Any], name: str) -> ConfigReadin
     keys = Keys(config, DEFAULTS[family])
     keys.read.add("model_type")
     mapping = reader(keys, family)
-    mapping = {"name": name, "family": family, "layers": _layers(keys)} | mapping
+    layers = {} if "layers" in mapping else {"layers": _layers(keys)}
+    mapping = {"name": name, "family": family} | layers | mapping
     _note_unread(keys)
     return ConfigReading(mapping, tuple(dict.fromkeys(keys.notes)))
 
@@ -263,6 +265,17 @@ def _phi3(keys: Keys, family: str) -> dict[str, Any]:
     return _gated(keys) | grouped_heads(keys) | window(keys) | {"position": position}
 
 
+def _qwen3_next(keys: Keys, family: str) -> dict[str, Any]:
+    position = rope_position(keys, percent="partial_rotary_factor")
+    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    base |= delta_net(keys) | {"position": position}
+    return base if family == "qwen3_5_text" else _routed(base, delta_net_experts(keys, family))
+
+
+def _nemotron_h(keys: Keys, family: str) -> dict[str, Any]:
+    return nemotron_h(keys) | {"activation": keys.word("mlp_hidden_act", _ACTIVATIONS)}
+
+
 _READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
@@ -276,10 +289,14 @@ _READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _mistral,
     "mixtral": _mixtral,
+    "nemotron_h": _nemotron_h,
     "phi": _phi,
     "phi3": _phi3,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
+    "qwen3_5_moe_text": _qwen3_next,
+    "qwen3_5_text": _qwen3_next,
     "qwen3_moe": _qwen3_moe,
+    "qwen3_next": _qwen3_next,
 }

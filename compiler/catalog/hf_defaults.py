@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from parc.compiler.catalog.hf_defaults_hybrid import HYBRID
+
 Defaults = dict[str, Any]
 
 _DECODER: Defaults = {
@@ -243,5 +245,6 @@ DEFAULTS: dict[str, Defaults] = {
         "rms_norm_eps": 1e-5,
         "vocab_size": 32064,
     },
+    **HYBRID,
 }
 """model_type -> key -> default."""

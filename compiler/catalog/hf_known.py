@@ -10,6 +10,7 @@ def _words(text: str) -> frozenset[str]:
 
 UNUSED = {
     "quantization_config": "weights are trained in the precision of the job, not in this one",
+    "mtp_num_hidden_layers": "multi-token prediction is trained where model.mtp_layers asks",
     "num_nextn_predict_layers": "multi-token prediction is trained where model.mtp_layers asks",
 }
 """Keys that a user may expect to count, and why they do not."""
@@ -43,12 +44,12 @@ STRUCTURAL = _words(
     parallel_attn q_lora_rank qk_layernorm qk_nope_head_dim qk_rope_head_dim rotary_dim
     shared_expert_intermediate_size ssm_state_size text_config use_double_wide_mlp use_qk_norm
     use_sliding_window v_head_dim vision_config add_cross_attention
+    mamba_conv_bias mamba_d_conv mamba_n_groups
     """
 )
 """Keys that add, remove or reshape parameters in some family."""
 
 UNKNOWN_FAMILIES = {
-    "nemotron_h": "Mamba layers alternate with attention and MLP layers",
     "nemotron-nas": "every layer has its own width and may lack attention (block_configs)",
     "deci": "every layer has its own width and may lack attention (block_configs)",
     "glm_moe_dsa": "latent attention has a sparse indexer with parameters of its own",
@@ -57,13 +58,12 @@ UNKNOWN_FAMILIES = {
     "mimo": "the multi-token-prediction layer has a form of its own",
     "llama4": "layers without positions, chunked attention and input-scaled experts",
     "llama4_text": "layers without positions, chunked attention and input-scaled experts",
-    "qwen3_next": "gated linear attention alternates with gated full attention",
     "gemma4_text": "full and sliding layers differ in head dim, and keys serve as values",
     "gemma3n_text": "per-layer embeddings and shared key-value layers",
     "mamba": "there is no attention",
     "mamba2": "there is no attention",
-    "jamba": "Mamba layers alternate with attention layers",
-    "bamba": "Mamba layers alternate with attention layers",
+    "jamba": "its Mamba layers are of the first kind, with a selective scan a channel",
+    "bamba": "a layer is Mamba-2 or attention with an MLP behind it (a pattern can say: M-M-*-)",
     "bert": "it is an encoder",
     "t5": "it is an encoder and a decoder",
 }

@@ -25,7 +25,7 @@ def findings(text, tmp_path):
     [
         ({}, "no model_type"),
         ({"model_type": 7}, "no model_type"),
-        ({"model_type": "nemotron_h"}, "Mamba"),
+        ({"model_type": "jamba"}, "Mamba layers"),
         ({"model_type": "nemotron-nas", "block_configs": [{}]}, "own width"),
         ({"model_type": "glm_moe_dsa"}, "indexer"),
         ({"model_type": "minimax_m2"}, "span all heads"),

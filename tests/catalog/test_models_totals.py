@@ -9,7 +9,9 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.resolve_model import resolve_model
 
 # Exact: the count that the model page states, or that of the paper (Pythia). Load-balancing biases
-# are buffers, so that DeepSeek-V3 has 58 x 256 and Kimi K2 60 x 384 fewer than the page.
+# are buffers, so that DeepSeek-V3 has 58 x 256, Kimi K2 60 x 384 and Nemotron 3 Nano 23 x 128 fewer
+# than the page. Qwen3-Next and Qwen3.5: the count of transformers, whose classes have no
+# multi-token prediction and no vision tower; those of the pages are in the checkpoints.
 EXACT = {
     "codellama-34b": 33_743_970_304,
     "deepseek-r1": 671_026_404_352,
@@ -48,6 +50,9 @@ EXACT = {
     "mistral-small-24b": 23_572_403_200,
     "mixtral-8x22b": 140_620_634_112,
     "mixtral-8x7b": 46_702_792_704,
+    "nemotron-3-nano-30b-a3b": 31_577_937_344,
+    "nemotron-h-56b": 56_324_350_464,
+    "nemotron-h-8b": 8_100_852_736,
     "phi-3-medium": 13_960_238_080,
     "phi-3-mini": 3_821_079_552,
     "pythia-1.4b": 1_414_647_808,
@@ -73,6 +78,8 @@ EXACT = {
     "qwen3-4b": 4_022_468_096,
     "qwen3-8b": 8_190_735_360,
     "qwen3-coder-480b-a35b": 480_154_875_392,
+    "qwen3-next-80b-a3b": 79_674_391_296,
+    "qwen3.5-397b-a17b": 396_346_350_336,
     "yi-34b": 34_388_917_248,
 }
 # Within 2 %: the page or the paper states a rounded number.
