@@ -18,7 +18,10 @@ from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
 MODELS, HYBRIDS, STAGED = 40, 16, 16
-PUBLISHED = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b")
+PUBLISHED = (
+    *("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b"),
+    *("nemotron-3-nano-30b-a3b", "nemotron-h-8b", "qwen3-next-80b-a3b"),
+)
 
 
 def alone(model: Any) -> dict[str, Any]:
