@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.express_position import cannot_say
+from parc.backends.megatron.programs import PLAIN
 from parc.backends.versions import as_number
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Model
+from parc.compiler.ir import Model, Problem
 
 MAMBA_CONVOLUTION = 4
 """``d_conv`` of MambaMixer, which has no flag."""
@@ -36,7 +37,7 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
             ("a gate on grouped-query attention", model),
         )
     if model.linear is not None:
-        yield from _linear(model, version)
+        yield from _linear(model)
     if model.mamba is not None and model.mamba.conv_size != MAMBA_CONVOLUTION:
         yield _fault(
             ("E07", "model.mamba.conv_size"),
@@ -48,7 +49,25 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
         yield from _pattern(model, version)
 
 
-def _linear(model: Model, version: str) -> Iterator[Fault]:
+def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
+    """What Megatron's own program does not build; another may, of the same parts.
+
+    Where it builds prediction layers beside linear attention, they have softmax attention.
+    """
+    model, version = problem.model, problem.version("megatron")
+    own = problem.launch.program.rpartition("/")[2] == PLAIN
+    if not (own and model.linear is not None and model.mtp_layers):
+        return
+    if as_number(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
+        yield _fault(
+            ("E05", "model.mtp_layers"),
+            f"{PLAIN} builds no MTP layers beside linear attention",
+            f"mtp_layers {model.mtp_layers}, must be 0 in Megatron-LM {version}",
+            ("MTP layers where all have attention; a program of your own may build them", model),
+        )
+
+
+def _linear(model: Model) -> Iterator[Fault]:
     """GatedDeltaNet takes its activation from the MLP, and its convolution knows SiLU alone."""
     if model.ffn.activation != "silu":
         yield _fault(
@@ -56,14 +75,6 @@ def _linear(model: Model, version: str) -> Iterator[Fault]:
             f"linear attention takes the activation of the MLP, {model.ffn.activation}",
             f"activation {model.ffn.activation}, must be silu",
             ("linear attention with silu", model),
-        )
-    stops = as_number(version) >= VARIANT_WITHOUT_MTP
-    if model.mtp_layers and (stops or model.last_kind.mixer == "linear"):
-        yield _fault(
-            ("E05", "model.mtp_layers"),
-            f"{model.mtp_layers} MTP layers with linear attention",
-            f"mtp_layers {model.mtp_layers}, must be 0 in Megatron-LM {version}",
-            ("MTP layers where all layers have attention", model),
         )
 
 
