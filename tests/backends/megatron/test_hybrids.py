@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.megatron.balance_pattern import balance_pattern
+from parc.backends.megatron.recomputes import recomputes
 from parc.compiler.passes.read_emitted import read_arguments
 from tests.backends.megatron.boundaries import DENSE, LINEAR, PATTERN
 from tests.compiled import Spec, changed, error_codes, files_of, plan_of
@@ -89,6 +90,25 @@ def test_a_program_of_megatron_that_builds_another_model_is_refused(
 ) -> None:
     codes = error_codes(changed(base, {"launch.program": program}))
     assert codes == (set() if sound else {"E10"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "levels"),
+    [
+        ("M*M*", [()]),
+        ("M-M*", [("mlp",)]),
+        ("MEM*", [("layernorm", "moe_act"), ("layernorm", "moe")]),
+        ("MEM-", [("layernorm", "moe_act"), ("layernorm", "mlp", "moe")]),
+    ],
+)
+def test_modules_that_a_pattern_does_not_have_are_not_computed_again(
+    pattern: str, levels: list[tuple[str, ...]]
+) -> None:
+    experts = {"count": 12, "top_k": 2, "size": 768} if "E" in pattern else None
+    model = {"pattern": pattern * 4, "experts": experts}
+    problem = plan_of(changed(PATTERN, {f"model.{k}": v for k, v in model.items()})).problem
+    found = [one.modules for one in recomputes(problem.model) if one.granularity == "selective"]
+    assert found == [one for one in levels if one]
 
 
 @given(st.lists(st.floats(0.1, 4.0), min_size=1, max_size=60), st.integers(1, 12), st.floats(0, 5))
