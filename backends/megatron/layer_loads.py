@@ -5,7 +5,7 @@ Exact time is a matter of the cost model; here stages are made even before one i
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import Counter
 
 from parc.compiler.ir import LayerKind, Model
 
@@ -23,15 +23,16 @@ def layer_loads(model: Model) -> tuple[float, ...]:
     """Of every layer, their mean 1; empty where a model has no pattern."""
     if not model.pattern:
         return ()
-    mean = max(1, _mean(model))
-    return tuple(_work(model, kind) / mean for kind in model.layer_kinds)
+    mean, work = max(1, _mean(model)), {kind: _work(model, kind) for kind in model.kinds}
+    return tuple(work[kind] / mean for kind in model.layer_kinds)
 
 
 def _mean(model: Model) -> float:
     """Of a pattern the mean layer, else the last one, which prediction layers are built like."""
     if not model.pattern:
         return _parameters(model, model.last_kind)
-    return sum(_work(model, kind) for kind in model.layer_kinds) / model.layers
+    counts = Counter(model.layer_kinds)
+    return sum(_work(model, kind) * count for kind, count in counts.items()) / model.layers
 
 
 def _work(model: Model, kind: LayerKind) -> int:
@@ -40,7 +41,6 @@ def _work(model: Model, kind: LayerKind) -> int:
     return _parameters(model, kind) * (1 if dense else SLOWER)
 
 
-@lru_cache(maxsize=64)
 def _parameters(model: Model, kind: LayerKind) -> int:
     return _mixing(model, kind) + _feeding(model, kind)
 

@@ -49,7 +49,8 @@ def _heads(problem: Problem, layout: Layout) -> Finding:
     tp, cp = layout.tp, layout.cp
     what, count, ranks = _uncut(problem, tp, cp) or _Cut("heads", 1, tp * cp)
     good_tp = [n for n in legal_tp(problem) if _uncut(problem, n, cp) is None]
-    good_cp = legal(divisors(count), lambda n: _uncut(problem, tp, n) is None)
+    most = max(heads for _, heads in mixer_heads(problem.model))
+    good_cp = legal(divisors(most), lambda n: _uncut(problem, tp, n) is None)
     by_tp = ranks == tp or not good_cp
     return Finding(
         message=f"{count} {what} cannot be split over tp={tp} x cp={cp}",
