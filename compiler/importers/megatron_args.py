@@ -95,6 +95,8 @@ def _tidy(model: dict[str, Any]) -> None:
     if "latent" in model:
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
+    if experts and model.get("ffn"):
+        experts.setdefault("size", model["ffn"])
     alike = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
     if experts and alike and "-" not in model.get("pattern", ""):
         model["ffn"] = 0

@@ -77,7 +77,8 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
         return []
-    _judge_program(script, facts, known("model.pattern"), sink)
+    sure = known("model.pattern") and "letters.text" not in launch.unsure
+    _judge_program(script, facts, sure, sink)
     skipped = _judge_layout(facts, sink)
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
