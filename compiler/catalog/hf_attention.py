@@ -42,6 +42,7 @@ def window(keys: Keys, *, switched: bool = False) -> dict[str, Any]:
     Where ``switched``, ``use_sliding_window`` must be true and ``max_window_layers`` counts the
     leading layers that attend fully (Qwen2, Qwen3).
     """
+    keys.read |= {"sliding_window_pattern", "_sliding_window_pattern"}  # layer_types may say it
     on = keys.flag("use_sliding_window") if switched else True
     leading = keys.size("max_window_layers", least=0) if switched and on else 0
     tokens = keys.raw("sliding_window")
@@ -66,9 +67,19 @@ def _from_pattern(keys: Keys, leading: int) -> int:
         keys.note("K02", "max_window_layers", told, "0, or as many as there are layers")
     # gemma3_text writes the key with an underscore, or leaves it to its class.
     for key in ("_sliding_window_pattern", "sliding_window_pattern"):
-        if keys.raw(key) is not None:
+        pattern = keys.raw(key)
+        if isinstance(pattern, str):
+            return _from_letters(keys, key, pattern)
+        if pattern is not None:
             return keys.size(key, least=0)
     return 0
+
+
+def _from_letters(keys: Keys, key: str, pattern: str) -> int:
+    """EXAONE writes ``LLLG``: three local layers, then a global one."""
+    if pattern != "L" * (len(pattern) - 1) + "G":
+        keys.note("K02", key, f"{key} is {shown(pattern)}, not some L and then a G", "LLLG")
+    return len(pattern)
 
 
 def full_every(keys: Keys, other: str) -> int | None:

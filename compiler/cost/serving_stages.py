@@ -23,8 +23,9 @@ from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup,
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
 EVERYWHERE = frozenset(
-    {"bloom", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss", "mixtral", "opt"}
-    | {"qwen2_moe", "qwen3_moe"}
+    {"bloom", "cohere", "cohere2", "dbrx", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss"}
+    | {"granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral", "olmoe", "opt"}
+    | {"qwen2_moe", "qwen3_moe", "stablelm"}
 )
 """Families whose classes in vLLM build embedding and output projection on every stage, used or
 not: they have no PPMissingLayer in their place (model_executor/models/*.py, 0.33)."""

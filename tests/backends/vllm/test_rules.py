@@ -100,3 +100,11 @@ def test_a_number_of_api_servers_is_refused_where_hosts_are_headless() -> None:
 def test_arguments_that_the_plan_leaves_open_are_fine(args: list[str]) -> None:
     tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
     assert codes(tree) == []
+
+
+def test_a_model_whose_classes_lie_beside_its_checkpoint_needs_leave_to_run_them() -> None:
+    job = {"checkpoint": "inclusionAI/Ling-lite-1.5", "max_model_len": 4096}
+    given = {"model": "ling-lite-1.5", "node": "dgx-h100", "nodes": 1, "layout": {"tp": 4}}
+    assert "V31" in codes(spec(**given, job=job))
+    trusting = {"args": ["--trust-remote-code"]}
+    assert "V31" not in codes(spec(**given, job=job, launch=trusting))
