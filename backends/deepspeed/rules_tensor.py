@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.legal_degrees import mixer_heads
 from parc.backends.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.plain_rules import tiling_rule
 from parc.compiler.diagnostics import Cause, Finding
@@ -26,7 +27,7 @@ def _widths(model: Model) -> list[tuple[str, int]]:
         found.append(("a routed expert", model.experts.size))
         if model.experts.shared_size:
             found.append(("the shared experts", model.experts.shared_size))
-    return found
+    return [*found, *mixer_heads(model)]
 
 
 def _heads_broken(problem: Problem, layout: Layout) -> bool:

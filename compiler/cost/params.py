@@ -73,20 +73,21 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
     if kind.mixer == "attention":
         return attention_params(model, tp)
     if kind.mixer == "linear" and model.linear is not None:
-        return _linear_params(model.hidden, model.linear, tp)
+        norm = norm_params(model, model.linear.value_dim)
+        return _linear_params(model.hidden, model.linear, tp) + norm
     if kind.mixer == "mamba" and model.mamba is not None:
         return _mamba_params(model.hidden, model.mamba, tp)
     return 0
 
 
 def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
-    """Projections, convolution, decay and step a head; the norm of a head's output is whole.
+    """Projections, convolution, decay and step a head; the norm of a head's output apart.
 
     Megatron-Core 0.19, ssm/gated_delta_net: neither projection nor convolution has a bias.
     """
     convolution = linear.convolved * linear.conv_size
     projections = hidden * (linear.projected + linear.values)
-    return (projections + convolution + 2 * linear.value_heads) // tp + linear.value_dim
+    return (projections + convolution + 2 * linear.value_heads) // tp
 
 
 def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:

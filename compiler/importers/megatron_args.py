@@ -12,6 +12,7 @@ from typing import Any
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.importers.flags import Flag, report_unknown, take_flags, written_flags
 from parc.compiler.importers.megatron_flags import FOLLOWS, TABLE
+from parc.compiler.importers.megatron_hybrid import derive_hybrid, is_own_stack
 from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
@@ -51,7 +52,9 @@ def read_words(words: list[Word], reading: Reading) -> None:
 def _decided(flag: Flag, groups: Mapping[str, str]) -> bool:
     """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
     group = groups.get(flag.name)
-    return flag.name in FOLLOWS or (group is not None and group not in ("model", "experts"))
+    if flag.name in FOLLOWS or is_own_stack(flag):
+        return True
+    return group is not None and group not in ("model", "experts")
 
 
 def _derive(reading: Reading) -> None:
@@ -59,6 +62,7 @@ def _derive(reading: Reading) -> None:
     spec = reading.spec
     if not spec:
         return
+    derive_hybrid(reading)
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _precision(spec.pop("precision", {}), job)
     flags = spec.pop("bias", {})
@@ -91,7 +95,10 @@ def _tidy(model: dict[str, Any]) -> None:
     if "latent" in model:
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
-    if experts and not experts.get("first_dense_layers") and experts.get("every", 1) == 1:
+    if experts and model.get("ffn"):
+        experts.setdefault("size", model["ffn"])
+    alike = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
+    if experts and alike and "-" not in model.get("pattern", ""):
         model["ffn"] = 0
     position = model.get("position", {})
     if position.get("scaling") == "llama3":

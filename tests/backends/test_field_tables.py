@@ -9,7 +9,12 @@ from parc.backends.accelerate import derived as accelerate
 from parc.backends.deepspeed import derived_config, derived_program
 from parc.backends.field_table import FieldTable, field_table, flag_table, functions_of
 from parc.backends.fsdp import derived as fsdp
-from parc.backends.megatron import derived_layout, derived_model, derived_position
+from parc.backends.megatron import (
+    derived_layout,
+    derived_model,
+    derived_position,
+    derived_stages,
+)
 from parc.backends.torchtitan import derived as torchtitan
 from parc.backends.versions import knows
 from parc.backends.vllm import derived as vllm
@@ -19,7 +24,7 @@ FRAMEWORKS = {
     "accelerate": (accelerate,),
     "deepspeed": (derived_config, derived_program),
     "fsdp": (fsdp,),
-    "megatron": (derived_layout, derived_model, derived_position),
+    "megatron": (derived_layout, derived_model, derived_position, derived_stages),
     "torchtitan": (torchtitan,),
 }
 MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
