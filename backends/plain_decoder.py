@@ -27,7 +27,7 @@ def unbuilt(model: Model) -> Iterator[str]:
     if attention.qk_norm != "none":
         yield "norms of queries and keys"
     if attention.window is not None:
-        yield "a sliding window"
+        yield "sliding window"
     if attention.sinks:
         yield "attention sinks"
     yield from hybrid_parts(model)
@@ -51,11 +51,11 @@ def hybrid_parts(model: Model) -> Iterator[str]:
 
 def _layers(model: Model) -> Iterator[str]:
     if model.attention.output_bias:
-        yield "a bias on the attention output"
+        yield "bias on the attention output"
     if model.experts is not None:
         yield "experts"
     if not model.ffn.gated or model.ffn.activation != "silu":
-        yield f"a{' gated' if model.ffn.gated else 'n ungated'} {model.ffn.activation} MLP"
+        yield f"{'gated' if model.ffn.gated else 'ungated'} {model.ffn.activation} MLP"
     if model.ffn.bias:
         yield "biases in the MLP"
     if model.norm != "rmsnorm":
@@ -66,7 +66,11 @@ def _layers(model: Model) -> Iterator[str]:
 
 def _rest(model: Model) -> Iterator[str]:
     position = model.position
-    if position.kind != "rope" or position.percent != 1 or position.scaling not in SCALINGS:
+    if position.kind == "none":
+        yield "attention without positions"
+    elif position.kind == "rope" and position.scaling in SCALINGS and position.percent != 1:
+        yield f"rotation of {position.percent:.4g} of a head"
+    elif position.kind != "rope" or position.scaling not in SCALINGS:
         yield f"{position.kind} positions with {position.scaling} scaling"
     if model.tied_embeddings:
         yield "tied embeddings"

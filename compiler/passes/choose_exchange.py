@@ -47,7 +47,8 @@ def levels(problem: Problem, layout: Layout, comm: ContextComm) -> Levels:
 def fastest_exchange(pricing: Pricing, rules: Iterable[Rule]) -> Exchange:
     """The fastest that no rule refuses, by tp and cp alone, for micro-batches of one sequence.
 
-    Of two that differ by less than WORTH of a layer the simpler one.
+    Of two that differ by less than WORTH of a layer, or where no layer has attention, the simpler
+    one.
     """
     judges = tuple(rule for rule in rules if "cp_comm" in rule.reads)
     chosen: dict[tuple[int, int], Levels] = {}
@@ -74,7 +75,9 @@ def _fastest(pricing: Pricing, judges: tuple[Rule, ...], layout: Layout) -> Leve
     if not legal:
         return RING
     best, *others = legal
-    kind = next(kind for kind in problem.model.kinds if kind.mixer == "attention")
+    kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
+    if kind is None:
+        return best
     ring = shared_layer_time(pricing, _with(layout, RING), kind)
     groups = {one: pricing.groups(_with(layout, one)) for one in legal}
     seconds = {

@@ -49,6 +49,8 @@ def _report(error: ErrorDetails, place: Place, sink: Sink) -> None:
         sink.report("X08", missing_key(place), at=place.path, span=span)
     elif kind == "quantity":
         sink.report("X07", _quantity(place, error), at=place.path)
+    elif kind == "string_pattern_mismatch" and place.path == "model.pattern":
+        sink.report("X09", _letters(place), at=place.path)
     elif kind == "string_pattern_mismatch":
         sink.report("X12", _name(place), at=place.path)
     else:
@@ -187,6 +189,17 @@ def _name(place: Place) -> Finding:
         label="letters, digits, dot, dash and underscore; the first a letter or digit; at most 128",
         help="the run's name is the folder that its files are written to",
         fix=f"name: {near}" if near else "",
+    )
+
+
+def _letters(place: Place) -> Finding:
+    text = str(place.value)
+    bad = "".join(dict.fromkeys(re.sub(r"[M*E-]", "", text)))
+    return Finding(
+        f"no layer is called {', '.join(bad[:20])}" if bad else "the pattern has no letters",
+        label="a letter a layer: M Mamba, * attention, - dense MLP, E experts",
+        help="where stages are cut stands in layout.pipeline_layout" if "|" in bad else "",
+        fix=f'{place.path}: "{text.replace("|", "")}"' if bad == "|" else "",
     )
 
 

@@ -109,3 +109,10 @@ def test_the_search_takes_the_fastest() -> None:
     found = search_layouts(pricing, Sink())
     assert found is not None
     assert {(one.layout.cp_comm, one.layout.cp_a2a) for one in found.ranked} == {("a2a+p2p", 8)}
+
+
+def test_layers_without_attention_exchange_nothing() -> None:
+    mamba = {"heads": 64, "head_dim": 64, "state_size": 64, "groups": 16}
+    pricing, layout = first({"model.pattern": "MMMM----", "model.mamba": mamba})
+    chosen = fastest_exchange(pricing, all_rules(pricing.problem, pricing.framework))
+    assert chosen(layout) == ("p2p", 1)
