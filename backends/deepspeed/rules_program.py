@@ -15,9 +15,9 @@ def lacking(model: Model) -> list[str]:
     """Parts of the model that train.py does not build, in words."""
     position = model.position
     found = {
-        f"the activation {model.ffn.activation}": model.ffn.activation not in ACTIVATIONS,
+        f"activation {model.ffn.activation}": model.ffn.activation not in ACTIVATIONS,
         f"{model.norms_per_layer} norms a layer": model.norms_per_layer != 2,
-        "a stack without final norm": not model.final_norm,
+        "stack without final norm": not model.final_norm,
         f"positions scaled by {position.scaling}": position.scaling != "none",
         f"positions of kind {position.kind}": position.kind == "yarn",
     }
@@ -29,9 +29,9 @@ def _lacking_experts(experts: Experts) -> list[str]:
     found = {
         "gated shared experts": experts.shared_gate,
         "experts with biases": experts.bias,
-        f"a router with {experts.score_function} scores": experts.score_function != "softmax",
+        f"router with {experts.score_function} scores": experts.score_function != "softmax",
         "expert groups": experts.groups > 1,
-        "a router with biases": experts.router_bias != "none",
+        "router with biases": experts.router_bias != "none",
         "scaled expert outputs": experts.scaling_factor != 1.0,
     }
     return [name for name, there in found.items() if there]

@@ -6,7 +6,7 @@ choice of the optimizer's sharding type) and the sharded state dicts of megatron
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from parc.compiler.report.diff_changes import Change, changes
@@ -60,8 +60,15 @@ def checkpoint(old: Side, new: Side) -> Checkpoint:
 
 
 def _shapes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Model fields that change a weight."""
-    return changes(_weights(old), _weights(new))
+    """Model fields that change a weight; of a part that both have, the ones that differ."""
+    found: list[Change] = []
+    for change in changes(_weights(old), _weights(new)):
+        if isinstance(change.old, dict) and isinstance(change.new, dict):
+            parts = changes(change.old, change.new)
+            found += [replace(part, name=f"{change.name}.{part.name}") for part in parts]
+        else:
+            found.append(change)
+    return tuple(found)
 
 
 def _weights(side: Side) -> dict[str, Any]:
@@ -116,5 +123,9 @@ def _reason(change: Change) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "given"
+    if value in (None, ""):
+        return "absent"
     text = str(value)
     return text if len(text) <= 30 else f"{text[:27]}..."

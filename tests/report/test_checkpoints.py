@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import Plan
+from parc.compiler.ir.model import Mamba
 from parc.compiler.report.diff_checkpoints import Checkpoint, checkpoint
 from tests.passes.placement_plans import cluster, layout, plan
 from tests.report.sides import side_of
@@ -58,6 +59,19 @@ def test_another_model_does_not_load() -> None:
     model = replace(OLD.problem.model, hidden=2048)
     found = judge(replace(OLD, problem=replace(OLD.problem, model=model)))
     assert found == Checkpoint("does not load", ("hidden 1024 -> 2048",))
+
+
+def test_of_a_part_that_differs_the_fields_are_named() -> None:
+    mamba = Mamba(heads=32, head_dim=64, state_size=128, groups=8, conv_size=4)
+    model = replace(OLD.problem.model, mamba=mamba, pattern="M*" * (OLD.problem.model.layers // 2))
+    wider = replace(model, mamba=replace(mamba, heads=64))
+    before, after = (
+        replace(OLD, problem=replace(OLD.problem, model=one)) for one in (model, wider)
+    )
+    assert judge(after, before) == Checkpoint("does not load", ("mamba.heads 32 -> 64",))
+    reasons = judge(OLD, before).reasons
+    assert "mamba given -> absent" in reasons
+    assert f"pattern {model.pattern} -> absent" in reasons
 
 
 def test_another_top_k_or_name_changes_no_weight() -> None:

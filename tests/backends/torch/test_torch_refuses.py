@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from tests.backends.torch.specs import legal_spec
 from tests.compiled import Spec, changed, planned
 
@@ -58,8 +60,23 @@ def test_what_torch_cannot_have_is_refused() -> None:
     assert passed == []
 
 
-def test_a_model_that_the_program_does_not_build_is_told_what_is_missing() -> None:
-    spec = legal_spec("accelerate", 0) | {"model": "qwen2.5-7b"}
-    _, sink = planned(spec)
-    found = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
-    assert found == ["it has no biases of queries, keys and values"]
+@pytest.mark.parametrize(
+    ("model", "lacks"),
+    [
+        ("qwen2.5-7b", "no biases of queries, keys and values"),
+        ("mistral-7b", "no sliding window"),
+        ("pythia-1b", "no rotation of 0.25 of a head"),
+        (
+            "nemotron-h-8b",
+            "no Mamba layers, no pattern of layers of one part each, no ungated relu2 MLP, "
+            "no attention without positions",
+        ),
+    ],
+)
+def test_a_model_that_the_program_does_not_build_is_told_what_is_missing(
+    model: str, lacks: str
+) -> None:
+    _, sink = planned(legal_spec("accelerate", 0) | {"model": model})
+    (label,) = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
+    assert label.startswith("it has no ")
+    assert lacks in label
