@@ -71,7 +71,7 @@ def test_of_a_part_that_differs_the_fields_are_named() -> None:
     assert judge(after, before) == Checkpoint("does not load", ("mamba.heads 32 -> 64",))
     reasons = judge(OLD, before).reasons
     assert "mamba given -> absent" in reasons
-    assert f"pattern {model.pattern} -> absent" in reasons
+    assert any(one.startswith("pattern M*M*") and one.endswith("-> absent") for one in reasons)
 
 
 def test_another_top_k_or_name_changes_no_weight() -> None:
