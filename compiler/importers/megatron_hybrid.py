@@ -21,6 +21,18 @@ EXPANSION = 2
 STACKS = ("megatron.core.models.hybrid.", "megatron.core.models.mamba.")
 """Modules of Megatron's own that describe the layers of a pattern."""
 
+STAGES = tuple(
+    f"layout.{name}"
+    for name in (
+        "vpp",
+        "first_stage_layers",
+        "last_stage_layers",
+        "count_embedding",
+        "count_loss",
+    )
+)
+"""Fields about stages that a pattern with bars leaves nothing to."""
+
 
 def is_own_stack(flag: Flag) -> bool:
     """Whether ``flag`` is a --spec that says what the pattern says already."""
@@ -78,6 +90,7 @@ def _letters(text: str, model: dict[str, Any], reading: Reading) -> None:
         stages = tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(counts))
         reading.spec.setdefault("layout", {})["pipeline_layout"] = spell(stages)
         said.append("layout.pipeline_layout")
+        reading.spans = {**dict.fromkeys(STAGES, span), **reading.spans}
     reading.spans |= dict.fromkeys(said, span)
     if "M" in letters:
         _mamba(model)

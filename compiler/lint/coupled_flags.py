@@ -37,6 +37,18 @@ MEGATRON: tuple[Coupling, ...] = (
     Coupling("S14", "--tp-comm-overlap", ("--sequence-parallel",), why="it overlaps its gathers"),
     Coupling(
         "P05",
+        "--hybrid-layer-pattern",
+        excludes=(
+            "--num-layers-per-virtual-pipeline-stage",
+            "--num-virtual-stages-per-pipeline-rank",
+            "--pipeline-model-parallel-layout",
+            "--account-for-embedding-in-pipeline-split",
+            "--account-for-loss-in-pipeline-split",
+        ),
+        why="bars in the pattern say how the model is cut",
+    ),
+    Coupling(
+        "P05",
         "--num-layers-per-virtual-pipeline-stage",
         excludes=(
             "--num-virtual-stages-per-pipeline-rank",

@@ -54,6 +54,8 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
     read_words([replace(word, statement=0) for word in words], reading)
     flags = {row.path: name for name, row in reversed(TABLE.items())}
+    if "model.pattern" in reading.spans:
+        flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"
     sink.locate(reading.spans, flags, first)
     judged = _judge_flags(launch, more.version, sink)
     written = {flag.name: flag for flag in launch.flags}
@@ -77,7 +79,9 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
         return []
-    sure = known("model.pattern") and "letters.text" not in launch.unsure
+    # Megatron knows letters that a spec does not have: such a pattern is one, and not told.
+    unread = "letters.text" in told and "model.pattern" not in told
+    sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
     _judge_program(script, facts, sure, sink)
     skipped = _judge_layout(facts, sink)
     lint_environment(script, facts.known_problem, facts.known_layout, sink)

@@ -63,6 +63,21 @@ def test_a_pattern_that_the_shell_fills_in_is_a_pattern() -> None:
     assert codes(edited(MEGATRON, (dynamic, HYBRID))) == []
 
 
+def test_a_pattern_with_letters_that_a_spec_does_not_have_is_a_pattern() -> None:
+    for letters in ("G-G*" * 8, "M-M*" * 8 + "/M-"):
+        written = ("    --num-layers 32\n", f"    --hybrid-layer-pattern '{letters}'\n")
+        assert codes(edited(MEGATRON, (written, HYBRID))) == []
+
+
+def test_the_bars_of_a_pattern_say_how_layers_are_cut_whatever_else_is_added() -> None:
+    args = next(one for one in EMITTED if "nemotron-h-56b" in str(one) and one.name == "args.sh")
+    text = args.read_text("utf-8")
+    pp = "--pipeline-model-parallel-size "
+    assert codes(re.sub(f"{pp}[0-9]+", f"{pp}97", text)) == ["P19"]
+    twice = text.replace(pp, f"--num-virtual-stages-per-pipeline-rank 97 {pp}")
+    assert "P05" in codes(twice)
+
+
 HEADS = ("--num-attention-heads 32", "--num-attention-heads 30")
 UNSURE: dict[str, tuple[Edit, ...]] = {
     "a variable from outside": ((f"{TP} 4", f"{TP} $TP"),),
