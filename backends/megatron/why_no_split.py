@@ -154,12 +154,13 @@ def _counts(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
 
 
 def _too_many(problem: Problem, pp: int, vpp: int) -> Why:
-    layers = problem.model.layers
+    model, layers = problem.model, problem.model.layers
+    most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
     at = "layout.pp" if pp > layers else "layout.vpp"
     fix = pin(at, max(1, layers if pp > layers else layers // pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
-        label=f"{pp * vpp} stages, at most {layers + 1 + bool(problem.model.mtp_layers)}",
+        label=f"{pp * vpp} stages, at most {most}",
         help=f"legal pp x vpp: up to {layers}",
         fix=fix,
         causes=(Cause("model.layers", f"{layers} layers"),),

@@ -12,7 +12,7 @@ from parc.backends.megatron.balance_pattern import balance_pattern
 from parc.backends.megatron.recomputes import recomputes
 from parc.compiler.passes.read_emitted import read_arguments
 from tests.backends.megatron.boundaries import DENSE, LINEAR, PATTERN
-from tests.compiled import Spec, changed, error_codes, files_of, plan_of
+from tests.compiled import Spec, changed, error_codes, files_of, plan_of, planned
 
 Values = tuple[str, ...] | None
 
@@ -128,3 +128,9 @@ def test_stages_of_a_pattern_hold_every_layer_once_and_are_as_even_as_layers_all
         cuts = list(accumulate(counts, initial=0))
         heaviest = max(ends[b] - ends[a] for a, b in pairwise(cuts))
         assert heaviest <= sum(loads) / count + max(loads) + 1e-9
+
+
+def test_a_pattern_has_a_layer_for_every_stage() -> None:
+    _, sink = planned(changed(PATTERN, {"layout.pp": 2, "layout.vpp": 9}))
+    (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P02"]
+    assert found.label == "18 stages, at most 16"
