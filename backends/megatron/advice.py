@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.legal_values import around
-from parc.backends.megatron.split import depth
+from parc.backends.megatron.split import SplitPins, depth
 from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem
@@ -86,10 +86,19 @@ def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
     finding = Finding(
         message=f"stage {stage} carries {ratio:.2f} times the mean load",
         label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
-        f"the loss counts as {deep.loss_load}, an MTP layer as {deep.mtp_load}",
-        help="give the last stage fewer layers",
+        f"the loss counts as {deep.loss_load}"
+        + (f", an MTP layer as {deep.mtp_load}" if deep.mtp_layers else ""),
+        help=_less_work(problem, layout, stage),
     )
     sink.report("P17", finding, at="layout.pp")
+
+
+def _less_work(problem: Problem, layout: Layout, stage: int) -> str:
+    """How ``stage`` gets less; stages of a pattern are as even as its layers allow."""
+    if problem.model.pattern and SplitPins.of(problem.pins).free:
+        return "its layers cannot be cut more evenly; a smaller pp may"
+    which = "the last stage" if stage == layout.pp - 1 else f"stage {stage}"
+    return f"give {which} fewer layers"
 
 
 ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (

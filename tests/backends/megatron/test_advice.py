@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.backends.megatron.boundaries import DENSE
+from tests.backends.megatron.boundaries import DENSE, PATTERN
 from tests.backends.megatron.test_args_file import plan
+from tests.compiled import Spec
 
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("D21", {"model.kv_heads": 2}, {"model.kv_heads": 4}),
@@ -36,3 +37,21 @@ def test_a_warning_appears_on_one_side_of_its_threshold(
     found, sink = plan(DENSE, good)
     assert found is not None, sink.diagnostics
     assert f"PARC-{code}" not in {d.code for d in sink.diagnostics}
+
+
+@pytest.mark.parametrize(
+    ("base", "layout", "told"),
+    [
+        (DENSE, {"first_stage_layers": 12}, "give stage 0 fewer layers"),
+        (DENSE, {"first_stage_layers": 4}, "give the last stage fewer layers"),
+        (PATTERN, {"pp": 6, "tp": 4}, "its layers cannot be cut more evenly; a smaller pp may"),
+        (PATTERN, {"pipeline_layout": "Et*12|t*4L"}, "give stage 0 fewer layers"),
+    ],
+)
+def test_the_stage_that_has_too_much_is_the_one_to_mend(
+    base: Spec, layout: Spec, told: str
+) -> None:
+    _, sink = plan(base, {f"layout.{key}": value for key, value in layout.items()})
+    (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P17"]
+    assert found.help == told
+    assert "MTP" not in found.label
