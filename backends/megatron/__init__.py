@@ -1,1 +1,1 @@
-"""Megatron-Core: arguments of pretrain_gpt.py and the rules of its parser."""
+"""Megatron-Core: arguments of its pretraining programs and the rules of its parser."""

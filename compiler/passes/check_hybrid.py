@@ -29,6 +29,13 @@ def _linear(facts: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Found]:
             label=f"{values} % {keys} = {values % keys}, must be 0",
         )
         yield "K03", "model.linear_attention.value_heads", told
+    if linear.full_attention_every == 1:
+        told = Finding(
+            "no layer has linear attention",
+            label="every layer has softmax attention, so that the other facts mean nothing",
+            fix="model.linear_attention.full_attention_every: 4",
+        )
+        yield "K03", "model.linear_attention.full_attention_every", told
     for other in ("latent", "window", "pattern", "sinks"):
         if getattr(facts, other):
             yield _beside(other, "linear_attention")

@@ -112,7 +112,7 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
         yield f"cluster.{name}", ", ".join(cluster.get(name, [])) or None
     experts = model.get("experts")
     if isinstance(experts, dict) and "pattern" in experts:
-        experts = {**experts, "pattern": sum(experts["pattern"])}
+        experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}
     yield from _leaves(problem, "")
 

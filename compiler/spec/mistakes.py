@@ -49,6 +49,8 @@ def _report(error: ErrorDetails, place: Place, sink: Sink) -> None:
         sink.report("X08", missing_key(place), at=place.path, span=span)
     elif kind == "quantity":
         sink.report("X07", _quantity(place, error), at=place.path)
+    elif kind == "string_too_long":
+        sink.report("X11", _too_long(place, error), at=place.path)
     elif kind == "string_pattern_mismatch" and place.path == "model.pattern":
         sink.report("X09", _letters(place), at=place.path)
     elif kind == "string_pattern_mismatch":
@@ -189,6 +191,13 @@ def _name(place: Place) -> Finding:
         label="letters, digits, dot, dash and underscore; the first a letter or digit; at most 128",
         help="the run's name is the folder that its files are written to",
         fix=f"name: {near}" if near else "",
+    )
+
+
+def _too_long(place: Place, error: ErrorDetails) -> Finding:
+    most = error["ctx"]["max_length"]
+    return Finding(
+        f"{place.path} has {len(str(place.value))} characters", label=f"must be at most {most}"
     )
 
 

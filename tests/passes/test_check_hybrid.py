@@ -33,6 +33,12 @@ EXPERTS = NEMOTRON_NANO["experts"]
             "model.linear_attention.key_dim",
             "is not given",
         ),
+        (
+            QWEN3_NEXT,
+            {"linear_attention": {**LINEAR, "full_attention_every": 1}},
+            "model.linear_attention.full_attention_every",
+            "no layer has linear attention",
+        ),
         (QWEN3_NEXT, {"window": 4096}, "model.window", "no meaning beside linear_attention"),
         (QWEN3_NEXT, {"mamba": MAMBA}, "model.mamba", "no layer is a Mamba layer"),
         (

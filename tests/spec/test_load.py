@@ -161,3 +161,11 @@ def test_a_key_of_training_in_a_serving_job_is_named_as_such_and_the_reverse():
     _, sink = load(HEAD.partition("job:")[0] + spec)
     assert [found.path for found in sink.diagnostics] == ["job.sequence_length", "layout.vpp"]
     assert {found.code for found in sink.diagnostics} == {"PARC-X01"}
+
+
+def test_a_pattern_of_more_layers_than_any_model_has_is_told_its_length() -> None:
+    model = f"{{base: nemotron-h-8b, pattern: {'M' * 5000}}}"
+    _, sink = load(HEAD.replace("llama-3-70b", model))
+    (found,) = sink.diagnostics
+    assert (found.code, found.finding.label) == ("PARC-X11", "must be at most 4096")
+    assert found.finding.message == "model.pattern has 5000 characters"
