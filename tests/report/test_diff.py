@@ -142,6 +142,18 @@ def test_expert_axes_show_only_for_a_model_with_experts() -> None:
     assert [axis.axis for axis in change(new, old).groups] == ["ep", "edp"]
 
 
+def test_layers_that_route_are_counted_and_named_as_layers() -> None:
+    wide = plan(cluster(4), layout(tp=1, dp=32, ep=8), experts=8)
+    assert wide.problem.model.experts is not None
+    fewer = replace(
+        wide.problem.model.experts, pattern=(False, *wide.problem.model.experts.pattern[1:])
+    )
+    sparse = replace(wide.problem, model=replace(wide.problem.model, experts=fewer))
+    (found,) = change(replace(wide, problem=sparse), wide).inputs
+    layers = wide.problem.model.layers
+    assert (found.name, found.old, found.new) == ("model.experts.layers", layers, layers - 1)
+
+
 def test_flags_environment_and_directives_are_compared_word_by_word() -> None:
     old = side_of(
         PLAN,
