@@ -84,11 +84,6 @@ def layout_string(problem: Problem, layout: Layout) -> str | None:
     return layout.split.text or None
 
 
-def least_rate(problem: Problem, layout: Layout) -> float:
-    """A tenth of the peak."""
-    return float(f"{problem.job.learning_rate / 10:.6g}")
-
-
 def bf16(problem: Problem, layout: Layout) -> bool:
     """Also beneath 8-bit and 4-bit formats."""
     return problem.job.precision != "fp16"

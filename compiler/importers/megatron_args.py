@@ -11,7 +11,7 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.importers.flags import Flag, report_unknown, take_flags, written_flags
-from parc.compiler.importers.megatron_flags import FOLLOWS, TABLE
+from parc.compiler.importers.megatron_flags import FOLLOWS, OPTIMIZER, TABLE
 from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
@@ -61,6 +61,7 @@ def _derive(reading: Reading) -> None:
         return
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _precision(spec.pop("precision", {}), job)
+    _optimizer(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
     flags = spec.pop("bias", {})
     _virtual(spec.pop("virtual", {}).get("layers"), layout, spec)
     _pattern(spec.pop("pattern", {}).get("text", ""), spec)
@@ -105,6 +106,17 @@ def _precision(written: dict[str, Any], job: dict[str, Any]) -> None:
         job["precision"] = "nvfp4"
     elif "fp8" in written:
         job["precision"] = "mxfp8" if written.get("recipe") == "mxfp8" else "fp8"
+
+
+def _optimizer(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
+    """What a launch with a learning rate does where it says no more of its optimizer."""
+    if job.get("lr_decay") == "wsd" and wsd_style != "linear":
+        message = f"not carried over: a WSD decay that is {wsd_style[:40]}"
+        found = Finding(message, help="lr_decay wsd falls linearly")
+        reading.say("I04", found, reading.spans["job.lr_decay"])
+    if "learning_rate" in job:
+        for name, value in OPTIMIZER.items():
+            job.setdefault(name, value)
 
 
 def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
