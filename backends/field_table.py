@@ -1,7 +1,7 @@
 """The table of a backend, from plan fields to the settings of its target.
 
-A row is ``setting: {from: [plan fields], value: function, set: constant, since, until, free}``. Without
-``value`` and ``set`` the first field is the value itself. ``null`` leaves a setting out.
+A row is ``setting: {from: [plan fields], value: function, set: constant, since, until, free}``.
+Without ``value`` and ``set`` the first field is the value itself. ``null`` leaves a setting out.
 ``fields.yaml`` has rows alone, ``flags.yaml`` has groups of rows; both name under ``ignored`` the
 fields that the target is not told, with the reason, and under ``elsewhere`` those that reach it
 another way.

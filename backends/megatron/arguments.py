@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.field_table import Derived, flag_table, functions_of
-from parc.backends.megatron import derived_layout, derived_model, derived_optimizer, derived_position
+from parc.backends.megatron import (
+    derived_layout,
+    derived_model,
+    derived_optimizer,
+    derived_position,
+)
 from parc.compiler.ir import Layout, Problem
 
 PACKAGE = "parc.backends.megatron"

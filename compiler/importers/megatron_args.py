@@ -6,8 +6,7 @@ Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.importers.flags import Flag, report_unknown, take_flags, written_flags
@@ -16,8 +15,14 @@ from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
 
+if TYPE_CHECKING:
+    from parc.backends.field_table import FieldRow
+
 LLAMA3_CONTEXT = 8192
 """Megatron's --use-rope-scaling knows no other (megatron/core, rotary_pos_embedding.py)."""
+
+WHOLE_SPLIT = "100,0,0"
+"""What PARC writes for --split: all of the data is for training."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""
@@ -37,10 +42,10 @@ def read_words(words: list[Word], reading: Reading) -> None:
     """Take the flags of Megatron among ``words``."""
     from parc.backends.field_table import flag_table
 
-    groups = {row.setting: row.group for row in flag_table("parc.backends.megatron").rows}
+    rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
     unknown = take_flags(written_flags(words, TABLE), TABLE, reading)
     _derive(reading)
-    decided = [flag for flag in unknown if _decided(flag, groups)]
+    decided = [flag for flag in unknown if _decided(flag, rows.get(flag.name))]
     if decided:
         names = ", ".join(dict.fromkeys(flag.name for flag in decided))
         reading.notes.append(f"PARC decides these itself: {names}")
@@ -48,10 +53,12 @@ def read_words(words: list[Word], reading: Reading) -> None:
     report_unknown(rest, "launch.args takes it, if it still holds", reading)
 
 
-def _decided(flag: Flag, groups: Mapping[str, str]) -> bool:
+def _decided(flag: Flag, row: FieldRow | None) -> bool:
     """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
-    group = groups.get(flag.name)
-    return flag.name in FOLLOWS or (group is not None and group not in ("model", "experts"))
+    if row is not None and row.free:
+        return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
+    shaped = row is None or row.group in ("model", "experts")
+    return flag.name in FOLLOWS or not shaped
 
 
 def _derive(reading: Reading) -> None:

@@ -18,8 +18,8 @@ from parc.compiler.ir import (
     ZeroPlus,
 )
 from parc.compiler.passes.check_precision import check_gradients, check_precision
-from parc.compiler.passes.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.passes.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.passes.resolve_targets import resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec

@@ -43,7 +43,7 @@ class JobSpec(Strict):
     warmup_steps: Size0 | Percent = 0.01
     """Steps in which the learning rate rises from 0, or their share of lr_decay_steps: 1%."""
     lr_decay: Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"] = "cosine"
-    """How the learning rate falls after the warm-up; wsd: it stays, and falls linearly at the end."""
+    """How the learning rate falls after the warm-up; wsd: it stays, then falls linearly."""
     lr_decay_steps: Size | None = None
     """Step at which the decay ends, counted from the first of all. Absent: job.steps."""
     wsd_decay_steps: Size | None = None

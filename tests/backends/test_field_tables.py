@@ -10,7 +10,12 @@ from parc.backends.deepspeed import derived_config, derived_program
 from parc.backends.deepspeed import derived_optimizer as deepspeed_optimizer
 from parc.backends.field_table import FieldTable, field_table, flag_table, functions_of
 from parc.backends.fsdp import derived as fsdp
-from parc.backends.megatron import derived_layout, derived_model, derived_optimizer, derived_position
+from parc.backends.megatron import (
+    derived_layout,
+    derived_model,
+    derived_optimizer,
+    derived_position,
+)
 from parc.backends.torchtitan import derived as torchtitan
 from parc.backends.versions import knows
 from parc.backends.vllm import derived as vllm
