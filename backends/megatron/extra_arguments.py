@@ -68,7 +68,7 @@ def check_extra(
         if extra.flag not in spellings or extra.flag in removed_flags():
             return "F01", unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
-            return "F02", _taken(rows[extra.flag], own.get(extra.flag))
+            return "F02", _taken(extra, rows[extra.flag], own.get(extra.flag))
         fault = value_fault(extra, known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
@@ -112,12 +112,15 @@ def spec_fields(row: FieldRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))
 
 
-def _taken(row: FieldRow, argument: Argument | None) -> Finding:
-    fields = " or ".join(spec_fields(row))
+def _taken(extra: Extra, row: FieldRow, argument: Argument | None) -> Finding:
+    names = spec_fields(row)
+    fields = " or ".join(names)
+    plain = not row.derived and names != ("model",) and len(extra.values) == 1
     said = " ".join((argument.flag, *argument.values)) if argument else ""
+    instead = f", and write {names[0]}: {extra.values[0]}" if names and plain else ""
     return Finding(
         message=f"{row.setting} is {'set by the plan already' if said else 'a matter of the plan'}",
         label=f"the plan says: {said}" if said else "the plan leaves it out",
         help=f"it comes from {fields}" if fields else "every plan has this value",
-        fix=f"set {fields}" if len(spec_fields(row)) == 1 else "remove it from launch.args",
+        fix=f"remove it from launch.args{instead}",
     )
