@@ -13,6 +13,7 @@ verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "di
     config     TransformerConfig, as pretrain_gpt.py makes it
     batch      the calculator of micro-batches
     overlap    settings of data parallelism and optimizer
+    optimizer  the scheduler of the learning rate, asked for the rates of four steps
     schedule   the two checks of the interleaved schedule (restated: it allocates on a GPU first)
     groups     initialize_model_parallel on torch's fake process group, for the sampled ranks
     layers     decoder layers of each chunk, from the functions that build them
@@ -35,6 +36,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -118,6 +120,31 @@ def overlap(args: Namespace) -> None:
 
     get_megatron_optimizer_config(args)
     get_megatron_ddp_config(args)
+
+
+def optimizer(args: Namespace) -> dict[str, Any]:
+    """What the optimizer and its scheduler are told; "rates" by steps done."""
+    from unittest.mock import patch
+
+    from megatron.training import training
+
+    config = training.get_megatron_optimizer_config(args)[0]
+    group: dict[str, Any] = {"params": []}
+    with patch.object(training, "get_args", lambda: args):
+        scheduler = training.get_optimizer_param_scheduler(SimpleNamespace(param_groups=[group]))
+    rates = {}
+    for step in (1, 2, args.train_iters // 2, args.train_iters):
+        scheduler.num_steps = step * args.global_batch_size
+        rates[str(step)] = scheduler.get_lr(group)
+    betas = {"adam_beta1": config.adam_beta1, "adam_beta2": config.adam_beta2}
+    return {
+        "rates": rates,
+        **betas,
+        "adam_epsilon": config.adam_eps,
+        "weight_decay": scheduler.get_wd(),
+        "gradient_clipping": config.clip_grad,
+        "seed": args.seed,
+    }
 
 
 def schedule(args: Namespace, micro_batches: int) -> None:
@@ -302,6 +329,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     config = stage("config", configure, args)
     verdict["micro_batches"] = stage("batch", count_batches, args)
     stage("overlap", overlap, args)
+    verdict["optimizer"] = stage("optimizer", optimizer, args)
     stage("schedule", schedule, args, verdict["micro_batches"])
     verdict["groups"] = {}
     for rank in case.get("ranks", [0]):

@@ -121,15 +121,18 @@ HYPERPARAMETERS = {
     "job.gradient_clipping": 0.0,
     "job.seed": 7,
 }
-SAID = """--lr 0.0003 --min-lr 0.0 --lr-decay-style WSD --lr-decay-iters 900 --lr-wsd-decay-style linear
---lr-wsd-decay-iters 90 --lr-warmup-iters 20 --weight-decay 0.05 --adam-beta1 0.8
---adam-beta2 0.99 --adam-eps 1e-06 --clip-grad 0.0 --seed 7""".split()
+SAID = (
+    "--lr 0.0003 --min-lr 0.0 --lr-decay-style WSD --lr-decay-iters 900 "
+    "--lr-wsd-decay-style linear --lr-wsd-decay-iters 90 --lr-warmup-iters 20 "
+    "--weight-decay 0.05 --adam-beta1 0.8 --adam-beta2 0.99 --adam-eps 1e-06 "
+    "--clip-grad 0.0 --seed 7"
+)
 
 
 def test_every_hyperparameter_of_the_job_is_said_once() -> None:
     argv = emitted(DENSE, HYPERPARAMETERS)
     first = argv.index("--lr")
-    assert argv[first : first + len(SAID)] == SAID
+    assert " ".join(argv[first:]).startswith(SAID)
     assert "--lr-warmup-fraction" not in argv
 
 
