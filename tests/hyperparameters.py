@@ -33,7 +33,9 @@ def hyperparameters(
         job["warmup_steps"] = dice.choice(["5%", "0%", 0, 1, 2, 9])
         if decay == "wsd":
             job["wsd_decay_steps"] = dice.choice([1, 7, 10])
-    if least_warmup and job.get("warmup_steps") in ("0%", 0, 1):
+    if decay == "inverse-square-root":
+        least_warmup = max(least_warmup, 1)
+    if least_warmup and job.get("warmup_steps") in ("0%", *range(least_warmup)):
         job["warmup_steps"] = least_warmup
     dropped = dice.sample(sorted(job.keys() - {"lr_decay"}), 3)
     return {name: value for name, value in job.items() if name not in dropped}
@@ -48,7 +50,7 @@ def planned_rate(job: Job, done: int) -> float:
     if job.lr_decay == "constant":
         return peak
     if job.lr_decay == "inverse-square-root":
-        return max(least, peak * math.sqrt(max(warmup, 1) / max(done, 1)))
+        return max(least, peak * math.sqrt(warmup / done))
     first = end - job.wsd_decay_steps if job.lr_decay == "wsd" else warmup
     part = min(max(done - first, 0) / (end - first), 1)
     curve = 0.5 + 0.5 * math.cos(math.pi * part) if job.lr_decay == "cosine" else 1 - part

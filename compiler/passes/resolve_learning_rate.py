@@ -44,6 +44,8 @@ def resolve_learning_rate(spec: JobSpec, sink: Sink) -> LearningRate:
         sink.report("X11", _rising(spec, least), at="job.min_learning_rate")
     if warmup >= end:
         sink.report("X11", _long_warmup(spec, warmup, end), at="job.warmup_steps")
+    elif warmup == 0 and spec.lr_decay == "inverse-square-root":
+        sink.report("X11", _no_warmup(), at="job.warmup_steps")
     elif warmup + wsd > end:
         sink.report("X11", _long_decay(warmup, wsd, end), at="job.wsd_decay_steps")
     return LearningRate(least, warmup, fraction, end, wsd)
@@ -80,6 +82,17 @@ def _long_warmup(spec: JobSpec, warmup: int, end: int) -> Finding:
         help=f"legal: 0 to {end - 1}, or a share of the steps",
         fix="job.warmup_steps: 1%",
         causes=(Cause(_end(spec), f"the decay ends at step {end}"),),
+    )
+
+
+def _no_warmup() -> Finding:
+    """Megatron, optimizer_param_scheduler.py, would take one sample for the length of it."""
+    return Finding(
+        "an inverse-square-root decay is measured by its warm-up, and there is none",
+        label="0 steps, must be 1 or more",
+        help="the rate is peak x sqrt(warmup_steps / step)",
+        fix="job.warmup_steps: 1",
+        causes=(Cause("job.lr_decay", "the form of the decay comes from here"),),
     )
 
 

@@ -40,6 +40,11 @@ CONTRADICTIONS: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"min_learning_rate": 2e-4}, "min_learning_rate", "job.min_learning_rate: 1e-05"),
     ({"warmup_steps": 1000}, "warmup_steps", "job.warmup_steps: 1%"),
     ({"warmup_steps": 500, "lr_decay_steps": 500}, "warmup_steps", "job.warmup_steps: 1%"),
+    (
+        {"lr_decay": "inverse-square-root", "steps": 99},
+        "warmup_steps",
+        "job.warmup_steps: 1",
+    ),
     ({"wsd_decay_steps": 9}, "wsd_decay_steps", "remove job.wsd_decay_steps"),
     (
         {"lr_decay": "wsd", "wsd_decay_steps": 991},
@@ -62,6 +67,7 @@ def test_numbers_that_contradict_each_other_are_told(
         {"min_learning_rate": 1e-4},
         {"warmup_steps": 999},
         {"lr_decay": "wsd", "wsd_decay_steps": 990},
+        {"lr_decay": "inverse-square-root", "steps": 100},
     ],
 )
 def test_the_last_legal_number_is_taken(job: dict[str, Any]) -> None:

@@ -62,9 +62,9 @@ def test_wsd_stays_until_its_last_steps() -> None:
     assert rates == pytest.approx([1.0, 1.0, 0.55, 0.1])
 
 
-def test_without_a_warm_up_the_first_step_has_the_peak() -> None:
-    for decay in ("cosine", "inverse-square-root"):
-        assert rate(0, lr_decay=decay, warmup_steps=0) == pytest.approx(1.0)
+@pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "wsd"])
+def test_without_a_warm_up_the_first_step_has_the_peak(decay: str) -> None:
+    assert rate(0, lr_decay=decay, warmup_steps=0, wsd_decay_steps=9) == 1.0
 
 
 @pytest.mark.parametrize("seed", range(40))

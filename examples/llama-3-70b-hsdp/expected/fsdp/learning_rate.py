@@ -12,7 +12,7 @@ def learning_rate(step: int, plan: dict) -> float:
     if decay == "constant":
         return peak
     if decay == "inverse-square-root":
-        return max(least, peak * math.sqrt(max(warmup, 1) / (step + 1)))
+        return max(least, peak * math.sqrt(warmup / step))
     start = end - plan["wsd_decay_steps"] if decay == "wsd" else warmup
     done = min(max(step - start, 0) / (end - start), 1.0)
     left = (1 + math.cos(math.pi * done)) / 2 if decay == "cosine" else 1 - done
