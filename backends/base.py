@@ -78,8 +78,9 @@ class Framework(Backend, Protocol):
     copies_wait: bool
     """Whether copies of a hybrid shard add their gradients up once a step, not with every
     micro-batch; asked where micro-batches scatter gradients (ZeRO 2 and 3)."""
-    default_program: str
-    """What ``launch.program`` means where the spec does not say; empty: what ``emit`` writes."""
+
+    def default_program(self, model: Model, version: str) -> str:
+        """What ``launch.program`` means where the spec names none; empty: what ``emit`` writes."""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """Rank orders that exist, the default first."""

@@ -82,7 +82,9 @@ def _brings_program(plan: AnyPlan) -> bool:
     """Whether something starts where the spec names no program: an engine, or emitted code."""
     if isinstance(plan, ServingPlan):
         return True
-    return not plan.problem.launch.program and not framework_of(plan.problem).default_program
+    problem = plan.problem
+    own = framework_of(problem).default_program(problem.model, problem.version(problem.framework))
+    return not problem.launch.program and not own
 
 
 def _check_interface(plan: AnyPlan, sink: Sink) -> None:

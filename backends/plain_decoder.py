@@ -30,10 +30,23 @@ def unbuilt(model: Model) -> Iterator[str]:
         yield "a sliding window"
     if attention.sinks:
         yield "attention sinks"
+    yield from hybrid_parts(model)
     if model.mtp_layers:
         yield "multi-token prediction"
     if model.left_out:
         yield model.left_out
+
+
+def hybrid_parts(model: Model) -> Iterator[str]:
+    """What of ``model`` no stack of alike attention layers has, in words."""
+    if model.attention.gate:
+        yield "gate on the attention output"
+    if model.linear is not None:
+        yield "linear attention"
+    if model.mamba is not None:
+        yield "Mamba layers"
+    if model.pattern:
+        yield "pattern of layers of one part each"
 
 
 def _layers(model: Model) -> Iterator[str]:

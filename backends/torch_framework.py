@@ -37,11 +37,14 @@ class TorchFramework:
     runtime: str = "fsdp2"
     stack = "fsdp"
     copies_wait = True
-    default_program = ""
     cp_comm: ClassVar[ContextComm]
     """How context ranks see all keys, where the spec does not say."""
     axes: ClassVar[tuple[str, ...]]
     """Families of the mesh, those of the columns of the rank map first."""
+
+    def default_program(self, model: Model, version: str) -> str:
+        """None: ``emit`` writes one."""
+        return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The order of ``init_device_mesh``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.legal_degrees import domain_degrees
+from parc.backends.legal_degrees import domain_degrees, mixer_heads
 from parc.backends.legal_values import legal, listed, nearest, pin
 from parc.backends.plain_rules import BATCH, HEADS, NO_EXPERTS, TILING
 from parc.backends.torch_mesh import ORDER
@@ -18,6 +18,8 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
     rules = [HEADS, _KV_HEADS, _WIDTHS, TILING, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
+    if mixer_heads(problem.model):
+        rules.append(_SCAN)
     rules += [precision_rule(framework), order_rule(framework)]
     if problem.job.sends_once or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.sends_once else "job.moe_overlap"
@@ -62,11 +64,11 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     """(what, width) of every tensor dim that tp cuts, heads apart."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         widths.append(("the dense MLP", model.ffn.size))
     if model.experts is not None and model.experts.shared_size:
         widths.append(("the shared experts", model.experts.shared_size))
-    return tuple(widths)
+    return (*widths, *mixer_heads(model))
 
 
 def _width_broken(problem: Problem, layout: Layout) -> bool:
@@ -99,8 +101,24 @@ def _stage_one(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _scan_broken(problem: Problem, layout: Layout) -> bool:
+    return layout.cp > 1 and bool(mixer_heads(problem.model))
+
+
+def _scan(problem: Problem, layout: Layout) -> Finding:
+    name, what = problem.model.name, mixer_heads(problem.model)[0][0]
+    return Finding(
+        message=f"torch's context parallelism knows softmax attention alone, {name} has {what}",
+        label=f"cp {layout.cp}: each rank would scan its own tokens",
+        help="legal: cp 1; megatron exchanges tokens for heads",
+        fix="layout.cp: 1",
+        causes=(Cause("model", "the model comes from here"),),
+    )
+
+
 _KV_HEADS = Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",))
 _WIDTHS = Rule("D06", ("layout.tp", "model.ffn", "model.vocab"), _width_broken, _width, ("tp",))
+_SCAN = Rule("S17", ("layout.cp", "model"), _scan_broken, _scan, ("cp",))
 _STAGE_ONE = Rule("E08", ("layout.zero_stage",), _stage_one_broken, _stage_one, ("zero_stage",))
 
 

@@ -35,7 +35,10 @@ class DeepSpeed:
     runtime = "deepspeed"
     stack = "fsdp"
     copies_wait = False
-    default_program = ""
+
+    def default_program(self, model: Model, version: str) -> str:
+        """None: ``emit`` writes one."""
+        return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The one rank order: pipe, data, model, the last one fastest."""

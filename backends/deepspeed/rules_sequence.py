@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+from parc.backends.legal_degrees import GROUPS, mixer_heads
 from parc.backends.legal_values import around, divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
 def _good(problem: Problem) -> list[int]:
-    attention = problem.model.attention
-    return legal(divisors(attention.heads), lambda cp: not _uneven(attention.kv_heads, cp))
+    return legal(divisors(problem.model.attention.heads), lambda cp: not _uncut(problem.model, cp))
 
 
 def _uneven(kv_heads: int, cp: int) -> bool:
     return kv_heads % cp != 0 and cp % kv_heads != 0
 
 
+def _uncut(model: Model, cp: int) -> str:
+    """Which heads ``cp`` ranks cannot exchange, in numbers; empty where they can."""
+    heads, kv = model.attention.heads, model.attention.kv_heads
+    # A program may copy groups.
+    mixers = [count for what, count in mixer_heads(model) if what != GROUPS]
+    for count in (heads, *mixers):
+        if count % cp:
+            return f"{count} % {cp} = {count % cp}, must be 0"
+    if _uneven(kv, cp):
+        return f"{kv} % {cp} = {kv % cp} and {cp} % {kv} = {cp % kv}, one must be 0"
+    return ""
+
+
 def _heads_broken(problem: Problem, layout: Layout) -> bool:
-    attention, cp = problem.model.attention, layout.cp
-    return cp > 1 and (attention.heads % cp != 0 or _uneven(attention.kv_heads, cp))
+    return layout.cp > 1 and bool(_uncut(problem.model, layout.cp))
 
 
 def _heads(problem: Problem, layout: Layout) -> Finding:
     attention, cp = problem.model.attention, layout.cp
     heads, kv = attention.heads, attention.kv_heads
-    if heads % cp:
-        label = f"{heads} % {cp} = {heads % cp}, must be 0"
-    else:
-        label = f"{kv} % {cp} = {kv % cp} and {cp} % {kv} = {cp % kv}, one must be 0"
     good = _good(problem)
     return Finding(
         message=f"{heads} heads and {kv} key-value heads cannot be exchanged over cp={cp}",
-        label=label,
+        label=_uncut(problem.model, cp),
         help=f"legal cp: {listed(good)}",
         fix=pin("layout.cp", nearest(good, cp)),
         causes=(Cause("model.heads", f"{heads} heads"), Cause("model.kv_heads", f"{kv} of them")),

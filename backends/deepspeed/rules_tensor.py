@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.legal_degrees import mixer_heads
 from parc.backends.legal_values import divisors, legal, listed, nearest, pin
 from parc.backends.plain_rules import tiling_rule
 from parc.compiler.diagnostics import Cause, Finding
@@ -20,13 +21,13 @@ def legal_tp(problem: Problem) -> list[int]:
 def _widths(model: Model) -> list[tuple[str, int]]:
     """(what, width) of every MLP that tp cuts."""
     found = []
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         found.append(("the dense MLP", model.ffn.size))
     if model.experts is not None:
         found.append(("a routed expert", model.experts.size))
         if model.experts.shared_size:
             found.append(("the shared experts", model.experts.shared_size))
-    return found
+    return [*found, *mixer_heads(model)]
 
 
 def _heads_broken(problem: Problem, layout: Layout) -> bool:

@@ -78,17 +78,15 @@ def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
     if layout.pp == 1:
         return
     for row in layout.split.chunks:
-        loads.append(
-            sum(c.layers + c.mtp_layers * deep.mtp_load + c.loss * deep.loss_load for c in row)
-        )
+        loads.append(sum(deep.load(chunk) for chunk in row))
     ratio = max(loads) * len(loads) / sum(loads)
     stage = loads.index(max(loads))
     if ratio <= MOST_IMBALANCE:
         return
     finding = Finding(
         message=f"stage {stage} carries {ratio:.2f} times the mean load",
-        label=f"{max(loads)} layers of work, the mean is {sum(loads) / len(loads):.1f}; the loss "
-        f"counts as {deep.loss_load}, an MTP layer as {deep.mtp_load}",
+        label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
+        f"the loss counts as {deep.loss_load}, an MTP layer as {deep.mtp_load}",
         help="give the last stage fewer layers",
     )
     sink.report("P17", finding, at="layout.pp")

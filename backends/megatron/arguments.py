@@ -12,6 +12,7 @@ from parc.backends.megatron import (
     derived_model,
     derived_optimizer,
     derived_position,
+    derived_stages,
 )
 from parc.compiler.ir import Layout, Problem
 
@@ -32,7 +33,7 @@ def _of_any_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Lay
 
 
 DERIVED: Derived = {
-    **functions_of(derived_layout, derived_optimizer),
+    **functions_of(derived_layout, derived_optimizer, derived_stages),
     **{
         name: _of_any_layout(function)
         for name, function in functions_of(derived_model, derived_position).items()

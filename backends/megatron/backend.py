@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import Start
-from parc.backends.megatron import environment, meshes, split, vocab
+from parc.backends.megatron import environment, meshes, programs, split, vocab
 from parc.backends.megatron.advice import advise
 from parc.backends.megatron.args_file import PATH, args_file
 from parc.backends.megatron.arguments import arguments
@@ -42,7 +42,10 @@ class Megatron:
     runtime = "megatron"
     stack = "megatron"
     copies_wait = False
-    default_program = "pretrain_gpt.py"
+
+    def default_program(self, model: Model, version: str) -> str:
+        """Megatron's own for this kind of model."""
+        return programs.default_program(model, version)
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
         """The two rank orders that the command line reaches, the default first."""
@@ -81,7 +84,7 @@ class Megatron:
         return environment.environment(plan)
 
     def start(self, plan: Plan) -> Start:
-        """``pretrain_gpt.py`` with the arguments of ``megatron/args.sh``."""
+        """``pretrain_gpt.py`` or its like with the arguments of ``megatron/args.sh``."""
         return Start(
             program=shell_word(plan.problem.launch.program),
             args='"${MEGATRON_ARGS[@]}"',
@@ -94,9 +97,10 @@ class Megatron:
         return vocab.padded_vocab(model, tp)
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Warnings and advice on the plan, and errors in the extra arguments."""
+        """Warnings and advice on the plan, and errors in the program and its extra arguments."""
         advise(plan, sink)
         problem = plan.problem
+        programs.check_program(plan, sink)
         if problem.model.left_out and self.name in problem.emit:
             sink.report("E07", another_model(problem.model), at="model")
         if problem.launch.args:

@@ -63,27 +63,6 @@ def optimizer_copies(problem: Problem, layout: Layout) -> int | None:
     return copies if distributed_optimizer(problem, layout) and copies > 1 else None
 
 
-def virtual_stages(problem: Problem, layout: Layout) -> int | None:
-    """Chunks a rank; a layout string says it by itself."""
-    return layout.vpp if layout.vpp > 1 and layout.split.form != "string" else None
-
-
-def first_layers(problem: Problem, layout: Layout) -> int | None:
-    """Layers of the first rank, all its chunks together."""
-    return layout.split.stage_layers(0) if layout.split.form == "first-last" else None
-
-
-def last_layers(problem: Problem, layout: Layout) -> int | None:
-    """Layers of the last rank; of two ranks the first says it (both with vpp divide by zero)."""
-    said = layout.split.form == "first-last" and layout.pp > 2
-    return layout.split.stage_layers(-1) if said else None
-
-
-def layout_string(problem: Problem, layout: Layout) -> str | None:
-    """The whole placement."""
-    return layout.split.text or None
-
-
 def bf16(problem: Problem, layout: Layout) -> bool:
     """Also beneath 8-bit and 4-bit formats."""
     return problem.job.precision != "fp16"

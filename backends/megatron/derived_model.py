@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from parc.backends.megatron.programs import stack_of
 from parc.backends.megatron.rules_express import linear_bias
 from parc.compiler.ir import Experts, Problem
 
@@ -127,10 +128,22 @@ def mtp_loss_factor(problem: Problem) -> float | None:
     return MTP_LOSS_FACTOR if problem.model.mtp_layers else None
 
 
+def linear_variant(problem: Problem) -> str | None:
+    """Gated DeltaNet in place of attention."""
+    return "gated_delta_net" if problem.model.linear else None
+
+
+def stack_spec(problem: Problem) -> tuple[str, str] | None:
+    """Where the layers of a pattern are described; from 0.19 on that is the default."""
+    return stack_of(problem.version("megatron")) if problem.model.pattern else None
+
+
 def expert_pattern(problem: Problem) -> str | None:
-    """``([0]*3+[1]*58)``; nothing where every layer routes."""
+    """``([0]*3+[1]*58)``; nothing where every layer routes, or where a pattern says it."""
     experts = problem.model.experts
-    return None if experts is None or all(experts.pattern) else spell_pattern(experts.pattern)
+    if experts is None or all(experts.pattern) or problem.model.pattern:
+        return None
+    return spell_pattern(experts.pattern)
 
 
 def spell_pattern(pattern: tuple[bool, ...]) -> str:

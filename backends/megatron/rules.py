@@ -6,6 +6,7 @@ from parc.backends.megatron.rules_context import CONTEXT_RULES
 from parc.backends.megatron.rules_experts import expert_rules
 from parc.backends.megatron.rules_express import express_rules
 from parc.backends.megatron.rules_mesh import MESH_RULES
+from parc.backends.megatron.rules_mixer import mixer_rules
 from parc.backends.megatron.rules_pipeline import PIPELINE_RULES
 from parc.backends.megatron.rules_precision import precision_rules
 from parc.backends.megatron.rules_recompute import RECOMPUTE_RULES
@@ -20,6 +21,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     return (
         *express_rules(problem),
         *MESH_RULES,
+        *mixer_rules(problem),
         *expert_rules(problem),
         *SEQUENCE_RULES,
         *CONTEXT_RULES,

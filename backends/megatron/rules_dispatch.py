@@ -50,6 +50,8 @@ def _obstacle(problem: Problem, layout: Layout) -> tuple[str, str]:
     if "moe" in recompute.modules:
         modules = listed_words(recompute.modules)
         return f"recompute of {modules}", "modules without moe, such as [moe_act]"
+    if problem.model.pattern:
+        return "a pattern of layers", "a model without model.pattern"
     if problem.model.mtp_layers > 1:
         return f"{problem.model.mtp_layers} MTP layers", "one MTP layer"
     return "", ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.megatron.express_hybrid import hybrid_faults, unbuilt_prediction
 from parc.backends.megatron.express_position import cannot_say, position_faults, router_faults
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Model, Problem
@@ -36,6 +37,7 @@ def inexpressible(model: Model, version: str) -> Iterator[tuple[str, str, Findin
     yield from _activation(model)
     yield from position_faults(model, version)
     yield from router_faults(model)
+    yield from hybrid_faults(model, version)
 
 
 def another_model(model: Model) -> Finding:
@@ -52,7 +54,7 @@ def another_model(model: Model) -> Finding:
 
 def _biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
     parts = [("attention output", model.attention.output_bias)]
-    if model.moe_layers < model.layers:
+    if model.dense_layers:
         parts.append(("MLP", model.ffn.bias))
     if model.experts is not None:
         parts.append(("experts", model.experts.bias))
@@ -132,7 +134,10 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
 
 def express_rules(problem: Problem) -> tuple[Rule, ...]:
     """A rule that every layout breaks for each thing that cannot be said; none is the rule."""
-    found = inexpressible(problem.model, problem.version("megatron"))
+    found = [
+        *inexpressible(problem.model, problem.version("megatron")),
+        *unbuilt_prediction(problem),
+    ]
     return tuple(_always(code, path, finding) for code, path, finding in found)
 
 

@@ -34,7 +34,7 @@ def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, st
     """(what, width, axis, degree) of every tensor dim that an axis cuts, heads apart."""
     model = problem.model
     widths = []
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         widths.append(("the dense MLP", model.ffn.size, "tp", layout.tp))
     if model.experts is not None:
         widths.append(("a routed expert", model.experts.size, "etp", layout.etp))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from parc.backends.legal_values import around, listed, pin
 from parc.backends.megatron.rules_mesh import sharded_widths
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 READS = ("tp", "cp", "etp", "sequence_parallel", "micro_batch")
@@ -21,12 +23,24 @@ def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
     tokens = job.sequence_length * layout.micro_batch // cut
     heads = model.attention.heads * model.attention.head_dim
     widths = ((what, width // degree) for what, width, _, degree in sharded_widths(problem, layout))
+    mixers = ((what, width // layout.tp) for what, width in _mixer_widths(model))
     return (
         ("tokens", tokens),
         ("hidden width", model.hidden),
         ("attention width", heads // layout.tp),
         *widths,
+        *mixers,
     )
+
+
+def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
+    """(what, width) of both projections of layers without softmax attention."""
+    if (linear := model.linear) is not None:
+        yield "input projection of linear attention", linear.projected
+        yield "output projection of linear attention", linear.values
+    if (mamba := model.mamba) is not None:
+        yield "input projection of a Mamba layer", mamba.projected
+        yield "output projection of a Mamba layer", mamba.inner
 
 
 def _broken(problem: Problem, layout: Layout) -> bool:

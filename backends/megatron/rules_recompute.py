@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from parc.backends.megatron.derived_layout import has_grouped_gemm
+from parc.backends.versions import as_number
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
-MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
+MODULES = (
+    *("core_attn", "gdn_norm_out", "layernorm", "mla_up_proj", "mlp"),
+    *("moe", "moe_act", "shared_experts"),
+)
 """Modules of ``--recompute-modules`` for GPT models (transformer_config.py, __post_init__)."""
+SINCE = {"gdn_norm_out": (0, 19)}
+"""Modules that older versions do not have."""
 AT = "layout.recompute"
 
 
@@ -68,19 +74,27 @@ def _reach(problem: Problem, layout: Layout) -> Finding:
     )
 
 
+def _known(problem: Problem) -> list[str]:
+    """Modules that the version has."""
+    version = as_number(problem.version("megatron"))
+    return [module for module in MODULES if version >= SINCE.get(module, ())]
+
+
 def _modules_broken(problem: Problem, layout: Layout) -> bool:
-    return any(module not in MODULES for module in layout.recompute.modules)
+    modules = layout.recompute.modules
+    return bool(modules) and not set(modules).issubset(_known(problem))
 
 
 def _modules(problem: Problem, layout: Layout) -> Finding:
     from difflib import get_close_matches
 
-    bad = next(module for module in layout.recompute.modules if module not in MODULES)
-    near = get_close_matches(bad, MODULES, 1)
+    known = _known(problem)
+    bad = next(module for module in layout.recompute.modules if module not in known)
+    near = get_close_matches(bad, known, 1)
     return Finding(
         message=f"{bad!r} is no module that can be recomputed",
         label="not in the list of modules",
-        help=f"legal modules: {', '.join(MODULES)}",
+        help=f"legal modules: {', '.join(known)}",
         fix=f"layout.recompute.modules: [{near[0]}]" if near else "",
     )
 
@@ -96,6 +110,8 @@ def _needs(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
             lacks.append((module, "grouped GEMM, compute capability 8.0 or newer"))
         elif module == "shared_experts" and (dense or not model.experts.shared_size):  # type: ignore[union-attr]
             lacks.append((module, "shared experts"))
+        elif module == "gdn_norm_out" and model.linear is None:
+            lacks.append((module, "linear attention"))
         elif module == "mla_up_proj" and model.attention.latent is None:
             lacks.append((module, "multi-head latent attention"))
     return lacks

@@ -1,5 +1,6 @@
 """Which chunk holds which layers: the pins' way, else the simplest way that is balanced.
 
+A pattern has its stages in itself; its split is a ``string`` wherever nothing else is pinned.
 Forms, simplest first: ``even`` says nothing; ``counted`` says that embedding or loss count as a
 layer; ``first-last`` gives the first and last rank their own count; ``string`` spells a layout.
 Source: megatron/core/transformer/transformer_block.py, ``get_num_layers_to_build``.
@@ -12,6 +13,8 @@ from functools import lru_cache
 from itertools import product
 
 from parc.backends.megatron.balance import Ends, balance
+from parc.backends.megatron.balance_pattern import balance_pattern
+from parc.backends.megatron.layer_loads import layer_loads, loss_load
 from parc.backends.megatron.layout_string import LayoutStringError, Stage, parse, spell
 from parc.compiler.ir import Chunk, Model, Pins, Problem, Split
 
@@ -27,6 +30,14 @@ class Depth:
     mtp_layers: int
     mtp_load: int
     loss_load: int
+    loads: tuple[float, ...] = ()
+    """Of every layer of a pattern, their mean 1; empty where layers are alike."""
+
+    def load(self, chunk: Chunk) -> float:
+        """Layers of work that ``chunk`` holds."""
+        first, count = chunk.first_layer, chunk.layers
+        own = sum(self.loads[first : first + count]) if self.loads else count
+        return own + chunk.mtp_layers * self.mtp_load + chunk.loss * self.loss_load
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +68,9 @@ class SplitPins:
 
 
 def depth(model: Model) -> Depth:
-    """Loads of ``model`` in units of one of its decoder layers.
-
-    The loss weighs as much as its share of matrix-multiplication parameters that a token meets:
-    vocab x hidden against one layer.
-    """
-    loss = round(model.vocab * model.hidden / max(1, _layer_parameters(model)))
-    return Depth(model.layers, model.mtp_layers, 1 + loss, loss)
-
-
-def _layer_parameters(model: Model) -> int:
-    """Matrix parameters that a token meets in the last decoder layer, biases and norms left out."""
-    attention, hidden = model.attention, model.hidden
-    if (latent := attention.latent) is not None:
-        query = latent.qk_nope_dim + latent.qk_rope_dim
-        width = attention.heads * (query + latent.qk_nope_dim + 2 * latent.v_dim) // 2
-        mixing = hidden * width
-    else:
-        mixing = 2 * hidden * attention.head_dim * (attention.heads + attention.kv_heads)
-    ffn = model.ffn.size
-    if model.experts is not None and model.last_kind.routed:
-        ffn = model.experts.top_k * model.experts.size + model.experts.shared_size
-    return mixing + (3 if model.ffn.gated else 2) * hidden * ffn
+    """Loads of ``model`` in units of one of its decoder layers, of a mean one in a pattern."""
+    loss = loss_load(model)
+    return Depth(model.layers, model.mtp_layers, 1 + loss, loss, layer_loads(model))
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
@@ -104,6 +96,9 @@ def _find(deep: Depth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
 
 def _chosen(deep: Depth, pp: int, vpp: int, pins: SplitPins) -> Split | None:
     """The simplest balanced form."""
+    if deep.loads:
+        stages = balance_pattern(deep.loads, pp * vpp, deep.loss_load)
+        return None if stages is None else _from_stages(stages, pp, vpp, spell(stages))
     if deep.mtp_layers * pp <= MOST_MTP_SHARE * deep.layers or deep.mtp_layers == 0:
         if deep.layers % (pp * vpp) == 0:
             return _even(deep, pp, vpp)

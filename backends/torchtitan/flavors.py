@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.plain_decoder import not_plain
+from parc.backends.plain_decoder import hybrid_parts, not_plain
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.ir import Model
@@ -33,7 +33,7 @@ def _table() -> dict[str, dict[str, Any]]:
 def flavor_of(model: Model) -> Flavor | None:
     """The registered model of the same family and sizes; None where there is none."""
     entry = _table().get(model.family)
-    if entry is None or model.mtp_layers or model.left_out:
+    if entry is None or model.mtp_layers or model.left_out or any(hybrid_parts(model)):
         return None
     have = _sizes(model)
     for name, wanted in entry["flavors"].items():
@@ -57,7 +57,7 @@ def _sizes(model: Model) -> dict[str, int | bool]:
         "top_k": experts.top_k if experts else 0,
         "expert": experts.size if experts else 0,
         "shared": experts.shared_size if experts else 0,
-        "dense": model.layers - model.moe_layers,
+        "dense": model.dense_layers,
     }
 
 

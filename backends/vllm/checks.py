@@ -13,6 +13,9 @@ TARGETS = ("vllm",)
 LAST_PORT = 65535
 REMOVED = {"grok": "0.24.0"}
 """Family -> the last version that had it (model_executor/models/registry.py)."""
+REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
+"""Families whose config class lies beside their checkpoints: transformers has none."""
+TRUST = "--trust-remote-code"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
@@ -24,15 +27,24 @@ def check_vllm(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_family(plan: ServingPlan, sink: Sink) -> None:
-    model = plan.problem.model
-    if model.family not in REMOVED:
-        return
-    finding = Finding(
-        f"vLLM {plan.problem.version('vllm')} has no class for {model.name}",
-        label=f"{model.family} was removed after {REMOVED[model.family]}",
-        targets=TARGETS,
-    )
-    sink.report("V31", finding, at="model")
+    problem = plan.problem
+    model, version = problem.model, problem.version("vllm")
+    if model.family in REMOVED:
+        finding = Finding(
+            f"vLLM {version} has no class for {model.name}",
+            label=f"{model.family} was removed after {REMOVED[model.family]}",
+            targets=TARGETS,
+        )
+        sink.report("V31", finding, at="model")
+    if model.family in REMOTE and TRUST not in problem.launch.args:
+        finding = Finding(
+            f"vLLM {version} reads the config of {model.name} only with {TRUST}",
+            label=f"{model.family}: its classes lie beside its checkpoint, not in transformers",
+            help="the flag lets the checkpoint run code of its own: read it first",
+            fix=f"launch.args: [{TRUST}]",
+            targets=TARGETS,
+        )
+        sink.report("V31", finding, at="model")
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:

@@ -71,3 +71,8 @@ def cache_dtype(plan: ServingPlan) -> str:
 def memory_share(plan: ServingPlan) -> str:
     """What is not headroom."""
     return f"{plan.limits.gpu_memory_utilization:g}"
+
+
+def block_size(plan: ServingPlan) -> int:
+    """As asked; vLLM raises it itself where a state must fit into a block."""
+    return plan.problem.service.block_tokens

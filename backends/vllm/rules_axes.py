@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from parc.backends.vllm.legal_degrees import divisors
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.ir.serving import ServingLayout, even_stages
 from parc.compiler.ir.serving_plan import ServingProblem
 from parc.compiler.ir.serving_rule import ServingRule
 from parc.compiler.topology.engine_hosts import engine_hosts
@@ -13,11 +15,28 @@ TARGETS = ("vllm",)
 
 
 def _stages(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return layout.pp > problem.model.layers
+    return layout.pp > problem.model.layers or _unrouted(problem, layout)
+
+
+def _patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
+    """The part of the pattern that each stage holds, where layers have one part each."""
+    model, first = problem.model, 0
+    for held in layout.stages or even_stages(model.layers, layout.pp):
+        yield model.pattern[first : first + held]
+        first += held
+
+
+def _unrouted(problem: ServingProblem, layout: ServingLayout) -> bool:
+    """A stage of a pattern with experts that holds none of them."""
+    model = problem.model
+    wanted = model.pattern and model.experts is not None
+    return bool(wanted) and any("E" not in part for part in _patterns(problem, layout))
 
 
 def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     layers, pp = problem.model.layers, layout.pp
+    if layout.pp <= layers:
+        return _explain_unrouted(problem, layout)
     return Finding(
         f"{pp} pipeline stages for {layers} layers: {pp - layers} would hold none, and vLLM "
         "starts all the same",
@@ -25,6 +44,19 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
         help=f"legal pp: 1 to {layers}",
         fix=f"layout.pp: {min(layers, 8)}",
         causes=(Cause("model.layers", f"{layers} layers come from here"),),
+        targets=TARGETS,
+    )
+
+
+def _explain_unrouted(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    parts = enumerate(_patterns(problem, layout))
+    number, part = next((number, part) for number, part in parts if "E" not in part)
+    return Finding(
+        f"stage {number} holds no routed layer, and vLLM's class of such patterns wants one",
+        label=f"{part} of {problem.model.pattern}",
+        help="vLLM: assert example_moe is not None",
+        fix="layout.pp: 1",
+        causes=(Cause("model.pattern", "E is a routed layer"),),
         targets=TARGETS,
     )
 

@@ -32,6 +32,29 @@ def _kv_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
     return attention.kv_heads % layout.tp != 0 and layout.tp % attention.kv_heads != 0
 
 
+_SAID = {
+    "heads": "Tensor parallel world size must divide num heads",
+    "groups": "If tensor parallel world size does not divide num_groups, then num_groups must "
+    "equal 1",
+}
+"""VLLM's own words; of linear attention it fails to reshape the projection."""
+
+
+def _recurrent(model: Model) -> Iterator[tuple[str, str, int]]:
+    """(spec path, what, how many) of heads and groups that tensor ranks share without copies."""
+    linear, mamba = model.linear, model.mamba
+    if linear is not None:
+        yield "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
+    if mamba is not None:
+        yield "model.mamba.heads", "Mamba heads", mamba.heads
+    if mamba is not None and mamba.groups > 1:  # one group is copied
+        yield "model.mamba.groups", "groups of Mamba heads", mamba.groups
+
+
+def _recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return any(count % layout.tp for _, _, count in _recurrent(problem.model))
+
+
 def _vocab(problem: ServingProblem, layout: ServingLayout) -> bool:
     return _padded(problem.model) % layout.tp != 0
 
@@ -43,12 +66,22 @@ def _padded(model: Model) -> int:
 def _parts(problem: ServingProblem, layout: ServingLayout) -> Iterator[tuple[str, str, int, int]]:
     """(spec path, tensor, its width, ranks that split it) of everything that is cut."""
     model = problem.model
-    if model.ffn.size and model.moe_layers < model.layers:
+    if model.ffn.size and model.dense_layers:
         yield "model.ffn", "MLP", model.ffn.size, layout.tp
     if model.experts is not None:
         yield "model.experts.size", "expert", model.experts.size, layout.expert_tp
         if model.experts.shared_size:
             yield "model.experts.shared_size", "shared expert", model.experts.shared_size, layout.tp
+
+
+def _scaled(problem: ServingProblem, layout: ServingLayout) -> Iterator[tuple[str, str, int, int]]:
+    """The same of everything whose scales are cut; heads of attention are whole blocks."""
+    yield from _parts(problem, layout)
+    linear = problem.model.linear
+    if linear is not None:
+        path = "model.linear_attention"
+        yield f"{path}.key_dim", "linear attention's keys", linear.keys, layout.tp
+        yield f"{path}.value_dim", "linear attention's values", linear.values, layout.tp
 
 
 def _uneven(problem: ServingProblem, layout: ServingLayout) -> bool:
@@ -59,7 +92,7 @@ def _block(problem: ServingProblem, layout: ServingLayout) -> bool:
     block = problem.service.setup.block_size
     return block > 1 and any(
         width % ranks == 0 and ranks > 1 and width // ranks % block
-        for _, _, width, ranks in _parts(problem, layout)
+        for _, _, width, ranks in _scaled(problem, layout)
     )
 
 
@@ -110,6 +143,22 @@ def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding
     )
 
 
+def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    tp = layout.tp
+    found = (one for one in _recurrent(problem.model) if one[2] % tp)
+    path, what, count = next(found)
+    legal, fix = _legal(problem, layout, _recurrent_heads)
+    said = _SAID.get(path.rpartition(".")[2], "tensor ranks share whole heads")
+    return Finding(
+        f"{said}: {count} {what}, tp = {tp}",
+        label=f"{count} % {tp} = {count % tp}, must be 0",
+        help=f"legal tp: {legal}; the other factor goes to pp or to replicas",
+        fix=fix,
+        causes=(Cause(path, f"{count} {what} come from here"),),
+        targets=TARGETS,
+    )
+
+
 def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
     vocab, tp = _padded(problem.model), layout.tp
     legal, fix = _legal(problem, layout, _vocab)
@@ -141,7 +190,7 @@ def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
 def _explain_block(problem: ServingProblem, layout: ServingLayout) -> Finding:
     block = problem.service.setup.block_size
     path, tensor, width, ranks = next(
-        part for part in _parts(problem, layout) if part[2] // part[3] % block
+        part for part in _scaled(problem, layout) if part[2] // part[3] % block
     )
     share = width // ranks
     legal, fix = _legal(problem, layout, lambda *pair: _uneven(*pair) or _block(*pair))
@@ -173,6 +222,7 @@ _TP = ("layout.tp", "model")
 WIDTH_RULES: tuple[ServingRule, ...] = (
     ServingRule("D01", _TP, _heads, _explain_heads),
     ServingRule("D02", _TP, _kv_heads, _explain_kv_heads),
+    ServingRule("D18", _TP, _recurrent_heads, _explain_recurrent),
     ServingRule("D06", _TP, _uneven, _explain_uneven),
     ServingRule("V20", _TP, _vocab, _explain_vocab),
     ServingRule("V07", (*_TP, "job.precision"), _block_fp8, _explain_block),

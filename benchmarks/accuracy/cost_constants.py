@@ -53,6 +53,26 @@ CONSTANTS = (
         "an assumption",
     ),
     Constant(
+        "cost.pricing.FOUR_BIT",
+        "what 4-bit multiplications lose between a kernel and a step, over 8-bit ones",
+        "fitted to 8 published runs of dense models",
+    ),
+    Constant(
+        "cost.recurrence.MATRIX_SHARE",
+        "of the 16-bit matrix peak, for products inside a chunk of a recurrence",
+        "an assumption",
+    ),
+    Constant(
+        "cost.recurrence.MAMBA_PASSES",
+        "times that a channel of a Mamba layer passes through memory, forward",
+        "fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano",
+    ),
+    Constant(
+        "cost.recurrence.BACKWARD",
+        "backward over forward of a recurrence",
+        "counted: two products for each, states again; an assumption",
+    ),
+    Constant(
         "cost.routed_kernels.CAST_BYTES",
         "traffic of one element of the experts' inputs and gradients in 8 or 4 bit, bytes",
         "counted: padding, and quantising by row and by column",

@@ -34,6 +34,7 @@ FEATURES = (
     Recipe("skill-qwen3-30b-a2a", ANY, "", "unfused-routing"),
     Recipe("GB200 optimisation guide", ANY, "", "deep-ep+part-graph"),
     Recipe(f"{BRIDGE}|training_results", ANY, "gpt-oss-20b", "deep-ep+cuda-graph"),
+    Recipe(BRIDGE, (26, 2, 0), "nemotron-3-nano", "deep-ep+part-graph"),
     Recipe(BRIDGE, (26, 6, 0), " (gb200|gb300) (fp8-mx|mxfp8)", WHOLE),
     Recipe(BRIDGE, (26, 6, 0), "30b-a3b b300 (fp8-mx|mxfp8)", WHOLE),
     Recipe(BRIDGE, (26, 4, 1), "deepseek.* b200 (fp8-mx|mxfp8)", "deep-ep+part-graph+ep-overlap"),
@@ -63,6 +64,10 @@ alone, which only an unfused one needs: cuDNN had no backward pass for heads of 
 
 RECOMPUTE = (
     Recipe("GB200 optimisation guide", ANY, "", "selective:moe_act+mlp"),
+    Recipe(BRIDGE, (26, 8, 0), "nemotron-3-nano.* h.* fp8", "selective:layernorm"),
+    Recipe(
+        BRIDGE, (26, 4, 0), "nemotron-3-nano.* h.* fp8", "selective:core_attn+layernorm+moe+moe_act"
+    ),
     Recipe(BRIDGE, (25, 9, 0), "deepseek.* h", "selective:mla_up_proj+mlp"),
     Recipe(BRIDGE, (25, 11, 0), "deepseek.* gb300 bf16", "none"),
     Recipe(BRIDGE, (25, 7, 0), "deepseek.* h", "selective:mla_up_proj+mlp+moe"),

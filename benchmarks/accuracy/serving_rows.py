@@ -168,29 +168,9 @@ def model_named(name: str) -> Model | None:
     """A model of the catalog, or one of those that it cannot say yet."""
     if name in Library().names("models"):
         return resolve_model(name, Library(), Sink())
-    if name == "qwen3.5-397b-a17b":
-        return _qwen35(name)
     if name == "llama-4-scout":
         return _scout(name)
     return _opt(name) if name in OPT else None
-
-
-def _qwen35(name: str) -> Model | None:
-    """45 of its 60 layers are Gated DeltaNet, said by the nearest that the catalog can say.
-
-    Their state of 64 heads x 128 x 128 in fp32, read and written, weighs as much as 2,048 cached
-    tokens; 48 heads give a layer the weights of both kinds' projections, gates included.
-    """
-    base = model_named("qwen3-235b-a22b")
-    if base is None or base.experts is None:
-        return None
-    attention = replace(
-        base.attention, heads=48, kv_heads=2, head_dim=256, window=2048, full_attention_every=4
-    )
-    experts = replace(
-        base.experts, count=512, top_k=10, size=1024, shared_size=1024, pattern=(True,) * 60
-    )
-    return replace(base, name=name, layers=60, vocab=248320, attention=attention, experts=experts)
 
 
 def _opt(name: str) -> Model | None:

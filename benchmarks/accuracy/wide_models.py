@@ -34,10 +34,13 @@ class Architectures:
                 self._facts = {row["name"]: row for row in csv.DictReader(file)}
 
     def hybrid(self, name: str) -> bool:
-        """Whether some layers are neither attention nor MLP."""
-        return "hybrid" in self._facts.get(name, {}).get("kind", "") or name.startswith(
-            "Nemotron-H"
-        )
+        """Whether some layers are neither attention nor MLP, and the catalog lacks it.
+
+        A table of facts has no column for what such layers are made of.
+        """
+        kind = self._facts.get(name, {}).get("kind", "")
+        named = "hybrid" in kind or name.startswith("Nemotron-H")
+        return named and _catalog_name(name) not in self._names
 
     def mtp(self, name: str) -> int:
         """Multi-token-prediction layers that the model is trained with."""
@@ -45,8 +48,7 @@ class Architectures:
 
     def model(self, row: dict[str, str]) -> Found | None:
         """Name and dims of the row's model; None where they cannot be known."""
-        name, layers = row["model"].lower().replace("_", "-"), _whole(row["layers"])
-        name = ALIASES.get(name, name)
+        name, layers = _catalog_name(row["model"]), _whole(row["layers"])
         if name in self._names:
             entry = self._library.entry("models", name)
             if entry["hidden"] == _whole(row["hidden"]) or not row["hidden"]:
@@ -69,6 +71,12 @@ class Architectures:
                 if best is None or miss < best[0]:
                     best = (miss, spec)
         return best[1] if best else None
+
+
+def _catalog_name(name: str) -> str:
+    """The name that the catalog would have it under."""
+    plain = name.lower().replace("_", "-")
+    return ALIASES.get(plain, plain)
 
 
 def _from_row(row: dict[str, str], gated: bool, tied: bool) -> ModelSpec:

@@ -1,7 +1,8 @@
 """Reads a wide table of training runs (``train.csv``, one row a run, blank = unknown).
 
 Beside it may lie ``../models.csv`` with architecture facts. Rows that the scoring rule leaves
-out (not the latest, tier C, not pretraining) are skipped; hybrids are counted as not modelled.
+out (not the latest, tier C, not pretraining) are skipped; hybrids that the catalog lacks are
+counted as not modelled.
 """
 
 from __future__ import annotations

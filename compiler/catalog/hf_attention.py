@@ -42,10 +42,11 @@ def window(keys: Keys, *, switched: bool = False) -> dict[str, Any]:
     Where ``switched``, ``use_sliding_window`` must be true and ``max_window_layers`` counts the
     leading layers that attend fully (Qwen2, Qwen3).
     """
+    keys.read |= {"sliding_window_pattern", "_sliding_window_pattern"}  # layer_types may say it
     on = keys.flag("use_sliding_window") if switched else True
     leading = keys.size("max_window_layers", least=0) if switched and on else 0
     tokens = keys.raw("sliding_window")
-    every = _from_layer_types(keys)
+    every = full_every(keys, _SLIDING)
     if not on or tokens is None or every == 1:
         return {}
     if every is None:
@@ -66,13 +67,26 @@ def _from_pattern(keys: Keys, leading: int) -> int:
         keys.note("K02", "max_window_layers", told, "0, or as many as there are layers")
     # gemma3_text writes the key with an underscore, or leaves it to its class.
     for key in ("_sliding_window_pattern", "sliding_window_pattern"):
-        if keys.raw(key) is not None:
+        pattern = keys.raw(key)
+        if isinstance(pattern, str):
+            return _from_letters(keys, key, pattern)
+        if pattern is not None:
             return keys.size(key, least=0)
     return 0
 
 
-def _from_layer_types(keys: Keys) -> int | None:
-    """What ``layer_types`` says about full attention: every n-th, 0: none, 1: all; None: absent."""
+def _from_letters(keys: Keys, key: str, pattern: str) -> int:
+    """EXAONE writes ``LLLG``: three local layers, then a global one."""
+    if pattern != "L" * (len(pattern) - 1) + "G":
+        keys.note("K02", key, f"{key} is {shown(pattern)}, not some L and then a G", "LLLG")
+    return len(pattern)
+
+
+def full_every(keys: Keys, other: str) -> int | None:
+    """What ``layer_types`` says about full attention: every n-th, 0: none, 1: all; None: absent.
+
+    ``other`` is the only type that the layers between may have.
+    """
     types = keys.raw("layer_types")
     if types is None:
         return None
@@ -82,7 +96,7 @@ def _from_layer_types(keys: Keys) -> int | None:
             "K03", "layer_types", f"layer_types has not one entry for each of {layers} layers"
         )
         return 0
-    strange = sorted({shown(name) for name in types if name not in (_FULL, _SLIDING)})
+    strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
     if strange:
         keys.note("K02", "layer_types", f"layers of type {', '.join(strange[:3])} are not known")
         return 0

@@ -12,21 +12,17 @@ from typing import Any
 
 from parc.compiler.catalog.hf_attention import grouped_heads, latent, window
 from parc.compiler.catalog.hf_defaults import DEFAULTS
+from parc.compiler.catalog.hf_dense import DENSE
 from parc.compiler.catalog.hf_experts import deepseek_experts, mixtral_experts, qwen_experts
+from parc.compiler.catalog.hf_hybrid import delta_net, delta_net_experts, nemotron_h
 from parc.compiler.catalog.hf_keys import ConfigNote, Keys, shown
-from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNKNOWN_FAMILIES, UNUSED
+from parc.compiler.catalog.hf_known import HARMLESS, STRUCTURAL, UNUSED
+from parc.compiler.catalog.hf_layer_norm import LAYER_NORM
+from parc.compiler.catalog.hf_parts import ACTIVATIONS, biased, gated, layer_norm, routed
 from parc.compiler.catalog.hf_rope import rope_position
-
-_ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
-}
+from parc.compiler.catalog.hf_routed import ROUTED
+from parc.compiler.catalog.hf_text_part import text_part
+from parc.compiler.catalog.hf_unread import no_part, unknown_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +39,32 @@ class ConfigReading:
         return any(note.code in ("K02", "K03") for note in self.notes)
 
 
-def model_spec_from_config(config: Mapping[str, Any], name: str) -> ConfigReading:
-    """The facts in ``config``; absent keys have the defaults of the transformers class."""
+def model_spec_from_config(config: Mapping[str, Any], name: str, part: str = "") -> ConfigReading:
+    """The facts in ``config``; absent keys have the defaults of the transformers class.
+
+    ``part``: keys, joined by dots, of the mapping in it that describes the decoder.
+    """
+    try:
+        config = text_part(config, part)
+    except KeyError:
+        return ConfigReading({}, (no_part(config, part),))
     family = config.get("model_type")
     reader = _READERS.get(family) if isinstance(family, str) else None
     if reader is None or not isinstance(family, str):
-        return ConfigReading({}, (_unknown_family(config, family),))
+        return ConfigReading({}, (unknown_family(config, _READERS),))
     keys = Keys(config, DEFAULTS[family])
     keys.read.add("model_type")
     mapping = reader(keys, family)
-    mapping = {"name": name, "family": family, "layers": _layers(keys)} | mapping
-    _note_unread(keys)
+    layers = {} if "layers" in mapping else {"layers": _layers(keys)}
+    mapping = {"name": name, "family": family} | layers | mapping
+    for each in (keys, *keys.parts):
+        _note_unread(each)
     return ConfigReading(mapping, tuple(dict.fromkeys(keys.notes)))
 
 
 def _layers(keys: Keys) -> int:
-    return keys.size("n_layer" if "n_layer" in keys.defaults else "num_hidden_layers")
-
-
-def _unknown_family(config: Mapping[str, Any], family: object) -> ConfigNote:
-    """Why this model_type is not read, and what the user can do."""
-    known = f"known: {', '.join(sorted(_READERS))}"
-    if not isinstance(family, str):
-        return ConfigNote("K02", "model_type", "the config has no model_type", known)
-    text = config.get("text_config")
-    if isinstance(text, Mapping):
-        inner = text.get("model_type")
-        told = f"model_type {shown(family)} holds several models"
-        way = "save its text_config as a config.json of its own, and name that file"
-        if not (isinstance(inner, str) and inner in _READERS):
-            way = f"its text_config is {shown(inner)}, which PARC does not know either"
-        return ConfigNote("K02", "model_type", told, way)
-    why = UNKNOWN_FAMILIES.get(family, "PARC does not know this family")
-    return ConfigNote("K02", "model_type", f"model_type {shown(family)}: {why}", known)
+    named = (key for key in ("n_layer", "n_layers") if key in keys.defaults)
+    return keys.size(next(named, "num_hidden_layers"))
 
 
 def _note_unread(keys: Keys) -> None:
@@ -93,30 +82,13 @@ def _note_unread(keys: Keys) -> None:
             keys.note("K05", key, f"{shown(key)} is not a key that PARC knows")
 
 
-def _gated(keys: Keys, activation: str = "hidden_act") -> dict[str, Any]:
-    """What most decoders since Llama share: RMSNorm and a gated MLP."""
-    return {
-        "hidden": keys.size("hidden_size"),
-        "ffn": keys.size("intermediate_size"),
-        "vocab": keys.size("vocab_size"),
-        "activation": keys.word(activation, _ACTIVATIONS),
-        "norm_epsilon": keys.number("rms_norm_eps"),
-        "tied_embeddings": keys.flag("tie_word_embeddings"),
-    }
-
-
-def _biased(keys: Keys, *, queries: bool, output: bool | None = None) -> dict[str, Any]:
-    """Attention biases; the output has one where the queries have."""
-    return {"qkv_bias": queries, "attention_output_bias": queries if output is None else output}
-
-
 def _llama(keys: Keys, family: str) -> dict[str, Any]:
-    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    base = gated(keys) | grouped_heads(keys) | biased(keys, queries=keys.flag("attention_bias"))
     return base | {"mlp_bias": keys.flag("mlp_bias"), "position": rope_position(keys)}
 
 
 def _mistral(keys: Keys, family: str) -> dict[str, Any]:
-    return _gated(keys) | grouped_heads(keys) | window(keys) | {"position": rope_position(keys)}
+    return gated(keys) | grouped_heads(keys) | window(keys) | {"position": rope_position(keys)}
 
 
 def _mixtral(keys: Keys, family: str) -> dict[str, Any]:
@@ -124,12 +96,18 @@ def _mixtral(keys: Keys, family: str) -> dict[str, Any]:
 
 
 def _qwen2(keys: Keys, family: str) -> dict[str, Any]:
-    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=True, output=False)
+    base = gated(keys) | grouped_heads(keys) | biased(keys, queries=True, output=False)
     return base | window(keys, switched=True) | {"position": rope_position(keys)}
 
 
+def _mimo(keys: Keys, family: str) -> dict[str, Any]:
+    """Qwen2; its layer that predicts tokens has the shapes of DeepSeek-V3's."""
+    keys.wants("attention_bias", True)
+    return _qwen2(keys, family)
+
+
 def _qwen3(keys: Keys, family: str) -> dict[str, Any]:
-    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    base = gated(keys) | grouped_heads(keys) | biased(keys, queries=keys.flag("attention_bias"))
     base |= window(keys, switched=True)
     return base | {"qk_norm": "head", "position": rope_position(keys)}
 
@@ -137,12 +115,12 @@ def _qwen3(keys: Keys, family: str) -> dict[str, Any]:
 def _qwen2_moe(keys: Keys, family: str) -> dict[str, Any]:
     _refuse_window(keys)
     base = _qwen2(keys, family) | {"qkv_bias": keys.flag("qkv_bias")}
-    return _routed(base, qwen_experts(keys, shared=True))
+    return routed(base, qwen_experts(keys, shared=True))
 
 
 def _qwen3_moe(keys: Keys, family: str) -> dict[str, Any]:
     _refuse_window(keys)
-    return _routed(_qwen3(keys, family), qwen_experts(keys, shared=False))
+    return routed(_qwen3(keys, family), qwen_experts(keys, shared=False))
 
 
 def _refuse_window(keys: Keys) -> None:
@@ -152,20 +130,13 @@ def _refuse_window(keys: Keys) -> None:
 
 
 def _deepseek(keys: Keys, family: str) -> dict[str, Any]:
-    base = _gated(keys) | latent(keys)
+    base = gated(keys) | latent(keys)
     if keys.flag("mlp_bias"):
         keys.note("K02", "mlp_bias", "mlp_bias: which of the experts have biases is not known")
     base |= {"position": rope_position(keys)}
     if keys.raw("n_routed_experts") is None:
         return base
-    return _routed(base, deepseek_experts(keys, family))
-
-
-def _routed(base: dict[str, Any], experts: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with experts; the dense width stays only where a layer is dense."""
-    if experts.get("first_dense_layers", 0) == 0 and experts.get("every", 1) == 1:
-        base = base | {"ffn": 0}
-    return base | {"experts": experts}
+    return routed(base, deepseek_experts(keys, family))
 
 
 def _gemma(keys: Keys, family: str) -> dict[str, Any]:
@@ -173,50 +144,32 @@ def _gemma(keys: Keys, family: str) -> dict[str, Any]:
     keys.read |= {"attn_logit_softcapping", "final_logit_softcapping"}  # all told by K06
     # Gemma's first configs write the activation as null and mean the default.
     activation = "hidden_act" if keys.config.get("hidden_activation", "") is None else None
-    base = _gated(keys, activation or "hidden_activation") | grouped_heads(keys)
-    base |= _biased(keys, queries=keys.flag("attention_bias")) | {"position": rope_position(keys)}
+    base = gated(keys, activation or "hidden_activation") | grouped_heads(keys)
+    base |= biased(keys, queries=keys.flag("attention_bias")) | {"position": rope_position(keys)}
     if family == "gemma":
         return base
-    return (
-        base
-        | window(keys)
-        | {
-            "norms_per_layer": 4,
-            "qk_norm": "head" if family == "gemma3_text" else "none",
-        }
-    )
+    base |= window(keys) | {"norms_per_layer": 2 if family == "vaultgemma" else 4}
+    return base | {"qk_norm": "head" if family == "gemma3_text" else "none"}
 
 
 def _gpt_oss(keys: Keys, family: str) -> dict[str, Any]:
     keys.read |= {"experts_per_token", "initial_context_length", "swiglu_limit"}
     experts = mixtral_experts(keys, bias=True, router_bias="parameter")
-    base = _gated(keys) | grouped_heads(keys) | _biased(keys, queries=keys.flag("attention_bias"))
+    base = gated(keys) | grouped_heads(keys) | biased(keys, queries=keys.flag("attention_bias"))
     base |= window(keys) | {"position": rope_position(keys), "experts": experts}
     return base | {"ffn": 0, "activation": "clamped_silu", "sinks": True}
-
-
-def _layer_norm(keys: Keys, epsilon: str) -> dict[str, Any]:
-    """LayerNorm and a plain MLP with biases everywhere."""
-    return {
-        "norm": "layernorm",
-        "norm_epsilon": keys.number(epsilon),
-        "gated": False,
-        "mlp_bias": True,
-        "vocab": keys.size("vocab_size"),
-        "tied_embeddings": keys.flag("tie_word_embeddings"),
-    }
 
 
 def _gpt2(keys: Keys, family: str) -> dict[str, Any]:
     hidden = keys.size("n_embd")
     return (
-        _layer_norm(keys, "layer_norm_epsilon")
-        | _biased(keys, queries=True)
+        layer_norm(keys, "layer_norm_epsilon")
+        | biased(keys, queries=True)
         | {
             "hidden": hidden,
             "ffn": keys.size_or_none("n_inner") or 4 * hidden,
             "heads": keys.size("n_head"),
-            "activation": keys.word("activation_function", _ACTIVATIONS),
+            "activation": keys.word("activation_function", ACTIVATIONS),
             "position": {"kind": "learned", "max_positions": keys.size("n_positions")},
         }
     )
@@ -225,16 +178,16 @@ def _gpt2(keys: Keys, family: str) -> dict[str, Any]:
 def _gpt_neox(keys: Keys, family: str) -> dict[str, Any]:
     position = rope_position(keys, percent="rotary_pct", base="rotary_emb_base")
     serial = {} if keys.flag("use_parallel_residual") else {"family": "gpt_neox-serial"}
-    biases = _biased(keys, queries=keys.flag("attention_bias"))
+    biases = biased(keys, queries=keys.flag("attention_bias"))
     return (
-        _layer_norm(keys, "layer_norm_eps")
+        layer_norm(keys, "layer_norm_eps")
         | biases
         | serial
         | {
             "hidden": keys.size("hidden_size"),
             "ffn": keys.size("intermediate_size"),
             "heads": keys.size("num_attention_heads"),
-            "activation": keys.word("hidden_act", _ACTIVATIONS),
+            "activation": keys.word("hidden_act", ACTIVATIONS),
             "position": position,
         }
     )
@@ -243,13 +196,13 @@ def _gpt_neox(keys: Keys, family: str) -> dict[str, Any]:
 def _phi(keys: Keys, family: str) -> dict[str, Any]:
     position = rope_position(keys, percent="partial_rotary_factor")
     return (
-        _layer_norm(keys, "layer_norm_eps")
-        | _biased(keys, queries=True)
+        layer_norm(keys, "layer_norm_eps")
+        | biased(keys, queries=True)
         | grouped_heads(keys)
         | {
             "hidden": keys.size("hidden_size"),
             "ffn": keys.size("intermediate_size"),
-            "activation": keys.word("hidden_act", _ACTIVATIONS),
+            "activation": keys.word("hidden_act", ACTIVATIONS),
             "qk_norm": "head" if keys.flag("qk_layernorm") else "none",
             "norms_per_layer": 1,
             "position": position,
@@ -260,7 +213,18 @@ def _phi(keys: Keys, family: str) -> dict[str, Any]:
 def _phi3(keys: Keys, family: str) -> dict[str, Any]:
     position = rope_position(keys, percent="partial_rotary_factor")
     keys.read.add("original_max_position_embeddings")
-    return _gated(keys) | grouped_heads(keys) | window(keys) | {"position": position}
+    return gated(keys) | grouped_heads(keys) | window(keys) | {"position": position}
+
+
+def _qwen3_next(keys: Keys, family: str) -> dict[str, Any]:
+    position = rope_position(keys, percent="partial_rotary_factor")
+    base = gated(keys) | grouped_heads(keys) | biased(keys, queries=keys.flag("attention_bias"))
+    base |= delta_net(keys) | {"position": position}
+    return base if family == "qwen3_5_text" else routed(base, delta_net_experts(keys, family))
+
+
+def _nemotron_h(keys: Keys, family: str) -> dict[str, Any]:
+    return nemotron_h(keys) | {"activation": keys.word("mlp_hidden_act", ACTIVATIONS)}
 
 
 _READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
@@ -276,10 +240,25 @@ _READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _mistral,
     "mixtral": _mixtral,
+    "nemotron_h": _nemotron_h,
     "phi": _phi,
     "phi3": _phi3,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
+    "qwen3_5_moe_text": _qwen3_next,
+    "qwen3_5_text": _qwen3_next,
     "qwen3_moe": _qwen3_moe,
+    "qwen3_next": _qwen3_next,
+    # the same decoders under other names
+    "glm4_moe_lite": _deepseek,
+    "mimo": _mimo,
+    "qwen2_5_vl_text": _qwen2,
+    "qwen2_vl_text": _qwen2,
+    "qwen3_vl_moe_text": _qwen3_moe,
+    "qwen3_vl_text": _qwen3,
+    "vaultgemma": _gemma,
+    **DENSE,
+    **LAYER_NORM,
+    **ROUTED,
 }

@@ -6,9 +6,10 @@ hidden_size / num_attention_heads, an absent or None ``num_key_value_heads`` mea
 
 from __future__ import annotations
 
-from typing import Any
-
-Defaults = dict[str, Any]
+from parc.compiler.catalog.hf_defaults_dense import DENSE, Defaults
+from parc.compiler.catalog.hf_defaults_hybrid import HYBRID
+from parc.compiler.catalog.hf_defaults_layer_norm import LAYER_NORM
+from parc.compiler.catalog.hf_defaults_routed import ROUTED
 
 _DECODER: Defaults = {
     "hidden_size": 4096,
@@ -243,5 +244,9 @@ DEFAULTS: dict[str, Defaults] = {
         "rms_norm_eps": 1e-5,
         "vocab_size": 32064,
     },
+    **DENSE,
+    **HYBRID,
+    **LAYER_NORM,
+    **ROUTED,
 }
 """model_type -> key -> default."""

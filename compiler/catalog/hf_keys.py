@@ -33,6 +33,7 @@ class Keys:
         self.config = config
         self.defaults = defaults
         self.notes: list[ConfigNote] = []
+        self.parts: list[Keys] = []
         self.read: set[str] = set()
 
     def raw(self, key: str) -> Any:
@@ -49,6 +50,16 @@ class Keys:
         value = self.raw(key)
         return least if self._refused(key, value, least) else int(value)
 
+    def uniform(self, key: str, *, least: int = 1) -> int:
+        """A whole number, or a list that says the same one for every layer."""
+        value = self.raw(key)
+        if not isinstance(value, list):
+            return self.size(key, least=least)
+        if not value or any(other != value[0] for other in value):
+            self.note("K02", key, f"{key} differs from layer to layer", "one number for all layers")
+            return least
+        return least if self._refused(key, value[0], least) else int(value[0])
+
     def size_or_none(self, key: str) -> int | None:
         """A whole number, or None where it is null or absent without default."""
         return None if self.raw(key) is None else self.size(key)
@@ -64,6 +75,25 @@ class Keys:
         else:
             return False
         return True
+
+    def wants(self, key: str, value: bool | int | str) -> None:
+        """Notes K02 where ``key`` is set to another value, with which no model is known."""
+        given = self.raw(key)
+        alike = isinstance(given, bool) == isinstance(value, bool)
+        if given is None or (alike and given == value):
+            return
+        told = f"{key} is {shown(given)}: PARC knows this family with {shown(value)} alone"
+        self.note("K02", key, told, shown(value))
+
+    def part(self, key: str, defaults: Mapping[str, Any]) -> Keys:
+        """The mapping under ``key`` as keys of their own; notes are collected together."""
+        value = self.raw(key)
+        if value is not None and not isinstance(value, Mapping):
+            self.note("K03", key, f"{key} is not a mapping")
+        inner = Keys(value if isinstance(value, Mapping) else {}, defaults)
+        inner.notes = self.notes
+        self.parts.append(inner)
+        return inner
 
     def number(self, key: str) -> float:
         """A positive finite number; 1.0 and a note where it is not."""

@@ -11,7 +11,14 @@ from typing import Any
 
 from parc.compiler.catalog.hf_keys import Keys, positive, shown
 
-_TYPES = {"default": "none", "llama3": "llama3", "linear": "linear", "yarn": "yarn"}
+# Tokens of text have one position in all three parts of "mrope", which is then no scaling.
+_TYPES = {
+    "default": "none",
+    "llama3": "llama3",
+    "linear": "linear",
+    "yarn": "yarn",
+    "mrope": "none",
+}
 
 # What PARC emits and Megatron assumes; another value is noted (transformers, modeling_rope_utils).
 _FIXED: dict[str, dict[str, float]] = {
@@ -40,6 +47,30 @@ def rope_position(keys: Keys, *, percent: str = "", base: str = "rope_theta") ->
     return position | _scaling(keys, rope)
 
 
+def alpha_position(keys: Keys, head_dim: int) -> dict[str, Any]:
+    """``position`` of Hunyuan: its "dynamic" scaling by ``alpha`` only makes the base larger.
+
+    Source: transformers, modeling_hunyuan_v1_dense.py, compute_ntk_alpha_rope_parameters.
+    """
+    rope = _rope_table(keys)
+    if rope.get("rope_type", rope.get("type")) != "dynamic" or rope.get("alpha") is None:
+        return rope_position(keys)
+    named = _named(keys)
+    theta = rope.get("rope_theta")
+    base = keys.number("rope_theta") if theta is None else positive(keys, named, theta)
+    if head_dim <= 2:
+        keys.note("K03", "head_dim", f"head_dim is {head_dim}: alpha needs more than 2 dims")
+        head_dim = 4
+    base *= positive(keys, named, rope["alpha"]) ** (head_dim / (head_dim - 2))
+    return {"kind": "rope", "base": base, "max_positions": keys.size("max_position_embeddings")}
+
+
+def _named(keys: Keys) -> str:
+    """The key that holds the rope mapping."""
+    new = keys.config.get("rope_parameters") is not None
+    return "rope_parameters" if new else "rope_scaling"
+
+
 def _rope_table(keys: Keys) -> Mapping[str, Any]:
     """The rope mapping of either form; the one of full attention where layer types differ."""
     new, old = keys.raw("rope_parameters"), keys.raw("rope_scaling")
@@ -56,7 +87,7 @@ def _rope_table(keys: Keys) -> Mapping[str, Any]:
 
 def _scaling(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
     """The scaling part of ``position``."""
-    named = "rope_parameters" if keys.config.get("rope_parameters") is not None else "rope_scaling"
+    named = _named(keys)
     kind = rope.get("rope_type", rope.get("type"))
     scaling = "none" if kind is None else _TYPES.get(kind) if isinstance(kind, str) else None
     if scaling is None:

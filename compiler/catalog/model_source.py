@@ -33,11 +33,12 @@ class Library(Protocol):
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """The ``ModelSpec`` mapping that ``name`` stands for; None where a finding says why not.
 
-    A catalog name wins over a file of that name; a name with a slash or ``.json`` is a path.
+    A catalog name wins over a file of that name; a name with a slash or ``.json`` is a path, and
+    what follows ``.json#`` is the part of the file that describes the model.
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
-    if "/" in name or "\\" in name or name.endswith(".json"):
+    if "/" in name or "\\" in name or ".json#" in name or name.endswith(".json"):
         return _from_file(name, library, sink, at)
     from difflib import get_close_matches
 
@@ -55,9 +56,12 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     return None
 
 
-def _from_file(path: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
+def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """The facts in the user's config.json; its readers are loaded for those who name one."""
     from parc.compiler.catalog.hf_config import model_spec_from_config
+    from parc.compiler.catalog.hf_text_part import split_part
+
+    path, part = split_part(name)
 
     try:
         text = library.text(path)
@@ -68,9 +72,9 @@ def _from_file(path: str, library: Library, sink: Sink, at: str) -> dict[str, An
     config = _parse(path, text, sink, at)
     if config is None:
         return None
-    reading = model_spec_from_config(config, _stem(path))
-    _report(path, text, reading, sink)
-    return None if reading.failed else reading.mapping | {"source": path}
+    reading = model_spec_from_config(config, _stem(path), part)
+    _report((path, part), text, reading, sink)
+    return None if reading.failed else reading.mapping | {"source": name}
 
 
 def _stem(path: str) -> str:
@@ -114,23 +118,28 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _report(path: str, text: str, reading: ConfigReading, sink: Sink) -> None:
-    """Every note of the reading, at its line of the config."""
+def _report(where: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
+    """Every note of the reading, at its line of the config; ``where``: path and part."""
+    path, part = where
     if reading.notes:
         _show_lines(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
-        sink.report(note.code, finding, at="model", span=_span_of(path, text, note.key))
+        keys = (*part.split("."), note.key) if part else (note.key,)
+        sink.report(note.code, finding, at="model", span=_span_of(path, text, keys))
 
 
-def _span_of(path: str, text: str, key: str) -> Span:
-    """Where ``key`` is written first; the beginning of the file where it is not."""
-    found = re.search(rf'"{re.escape(key)}"\s*:', text)
+def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
+    """Where the last of ``keys`` is written first behind the others; else the file's beginning."""
+    start, found = 0, None
+    for key in keys:
+        found = re.compile(rf'"{re.escape(key)}"\s*:').search(text, start)
+        start = found.end() if found else start
     if found is None:
         return Span(path, 1, 1)
     line = text.count("\n", 0, found.start()) + 1
     column = found.start() - (text.rfind("\n", 0, found.start()) + 1) + 1
-    return Span(path, line, column, len(key) + 2)
+    return Span(path, line, column, len(keys[-1]) + 2)
 
 
 def _show_lines(path: str, text: str, sink: Sink) -> None:

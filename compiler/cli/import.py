@@ -52,14 +52,19 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     cluster, become one fragment; - is standard input. What has no field in a spec is named, at its
     line. docs/import.md has the details.
     """
+    from parc.compiler.catalog.hf_text_part import split_part
     from parc.compiler.diagnostics import Positions, Sink
     from parc.compiler.importers.fragment_text import fragment_json, fragment_yaml
     from parc.compiler.importers.import_files import MOST_BYTES, import_files
     from parc.compiler.report.numbers import json_text
     from parc.compiler.spec.source import read_source
 
-    sources = [read_source(name, MOST_BYTES) for name in files]
-    texts = [(source.text, source.name) for source in sources]
+    parts = [split_part(name) for name in files]
+    sources = [read_source(path, MOST_BYTES) for path, _ in parts]
+    texts = [
+        (source.text, f"{source.name}#{part}" if part else source.name)
+        for source, (_, part) in zip(sources, parts, strict=True)
+    ]
     lines = {name: tuple(text.splitlines()) for text, name in texts}
     sink = Sink(Positions(files[0], lines=lines))
     found = import_files(kind, texts, sink)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parc.compiler.cost.recurrence import recurrence
 from parc.compiler.cost.runtime import Runtime
 from parc.compiler.ir import LayerKind, Layout, Model
 
@@ -78,19 +79,18 @@ def layer_activations(
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
     inputs = elements if runtime.gathers_again else tokens * model.hidden
-    attention, up_projection = _attention(model, t, tokens, runtime)
-    feed_forward = _routed if kind.routed else _dense
-    parts = feed_forward(model, layout, tokens, runtime)
-    core = _core(model, layout, batch, runtime)
+    mixer, up_projection = _mixer(model, kind, layout, tokens, runtime)
+    parts = _feed_forward(model, kind, layout, tokens, runtime)
+    core = _core(model, layout, batch, runtime) if kind.mixer == "attention" else 0.0
     products = _products(model, layout, kind, tokens, runtime)
     if runtime.keeps_reduced and t > 1:
         products += 4 * elements
     stream = runtime.residual_bytes
     return LayerActivations(
-        layernorm=2 * runtime.saved_bytes * runtime.input_copies * inputs,
-        residual=2 * (stream * runtime.norm_copies + runtime.hidden_dropout) * elements,
+        layernorm=kind.parts * runtime.saved_bytes * runtime.input_copies * inputs,
+        residual=kind.parts * (stream * runtime.norm_copies + runtime.hidden_dropout) * elements,
         core_attn=core,
-        attention=attention,
+        attention=mixer,
         mla_up_proj=up_projection,
         mlp=parts[0],
         moe_act=parts[1],
@@ -138,7 +138,7 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
     if latent is None:
         keys = attention.heads if runtime.repeats_keys else max(attention.kv_heads, t)
         rotated = runtime.rotary_copies * (attention.heads + keys)
-        width = 2 * attention.heads + 2 * keys + rotated
+        width = (3 if attention.gate else 2) * attention.heads + 2 * keys + rotated
         outputs = (copy + 2 * runtime.output_copies) * attention.heads
         normed = 0.0
         if attention.qk_norm != "none":
@@ -152,8 +152,32 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
     return kept + (2 + copy) * tokens * attention.heads * latent.v_dim / t, expanded
 
 
+def _mixer(
+    model: Model, kind: LayerKind, layout: Layout, tokens: float, runtime: Runtime
+) -> tuple[float, float]:
+    """``_attention``, or what a recurrence keeps; its heads are divided as those of attention."""
+    if kind.mixer == "attention":
+        return _attention(model, layout.tp, tokens, runtime)
+    part = recurrence(model, kind)
+    if part is None:
+        return 0.0, 0.0
+    copy = runtime.saved_bytes if runtime.saved_bytes < 2 else 0.0
+    return tokens * (part.kept_bytes + copy * part.inner) / layout.tp, 0.0
+
+
 Parts = tuple[float, float, float, float, float]
 """(mlp, moe_act, moe, shared experts, gradients alive in the backward pass)."""
+
+
+def _feed_forward(
+    model: Model, kind: LayerKind, layout: Layout, tokens: float, runtime: Runtime
+) -> Parts:
+    """Of a layer of ``kind``; nothing where it has none."""
+    if kind.routed:
+        return _routed(model, layout, tokens, runtime)
+    if kind.mlp == "dense":
+        return _dense(model, layout, tokens, runtime)
+    return 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 def _dense(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Parts:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from parc.compiler.cost.attention import BACKWARD_FACTOR
 from parc.compiler.cost.links import Reach
 from parc.compiler.cost.pricing import Groups, Pricing
-from parc.compiler.ir import Layout
+from parc.compiler.cost.recurrence import recurrence
+from parc.compiler.ir import LayerKind, Layout
 
 MERGE_BYTES = 10
 """An output element a ring step: its part read in 16 bit, the fp32 sum read and written."""
@@ -98,8 +99,35 @@ def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: flo
     return ring + ulysses_seconds(pricing, layout, groups.cp_a2a)
 
 
-def context_bytes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+def mixer_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
+    """``exchange_seconds`` of a layer of ``kind``, whose attention core takes ``core`` seconds."""
+    if layout.cp == 1 or kind.mixer == "none":
+        return 0.0
+    groups = pricing.groups(layout)
+    if kind.mixer == "attention":
+        return exchange_seconds(pricing, layout, groups, core)
+    nbytes = recurrence_bytes(pricing, layout, kind)
+    return 2 * pricing.links.seconds("all_to_all", nbytes, groups.cp)
+
+
+def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
+    """Bytes of a rank, 16 bit, that a recurrence exchanges for heads and back, forward.
+
+    What the input projection puts out, and what the output projection takes in (Megatron-Core,
+    ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
+    """
+    part = recurrence(pricing.problem.model, kind)
+    width = part.projected + part.inner if part else 0
+    return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
+
+
+def context_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
     """Axis -> bytes that a rank sends in one layer and micro-batch, forward and backward."""
+    if kind.mixer == "none":
+        return {}
+    if kind.mixer != "attention":
+        swapped = 2 * recurrence_bytes(pricing, layout, kind)
+        return {"cp": swapped * (layout.cp - 1) / layout.cp}
     keys, others = key_bytes(pricing, layout), layout.cp - 1
     if layout.cp_comm == "all_gather":
         return {"cp": 2 * others * keys}

@@ -1,7 +1,9 @@
-"""Floating-point operations, 2 a multiply-add, of one decoder-only transformer.
+"""Floating-point operations, 2 a multiply-add, of one decoder-only model.
 
 Formulas: Narayanan et al. 2021 (arXiv:2104.04473) eq. 3, with grouped-query attention, gated
 MLPs, experts and latent attention; causal attention counts half (Megatron-LM's convention).
+Linear attention and Mamba layers as Megatron-LM counts them (training.py, num_floating_point_
+operations): their scans by what a recurrence would multiply, not by what chunks do.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ class LayerFlops:
     """Forward FLOPs of one layer over a token count."""
 
     attention_projections: float
+    """Projections of the mixer, whatever its kind."""
     attention_core: float
+    """Attention core, delta rule or scan."""
     mlp: float
     """Dense MLP, or the shared experts of a routed layer; the router is left out by convention."""
     experts: float
@@ -39,7 +43,7 @@ def projection_weights(model: Model) -> int:
     if latent is None:
         width = attention.heads * attention.head_dim
         keys = attention.kv_heads * attention.head_dim
-        return model.hidden * (2 * width + 2 * keys)
+        return model.hidden * ((3 if attention.gate else 2) * width + 2 * keys)
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
     if latent.q_lora_rank:
@@ -72,16 +76,30 @@ def mean_span(model: Model, sequence: int) -> float:
 def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> LayerFlops:
     """Forward FLOPs of one layer over ``tokens`` tokens of sequences ``sequence`` long."""
     matrices = 3 if model.ffn.gated else 2
-    core = 2 * tokens * core_width(model) * mean_span(model, sequence)
-    projections = 2 * tokens * projection_weights(model)
+    projections, core = (tokens * flops for flops in _mixer_flops(model, kind, sequence))
     experts = model.experts
     if not kind.routed or experts is None:
-        return LayerFlops(
-            projections, core, 2 * tokens * model.hidden * matrices * model.ffn.size, 0
-        )
+        width = model.ffn.size if kind.mlp == "dense" else 0
+        return LayerFlops(projections, core, 2 * tokens * model.hidden * matrices * width, 0)
     shared = 2 * tokens * model.hidden * matrices * experts.shared_size
     routed_flops = 2 * tokens * model.hidden * matrices * experts.size * experts.top_k
     return LayerFlops(projections, core, shared, routed_flops)
+
+
+def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, float]:
+    """(projections, core) of what mixes tokens in a layer of ``kind``, a token."""
+    linear, mamba = model.linear, model.mamba
+    if kind.mixer == "attention":
+        core = 2 * core_width(model) * mean_span(model, sequence)
+        return 2 * projection_weights(model), core
+    if kind.mixer == "linear" and linear is not None:
+        projections = 2 * model.hidden * (linear.projected + linear.values)
+        convolution = 2 * linear.conv_size * linear.convolved
+        return projections, convolution + 8 * linear.value_heads * linear.value_dim**2
+    if kind.mixer == "mamba" and mamba is not None:
+        projections = 2 * model.hidden * (mamba.projected + mamba.inner)
+        return projections, 7 * mamba.inner * mamba.state_size
+    return 0.0, 0.0
 
 
 def head_flops(model: Model, tokens: float) -> float:

@@ -28,8 +28,9 @@ def windowed_layers(model: Model, first: int = 0, layers: int | None = None) -> 
     stop = model.layers if layers is None else first + layers
     if attention.window is None:
         return 0
-    every = attention.full_attention_every
-    return sum(1 for layer in range(first, stop) if not every or (layer + 1) % every)
+    every, kinds = attention.full_attention_every, model.layer_kinds
+    seen = (layer for layer in range(first, stop) if kinds[layer].mixer == "attention")
+    return sum(1 for layer in seen if not every or (layer + 1) % every)
 
 
 def rounded_tokens(tokens: int, block: int) -> int:

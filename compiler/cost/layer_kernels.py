@@ -47,7 +47,8 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
     latent = attention.latent
     if latent is None:
         keys = max(attention.kv_heads / t, 1.0)
-        width = (attention.heads / t + 2 * keys) * attention.head_dim
+        own = (2 if attention.gate else 1) * attention.heads / t
+        width = (own + 2 * keys) * attention.head_dim
         inner = attention.heads * attention.head_dim / t
         return [(tokens, width, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
@@ -145,15 +146,19 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
 def stream_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
     """Bytes that the element-wise kernels of one layer's forward move.
 
-    Two norms (read and write), two residual additions (two reads and a write), rotation of
-    queries and keys, the activation function (reads 2 f gated, 1 f plain, writes f).
+    A norm a part (read and write), a residual addition (two reads and a write), rotation of
+    queries and keys, the activation function (reads 2 f gated, 1 f plain, writes f), a gate on
+    the attention output (two reads and a write). What recurrences move is theirs.
     """
     t = layout.tp
     attention, experts = model.attention, model.experts
-    stream = 20 * tokens * model.hidden / (t if layout.sequence_parallel else 1)
-    rotated = 4 * tokens * (attention.heads + attention.kv_heads) * attention.head_dim / t
-    width = float(model.ffn.size)
+    stream = 10 * kind.parts * tokens * model.hidden / (t if layout.sequence_parallel else 1)
+    mixed = 0.0
+    if kind.mixer == "attention":
+        mixed = 4 * (attention.heads + attention.kv_heads) * attention.head_dim
+        mixed += 6 * attention.heads * attention.head_dim if attention.gate else 0
+    width = float(model.ffn.size if kind.mlp == "dense" else 0)
     if kind.routed and experts is not None:
         width = float(experts.shared_size)
     gate = 6 if model.ffn.gated else 4
-    return stream + rotated + gate * tokens * width / t
+    return stream + tokens * (mixed + gate * width) / t

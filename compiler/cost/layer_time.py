@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.attention import BACKWARD_FACTOR
-from parc.compiler.cost.context_exchange import exchange_seconds
+from parc.compiler.cost.context_exchange import mixer_seconds
 from parc.compiler.cost.dispatch import dispatch_seconds
 from parc.compiler.cost.flops import layer_flops
 from parc.compiler.cost.gradients import accumulate_seconds
@@ -20,10 +20,12 @@ from parc.compiler.cost.layer_kernels import (
     unfused_core,
 )
 from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.recurrence import recurrence, scan_seconds
 from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.cost.smooth import overlap
 from parc.compiler.ir import LayerKind, Layout
 
+NOTHING = Seconds(0.0, 0.0)
 LAUNCH_NORM = 4.0
 """How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
 TP_BACKWARD = 0.5
@@ -73,21 +75,15 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     """One layer of ``kind``."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
-    shapes = attention_gemms(model, layout, tokens)
-    experts = model.experts
-    width = experts.shared_size if kind.routed and experts is not None else model.ffn.size
-    if width:
-        shapes += mlp_gemms(model, layout, tokens, width)
-    passes = [_pass(pricing, shape) for shape in shapes]
+    passes = [_pass(pricing, shape) for shape in _gemms(pricing, layout, kind, tokens)]
     gemms = Seconds(sum(one.forward for one in passes), sum(one.backward for one in passes))
-    key = ("core", layout.tp, layout.cp, layout.micro_batch)
-    core = pricing.memo(key, lambda: _core(pricing, layout))
+    core, scan = _core(pricing, layout, kind), _scan(pricing, layout, kind, tokens)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = row.stream * stream_bytes(model, layout, kind, tokens) / rate
-    forward = pricing.gemm_factor * gemms.forward + core.forward + stream
-    backward = pricing.gemm_factor * gemms.backward + core.backward + 2 * stream
+    forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
+    backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
-    launch = row.layer_seconds
+    launch = row.layer_seconds * kind.parts / 2
     if kind.routed:
         own = routed_kernels(pricing, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
@@ -95,14 +91,14 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     groups = pricing.groups(layout)
     forward = overlap(forward, launch, LAUNCH_NORM)
     backward = overlap(backward, 2 * launch, LAUNCH_NORM)
-    tp = _tp_seconds(pricing, layout, kind.routed, WEIGHT_GRADIENTS * gemms.backward)
+    tp = _tp_seconds(pricing, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
     return LayerTime(
         forward=forward,
         core=core.forward,
         backward=backward,
         tp_forward=row.tp * tp.forward,
         tp_backward=row.tp * tp.backward,
-        cp=exchange_seconds(pricing, layout, groups, core.forward),
+        cp=mixer_seconds(pricing, layout, kind, core.forward),
         ep=dispatch_seconds(pricing, layout, groups, forward + backward) if kind.routed else 0.0,
     )
 
@@ -112,7 +108,42 @@ def _pass(pricing: Pricing, shape: Shape) -> Seconds:
     return pricing.memo(("gemm", shape), lambda: gemm_pass(pricing.gemm, [shape]))
 
 
-def _core(pricing: Pricing, layout: Layout) -> Seconds:
+def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> list[Shape]:
+    """Matrix multiplications of a layer, forward; those of routed experts are not among them."""
+    model, shapes = pricing.problem.model, []
+    part = recurrence(model, kind)
+    if kind.mixer == "attention":
+        shapes += attention_gemms(model, layout, tokens)
+    elif part is not None:
+        inner = part.inner / layout.tp
+        shapes = [(tokens, part.projected / layout.tp, model.hidden), (tokens, model.hidden, inner)]
+    width = model.ffn.size if kind.mlp == "dense" else 0
+    if kind.routed and model.experts is not None:
+        width = model.experts.shared_size
+    return shapes + mlp_gemms(model, layout, tokens, width) if width else shapes
+
+
+def _scan(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> Seconds:
+    """Chunks, convolution, norms and gate of a recurrence."""
+    part = recurrence(pricing.problem.model, kind)
+    if part is None:
+        return NOTHING
+    own = tokens / layout.tp
+    scan = scan_seconds(pricing.kernels, part, own)
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    stream = pricing.efficiency.stream * own * part.streamed_bytes / rate
+    return Seconds(scan.forward + stream, scan.backward + 2 * stream)
+
+
+def _core(pricing: Pricing, layout: Layout, kind: LayerKind) -> Seconds:
+    """Attention core; of layers that have one."""
+    if kind.mixer != "attention":
+        return NOTHING
+    key = ("core", layout.tp, layout.cp, layout.micro_batch)
+    return pricing.memo(key, lambda: _attention_core(pricing, layout))
+
+
+def _attention_core(pricing: Pricing, layout: Layout) -> Seconds:
     """Attention core, fused or as the software class has it."""
     model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
     row = pricing.efficiency
@@ -123,19 +154,19 @@ def _core(pricing: Pricing, layout: Layout) -> Seconds:
     return Seconds(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -> Seconds:
-    """Collectives of 2Th around attention and MLP (Korthikanti et al. 2022).
+def _tp_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, window: float) -> Seconds:
+    """Collectives of 2Th around mixer and MLP (Korthikanti et al. 2022).
 
     With sequence parallelism a gather and a scatter each, forward; backward the same and one
     gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
     each, and backward all of it may hide so. A routed MLP at etp = 1 needs none.
     """
     if layout.tp == 1:
-        return Seconds(0.0, 0.0)
+        return NOTHING
     job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
     groups = pricing.groups(layout)
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
-    blocks = 1 if routed else 2
+    blocks = kind.parts - kind.routed
     if layout.sequence_parallel:
         gather = links.seconds("all_gather", nbytes, groups.tp)
         scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
@@ -144,7 +175,7 @@ def _tp_seconds(pricing: Pricing, layout: Layout, routed: bool, window: float) -
         forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
     backward = max(share * backward, backward - window)
-    if routed and layout.etp > 1 and model.experts is not None:
+    if kind.routed and layout.etp > 1 and model.experts is not None:
         visits = nbytes / layout.tp * model.experts.top_k * layout.etp
         expert = links.seconds("all_gather", visits, groups.etp)
         expert += links.seconds("reduce_scatter", visits, groups.etp)

@@ -84,7 +84,7 @@ def layer_terms(
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
         layer = layer_activations(pricing.problem.model, layout, kind, batch, runtime)
-        keys = gathered_key_bytes(pricing, layout)
+        keys = gathered_key_bytes(pricing, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from parc.compiler.ir.model import Attention, FeedForward, LatentAttention, LayerKind, Model
+from parc.compiler.ir.model import (
+    DENSE,
+    Attention,
+    FeedForward,
+    LatentAttention,
+    LayerKind,
+    LinearAttention,
+    Mamba,
+    Model,
+)
 
 
 def norm_params(model: Model, width: int) -> int:
@@ -18,9 +27,9 @@ def norm_params(model: Model, width: int) -> int:
     return width if model.norm == "rmsnorm" else 2 * width
 
 
-def norm_params_per_layer(model: Model) -> int:
+def norm_params_per_layer(model: Model, kind: LayerKind = DENSE) -> int:
     """The norms of one layer on the residual stream; norms inside attention are not counted."""
-    return model.norms_per_layer * norm_params(model, model.hidden)
+    return model.norms_per_layer * kind.parts // 2 * norm_params(model, model.hidden)
 
 
 def final_norm_params(model: Model) -> int:
@@ -49,13 +58,46 @@ def attention_params(model: Model, tp: int = 1) -> int:
         return _latent_params(model, model.attention.latent, tp)
     attention = model.attention
     queries = attention.heads * attention.head_dim
+    gated = 2 if attention.gate else 1
     # Where tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that
     # no weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
-    fused = (queries + 2 * attention.kv_heads * attention.head_dim) // tp
+    fused = (gated * queries + 2 * attention.kv_heads * attention.head_dim) // tp
     weights = model.hidden * fused + queries // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
     return weights + biases + sinks + _qk_norm_params(model, attention, tp)
+
+
+def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
+    """What mixes tokens in one layer of ``kind`` on one of ``tp`` ranks; its norm not counted."""
+    if kind.mixer == "attention":
+        return attention_params(model, tp)
+    if kind.mixer == "linear" and model.linear is not None:
+        norm = norm_params(model, model.linear.value_dim)
+        return _linear_params(model.hidden, model.linear, tp) + norm
+    if kind.mixer == "mamba" and model.mamba is not None:
+        return _mamba_params(model.hidden, model.mamba, tp)
+    return 0
+
+
+def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
+    """Projections, convolution, decay and step a head; the norm of a head's output apart.
+
+    Megatron-Core 0.19, ssm/gated_delta_net: neither projection nor convolution has a bias.
+    """
+    convolution = linear.convolved * linear.conv_size
+    projections = hidden * (linear.projected + linear.values)
+    return (projections + convolution + 2 * linear.value_heads) // tp
+
+
+def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
+    """Projections, convolution with its bias, decay, step and skip a head, the inner norm.
+
+    Megatron-Core 0.19, ssm/mamba_mixer.py: all of them are split.
+    """
+    convolution = mamba.convolved * (mamba.conv_size + 1)
+    projections = hidden * (mamba.projected + mamba.inner)
+    return (projections + convolution + 3 * mamba.heads + mamba.inner) // tp
 
 
 def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
@@ -133,9 +175,11 @@ def kind_params_on_rank(
 ) -> tuple[int, int]:
     """(dense, routed experts) of a layer of ``kind`` on one rank; ``degrees`` are (tp, etp, ep)."""
     tp, etp, ep = degrees
-    dense = attention_params(model, tp) + norm_params_per_layer(model)
+    dense = mixer_params(model, kind, tp) + norm_params_per_layer(model, kind)
+    if kind.mlp == "dense":
+        dense += dense_mlp_params(model, tp)
     if not kind.routed or model.experts is None:
-        return dense + dense_mlp_params(model, tp), 0
+        return dense, 0
     dense += router_params(model) + shared_expert_params(model, tp)
     return dense, model.experts.count // ep * expert_params(model, etp)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.serving_constants import ENGINES, Engine, ServingHardware, hardware
 from parc.compiler.cost.serving_links import ServingLinks
-from parc.compiler.cost.serving_memory import Shard, shard
+from parc.compiler.cost.serving_shard import Shard, shard
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.compiler.cost.cache_blocks import CacheBlocks, cache_blocks
 from parc.compiler.cost.kv_cache import rounded_tokens, windowed_layers
 from parc.compiler.cost.params import norm_params
 from parc.compiler.cost.serving_memory import (
+    BLOCK_TOKENS,
     cache_bytes,
     kv_bytes_per_layer,
     overhead_bytes,
-    shard,
-    shard_bytes,
 )
+from parc.compiler.cost.serving_shard import Layers, held, shard_bytes
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
 EVERYWHERE = frozenset(
-    {"bloom", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss", "mixtral", "opt"}
-    | {"qwen2_moe", "qwen3_moe"}
+    {"bloom", "cohere", "cohere2", "dbrx", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss"}
+    | {"granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral", "nemotron_h", "olmoe"}
+    | {"opt", "qwen2_moe", "qwen3_moe", "qwen3_next", "stablelm"}
 )
 """Families whose classes in vLLM build embedding and output projection on every stage, used or
 not: they have no PPMissingLayer in their place (model_executor/models/*.py, 0.33)."""
+EMBEDDED = frozenset({"qwen3_5_text", "qwen3_5_moe_text"})
+"""Families of which only the embedding is built everywhere."""
 
 
 def stage_splits(layers: int, pp: int) -> tuple[tuple[int, ...], ...]:
@@ -55,6 +59,12 @@ def even_middle(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(short + (stage < long) for stage in range(stages))
 
 
+def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
+    """How the cache is cut where the engine is told what the spec says."""
+    service = problem.service
+    return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
+
+
 def stage_caches(
     problem: ServingProblem, layout: ServingLayout, longest: int | None = None
 ) -> tuple[StageCache, ...]:
@@ -74,24 +84,34 @@ def _stage_cache(
     """``place``: the stage, its first layer, its number of layers."""
     model, service = problem.model, problem.service
     stage, first, layers = place
-    setup, block = service.setup, service.block_tokens
+    setup = service.setup
     weights = stage_weights_bytes(model, setup, layout, place)
     overhead = overhead_bytes(model, setup, layout.tp)
-    per_layer = kv_bytes_per_layer(model, layout.tp, setup)
-    short = windowed_layers(model, first, layers)
-    window = model.attention.window or 0
-    # Each of the dcp ranks holds every dcp-th token, but all of a window.
-    tokens = rounded_tokens(-(-longest // layout.dcp), block)
-    seen = rounded_tokens(min(longest, window), block) if window else tokens
+    blocks = service_blocks(problem, layout)
+    block = blocks.layers(model, first, layers) * blocks.page_bytes
+    unseen = _unseen_tokens(problem, layout, longest) * windowed_layers(model, first, layers)
     return StageCache(
         stage=stage,
         layers=layers,
         weights_bytes=weights,
         overhead_bytes=overhead,
         cache_bytes=cache_bytes(problem.cluster.gpu.memory_bytes, setup, weights, overhead),
-        block_bytes=max(layers, 1) * per_layer * block,
-        longest_bytes=per_layer * ((layers - short) * tokens + short * seen),
+        block_bytes=block,
+        longest_bytes=block * blocks.of_request(longest, layout.dcp)
+        - unseen * kv_bytes_per_layer(model, layout.tp, setup),
     )
+
+
+def _unseen_tokens(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
+    """Tokens of a rank's share of ``longest`` that a layer with a window does not keep.
+
+    Each of the dcp ranks holds every dcp-th token, but all of a window.
+    """
+    window, block = problem.model.attention.window, problem.service.block_tokens
+    if window is None:
+        return 0
+    tokens = rounded_tokens(-(-longest // layout.dcp), block)
+    return tokens - rounded_tokens(min(longest, window), block)
 
 
 def stage_weights_bytes(
@@ -99,13 +119,11 @@ def stage_weights_bytes(
 ) -> float:
     """Bytes of weights on one rank of a stage: its layers, and what its end of the model adds."""
     stage, first, layers = place
-    routed = sum(kind.routed for kind in model.layer_kinds[first : first + layers])
-    whole = shard(model, layout)
+    whole = held(model, layout, setup)
     is_last = stage == layout.pp - 1
     part = replace(
         whole,
-        dense_layers=layers - routed,
-        routed_layers=routed,
+        layers=Layers.of(model.layer_kinds[first : first + layers]),
         embedding=_vocabularies(model, stage, layout.pp) * whole.head,
     )
     final = 2 * norm_params(model, model.hidden) if is_last else 0.0
@@ -120,22 +138,24 @@ def fullest_memory(
     Its cache is given in bytes of the longest stage, so that a request weighs the same everywhere.
     """
     overhead = overhead_bytes(model, setup, layout.tp)
-    per_layer = kv_bytes_per_layer(model, layout.tp, setup) / layout.dcp
-    budgets = []
+    blocks = cache_blocks(model, setup, layout.tp, BLOCK_TOKENS)
+    budgets, first, widest = [], 0, 1
     for stage, layers in enumerate(layout.stages):
-        place = (stage, sum(layout.stages[:stage]), layers)
-        weights = stage_weights_bytes(model, setup, layout, place)
+        weights = stage_weights_bytes(model, setup, layout, (stage, first, layers))
         left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
-        budgets.append((left / (per_layer * layers), weights))
-    tokens, weights = min(budgets)
-    per_token = per_layer * max(layout.stages)
-    return ServingMemory(weights, overhead, tokens * per_token, per_token, tokens)
+        pages = blocks.layers(model, first, layers)
+        budgets.append((left / pages, weights))
+        first, widest = first + layers, max(widest, pages)
+    page, weights = min(budgets)
+    per_token = blocks.attention * widest * blocks.page_bytes / blocks.tokens / layout.dcp
+    tokens = page * widest / per_token if per_token else 0.0
+    return ServingMemory(weights, overhead, page * widest, per_token, tokens)
 
 
 def _vocabularies(model: Model, stage: int, pp: int) -> int:
     """Matrices of the vocabulary that a stage holds: embedding, output projection, or both."""
     if model.family in EVERYWHERE:
         return 1 if model.tied_embeddings else 2
-    is_first, is_last = stage == 0, stage == pp - 1
+    is_first, is_last = stage == 0 or model.family in EMBEDDED, stage == pp - 1
     # Tied weights are one tensor only where both ends are on one rank.
     return 1 if is_first and is_last and model.tied_embeddings else is_first + is_last

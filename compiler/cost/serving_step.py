@@ -14,21 +14,25 @@ from parc.compiler.cost.serving_constants import WEIGHT_BYTES
 from parc.compiler.cost.serving_context import context_seconds
 from parc.compiler.cost.serving_deployment import Deployment
 from parc.compiler.cost.serving_experts import routed_seconds
-from parc.compiler.cost.serving_memory import attention_weight_bytes, kv_bytes_per_layer
+from parc.compiler.cost.serving_memory import kv_bytes_per_layer
+from parc.compiler.cost.serving_recurrence import RECURRENT_KERNELS, recurrent_seconds
+from parc.compiler.cost.serving_shard import mixer_weight_bytes
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
 
-DENSE_KERNELS = 9
-"""Kernels of a dense layer under a CUDA graph: 2 norms, 4 GEMMs, rotary and cache write,
-attention, activation."""
+ATTENTION_KERNELS = 5
+"""Kernels of attention under a CUDA graph: norm, 2 GEMMs, rotary and cache write, attention."""
+MLP_KERNELS = 4
+"""Kernels of a dense MLP: norm, 2 GEMMs, activation."""
 ROUTED_KERNELS = 8
-"""What routing adds: router, top-k, sort, 2 grouped GEMMs for 2, combine, and the casts."""
+"""What routing adds to them: router, top-k, sort, 2 grouped GEMMs for 2, combine, and the casts."""
 LATENT_KERNELS = 6
 """What latent attention adds: low-rank projections, their norms, absorbed up-projections."""
 QUANTISE_KERNELS = {"fp8": 2, "nvfp4": 4}
-"""Casts of a layer that are not fused into the kernel before."""
-STREAM_BYTES = 24
-"""Bytes a token and hidden unit of norms, residuals and activations (as in training)."""
+"""Casts of an attention and an MLP that are not fused into the kernel before."""
+STREAM_BYTES = 12
+"""Bytes a token and hidden unit of norm, residual and activations of half a layer (as in
+training)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +52,37 @@ class Batch:
 def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
     """One pass of ``batch`` through one pipeline stage, head and host included."""
     part, setup = deployment.shard, deployment.setup
+    layers = part.layers
     verified = batch.decode * (1 + setup.draft_tokens)
     pcp = deployment.layout.pcp
     own = (verified + batch.prefill) / pcp
     linear = WEIGHT_BYTES[setup.weights]
-    wide = attention_weight_bytes(deployment.model, setup)
-    projections = part.layers * deployment.gemm_seconds(part.attention, own, wide)
-    mlp = part.dense_layers * deployment.gemm_seconds(part.mlp, own, linear)
-    mlp += part.routed_layers * routed_seconds(deployment, own)
+    mlp = layers.dense * deployment.gemm_seconds(part.mlp, own, linear)
+    mlp += layers.routed * routed_seconds(deployment, own)
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
     engine = deployment.engine
     return StepTerms(
-        projections=projections,
-        attention=part.layers * _attention_seconds(deployment, batch),
+        projections=_projection_seconds(deployment, own),
+        attention=layers.attention * _attention_seconds(deployment, batch)
+        + layers.recurrent * recurrent_seconds(deployment, batch.decode, batch.prefill),
         mlp=mlp,
         communication=_communication_seconds(deployment, own)
-        + part.layers * context_seconds(deployment, verified / pcp, batch.prefill / pcp),
+        + layers.attention * context_seconds(deployment, verified / pcp, batch.prefill / pcp),
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
         host=engine.step_seconds + engine.sequence_seconds * batch.decode,
+    )
+
+
+def _projection_seconds(deployment: Deployment, tokens: float) -> float:
+    """Projections of the mixers of a stage."""
+    part = deployment.shard
+    wide = mixer_weight_bytes(deployment.model, deployment.setup)
+    seconds = part.layers.attention * deployment.gemm_seconds(
+        part.attention.projections, tokens, wide
+    )
+    return seconds + part.layers.recurrent * deployment.gemm_seconds(
+        part.recurrent.projections, tokens, wide
     )
 
 
@@ -110,30 +126,31 @@ def prompt_span(model: Model, tokens: float) -> float:
 
 
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
-    """Collectives of a stage: one after attention, one after the MLP or the experts.
+    """Collectives of a stage: one after each mixer, one after the MLP or the experts.
 
     ``tokens``: those of one rank's share of a step.
     """
-    layout, part, links = deployment.layout, deployment.shard, deployment.links
+    layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
     reduce = links.all_reduce_seconds(nbytes, layout.tp)
-    seconds = (part.layers + part.dense_layers) * reduce
+    seconds = (layers.mixers + layers.dense) * reduce
     if layout.dp * layout.pcp == 1 or deployment.model.experts is None:
-        return seconds + part.routed_layers * reduce
+        return seconds + layers.routed * reduce
     # A token visits the ranks that hold a part of one of its experts.
     group = layout.tp * layout.pcp * layout.dp
     visits = min(layout.expert_tp * min(deployment.model.experts.top_k, layout.ep), group)
     exchange = 2 * links.all_to_all_seconds(nbytes / layout.tp * visits, group)
-    return seconds + part.routed_layers * exchange
+    return seconds + layers.routed * exchange
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
     """Fixed cost of the kernels of a stage, and the traffic of those that only stream."""
-    part, model = deployment.shard, deployment.model
-    kernels = part.layers * DENSE_KERNELS + part.routed_layers * ROUTED_KERNELS
+    layers, model = deployment.shard.layers, deployment.model
+    kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
+    kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS
     if model.attention.latent is not None:
-        kernels += part.layers * LATENT_KERNELS
-    stream = part.layers * STREAM_BYTES * tokens * model.hidden / deployment.memory_rate
-    kernels += part.layers * QUANTISE_KERNELS.get(deployment.setup.weights, 0)
-    gaps = part.routed_layers * deployment.engine.routed_seconds
+        kernels += layers.attention * LATENT_KERNELS
+    kernels += layers.halves / 2 * QUANTISE_KERNELS.get(deployment.setup.weights, 0)
+    stream = layers.halves * STREAM_BYTES * tokens * model.hidden / deployment.memory_rate
+    gaps = layers.routed * deployment.engine.routed_seconds
     return kernels * deployment.hardware.kernel_seconds + gaps + stream

@@ -45,14 +45,16 @@ SERVING_TERMS: dict[str, Term] = {
             "bytes",
             "one block of the cache on a rank",
             "block tokens x layers of the stage x 2 x max(1, kv_heads / tp) x head_dim x bytes; "
-            "latent attention: (kv_lora_rank + qk_rope_dim) x bytes, not divided by tp",
+            "latent attention: (kv_lora_rank + qk_rope_dim) x bytes, not divided by tp; with "
+            "recurrent layers: layers of the widest group, block tokens raised until a state fits",
             _VLLM,
         ),
         Term(
             "longest_bytes",
             "bytes",
             "cache of one request of max_model_len on a rank",
-            "ceil(max_model_len / dcp / block tokens) x block_bytes; a window caps it",
+            "ceil(max_model_len / dcp / block tokens) x block_bytes; a window caps it; with "
+            "recurrent layers 3 blocks more for each group of states",
             _VLLM,
         ),
         Term(

@@ -147,13 +147,14 @@ class MeshTimes:
         ]
         slowest, compute, whole = -1.0, 0.0, 0.0
         for counts, heads, ranks in shape.paces:
-            total = sum(n * one[1] for n, one in zip(counts, layers, strict=True))
+            busy = total = 0.0
+            for count, (computing, all_of_it) in zip(counts, layers, strict=True):
+                busy += count * computing
+                total += count * all_of_it
             total += heads * row.head
             whole += ranks * total
             if total > slowest:
-                slowest = total
-                compute = sum(n * one[0] for n, one in zip(counts, layers, strict=True))
-                compute += heads * row.head
+                slowest, compute = total, busy + heads * row.head
         return slowest, compute, whole
 
     def _layer(self, row: TimeRow, point: Point, kind: LayerKind) -> tuple[float, float]:

@@ -6,8 +6,9 @@ the norms are no linear layers of TransformerEngine.
 
 from __future__ import annotations
 
+from parc.compiler.cost.recurrence import recurrence
 from parc.compiler.cost.stages import StageLoad
-from parc.compiler.ir import Layout, Model
+from parc.compiler.ir import LayerKind, Layout, Model
 
 Shapes = set[tuple[int, int]]
 
@@ -16,10 +17,10 @@ def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> 
     """Distinct shapes of a stage; ``vocab`` is padded as the framework pads it."""
     shapes: Shapes = set()
     for kind in load.by_kind(model):
-        shapes |= _attention(model, layout.tp)
+        shapes |= _mixer(model, kind, layout.tp)
         if kind.routed:
             shapes |= _experts(model, layout)
-        else:
+        elif kind.mlp == "dense":
             shapes |= _mlp(model, model.ffn.size // layout.tp)
     if load.mtp_layers:
         shapes.add((model.hidden // layout.tp, 2 * model.hidden))
@@ -39,11 +40,21 @@ def _experts(model: Model, layout: Layout) -> Shapes:
     return shapes | _mlp(model, experts.shared_size // layout.tp) if experts.shared_size else shapes
 
 
+def _mixer(model: Model, kind: LayerKind, tp: int) -> Shapes:
+    if kind.mixer == "attention":
+        return _attention(model, tp)
+    part = recurrence(model, kind)
+    if part is None:
+        return set()
+    return {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
+
+
 def _attention(model: Model, tp: int) -> Shapes:
     attention, hidden = model.attention, model.hidden
     latent, heads = attention.latent, attention.heads // tp
     if latent is None:
-        fused = (attention.heads + 2 * attention.kv_heads) * attention.head_dim // tp
+        own = (2 if attention.gate else 1) * attention.heads
+        fused = (own + 2 * attention.kv_heads) * attention.head_dim // tp
         return {(fused, hidden), (hidden, heads * attention.head_dim)}
     query = heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     rank = latent.q_lora_rank or hidden

@@ -6,6 +6,7 @@ import re
 from pathlib import PurePath
 
 from parc.compiler.catalog.hf_config import model_spec_from_config
+from parc.compiler.catalog.hf_text_part import split_part
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import read_document
 from parc.compiler.topology.readers.fragment import Fragment
@@ -18,10 +19,12 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     root = read_document(reading)
     if root is None or not root.wants(dict):
         return None
-    found = model_spec_from_config(root.value, _stem(name))
+    path, part = split_part(name)
+    found = model_spec_from_config(root.value, _stem(path), part)
+    above = tuple(part.split(".")) if part else ()
     for note in found.notes:
         finding = Finding(note.message, help=note.help)
-        reading.say(note.code, finding, root.document.find((note.key,)))
+        reading.say(note.code, finding, root.document.find((*above, note.key)))
     if found.failed:
         return None
     reading.spec = {"model": found.mapping}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.importers.flags import Flag, report_unknown, take_flags, written_flags
 from parc.compiler.importers.megatron_flags import FOLLOWS, OPTIMIZER, TABLE
+from parc.compiler.importers.megatron_hybrid import derive_hybrid, is_own_stack
 from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
@@ -55,10 +56,11 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
 def _decided(flag: Flag, row: FieldRow | None) -> bool:
     """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
+    if flag.name in FOLLOWS or is_own_stack(flag):
+        return True
     if row is not None and row.free:
         return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
-    shaped = row is None or row.group in ("model", "experts")
-    return flag.name in FOLLOWS or not shaped
+    return row is not None and row.group not in ("model", "experts")
 
 
 def _derive(reading: Reading) -> None:
@@ -66,6 +68,7 @@ def _derive(reading: Reading) -> None:
     spec = reading.spec
     if not spec:
         return
+    derive_hybrid(reading)
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _precision(spec.pop("precision", {}), job)
     _optimizer(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
@@ -99,7 +102,10 @@ def _tidy(model: dict[str, Any]) -> None:
     if "latent" in model:
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
-    if experts and not experts.get("first_dense_layers") and experts.get("every", 1) == 1:
+    if experts and model.get("ffn"):
+        experts.setdefault("size", model["ffn"])
+    alike = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
+    if experts and alike and "-" not in model.get("pattern", ""):
         model["ffn"] = 0
     position = model.get("position", {})
     if position.get("scaling") == "llama3":

@@ -115,6 +115,22 @@ TABLE: dict[str, Row] = {
     "--rotary-scaling-factor": Row("model.position.scaling_factor", "float"),
     "--mscale": Row("model.position.mscale", "float"),
     "--mscale-all-dim": Row("model.position.mscale_all_dim", "float"),
+    "--attention-output-gate": Row("model.attention_gate", "set", True),
+    "--experimental-attention-variant": Row(
+        "variant.kind", "text", words={"gated_delta_net": "linear_attention"}
+    ),
+    "--linear-attention-freq": Row("variant.every", "text"),
+    "--linear-num-key-heads": Row("model.linear_attention.key_heads"),
+    "--linear-num-value-heads": Row("model.linear_attention.value_heads"),
+    "--linear-key-head-dim": Row("model.linear_attention.key_dim"),
+    "--linear-value-head-dim": Row("model.linear_attention.value_dim"),
+    "--linear-conv-kernel-dim": Row("model.linear_attention.conv_size"),
+    "--hybrid-layer-pattern": Row("letters.text", "text"),
+    "--hybrid-override-pattern": Row("letters.text", "text"),
+    "--mamba-num-heads": Row("model.mamba.heads"),
+    "--mamba-head-dim": Row("model.mamba.head_dim"),
+    "--mamba-state-dim": Row("model.mamba.state_size"),
+    "--mamba-num-groups": Row("model.mamba.groups"),
     "--moe-layer-freq": Row("pattern.text", "text"),
     "--moe-shared-expert-gate": Row("model.experts.shared_gate", "set", True),
     "--moe-router-score-function": Row("model.experts.score_function", "text"),
@@ -125,7 +141,8 @@ TABLE: dict[str, Row] = {
     "--moe-router-enable-expert-bias": Row("model.experts.router_bias", "set", "buffer"),
     "--moe-aux-loss-coeff": Row("model.experts.aux_loss_coefficient", "float"),
 }
-"""``virtual``, ``precision``, ``bias``, ``wsd`` and ``pattern`` are no parts of a spec."""
+"""``virtual``, ``precision``, ``bias``, ``pattern``, ``variant``, ``letters`` and ``wsd`` are no parts
+of a spec, others follow."""
 
 OPTIMIZER: dict[str, float | str] = {
     "min_learning_rate": 0.0,

@@ -23,6 +23,8 @@ from parc.compiler.ir.model import (
     FeedForward,
     LatentAttention,
     LayerKind,
+    LinearAttention,
+    Mamba,
     Model,
     Position,
 )
@@ -85,7 +87,9 @@ __all__ = [
     "Layout",
     "Level",
     "Limit",
+    "LinearAttention",
     "LockedPlan",
+    "Mamba",
     "Mesh",
     "Model",
     "NodeType",

@@ -1,27 +1,42 @@
-"""What is trained: the dimensions of one decoder-only transformer, no defaults left."""
+"""What is trained: the dimensions of one decoder-only model, no defaults left."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 
 class LayerKind(NamedTuple):
     """What one decoder layer is made of; layers of one kind hold and cost the same."""
 
-    mixer: Literal["attention"]
-    """What mixes tokens."""
-    mlp: Literal["dense", "experts"]
+    mixer: Literal["attention", "linear", "mamba", "none"]
+    """What mixes tokens: softmax attention, linear attention, a state space, or nothing."""
+    mlp: Literal["dense", "experts", "none"]
 
     @property
     def routed(self) -> bool:
         """Whether tokens are sent to experts."""
         return self.mlp == "experts"
 
+    @property
+    def parts(self) -> int:
+        """Sub-layers, each with a residual connection of its own."""
+        return (self.mixer != "none") + (self.mlp != "none")
+
 
 DENSE = LayerKind("attention", "dense")
 ROUTED = LayerKind("attention", "experts")
+LETTERS = {
+    "M": LayerKind("mamba", "none"),
+    "*": LayerKind("attention", "none"),
+    "-": LayerKind("none", "dense"),
+    "E": LayerKind("none", "experts"),
+}
+"""Letters of ``Model.pattern``, as Megatron-Core has them."""
+KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
+ORDER = {kind: index for index, kind in enumerate((*KINDS, *LETTERS.values()))}
+"""Every kind there is, in the order in which ``Model.kinds`` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +69,75 @@ class Attention:
     """One learned sink logit a head (gpt-oss)."""
     full_attention_every: int = 0
     """Every n-th layer ignores ``window`` (Gemma 2: 2, Gemma 3: 6); 0: every layer keeps it."""
+    gate: bool = False
+    """The output is gated by a sigmoid of a projection as wide as itself (Qwen3-Next)."""
 
     def swaps(self, ranks: int, tp: int) -> bool:
         """Whether ``ranks`` can exchange the heads of a tensor rank, of queries and of keys."""
         own = (self.heads // tp, max(self.kv_heads // tp, 1))
         return not any(heads % ranks for heads in own)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Gated DeltaNet (arXiv:2412.06464) in place of attention, but in every n-th layer."""
+
+    key_heads: int
+    """Heads of queries and of keys; value heads share them."""
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_size: int
+    """Width of the causal convolution over queries, keys and values."""
+    full_attention_every: int
+    """Every n-th layer has attention (Qwen3-Next: 4)."""
+
+    @property
+    def keys(self) -> int:
+        """Width of all queries, and of all keys."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Width of all values, of their gate, and of the output."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def projected(self) -> int:
+        """Width of the input projection: queries, keys, values, their gate, and two a head."""
+        return 2 * self.keys + 2 * self.values + 2 * self.value_heads
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: queries, keys and values."""
+        return 2 * self.keys + self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba:
+    """Mamba-2 (arXiv:2405.21060): a state space with a state of ``state_size`` a channel."""
+
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    """Heads of a group share the input and output matrix of the state."""
+    conv_size: int
+
+    @property
+    def inner(self) -> int:
+        """Width of the layer's inside."""
+        return self.heads * self.head_dim
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: the inside, and both matrices of the state."""
+        return self.inner + 2 * self.groups * self.state_size
+
+    @property
+    def projected(self) -> int:
+        """Width of the input projection: what is convolved, the gate, a step size a head."""
+        return self.convolved + self.inner + self.heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +199,9 @@ class Position:
     mscale_all_dim: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what follows from the pattern is worked out once
 class Model:
-    """One decoder-only transformer, complete."""
+    """One decoder-only model, complete."""
 
     name: str
     family: str
@@ -147,35 +226,45 @@ class Model:
     """Where the numbers are from: a page, or the file that the user named."""
     left_out: str = ""
     """Computations of the family that have no field here, in words; shapes are exact."""
+    linear: LinearAttention | None = None
+    mamba: Mamba | None = None
+    pattern: str = ""
+    """Where layers have one part each (Nemotron-H), a letter for every layer, as Megatron-Core
+    has them: M Mamba, * attention, - dense MLP, E experts."""
 
     @property
     def moe_layers(self) -> int:
         """Routed layers; 0 for a dense model."""
         return self.experts.layers if self.experts else 0
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
         """The kind of every decoder layer."""
-        return _layer_kinds(self.layers, self.experts.pattern if self.experts else ())
+        if self.pattern:
+            return tuple(LETTERS[letter] for letter in self.pattern)
+        every = self.linear.full_attention_every if self.linear else 1
+        routed = self.experts.pattern if self.experts else (False,) * self.layers
+        return tuple(
+            LayerKind("linear" if (n + 1) % every else "attention", "experts" if one else "dense")
+            for n, one in enumerate(routed)
+        )
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kinds that occur, dense ones first."""
-        return _kinds(self.layer_kinds)
+        return tuple(sorted(set(self.layer_kinds), key=ORDER.__getitem__))
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with a dense MLP."""
+        return sum(kind.mlp == "dense" for kind in self.layer_kinds)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with softmax attention: those that keep keys and values of every token."""
+        return sum(kind.mixer == "attention" for kind in self.layer_kinds)
 
     @property
     def last_kind(self) -> LayerKind:
         """Of the last decoder layer; prediction layers are built like it."""
         return self.layer_kinds[-1]
-
-
-@lru_cache(maxsize=64)
-def _layer_kinds(layers: int, routed: tuple[bool, ...]) -> tuple[LayerKind, ...]:
-    """Asked for by every stage of every split, so that few models are built once each."""
-    return tuple(ROUTED if one else DENSE for one in routed) or (DENSE,) * layers
-
-
-@lru_cache(maxsize=64)
-def _kinds(layers: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
-    order = {kind: index for index, kind in enumerate((DENSE, ROUTED))}
-    return tuple(sorted(set(layers), key=order.__getitem__))

@@ -114,21 +114,27 @@ class StageCache:
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What the engine is told to keep to; all of it stands in the emitted command."""
+    """What the engine is told to keep to, and the blocks that it will count from that."""
 
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
     gpu_memory_utilization: float
     block_tokens: int
+    """Of a block of the cache: as told, or more where a state must fit into one."""
     blocks: int
     """Blocks of the cache of one data-parallel rank: those of the fullest stage."""
     shards: int = 1
     """Ranks that share the tokens of a request: each holds a block of every so many tokens."""
+    longest_blocks: int = 0
+    """Blocks that a request of the longest length takes where layers keep states beside tokens;
+    0: those of its tokens."""
 
     @property
     def cache_tokens(self) -> int:
-        """Tokens that the cache of one data-parallel rank holds."""
+        """Tokens that the cache of one data-parallel rank holds, in the longest requests."""
+        if self.longest_blocks:
+            return self.blocks * self.max_model_len // self.longest_blocks
         return self.blocks * self.block_tokens * self.shards
 
     @property

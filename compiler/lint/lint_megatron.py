@@ -11,6 +11,7 @@ from parc.backends.megatron.advice import ADVICE
 from parc.backends.megatron.arguments import PACKAGE
 from parc.backends.megatron.backend import BACKEND
 from parc.backends.megatron.extra_arguments import flags_of, removed_flags, unknown_flag
+from parc.backends.megatron.programs import wrong_program
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.importers.flags import Flag
@@ -78,6 +79,8 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
     if facts is None:
         return []
+    sure = known("model.pattern") and "letters.text" not in launch.unsure
+    _judge_program(script, facts, sure, sink)
     skipped = _judge_layout(facts, sink)
     lint_environment(script, facts.known_problem, facts.known_layout, sink)
     return skipped
@@ -148,6 +151,17 @@ def _fault(flag: Flag, own: bool) -> Finding | None:
 def _odd(word: Word) -> bool:
     """Redirections and the like: the shell takes them away before the program sees them."""
     return any(sign in word.text for sign in "<>{}*?")
+
+
+def _judge_program(script: Script, facts: Facts, known: bool, sink: Sink) -> None:
+    """E10 where the program is Megatron's own and builds another kind of model."""
+    problem = facts.problem
+    if not (known or problem.model.pattern):
+        return
+    for word in script.words:
+        finding = wrong_program(word.text, problem.model, problem.version("megatron"))
+        if finding is not None:
+            sink.report("E10", replace(finding, causes=()), span=word.span)
 
 
 def _judge_layout(facts: Facts, sink: ScriptSink) -> list[Skipped]:

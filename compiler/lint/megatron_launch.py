@@ -12,7 +12,13 @@ from parc.compiler.importers.flags import LAUNCHER, Flag
 from parc.compiler.importers.megatron_flags import TABLE
 from parc.compiler.lint.script import Script
 
-STOCK = ("pretrain_gpt.py", "pretrain_mamba.py", "pretrain_bert.py", "pretrain_t5.py")
+STOCK = (
+    "pretrain_gpt.py",
+    "pretrain_hybrid.py",
+    "pretrain_mamba.py",
+    "pretrain_bert.py",
+    "pretrain_t5.py",
+)
 """Programs that take Megatron's own flags and no others."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
 """Flags of forks, which have others too."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.passes.check_hybrid import check_hybrid
 from parc.compiler.spec.model_spec import ExpertsSpec, ModelSpec, PositionSpec
 
 _NEEDED = ("layers", "hidden", "heads", "vocab")
 _NEEDED_EXPERTS = ("count", "top_k", "size")
 _NEEDED_LATENT = ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
+_NEEDED_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim")
+_NEEDED_MAMBA = ("heads", "head_dim", "state_size")
 # Grouped-query words that mean nothing beside latent attention.
 _NOT_LATENT = ("kv_heads", "head_dim", "qkv_bias", "attention_output_bias", "sinks", "window")
 
@@ -24,7 +27,9 @@ def check_model(facts: ModelSpec, sink: Sink) -> bool:
         *_heads(facts),
         *_latent(facts),
         *_position(facts.position or PositionSpec()),
-        *(_experts(facts, facts.experts) if facts.experts else ()),
+        *(_experts(facts, facts.experts) if facts.experts and not facts.pattern else ()),
+        *(_router(facts.experts) if facts.experts else ()),
+        *check_hybrid(facts),
     ]
     for code, path, finding in found:
         sink.report(code, finding, at=path)
@@ -37,11 +42,17 @@ _Found = tuple[str, str, Finding]
 def _missing(facts: ModelSpec) -> list[str]:
     """Spec paths of numbers that nothing else can stand for."""
     paths = [f"model.{key}" for key in _NEEDED if getattr(facts, key) is None]
-    if not facts.ffn and facts.experts is None:
+    routes = facts.experts is not None or (facts.pattern is not None and "-" not in facts.pattern)
+    if not facts.ffn and not routes:
         paths.append("model.ffn")
     if facts.position is None or facts.position.max_positions is None:
         paths.append("model.position.max_positions")
-    for name, keys in (("experts", _NEEDED_EXPERTS), ("latent", _NEEDED_LATENT)):
+    for name, keys in (
+        ("experts", _NEEDED_EXPERTS),
+        ("latent", _NEEDED_LATENT),
+        ("linear_attention", _NEEDED_LINEAR),
+        ("mamba", _NEEDED_MAMBA),
+    ):
         part = getattr(facts, name)
         if part is not None:
             paths += [f"model.{name}.{key}" for key in keys if getattr(part, key) is None]
@@ -124,7 +135,7 @@ def _experts(facts: ModelSpec, experts: ExpertsSpec) -> list[_Found]:
     if routed < layers and not facts.ffn:
         told = f"{layers - routed} of {layers} layers are dense, and ffn is not given"
         found.append(("K03", "model.ffn", Finding(told, fix="model.ffn: <number>")))
-    return found + _router(experts)
+    return found
 
 
 def _router(experts: ExpertsSpec) -> list[_Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import ServingPlan
+from parc.compiler.ir import Model, ServingPlan
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.topology.hostlist import compress
 
@@ -48,7 +48,7 @@ def _check_bridge(plan: ServingPlan, sink: Sink) -> None:
         finding = Finding(
             "Custom allreduce is disabled because it's not supported on more than two PCIe-only "
             "GPUs",
-            label=f"tp = {tp}: {2 * plan.problem.model.layers} all-reduces a token over "
+            label=f"tp = {tp}: {_reduced(plan.problem.model)} all-reduces a token over "
             f"{node.link_gb_per_s:g} GB/s",
             help="pp sends one small message a stage, replicas send none",
             causes=(cause,),
@@ -56,6 +56,11 @@ def _check_bridge(plan: ServingPlan, sink: Sink) -> None:
         sink.report("T10", finding, at="layout.tp")
     elif tp == 1 and plan.search.rejected:
         _report_avoided(plan, cause, sink)
+
+
+def _reduced(model: Model) -> int:
+    """All-reduces of a token: one after every mixer, one after every MLP."""
+    return sum(kind.parts for kind in model.layer_kinds)
 
 
 def _report_avoided(plan: ServingPlan, cause: Cause, sink: Sink) -> None:
@@ -69,7 +74,7 @@ def _report_avoided(plan: ServingPlan, cause: Cause, sink: Sink) -> None:
         f"{_loss(plan, best):.0%} of what the plan gives",
         label=f"{_figures(best)} instead of {_figures(plan.search.ranked[0])}",
         help=f"an all-reduce over PCIe ({plan.problem.cluster.node.link_gb_per_s:g} GB/s) stands "
-        f"after every attention and every MLP: {2 * plan.problem.model.layers} a token",
+        f"after every attention and every MLP: {_reduced(plan.problem.model)} a token",
         causes=(cause,),
     )
     sink.report("V30", finding, at="cluster.node")

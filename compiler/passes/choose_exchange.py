@@ -74,7 +74,8 @@ def _fastest(pricing: Pricing, judges: tuple[Rule, ...], layout: Layout) -> Leve
     if not legal:
         return RING
     best, *others = legal
-    ring = shared_layer_time(pricing, _with(layout, RING), problem.model.layer_kinds[0])
+    kind = next(kind for kind in problem.model.kinds if kind.mixer == "attention")
+    ring = shared_layer_time(pricing, _with(layout, RING), kind)
     groups = {one: pricing.groups(_with(layout, one)) for one in legal}
     seconds = {
         one: exchange_seconds(pricing, _with(layout, one), groups[one], ring.core) for one in legal

@@ -137,7 +137,8 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
         split = framework.splits(problem, pp, vpp)
         if split is None and (pinned or problem.pins.pp):
             split = floor_split(problem.model.layers, pp, vpp)
-        if split is not None and (uneven or split.form in ("even", "counted")):
+        whole = split is not None and (split.form in ("even", "counted") or problem.model.pattern)
+        if split is not None and (uneven or whole):
             pairs.append((vpp, split))
     return pairs
 

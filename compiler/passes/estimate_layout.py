@@ -9,8 +9,9 @@ from parc.compiler.cost.gradients import dp_bytes, replica_bytes
 from parc.compiler.cost.links import Reach
 from parc.compiler.cost.memory import all_stages
 from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.stages import StageLoad
 from parc.compiler.cost.step_time import hop_bytes, step_time
-from parc.compiler.ir import AxisTraffic, Estimate, Layout
+from parc.compiler.ir import AxisTraffic, Estimate, Layout, Model
 
 
 def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
@@ -63,23 +64,38 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     job, model = problem.job, problem.model
     micro_batches = layout.micro_batches(job.global_batch)
     loads = [kind.load for kind in pricing.classes(layout.split)]
-    layers = max(load.layers for load in loads)
     routed = max(load.routed_layers(model) for load in loads)
     tokens = layout.tokens(job.sequence_length)
     volumes: dict[str, float] = {}
     if layout.tp > 1:
-        collectives = 10 * (layers - routed) + 5 * routed
+        collectives = 5 * max(_blocks(load, model) for load in loads)
         payload = 2 * tokens * model.hidden
         volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
     if layout.cp > 1:
-        often = micro_batches * layers
-        volumes |= {axis: often * one for axis, one in context_bytes(pricing, layout).items()}
+        each = [_context_volumes(pricing, layout, load) for load in loads]
+        fullest = max(each, key=lambda one: sum(one.values()))
+        volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.ep > 1 and model.experts is not None:
         copies = copies_sent(job, model.experts, pricing.groups(layout).ep)
         volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
     if layout.pp > 1:
         volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
     return volumes | _data_volumes(pricing, layout)
+
+
+def _blocks(load: StageLoad, model: Model) -> int:
+    """Mixers and dense MLPs of a stage: what tensor ranks gather and scatter around."""
+    counts = zip(model.kinds, load.counts, strict=True)
+    return sum(count * (kind.parts - kind.routed) for kind, count in counts)
+
+
+def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
+    """Axis -> bytes that a rank of a stage sends among context ranks for one micro-batch."""
+    volumes: dict[str, float] = {}
+    for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
+        for axis, nbytes in context_bytes(pricing, layout, kind).items():
+            volumes[axis] = volumes.get(axis, 0.0) + count * nbytes
+    return volumes
 
 
 def _data_volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:

@@ -13,11 +13,11 @@ from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
 from parc.compiler.spec.spec import TaskSpec
 
 
-def resolve_launch(spec: LaunchSpec, targets: Targets) -> Launch:
-    """``launch:`` as a noun; the program is the framework's where the spec names none."""
+def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
+    """``launch:`` as a noun; ``program`` is what starts where the spec names none."""
     slurm = spec.slurm
     return Launch(
-        program=targets.program if spec.program is None else spec.program,
+        program=program if spec.program is None else spec.program,
         args=spec.args,
         env=tuple(sorted(spec.env.items())),
         master_port=spec.master_port,

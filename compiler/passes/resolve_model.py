@@ -16,20 +16,23 @@ from parc.compiler.ir.model import (
     Experts,
     FeedForward,
     LatentAttention,
+    LinearAttention,
+    Mamba,
     Model,
     Position,
 )
 from parc.compiler.passes.check_model import check_model
 from parc.compiler.spec.model_spec import ExpertsSpec, ModelSpec, PositionSpec
 
-_NESTED = ("experts", "latent", "position")
+_NESTED = ("experts", "latent", "linear_attention", "mamba", "position")
 
 
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
     """The model that ``spec`` means; None where a finding says why there is none.
 
     A mapping with ``base`` starts from that entry or file. Its other keys replace those of the
-    base; ``experts``, ``latent`` and ``position`` are merged key by key; null takes a key out.
+    base; mappings in it (``experts``, ``position``, ...) are merged key by key; null takes a key
+    out.
     """
     facts = _facts(spec, library, sink)
     if facts is None:
@@ -84,11 +87,11 @@ def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
 
 def _model(facts: ModelSpec) -> Model:
     """The noun; ``check_model`` has seen that nothing is missing."""
-    layers = facts.layers or 0
+    linear, mamba = facts.linear_attention, facts.mamba
     return Model(
         name=facts.name or "custom",
         family=facts.family or "custom",
-        layers=layers,
+        layers=facts.layers or 0,
         hidden=facts.hidden or 0,
         vocab=facts.vocab or 0,
         attention=_attention(facts),
@@ -98,7 +101,7 @@ def _model(facts: ModelSpec) -> Model:
             activation=facts.activation or "silu",
             bias=bool(facts.mlp_bias),
         ),
-        experts=_experts(facts.experts, layers) if facts.experts else None,
+        experts=_experts(facts, facts.experts) if facts.experts else None,
         norm=facts.norm or "rmsnorm",
         norm_epsilon=facts.norm_epsilon or 1e-5,
         norms_per_layer=facts.norms_per_layer or 2,
@@ -108,6 +111,9 @@ def _model(facts: ModelSpec) -> Model:
         mtp_layers=facts.mtp_layers or 0,
         source=facts.source or "the spec",
         left_out=LEFT_OUT.get(facts.family or "", ""),
+        linear=LinearAttention(**linear.model_dump()) if linear else None,
+        mamba=Mamba(**mamba.model_dump()) if mamba else None,
+        pattern=facts.pattern or "",
     )
 
 
@@ -127,13 +133,16 @@ def _attention(facts: ModelSpec) -> Attention:
         latent=latent,
         sinks=bool(facts.sinks),
         full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
+        gate=bool(facts.attention_gate),
     )
 
 
-def _experts(spec: ExpertsSpec, layers: int) -> Experts:
+def _experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
     """Experts with one entry a layer."""
     keep = spec.model_dump(exclude={"first_dense_layers", "every"})
-    return Experts(**keep, pattern=routed_layers(spec, layers))
+    if facts.pattern:
+        return Experts(**keep, pattern=tuple(letter == "E" for letter in facts.pattern))
+    return Experts(**keep, pattern=routed_layers(spec, facts.layers or 0))
 
 
 def routed_layers(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:

@@ -20,7 +20,7 @@ from parc.compiler.ir import (
 from parc.compiler.passes.check_precision import check_gradients, check_precision
 from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.passes.resolve_learning_rate import resolve_learning_rate
-from parc.compiler.passes.resolve_targets import resolve_targets
+from parc.compiler.passes.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
 from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
@@ -60,7 +60,7 @@ def resolve_problem(
         job=job,
         goals=_goals(spec.goals),
         pins=_pins(spec.layout),
-        launch=resolve_launch(spec.launch, targets),
+        launch=resolve_launch(spec.launch, targets, _program(targets, model)),
         emit=targets.emit,
         framework=targets.framework,
         versions=targets.versions,
@@ -69,6 +69,14 @@ def resolve_problem(
         ),
         calibration=calibration,
     )
+
+
+def _program(targets: Targets, model: Model) -> str:
+    """What the framework starts where the spec names no program."""
+    from parc.backends.registry import framework
+
+    version = dict(targets.versions)[targets.framework]
+    return framework(targets.framework).default_program(model, version)
 
 
 def _goals(spec: GoalsSpec) -> Goals:

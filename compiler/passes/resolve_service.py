@@ -106,6 +106,8 @@ def _setup(
 ) -> ServingSetup:
     """Formats and limits, none left to the engine; ``target``: its name, and the headroom."""
     name, headroom = target
+    # Published fp8 checkpoints of Mamba models have a scale a tensor (nvidia/Nemotron-*-FP8).
+    whole = job.precision == "fp8" and model.mamba is not None
     seqs, tokens = engine(name).default_batch(cluster.gpu)
     kv: KvPrecision = "fp16" if job.precision == "fp16" else "bf16"
     seqs = seqs if job.max_num_seqs == "auto" else job.max_num_seqs
@@ -121,7 +123,7 @@ def _setup(
         memory_share=round(1 - headroom, 4),
         max_running=seqs,
         max_batched_tokens=tokens,
-        block=1 if job.quantize else None,
+        block=1 if job.quantize or whole else None,
     )
 
 

@@ -16,8 +16,6 @@ class Targets:
     emit: tuple[str, ...]
     """Sorted, each once."""
     framework: str
-    program: str
-    """What the framework starts where the spec names no program."""
     versions: tuple[tuple[str, str], ...]
     """(backend, version) of the framework, of all in ``emit``, and of all that the spec names."""
 
@@ -48,7 +46,7 @@ def resolve_targets(spec: TaskSpec, sink: Sink) -> Targets | None:
     known = tuple((name, version) for name, version in versions if version is not None)
     if len(sink.diagnostics) > found or len(known) < len(targets):
         return None
-    return Targets(tuple(sorted(emit)), framework, _program(kind, framework), known)
+    return Targets(tuple(sorted(emit)), framework, known)
 
 
 def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
@@ -82,12 +80,6 @@ def _framework(kind: str, emit: tuple[str, ...], sink: Sink) -> str:
         )
         sink.report("X22", finding, at=f"emit[{emit.index(name)}]")
     return chosen[0] if chosen else bind[0]
-
-
-def _program(kind: str, name: str) -> str:
-    from parc.backends.registry import framework
-
-    return framework(name).default_program if kind == "train" else ""
 
 
 def _check_emit(emit: tuple[str, ...], default: tuple[str, ...], sink: Sink) -> None:

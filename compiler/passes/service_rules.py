@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import Engine
-from parc.compiler.cost.serving_stages import stage_caches
+from parc.compiler.cost.serving_stages import service_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ServingLayout, ServingProblem
 from parc.compiler.ir.serving_plan import StageCache
@@ -100,13 +100,17 @@ def _explain_too_short(problem: ServingProblem, layout: ServingLayout) -> Findin
     stages, service = stage_caches(problem, layout), problem.service
     stage = min(stages, key=lambda one: one.cache_bytes / one.longest_bytes)
     fits = longest_that_fits(problem, layout, stages)
-    per_token = stage.block_bytes / service.block_tokens
+    blocks = service_blocks(problem, layout)
+    per_token = blocks.attention * stage.block_bytes / blocks.tokens
+    states = f" + {_gib(blocks.states * stage.block_bytes)} GiB of states" if blocks.states else ""
     return Finding(
         f"To serve at least one request with the model's max seq len ({service.longest}), "
         f"({stage.longest_bytes / GIB:.2f} GiB KV cache is needed, which is larger than the "
         f"available KV cache memory ({stage.cache_bytes / GIB:.2f} GiB)",
-        label=f"{service.longest} tokens x {per_token:,.0f} B on a rank of stage {stage.stage}",
-        help=f"the estimated maximum model length is {fits}; or more tp or pp, or kv_precision fp8",
+        label=f"{service.longest} tokens x {per_token:,.0f} B{states} on a rank of stage "
+        f"{stage.stage}",
+        help=(f"the estimated maximum model length is {fits}; or " if fits else "")
+        + "more tp or pp, or kv_precision fp8",
         fix=f"job.max_model_len: {fits}" if fits else "",
         causes=(Cause("model", f"weights take {_gib(stage.weights_bytes)} GiB of a GPU"),),
     )
@@ -119,9 +123,10 @@ def longest_that_fits(
 
     Exact where all layers see all tokens; layers with a window hold less, so more would fit.
     """
-    service = problem.service
-    tokens = min(stage.blocks for stage in stages) * service.block_tokens * layout.dcp
-    return min(tokens, service.context)
+    context = problem.service.context
+    blocks = min(stage.blocks for stage in stages)
+    tokens = service_blocks(problem, layout).longest(blocks, layout.dcp)
+    return context if tokens is None else min(tokens, context)
 
 
 def _gib(count_bytes: float) -> str:

@@ -19,6 +19,10 @@ def verify_layers(arguments: Arguments, sink: Sink) -> None:
         _report("A08", "--num-layers is missing", "", sink)
         return
     pp = arguments.number("pipeline-model-parallel-size", 1)
+    pattern = arguments.text("hybrid-layer-pattern")
+    if pattern is not None:
+        _verify_pattern(pattern, pp, layers, sink)
+        return
     layout = arguments.text("pipeline-model-parallel-layout")
     if layout is not None:
         _verify_layout(layout, pp, arguments, sink)
@@ -67,6 +71,18 @@ def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> No
     stages = (flat or "").count("|") + 1
     if stages % pp:
         message = f"the pipeline layout has {stages} stages for {pp} pipeline ranks"
+        _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+
+
+def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
+    """A letter for every layer, and whole rounds of stages."""
+    letters = re.findall(r"[M*E-]", pattern)
+    if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):
+        message = f"the pattern of layers does not hold the model: {len(letters)} letters"
+        _report("A08", message, f"must be {layers} of M * E -, and | between stages", sink)
+    stages = pattern.count("|") + 1
+    if stages % pp:
+        message = f"the pattern of layers has {stages} stages for {pp} pipeline ranks"
         _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
 
 

@@ -67,8 +67,8 @@ class LaunchSpec(Strict):
     """How the program starts."""
 
     program: str | None = None
-    """Script that is started on every rank; absent: the framework's own, pretrain_gpt.py of
-    Megatron-LM or the one that is emitted."""
+    """Script that is started on every rank; absent: the framework's own, pretrain_gpt.py or
+    pretrain_hybrid.py of Megatron-LM, or the one that is emitted."""
     args: tuple[str, ...] = ()
     """Extra framework arguments; one that is a matter of the plan is an error."""
     env: dict[str, str] = Field(default_factory=dict)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from pydantic import StringConstraints
+
 from parc.compiler.spec.base import Strict
 from parc.compiler.spec.numbers import Degree, Degree0, NotBool, Real, Real0, Size, Size0
 
@@ -21,6 +23,38 @@ class LatentSpec(Strict):
     """Head dim of queries and keys with rotary position; needed unless base has it."""
     v_dim: Size | None = None
     """Head dim of values; needed unless base has it."""
+
+
+class LinearAttentionSpec(Strict):
+    """Gated DeltaNet in place of attention, but in every n-th layer."""
+
+    key_heads: Degree | None = None
+    """Heads of queries and of keys; needed unless base has it."""
+    value_heads: Degree | None = None
+    """Heads of values, a multiple of key_heads; needed unless base has it."""
+    key_dim: Size | None = None
+    """Width of a head of queries and keys; needed unless base has it."""
+    value_dim: Size | None = None
+    """Width of a head of values; needed unless base has it."""
+    conv_size: Degree = 4
+    """Width of the causal convolution over queries, keys and values."""
+    full_attention_every: Degree = 4
+    """Every n-th layer has attention."""
+
+
+class MambaSpec(Strict):
+    """Mamba-2 layers, where the pattern has an M."""
+
+    heads: Degree | None = None
+    """Heads; needed unless base has it."""
+    head_dim: Size | None = None
+    """Width of a head; needed unless base has it."""
+    state_size: Size | None = None
+    """Numbers of state a channel; needed unless base has it."""
+    groups: Degree = 1
+    """Groups of heads that share the matrices of the state."""
+    conv_size: Degree = 4
+    """Width of the causal convolution."""
 
 
 class ExpertsSpec(Strict):
@@ -124,6 +158,14 @@ class ModelSpec(Strict):
     """One learned attention sink a head (gpt-oss)."""
     latent: LatentSpec | None = None
     """Multi-head latent attention instead of grouped-query attention."""
+    attention_gate: bool | None = None
+    """A sigmoid gate on the attention output (Qwen3-Next); absent: none."""
+    linear_attention: LinearAttentionSpec | None = None
+    """Gated DeltaNet layers between the attention layers (Qwen3-Next)."""
+    mamba: MambaSpec | None = None
+    """Mamba-2 layers (Nemotron-H); needs a pattern."""
+    pattern: Annotated[str, StringConstraints(pattern=r"^[M*E-]+$", max_length=4096)] | None = None
+    """Layers of one part each, a letter a layer: M Mamba, * attention, - dense MLP, E experts."""
     experts: ExpertsSpec | None = None
     """Mixture of experts; absent: dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None

@@ -15,6 +15,7 @@ from parc.backends.megatron import (
     derived_model,
     derived_optimizer,
     derived_position,
+    derived_stages,
 )
 from parc.backends.torchtitan import derived as torchtitan
 from parc.backends.versions import knows
@@ -25,7 +26,10 @@ FRAMEWORKS = {
     "accelerate": (accelerate,),
     "deepspeed": (derived_config, deepspeed_optimizer, derived_program),
     "fsdp": (fsdp,),
-    "megatron": (derived_layout, derived_model, derived_optimizer, derived_position),
+    "megatron": (
+        *(derived_layout, derived_model, derived_optimizer),
+        *(derived_position, derived_stages),
+    ),
     "torchtitan": (torchtitan,),
 }
 MODULES = {**FRAMEWORKS, "vllm": (vllm,)}

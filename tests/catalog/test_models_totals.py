@@ -8,20 +8,31 @@ from parc.compiler.cost import params
 from parc.compiler.diagnostics import Sink
 from parc.compiler.passes.resolve_model import resolve_model
 
-# Exact: the count that the model page states, or that of the paper (Pythia). Load-balancing biases
-# are buffers, so that DeepSeek-V3 has 58 x 256 and Kimi K2 60 x 384 fewer than the page.
+# Exact: the count that the model page states, that of the paper (Pythia), or that of the model
+# that transformers builds from its config. Load-balancing biases are buffers, so that DeepSeek-V3
+# has 58 x 256, Kimi K2 60 x 384 and Nemotron 3 Nano 23 x 128 fewer than the page; the classes of
+# Qwen3-Next and Qwen3.5 have no multi-token prediction, which the counts of their pages include.
 EXACT = {
     "codellama-34b": 33_743_970_304,
+    "command-r-35b": 34_980_831_232,
+    "dbrx": 131_596_523_520,
     "deepseek-r1": 671_026_404_352,
     "deepseek-v2": 235_741_434_880,
     "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v3": 671_026_404_352,
+    "dots.llm1": 142_774_373_888,
+    "ernie-4.5-21b-a3b": 21_825_436_160,
+    "ernie-4.5-300b-a47b": 298_636_910_592,
     "falcon-180b": 179_522_565_120,
     "falcon-40b": 41_303_293_952,
+    "falcon-7b": 6_921_720_704,
     "gemma-2-27b": 27_227_128_320,
     "gemma-2-2b": 2_614_341_888,
     "gemma-2-9b": 9_241_705_984,
     "gemma-3-1b": 999_885_952,
+    "glm-4-9b": 9_399_951_360,
+    "glm-4.6": 352_797_814_784,
+    "glm-4.7-flash": 29_943_390_976,
     "gpt-neox-20b": 20_554_567_680,
     "gpt-oss-120b": 116_829_156_672,
     "gpt-oss-20b": 20_914_757_184,
@@ -29,7 +40,10 @@ EXACT = {
     "gpt2-medium": 354_823_168,
     "gpt2-small": 124_439_808,
     "gpt2-xl": 1_557_611_200,
+    "granite-3.3-8b": 8_170_864_640,
+    "hunyuan-a13b": 80_393_183_232,
     "kimi-k2": 1_026_408_209_408,
+    "ling-lite-1.5": 16_801_974_272,
     "llama-2-13b": 13_015_864_320,
     "llama-2-70b": 68_976_648_192,
     "llama-2-7b": 6_738_415_616,
@@ -42,12 +56,19 @@ EXACT = {
     "llama-3.2-3b": 3_212_749_824,
     "llama-3.3-70b": 70_553_706_496,
     "llama-65b": 65_285_660_672,
+    "mimo-7b": 7_622_619_136,
+    "minimax-m2.5": 228_689_748_992,
     "mistral-7b": 7_241_732_096,
     "mistral-large-123b": 122_610_069_504,
     "mistral-nemo-12b": 12_247_782_400,
     "mistral-small-24b": 23_572_403_200,
     "mixtral-8x22b": 140_620_634_112,
     "mixtral-8x7b": 46_702_792_704,
+    "nemotron-3-nano-30b-a3b": 31_577_937_344,
+    "nemotron-h-56b": 56_324_350_464,
+    "nemotron-h-8b": 8_100_852_736,
+    "olmo-2-32b": 32_234_279_936,
+    "olmoe-1b-7b": 6_919_161_856,
     "phi-3-medium": 13_960_238_080,
     "phi-3-mini": 3_821_079_552,
     "pythia-1.4b": 1_414_647_808,
@@ -73,6 +94,11 @@ EXACT = {
     "qwen3-4b": 4_022_468_096,
     "qwen3-8b": 8_190_735_360,
     "qwen3-coder-480b-a35b": 480_154_875_392,
+    "qwen3-next-80b-a3b": 79_674_391_296,
+    "qwen3.5-397b-a17b": 396_346_350_336,
+    "seed-oss-36b": 36_151_104_512,
+    "smollm3-3b": 3_075_098_624,
+    "starcoder2-3b": 3_030_371_328,
     "yi-34b": 34_388_917_248,
 }
 # Within 2 %: the page or the paper states a rounded number.

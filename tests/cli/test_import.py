@@ -61,6 +61,20 @@ def test_the_kind_is_seen_and_standard_input_is_read() -> None:
     assert (result.exit_code, result.stdout) == (0, FRAGMENT)
 
 
+def test_the_decoder_of_text_of_a_model_of_images_is_named_behind_its_file(tmp_path: Path) -> None:
+    text = {"model_type": "qwen3_vl_text", "hidden_size": 4096}
+    given = json.dumps({"model_type": "qwen3_vl", "text_config": text})
+    whole = written(tmp_path, given, "config.json")
+    result = parc("import", "hf-config", f"{whole}#text_config")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "family: qwen3_vl_text" in result.stdout
+    refused = parc("import", "hf-config", whole)
+    assert refused.exit_code == 1
+    assert "#text_config" in refused.stderr
+    absent = parc("import", "hf-config", f"{whole}#text")
+    assert "there is no mapping 'text'" in absent.stderr
+
+
 def test_json_has_the_same_and_the_notes(tmp_path: Path) -> None:
     result = parc("import", "auto", written(tmp_path, TREE), "--format", "json")
     document = json.loads(result.stdout)

@@ -13,6 +13,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
+from build_hybrid import stack_of
+from build_hybrid import swaps as hybrid_swaps
+from hybrid_stages import model_config
+
 OFF = (
     "apply_rope_fusion",
     "cross_entropy_loss_fusion",
@@ -32,7 +36,6 @@ NONE = ("recompute_granularity", "recompute_method", "recompute_modules", "recom
 def count_parameters(args: Namespace, padded_vocab: int) -> int:
     """Parameters that the joined rank holds, each once."""
     from megatron.core.process_groups_config import ProcessGroupCollection
-    from megatron.training.argument_utils import gpt_config_from_args
 
     local = copy.copy(args)
     vars(local).update(dict.fromkeys(OFF, False) | dict.fromkeys(NONE))
@@ -41,20 +44,31 @@ def count_parameters(args: Namespace, padded_vocab: int) -> int:
         context_parallel_size=1, cp_comm_type=["p2p"], padded_vocab_size=padded_vocab
     )
     vars(local).update(softmax_type="vanilla", window_size=None)
-    config = gpt_config_from_args(local)
+    config = model_config(local)
+    if local.hybrid_layer_pattern is not None:
+        config.hybrid_stack_spec = stack_of(config.transformer)
     module, name = config.builder.rsplit(".", 1)
     builder = getattr(importlib.import_module(module), name)(config)
     groups, vpp = (
         ProcessGroupCollection.use_mpu_process_groups(),
         args.virtual_pipeline_model_parallel_size,
     )
-    with _meta():
-        chunks = [builder.build_model(groups, vp_stage=v if vpp else None) for v in range(vpp or 1)]
+    with _meta(config.transformer):
+        chunks = [_chunk(builder, groups, v, vpp) for v in range(vpp or 1)]
     return sum({id(p): p.numel() for chunk in chunks for p in chunk.parameters()}.values())
 
 
+def _chunk(builder: Any, groups: Any, virtual: int, vpp: int | None) -> Any:
+    """One chunk of the joined rank (training/models/dist_utils.py)."""
+    first = virtual == 0 and groups.pp.rank() == 0
+    last = virtual == (vpp or 1) - 1 and groups.pp.rank() == groups.pp.size() - 1
+    return builder.build_model(
+        groups, pre_process=first, post_process=last, vp_stage=virtual if vpp else None
+    )
+
+
 @contextlib.contextmanager
-def _meta() -> Iterator[None]:
+def _meta(config: Any) -> Iterator[None]:
     """Everything that would touch a GPU lands on the meta device."""
     import torch
     from megatron.core.transformer import multi_token_prediction as mtp
@@ -76,6 +90,7 @@ def _meta() -> Iterator[None]:
         (torch.cuda, "Stream", stream),
         (torch.Tensor, "cuda", lambda self, *_, **__: self),
         (mtp, "is_inference_column_parallel_linear", lambda _: False),
+        *hybrid_swaps(config),
     ]
     before = [getattr(owner, name, None) for owner, name, _ in swaps]
     for owner, name, value in swaps:

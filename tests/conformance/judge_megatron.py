@@ -4,7 +4,7 @@
     python judge_megatron.py MEGATRON_FOLDER --flags > flags.json
 
 A case: {"name", "argv", "world_size", "env": {}, "arch": 9, "ranks": [0],
-"build": false, "digests": false}. A
+"build": false, "built_rank": 0, "digests": false}. A
 verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "digests",
 "parameters"}. Stages:
 
@@ -42,6 +42,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from build_model import count_parameters
+from hybrid_stages import divide_mamba, model_config, segment
 from stand_ins import hardware, install_stand_ins
 
 Verdict = dict[str, Any]
@@ -87,11 +88,9 @@ def validate(args: Namespace) -> None:
 
 
 def configure(args: Namespace) -> Any:
-    from megatron.training.argument_utils import gpt_config_from_args
-
     args = copy.copy(args)
     args.padded_vocab_size = padded_vocab(args)
-    return gpt_config_from_args(args).transformer
+    return model_config(args).transformer
 
 
 def padded_vocab(args: Namespace) -> int:
@@ -219,11 +218,15 @@ def groups_of_rank() -> dict[str, list[int]]:
 
 def layer_table(args: Namespace, config: Any) -> list[list[list[int]]]:
     """[first layer, layers] of each chunk, rank by rank."""
-    vpp = config.virtual_pipeline_model_parallel_size
-    table = [
-        [_chunk(config, rank, v if vpp else None) for v in range(vpp or 1)]
-        for rank in range(config.pipeline_model_parallel_size)
-    ]
+    vpp, pp = args.virtual_pipeline_model_parallel_size, args.pipeline_model_parallel_size
+    pattern = args.hybrid_layer_pattern
+
+    def chunk(rank: int, virtual: int | None) -> list[int]:
+        if pattern is not None:
+            return segment(pattern, pp, rank, virtual)
+        return _chunk(config, rank, virtual)
+
+    table = [[chunk(rank, v if vpp else None) for v in range(vpp or 1)] for rank in range(pp)]
     total = sum(count for row in table for _, count in row)
     if total != args.num_layers:
         raise ValueError(f"the chunks hold {total} layers, the model has {args.num_layers}")
@@ -250,12 +253,16 @@ def divide(args: Namespace, config: Any) -> None:
     if isinstance(frequency, list) and len(frequency) != layers:
         raise ValueError(f"--moe-layer-freq has {len(frequency)} entries, not {layers}")
     tp, routed = config.tensor_model_parallel_size, config.num_moe_experts is not None
+    pattern = args.hybrid_layer_pattern
     whole(config.num_attention_heads * config.kv_channels, tp)
-    if not routed or (isinstance(frequency, list) and 0 in frequency):
+    dense = not routed or (isinstance(frequency, list) and 0 in frequency)
+    if "-" in pattern if pattern else dense:
         whole(config.ffn_hidden_size, tp)
     if routed:
         whole(config.moe_ffn_hidden_size, config.expert_tensor_parallel_size)
         whole(config.moe_shared_expert_intermediate_size or 0, tp)
+    if pattern and "M" in pattern:
+        divide_mamba(config)
 
 
 def digests(args: Namespace) -> dict[str, str]:
@@ -338,7 +345,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     verdict["layers"] = stage("layers", layer_table, args, config)
     stage("divide", divide, args, config)
     if case.get("build"):
-        stage("groups", join, args, 0)
+        stage("groups", join, args, case.get("built_rank", 0))
         verdict["parameters"] = stage("build", count_parameters, args, padded_vocab(args))
     if case.get("digests"):
         verdict["digests"] = digests(args)

@@ -3,18 +3,20 @@
     python judge_vllm.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "argv": ["MODEL", "-tp", "8", ...], "env": {}, "gpu": "h100", "gpus_per_node": 8,
-"config": {...}, "groups": false}. "argv" is what follows `vllm serve`; "config" is the model's
-config.json and takes the place of the model that "argv" names; "gpu" is a key of
+"config": {...}, "groups": false, "cache": []}. "argv" is what follows `vllm serve`; "config" is
+the model's config.json and takes the place of the model that "argv" names; "gpu" is a key of
 vllm_machine.MACHINES or a mapping of the fields of Machine. A verdict adds "sizes", and on demand
 "groups": {"tp": [[0, 1], ...], "pp": ..., "dp": ..., "ep": ..., ...} of the whole deployment, from
-the real initialize_model_parallel. Stages:
+the real initialize_model_parallel; and for bytes that each stage has left for its "cache" what
+vllm_cache.caches says of them. Stages:
 
     parse      the parser of `vllm serve`
     config     the command itself, up to its launchers; they make the engine's config objects
     groups     initialize_model_parallel, which says what groups it would make
+    cache      the model's class without weights, and the planner of the cache
 
-Kernels, memory, checkpoints and tokenizers are not judged. Runs under the Python that has vLLM;
-imports neither PARC nor pytest.
+Kernels, activations, checkpoints and tokenizers are not judged. Runs under the Python that has
+vLLM; imports neither PARC nor pytest.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from case_lines import FAULTS, Case, Refused, Verdict, answer_cases, import_before_forks
+from vllm_cache import caches
 from vllm_machine import MACHINES, Machine, install_machine
 
 IMPORTED_LATE = (
@@ -72,6 +75,9 @@ def judge(case: Case, verdict: Verdict) -> None:
     if case.get("groups"):
         verdict["stage"] = "groups"
         verdict["groups"] = groups_of(config)
+    if case.get("cache"):
+        verdict["stage"] = "cache"
+        verdict["cache"] = caches(config, case["cache"])
 
 
 def parse(argv: list[str]) -> Namespace:

@@ -6,15 +6,22 @@ from typing import Any
 
 import pytest
 
+from parc.backends.registry import framework
 from parc.compiler.cost import params
+from parc.compiler.cost.stages import stage_load
 from parc.compiler.ir import Plan
+from parc.compiler.passes.resolve_kernels import pricing_for
 from tests.compiled import planned
 from tests.conformance.megatron_cases import case_of, judge
+from tests.conformance.megatron_hybrids import hybrid_spec
 from tests.conformance.megatron_specs import legal_spec
 
 pytestmark = pytest.mark.conformance
-MODELS = 40
-PUBLISHED = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b")
+MODELS, HYBRIDS, STAGED = 40, 16, 16
+PUBLISHED = (
+    *("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "qwen3-30b-a3b"),
+    *("nemotron-3-nano-30b-a3b", "nemotron-h-8b", "qwen3-next-80b-a3b"),
+)
 
 
 def alone(model: Any) -> dict[str, Any]:
@@ -42,6 +49,9 @@ def models() -> dict[str, Any]:
         if "q_lora_rank" not in model.get("latent", {"q_lora_rank": 0}):
             continue  # a layer that Megatron builds with TransformerEngine only
         found[f"random {seed}"] = {**model, "vocab": model["vocab"] // 128 * 128}
+    for seed in range(HYBRIDS):
+        model = hybrid_spec(seed)["model"]
+        found[f"hybrid {seed}"] = {**model, "vocab": model["vocab"] // 128 * 128}
     return found
 
 
@@ -60,3 +70,24 @@ def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
         if verdicts[name].get("parameters") != own + padding:
             different[name] = (own + padding, verdicts[name].get("parameters"), verdicts[name])
     assert different == {}
+
+
+def test_the_first_and_the_last_rank_of_a_hybrid_hold_what_parc_counts_on_their_stages() -> None:
+    cases, own = [], {}
+    for seed in range(STAGED):
+        spec = hybrid_spec(seed)
+        spec["job"] |= {"precision": "bf16", "moe_dispatcher": "alltoall"}
+        plan, _ = planned(spec)
+        if not isinstance(plan, Plan):
+            continue
+        problem, layout = plan.problem, plan.layout
+        pricing = pricing_for(problem, framework("megatron"))
+        for rank, stage in ((0, 0), (layout.world - 1, layout.pp - 1)):
+            name = f"hybrid {seed} stage {stage}"
+            case = case_of(name, problem, layout, layout.world)
+            cases.append({**case, "ranks": [rank], "build": True, "built_rank": rank})
+            load = stage_load(problem.model, layout.split, stage)
+            own[name] = sum(pricing.stage_parameters(layout, load))
+    found = {name: verdict.get("parameters") for name, verdict in judge(cases).items()}
+    assert len(own) >= STAGED * 3 // 2
+    assert found == own

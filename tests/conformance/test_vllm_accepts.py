@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from parc.backends.registry import engine
@@ -11,6 +13,7 @@ from tests.compiled import examples
 from tests.conformance.tool_judging import vllm_verdicts
 from tests.conformance.vllm_cases import case_of, cases_of, differences
 from tests.conformance.vllm_specs import legal_service
+from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 from tests.passes.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
@@ -57,13 +60,15 @@ def test_random_legal_specs_are_accepted_with_the_same_sizes_and_groups() -> Non
     assert disagreements(plans) == {}
 
 
-CONTEXTS = [
+CONTEXTS: list[tuple[Any, dict[str, Any], int]] = [
     ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 1, "pcp": 2}, 1),
     ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 2, "pcp": 2, "ep": "on"}, 2),
     ("deepseek-v3", {"tp": 8, "pp": 1, "dp": 1, "dcp": 8}, 1),
     ("deepseek-v3", {"tp": 2, "pp": 1, "dp": 4, "dcp": 2, "ep": "on"}, 1),
     ("qwen3-235b-a22b", {"tp": 8, "pp": 1, "dp": 1, "dcp": 2, "ep": "on"}, 1),
     ("llama-3.1-70b", {"tp": 16, "pp": 1, "dcp": 2, "replicas": 1}, 2),
+    ({**QWEN3_NEXT, "family": "qwen3_next"}, {"tp": 8, "dp": 1, "dcp": 4, "ep": "on"}, 1),
+    ({**NEMOTRON_NANO, "family": "nemotron_h"}, {"tp": 4, "dp": 2, "dcp": 2, "ep": "on"}, 1),
 ]
 """Model, layout, hosts: context parallelism of both kinds, and what it goes with."""
 
@@ -71,10 +76,11 @@ CONTEXTS = [
 def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> None:
     plans = []
     for model, layout, nodes in CONTEXTS:
-        bf16 = model.startswith("llama")
+        wide = not isinstance(model, str) or model.startswith("llama")
         job = {
             "kind": "serve",
-            "precision": "bf16" if bf16 else "fp8",
+            "precision": "bf16" if wide else "fp8",
+            "checkpoint": "/models/context",
             "max_model_len": 8192,
             "traffic": {"input_tokens": 4000, "output_tokens": 1000, "concurrency": 64},
         }

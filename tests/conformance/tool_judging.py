@@ -43,6 +43,11 @@ def accelerate_verdicts(cases: list[Case]) -> list[Verdict]:
     return tool_verdicts("torch", "judge_accelerate.py", cases)
 
 
+def transformers_verdicts(cases: list[Case]) -> list[Verdict]:
+    """How many parameters the models of transformers have (judge_transformers.py)."""
+    return tool_verdicts("torch", "judge_transformers.py", cases)
+
+
 def kubernetes_verdicts(cases: list[Case]) -> list[Verdict]:
     """What the models and schemas of Kubernetes say to manifests (judge_kubernetes.py)."""
     return tool_verdicts("torch", "judge_kubernetes.py", cases)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tests.hybrid_models import NEMOTRON_NANO
 from tests.passes.serving_specs import spec
 
 Fate = Literal["refused", "silent", "later"]
@@ -62,6 +63,10 @@ def _heads() -> Iterator[Bad]:
         node = {"base": "hgx-h200", "gpus_per_node": 7}
         tree = spec("qwen2.5-7b", node, 2, layout={"tp": tp, "replicas": 1})
         yield Bad(f"qwen vocabulary over tp {tp}", tree, "later")
+    job = {"max_model_len": 4096, "checkpoint": "/models/nano"}
+    nano = {**NEMOTRON_NANO, "family": "nemotron_h"}
+    tree = spec(nano, "hgx-h200", 2, job=job, layout={"tp": 16, "ep": "on", "replicas": 1})
+    yield Bad("groups of mamba heads over tp 16", tree, "later")
 
 
 def _hosts() -> Iterator[Bad]:

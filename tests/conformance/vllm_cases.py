@@ -18,6 +18,8 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
 }
 
 
@@ -43,13 +45,11 @@ def config_of(model: Model, precision: str = "bf16") -> dict[str, Any]:
     if attention.latent is None:
         config["head_dim"] = attention.head_dim
     config |= _expert_keys(model) | _latent_keys(model) | _scaling_keys(model)
+    config |= _recurrent_keys(model)
     if precision == "fp8":
-        config["quantization_config"] = {
-            "activation_scheme": "dynamic",
-            "fmt": "e4m3",
-            "quant_method": "fp8",
-            "weight_block_size": [128, 128],
-        }
+        fp8 = {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8"}
+        blocks = {} if model.mamba else {"weight_block_size": [128, 128]}
+        config["quantization_config"] = fp8 | blocks
     return config
 
 
@@ -65,10 +65,11 @@ def _expert_keys(model: Model) -> dict[str, Any]:
             "sliding_window": None,
         }
     own = {"moe_intermediate_size": experts.size, "num_experts_per_tok": experts.top_k}
-    if model.family == "qwen3_moe":
+    if model.family in ("qwen3_moe", "qwen3_next"):
         return {
             **own,
             "num_experts": experts.count,
+            "shared_expert_intermediate_size": experts.shared_size,
             "decoder_sparse_step": 1,
             "mlp_only_layers": [],
         }
@@ -84,6 +85,34 @@ def _expert_keys(model: Model) -> dict[str, Any]:
         "topk_method": "noaux_tc",
         "norm_topk_prob": True,
         "routed_scaling_factor": experts.scaling_factor,
+    }
+
+
+def _recurrent_keys(model: Model) -> dict[str, Any]:
+    """Linear attention of Qwen3-Next, Mamba layers and pattern of Nemotron-H."""
+    linear, mamba = model.linear, model.mamba
+    if linear is not None:
+        return {
+            "full_attention_interval": linear.full_attention_every,
+            "linear_num_key_heads": linear.key_heads,
+            "linear_num_value_heads": linear.value_heads,
+            "linear_key_head_dim": linear.key_dim,
+            "linear_value_head_dim": linear.value_dim,
+            "linear_conv_kernel_dim": linear.conv_size,
+        }
+    if mamba is None:
+        return {}
+    return {
+        "hybrid_override_pattern": model.pattern,
+        "mamba_num_heads": mamba.heads,
+        "mamba_head_dim": mamba.head_dim,
+        "ssm_state_size": mamba.state_size,
+        "n_groups": mamba.groups,
+        "conv_kernel": mamba.conv_size,
+        "layer_norm_epsilon": model.norm_epsilon,
+        "mlp_hidden_act": "relu2",
+        "n_shared_experts": 1 if model.experts and model.experts.shared_size else 0,
+        "moe_shared_expert_intermediate_size": model.experts.shared_size if model.experts else 0,
     }
 
 
@@ -171,7 +200,7 @@ def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) ->
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "gpu_memory_utilization": limits.gpu_memory_utilization,
-        "block_size": limits.block_tokens,
+        "block_size": plan.problem.service.block_tokens,
         "pp_layers": [stage.layers for stage in plan.stages],
     }
     told = verdict["sizes"]

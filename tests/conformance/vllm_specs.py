@@ -8,14 +8,16 @@ from typing import Any
 
 Spec = dict[str, Any]
 GPUS_PER_NODE = 8
+ROUTED = ("qwen3_moe", "mixtral", "deepseek_v3")
+HYBRID = ("qwen3_next", "nemotron_h")
 LATENT = {"q_lora_rank": 384, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64}
 
 
 def legal_service(seed: int) -> Spec:
     """One spec that should compile; the same for the same seed."""
     dice = Random(f"service {seed}")
-    family = dice.choice(["llama", "qwen3", "qwen3_moe", "mixtral", "deepseek_v3"])
-    routed = family in ("qwen3_moe", "mixtral", "deepseek_v3")
+    family = dice.choice(["llama", "qwen3", *ROUTED, *HYBRID])
+    routed = family not in ("llama", "qwen3")
     tp = dice.choice([1, 2, 4, 8])
     pp = dice.choice([1, 1, 2, 3, 4])
     dp = dice.choice([1, 2, 4, 8, 16]) if routed else 1
@@ -117,7 +119,7 @@ def _model(dice: Random, family: str, degrees: tuple[int, int, int], experts: in
     }
     if family.startswith("qwen3"):
         model["qk_norm"] = "head"
-    if family in ("qwen3_moe", "mixtral", "deepseek_v3"):
+    if family in (*ROUTED, *HYBRID):
         width = 128 * max(tp * dp, 8) * dice.choice([1, 2])
         model["experts"] = {"count": experts, "top_k": 4, "size": width}
         model["ffn"] = 0
@@ -127,7 +129,37 @@ def _model(dice: Random, family: str, degrees: tuple[int, int, int], experts: in
         size = model["experts"]["size"]
         model["experts"] |= {"shared_size": size, "first_dense_layers": 1, "groups": 4}
         model["experts"] |= {"group_top_k": 2, "score_function": "sigmoid", "router_bias": "buffer"}
-    return model
+    return _hybrid(dice, model) if family in HYBRID else model
+
+
+def _hybrid(dice: Random, model: Spec) -> Spec:
+    """What ``model`` has beside attention, in some order; heads and groups divide over 8."""
+    if model["family"] == "qwen3_next":
+        heads = 8 * dice.choice([1, 2])
+        linear = {"key_heads": heads, "value_heads": heads * dice.choice([1, 2, 4])}
+        model["experts"] |= {"shared_size": model["experts"]["size"], "shared_gate": True}
+        return model | {
+            "attention_gate": True,
+            "linear_attention": {**linear, "key_dim": 128, "value_dim": 128},
+        }
+    model["layers"] = max(model["layers"], 3)
+    letters = ["M", "E", "*", *dice.choices("ME*", weights=[4, 4, 1], k=model["layers"] - 3)]
+    dice.shuffle(letters)
+    shared = model["experts"]["size"] * dice.choice([0, 2])
+    model["experts"] |= {"shared_size": shared, "score_function": "sigmoid"}
+    model["experts"]["router_bias"] = "buffer"
+    return model | {
+        "pattern": "".join(letters),
+        "gated": False,
+        "activation": "relu2",
+        "position": {"kind": "none", "max_positions": 32768},
+        "mamba": {
+            "heads": 8 * dice.choice([2, 4, 8]),
+            "head_dim": 64,
+            "state_size": dice.choice([64, 128]),
+            "groups": dice.choice([1, 8]),
+        },
+    }
 
 
 def edited(spec: Spec, edits: dict[str, Any]) -> Spec:

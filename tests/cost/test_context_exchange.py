@@ -16,7 +16,7 @@ from parc.compiler.cost.context_exchange import (
 )
 from parc.compiler.cost.links import Reach
 from parc.compiler.cost.pricing import Pricing
-from parc.compiler.ir import ContextComm, Layout
+from parc.compiler.ir import DENSE, ContextComm, Layout
 from tests.every_layout import enumerate_layouts
 from tests.passes.search_reference import pricing_of
 
@@ -43,7 +43,7 @@ def test_a_hierarchy_swaps_among_neighbours_and_passes_keys_over_the_rest() -> N
     keys, queries = key_bytes(pricing, layout), query_bytes(pricing, layout)
     # 4 of 8 key-value heads of 128 dims, K and V, 16 bit; 32 of 64 heads, Q and O; 4096 tokens
     assert (keys, queries) == (4096 * 4 * 128 * 4, 4096 * 32 * 128 * 4)
-    assert context_bytes(pricing, layout) == {
+    assert context_bytes(pricing, layout, DENSE) == {
         "cp_a2a": 2 * (keys + queries) * 3 / 4,
         "cp_p2p": 3 * 3 * keys,
     }
@@ -71,8 +71,8 @@ def test_a_hierarchy_is_a_shorter_ring_and_an_exchange_of_neighbours() -> None:
 def test_all_neighbours_are_ulysses_and_none_a_ring() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     ring = replace(layout, cp_comm="p2p", cp_a2a=1)
-    moved = context_bytes(pricing, layout)
-    swaps = context_bytes(pricing, replace(layout, cp=4, cp_comm="a2a", cp_a2a=1))["cp"]
+    moved = context_bytes(pricing, layout, DENSE)
+    swaps = context_bytes(pricing, replace(layout, cp=4, cp_comm="a2a", cp_a2a=1), DENSE)["cp"]
     # Four times the tokens a rank, so four times the bytes.
     assert moved["cp_a2a"] == swaps / 4
-    assert moved["cp_p2p"] / context_bytes(pricing, ring)["cp"] == pytest.approx(3 / 15)
+    assert moved["cp_p2p"] / context_bytes(pricing, ring, DENSE)["cp"] == pytest.approx(3 / 15)

@@ -8,14 +8,20 @@ from math import isinf
 
 import pytest
 
+from parc.compiler.cost.recurrent_state import recurrent_layers, state_bytes
 from parc.compiler.cost.serving import estimate_serving
+from parc.compiler.cost.serving_deployment import deploy
+from parc.compiler.cost.serving_step import Batch, step_terms
+from parc.compiler.ir import Model
 from parc.compiler.ir.serving import (
     ServingEstimate,
     ServingLayout,
     ServingSetup,
+    StepTerms,
     Traffic,
 )
 from tests.cost.serving_cases import cluster, model
+from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
 
 FP8 = ServingSetup(weights="fp8", kv="fp8")
 TRAFFIC = Traffic(1000, 500, concurrency=32)
@@ -125,3 +131,46 @@ def test_any_length_has_an_estimate(output: int) -> None:
     found = served(ServingLayout(tp=4), Traffic(16, output, concurrency=3))
     assert 0 < found.tpot_seconds < 1
     assert 0 < found.ttft_seconds < 10
+
+
+NEXT = model_of(QWEN3_NEXT, family="qwen3_next")
+NANO = model_of(NEMOTRON_NANO, family="nemotron_h")
+
+
+def decode(found: Model, context: float, running: float = 64) -> StepTerms:
+    """A decode step of one H200."""
+    deployment = deploy(found, cluster(H200), ServingSetup(), ServingLayout())
+    return step_terms(deployment, Batch(running, context))
+
+
+@pytest.mark.parametrize("found", [NEXT, NANO])
+def test_the_context_costs_in_attention_layers_alone(found: Model) -> None:
+    short, long, longer = (decode(found, context).attention for context in (0, 4096, 8192))
+    assert longer - long == pytest.approx(long - short)
+    token = 2 * found.attention.kv_heads * found.attention.head_dim * 2
+    rate = deploy(found, cluster(H200), ServingSetup(), ServingLayout()).memory_rate
+    assert long - short == pytest.approx(found.attention_layers * 64 * 4096 * token / rate)
+    states = recurrent_layers(found) * 64 * 2 * state_bytes(found, "vllm", 1)
+    assert short == pytest.approx(states / rate)
+
+
+@pytest.mark.parametrize("found", [NEXT, NANO])
+def test_recurrent_layers_make_long_prompts_cheaper_than_attention_would(found: Model) -> None:
+    plain = replace(found, linear=None, mamba=None, pattern=found.pattern.replace("M", "*"))
+    traffic = Traffic(64_000, 500, concurrency=8)
+    mixed, whole = (
+        estimate_serving(one, cluster(H200), ServingSetup(), ServingLayout(tp=2), traffic)
+        for one in (found, plain)
+    )
+    assert mixed.prefill_seconds < whole.prefill_seconds / 1.5
+    assert mixed.max_concurrency > 2 * whole.max_concurrency
+
+
+def test_a_stage_of_a_pattern_pays_for_the_layers_that_it_has() -> None:
+    whole, half = (
+        deploy(NANO, cluster(H200), ServingSetup(), ServingLayout(pp=pp)).shard.layers
+        for pp in (1, 2)
+    )
+    assert (whole.attention, whole.recurrent, whole.dense, whole.routed) == (6, 23, 0, 23)
+    assert (whole.mixers, whole.halves) == (29, 52)
+    assert half == whole.scaled(0.5)

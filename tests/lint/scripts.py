@@ -36,6 +36,20 @@ EXPERTS = (
     "    --swiglu\n    --num-experts 64\n    --moe-router-topk 8\n    --moe-ffn-hidden-size 1536\n",
 )
 """An edit that makes the model route to experts."""
+LINEAR = (
+    "    --swiglu\n",
+    "    --swiglu\n    --experimental-attention-variant gated_delta_net\n"
+    "    --linear-attention-freq 4\n"
+    "    --linear-num-key-heads 12\n    --linear-num-value-heads 24\n",
+)
+"""An edit that gives three of four layers linear attention."""
+PATTERN = (
+    "    --num-layers 32\n",
+    '    --hybrid-layer-pattern "M-M*M-M*M-M*M-M*|M-M*M-M*M-M*M-M*"\n    --mamba-num-groups 8\n',
+)
+"""An edit that makes layers of one part each."""
+HYBRID = ("pretrain_gpt.py", "pretrain_hybrid.py")
+"""The program that builds them."""
 SBATCH = """\
 #!/bin/bash
 #SBATCH --nodes=4
@@ -99,6 +113,11 @@ CASES: tuple[Case, ...] = (
         (HEAD_DIM, _size("attention-heads", 32, 48), _size("query-groups", 8, 6)),
         TP,
     ),
+    ("D18", MEGATRON, (LINEAR, _size(TP, 4, 8)), TP),
+    ("E10", MEGATRON, (PATTERN,), "pretrain_gpt.py"),
+    ("E10", MEGATRON, (HYBRID,), "pretrain_hybrid.py"),
+    ("D18", MEGATRON, (PATTERN, HYBRID, _size("--mamba-num-groups", 8, 2)), TP),
+    ("K03", MEGATRON, (PATTERN, _size("--mamba-num-groups", 8, 6)), "--mamba-num-groups"),
     ("K03", MEGATRON, (_size("query-groups", 8, 6),), "--num-query-groups"),
     ("D06", MEGATRON, (_size("--ffn-hidden-size", 14336, 14338),), TP),
     ("D07", MEGATRON, (_size("attention-heads", 32, 36),), "--hidden-size"),

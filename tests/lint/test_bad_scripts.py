@@ -8,7 +8,10 @@ from tests.lint.scripts import (
     CASES,
     DEEPSPEED,
     EXPERTS,
+    HYBRID,
+    LINEAR,
     MEGATRON,
+    PATTERN,
     SBATCH,
     VLLM,
     VLLM_EXPERTS,
@@ -18,6 +21,8 @@ from tests.lint.scripts import (
 
 SOUND = {
     "megatron": MEGATRON,
+    "linear attention": edited(MEGATRON, (LINEAR,)),
+    "pattern": edited(MEGATRON, (PATTERN, HYBRID)),
     "experts": edited(MEGATRON, (EXPERTS,)),
     "sbatch": SBATCH,
     "deepspeed": DEEPSPEED,

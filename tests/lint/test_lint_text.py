@@ -26,6 +26,7 @@ from parc.compiler.lint.needs import in_words
 from tests.lint.scripts import (
     DEEPSPEED,
     EXPERTS,
+    HYBRID,
     MEGATRON,
     PP,
     SBATCH,
@@ -55,6 +56,11 @@ def test_nothing_is_found_in_what_parc_writes() -> None:
     assert len(EMITTED) >= 40
     found = {str(path): codes(path.read_text("utf-8")) for path in EMITTED}
     assert {name: found[name] for name in found if found[name]} == {}
+
+
+def test_a_pattern_that_the_shell_fills_in_is_a_pattern() -> None:
+    dynamic = ("    --num-layers 32\n", "    --hybrid-layer-pattern $LETTERS\n")
+    assert codes(edited(MEGATRON, (dynamic, HYBRID))) == []
 
 
 HEADS = ("--num-attention-heads 32", "--num-attention-heads 30")

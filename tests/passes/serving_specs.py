@@ -12,7 +12,7 @@ Tree = dict[str, Any]
 CHAT: Tree = {"input_tokens": 1000, "output_tokens": 500, "concurrency": 64}
 
 
-def spec(model: str, node: Any, nodes: int = 1, **parts: Tree) -> Tree:
+def spec(model: str | Tree, node: Any, nodes: int = 1, **parts: Tree) -> Tree:
     """A spec; ``parts`` are merged into its sections."""
     tree: Tree = {
         "parc": 1,

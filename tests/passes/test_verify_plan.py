@@ -231,6 +231,10 @@ def test_a_finding_names_the_first_ranks_and_the_line() -> None:
         ("--pipeline-model-parallel-layout 'E(t*999999)*999999|L'", False),
         ("--pipeline-model-parallel-layout 'nonsense'", False),
         ("--num-virtual-stages-per-pipeline-rank 3", False),
+        ("--hybrid-layer-pattern 'M-M*M-M*M-M*M-M*|M-M*M-M*M-M*M-M*'", True),
+        ("--hybrid-layer-pattern 'M-M*M-M*M-M*M-M*|M-M*M-M*M-M*M-M-M'", False),
+        ("--hybrid-layer-pattern 'M-M*M-M*M-M*M-M*|M-M*M-M*M-M*M-M|*'", False),
+        ("--hybrid-layer-pattern 'M-M*M-M*M-M*M-M*|M-M*M-M*M-M*M-/MM'", False),
     ],
 )
 def test_layers_are_conserved(flags: str, whole: bool) -> None:

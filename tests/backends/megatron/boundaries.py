@@ -37,7 +37,23 @@ ROUTED: Spec = {
     "model": {**DENSE["model"], "experts": EXPERTS},
     "layout": {"tp": 2, "pp": 2, "cp": 1, "ep": 2, "etp": 1, "micro_batch": 1},
 }
-BASES = {"dense": DENSE, "routed": ROUTED}
+LINEAR: Spec = {
+    **DENSE,
+    "model": {
+        **DENSE["model"],
+        "attention_gate": True,
+        "linear_attention": {"key_heads": 12, "value_heads": 24, "key_dim": 64, "value_dim": 64},
+    },
+}
+PATTERN: Spec = {
+    **DENSE,
+    "model": {
+        **DENSE["model"],
+        "pattern": "M-M*" * 4,
+        "mamba": {"heads": 24, "head_dim": 64, "state_size": 64, "groups": 12},
+    },
+}
+BASES = {"dense": DENSE, "routed": ROUTED, "linear": LINEAR, "pattern": PATTERN}
 
 
 def _boundary(row: dict[str, Any]) -> Boundary:

@@ -6,18 +6,29 @@ from typing import Any
 
 import pytest
 
+from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 from tests.passes.serving_specs import codes, spec
 
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})
 V3 = ("deepseek-v3", "hgx-h200", 4, {"job": FP8})
 L8 = ("llama-3.1-8b", "dgx-h100", 1, {})
+LOCAL = {"job": {"checkpoint": "/models/hybrid", "max_model_len": 4096}}
+NEXT = (QWEN3_NEXT, "hgx-h100", 4, LOCAL)
+NARROW = {
+    **QWEN3_NEXT,
+    "linear_attention": {**QWEN3_NEXT["linear_attention"], "key_dim": 64},
+    "experts": {**QWEN3_NEXT["experts"], "shared_size": 2048},
+}
+FP8_LOCAL = {"job": {**FP8, "checkpoint": "/models/hybrid"}}
+NANO = (NEMOTRON_NANO, "hgx-h100", 2, LOCAL)
 L70 = ("llama-3.1-70b", "dgx-h100", 2, {})
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("D01", L8, {"tp": 3}, {"tp": 4}),
     ("D02", ("qwen2.5-7b", "dgx-h100", 1, {}), {"tp": 14}, {"tp": 4}),
     ("D06", V3, {"tp": 1, "dp": 24, "replicas": 1, "ep": "off"}, {"tp": 1, "dp": 24, "ep": "on"}),
     ("V07", (*Q30[:3], {"job": FP8}), {"tp": 4, "ep": "off"}, {"tp": 4, "ep": "on"}),
+    ("V07", (NARROW, *NEXT[1:3], FP8_LOCAL), {"tp": 16, "ep": "on"}, {"tp": 8, "ep": "on"}),
     ("V05", V3, {"tp": 8, "pp": 1, "dp": 5, "ep": "on"}, {"tp": 8, "pp": 1, "dp": 4, "ep": "on"}),
     ("M01", L8, {"ep": "on"}, {"ep": "off"}),
     ("M01", L8, {"ep": 4}, {"ep": 1}),
@@ -38,6 +49,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
         {"tp": 4, "dp": 2, "ep": "on", "all2all": "deepep_high_throughput"},
     ),
     ("V27", L8, {"pp": 33}, {"pp": 8}),
+    ("V27", NANO, {"pp": 2, "stage_layers": [1, 51]}, {"pp": 2, "stage_layers": [2, 50]}),
     ("P01", L8, {"pp": 2, "stage_layers": [16, 15]}, {"pp": 2, "stage_layers": [17, 15]}),
     ("P01", L8, {"pp": 4, "stage_layers": [16, 16]}, {"stage_layers": [16, 16]}),
     ("V12", V3, {"tp": 8, "dcp": 3}, {"tp": 8, "dcp": 4}),
@@ -46,6 +58,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
     ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 4}, {"tp": 4, "pcp": 1, "dcp": 4}),
     ("V12", V3, {"tp": 4, "pcp": 2, "dcp": 8}, {"tp": 4, "pcp": 2, "dcp": 1}),
     ("V12", L70, {"tp": 4, "pcp": 2}, {"tp": 4, "pcp": 1}),
+    ("D18", NEXT, {"tp": 32, "dp": 1, "ep": "on"}, {"tp": 16, "dp": 2, "ep": "on"}),
+    ("D18", NANO, {"tp": 16, "dp": 1, "ep": "on"}, {"tp": 8, "dp": 2, "ep": "on"}),
     ("T11", L8, {"tp": 8, "replicas": 2}, {"tp": 4, "replicas": 2}),
 ]
 
@@ -61,6 +75,11 @@ def test_the_rule_bites_on_one_side_of_its_boundary_only(
     # spec() takes parts out of its arguments: give it fresh ones
     fine = spec(model, node, nodes, **parts, layout=good)
     assert not {found for found in codes(fine)} & {row[0] for row in CASES}
+
+
+def test_fp8_of_mamba_models_has_a_scale_a_tensor_so_that_no_block_is_cut() -> None:
+    layout = {"tp": 4, "dp": 1, "ep": "off"}
+    assert codes(spec(NEMOTRON_NANO, "hgx-h200", 1, **FP8_LOCAL, layout=layout)) == []
 
 
 @pytest.mark.parametrize(
@@ -100,3 +119,11 @@ def test_a_number_of_api_servers_is_refused_where_hosts_are_headless() -> None:
 def test_arguments_that_the_plan_leaves_open_are_fine(args: list[str]) -> None:
     tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
     assert codes(tree) == []
+
+
+def test_a_model_whose_classes_lie_beside_its_checkpoint_needs_leave_to_run_them() -> None:
+    job = {"checkpoint": "inclusionAI/Ling-lite-1.5", "max_model_len": 4096}
+    given = {"model": "ling-lite-1.5", "node": "dgx-h100", "nodes": 1, "layout": {"tp": 4}}
+    assert "V31" in codes(spec(**given, job=job))
+    trusting = {"args": ["--trust-remote-code"]}
+    assert "V31" not in codes(spec(**given, job=job, launch=trusting))

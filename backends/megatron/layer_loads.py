@@ -1,0 +1,69 @@
+"""What layers weigh in a pipeline: matrix parameters that a token meets, biases and norms left out.
+
+Exact time is a matter of the cost model; here stages are made even before one is chosen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from parc.compiler.ir import LayerKind, Model
+
+SLOWER = 2
+"""Time of mixers and routed experts over that of a dense product of as many parameters: 1.5 to 2.2
+in the cost model, for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
+
+
+def loss_load(model: Model) -> int:
+    """Layers that the loss weighs as much as: vocab x hidden against one layer."""
+    return round(model.vocab * model.hidden / max(1, _mean(model)))
+
+
+def layer_loads(model: Model) -> tuple[float, ...]:
+    """Of every layer, their mean 1; empty where a model has no pattern."""
+    if not model.pattern:
+        return ()
+    mean, work = max(1, _mean(model)), {kind: _work(model, kind) for kind in model.kinds}
+    return tuple(work[kind] / mean for kind in model.layer_kinds)
+
+
+def _mean(model: Model) -> float:
+    """Of a pattern the mean layer, else the last one, which prediction layers are built like."""
+    if not model.pattern:
+        return _parameters(model, model.last_kind)
+    counts = Counter(model.layer_kinds)
+    return sum(_work(model, kind) * count for kind, count in counts.items()) / model.layers
+
+
+def _work(model: Model, kind: LayerKind) -> int:
+    """Of one part of a pattern, in parameters of a dense product that takes as long."""
+    dense = kind.mixer == "none" and not kind.routed
+    return _parameters(model, kind) * (1 if dense else SLOWER)
+
+
+def _parameters(model: Model, kind: LayerKind) -> int:
+    return _mixing(model, kind) + _feeding(model, kind)
+
+
+def _mixing(model: Model, kind: LayerKind) -> int:
+    attention, hidden = model.attention, model.hidden
+    if kind.mixer == "linear" and model.linear is not None:
+        return hidden * (model.linear.projected + model.linear.values)
+    if kind.mixer == "mamba" and model.mamba is not None:
+        return hidden * (model.mamba.projected + model.mamba.inner)
+    if kind.mixer == "none":
+        return 0
+    if (latent := attention.latent) is not None:
+        query = latent.qk_nope_dim + latent.qk_rope_dim
+        return hidden * (attention.heads * (query + latent.qk_nope_dim + 2 * latent.v_dim) // 2)
+    gate = attention.heads * attention.gate
+    return hidden * attention.head_dim * (2 * (attention.heads + attention.kv_heads) + gate)
+
+
+def _feeding(model: Model, kind: LayerKind) -> int:
+    if kind.mlp == "none":
+        return 0
+    width = model.ffn.size
+    if kind.routed and model.experts is not None:
+        width = model.experts.top_k * model.experts.size + model.experts.shared_size
+    return (3 if model.ffn.gated else 2) * model.hidden * width

@@ -1,0 +1,87 @@
+#!/bin/bash
+# Starts the ranks of one host; run it once on each of the 32 hosts:
+#   ./launch.sh                   finds its node rank by host name in the file hosts
+#   NODE_RANK=3 ./launch.sh       says it
+# Node rank n holds ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
+set -euo pipefail
+
+die() {
+  printf 'launch.sh: %s\n' "$*" >&2
+  exit 2
+}
+
+# torchrun would set 1
+export OMP_NUM_THREADS=8
+# the last lines before a crash reach the log
+export PYTHONUNBUFFERED=1
+# a dead peer ends the job, it does not hang it
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
+# buffers of collectives are freed at once
+export TORCH_NCCL_AVOID_RECORD_STREAMS=1
+# fewer fragments: freed blocks of any size are joined
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+# the compute NICs, by exact name: storage NICs stay out
+export NCCL_IB_HCA='=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11'
+# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+export NCCL_IB_TIMEOUT=22
+# the most that the hardware counts
+export NCCL_IB_RETRY_CNT=7
+# megatron asks for it
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+nodes=32
+
+# Line n+1 of the hosts file is node rank n. A full name wins; a short one must be unique.
+find_node_rank() {
+  local short full host rank=0 hits=0 found=
+  short=$(hostname -s 2>/dev/null || hostname)
+  full=$(hostname -f 2>/dev/null || hostname)
+  while IFS= read -r host; do
+    if [[ $host == "$full" ]]; then
+      printf '%s\n' "$rank"
+      return
+    fi
+    if [[ $host == "$short" || ${host%%.*} == "$short" ]]; then
+      found=$rank
+      hits=$((hits + 1))
+    fi
+    rank=$((rank + 1))
+  done < "$here/hosts"
+  [[ $hits -eq 1 ]] && printf '%s\n' "$found"
+}
+
+if [[ -z ${NODE_RANK:-} ]]; then
+  NODE_RANK=$(find_node_rank) || die "$(hostname) is not a host of $here/hosts, or not the only one of that name: set NODE_RANK"
+fi
+first=a01
+MASTER_ADDR=${MASTER_ADDR:-$first}
+[[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
+  die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
+MASTER_PORT=${MASTER_PORT:-29500}
+
+program=pretrain_hybrid.py
+[[ -f $program ]] || die "no $program here ($PWD): start in the folder that has it, or give launch.program as a path that every host sees"
+
+# shellcheck source=/dev/null
+source "$here/../megatron/args.sh"
+args=("${MEGATRON_ARGS[@]}")
+
+echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
+# Every rank says where it is, before the program starts; PARC_NO_PREFLIGHT=1 leaves that out.
+if [[ -z ${PARC_NO_PREFLIGHT:-} ]]; then
+  torchrun \
+    --nnodes=32 \
+    --nproc-per-node=8 \
+    --node-rank="$NODE_RANK" \
+    --master-addr="$MASTER_ADDR" \
+    --master-port="$((MASTER_PORT + 1))" \
+    "$here/../preflight/check_ranks.py" || exit 4
+fi
+exec torchrun \
+  --nnodes=32 \
+  --nproc-per-node=8 \
+  --node-rank="$NODE_RANK" \
+  --master-addr="$MASTER_ADDR" \
+  --master-port="$MASTER_PORT" \
+  "$program" ${args[@]+"${args[@]}"} "$@"

@@ -1,0 +1,18 @@
+"""Rows of family_counts.yaml: a config, and the parameters that transformers counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from parc.compiler.diagnostics.own_yaml import own_yaml
+
+
+def counted_configs() -> list[tuple[dict[str, Any], int]]:
+    """Every config, with its model_type, and its count."""
+    tree = own_yaml((Path(__file__).parent / "family_counts.yaml").read_text("utf-8"))
+    return [
+        ({"model_type": family, **keys}, count)
+        for family, rows in tree.items()
+        for keys, count in rows
+    ]

@@ -1,0 +1,232 @@
+"""Every family, each of its switches both ways, counted as transformers counts it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parc.compiler.catalog.hf_config import model_spec_from_config
+from parc.compiler.catalog.hf_defaults import DEFAULTS
+from parc.compiler.catalog.hf_known import UNKNOWN_FAMILIES
+from parc.compiler.catalog.left_out import LEFT_OUT
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost import params
+from parc.compiler.diagnostics import Sink
+from parc.compiler.passes.resolve_model import resolve_model
+from tests.catalog.family_counts import counted_configs
+
+ROOT = Path(__file__).parents[2]
+COUNTED = counted_configs()
+OTHERWISE = {"bailing_moe", "bailing_moe_v2", "kimi_k2", "mimo", "phi"}
+"""Families that transformers has no class of, and Phi, whose head has a bias."""
+
+
+class OneFile(Library):
+    """A folder with one config in it."""
+
+    def __init__(self, config):
+        super().__init__()
+        self._config = config
+
+    def text(self, path):
+        return json.dumps(self._config)
+
+
+def resolved(config, part=""):
+    sink = Sink()
+    return resolve_model(f"./config.json{part}", OneFile(config), sink), sink
+
+
+@pytest.mark.parametrize("family", sorted({config["model_type"] for config, _ in COUNTED}))
+def test_a_family_has_the_parameters_that_transformers_counts(family):
+    for config, count in COUNTED:
+        if config["model_type"] == family:
+            model, sink = resolved(config)
+            assert model is not None, (config, sink.diagnostics)
+            assert params.total(model) == count, config
+            codes = {found.code for found in sink.diagnostics}
+            assert codes <= {"PARC-K06"}, sink.diagnostics
+            assert ("PARC-K06" in codes) == (model.family in LEFT_OUT)
+
+
+def test_every_family_that_is_read_is_counted():
+    assert DEFAULTS.keys() == {config["model_type"] for config, _ in COUNTED} | OTHERWISE
+    assert not DEFAULTS.keys() & UNKNOWN_FAMILIES.keys()
+
+
+def test_an_unknown_key_in_a_part_of_a_config_is_told():
+    _, sink = resolved({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 8, "odd": 1}})
+    assert {found.code for found in sink.diagnostics} == {"PARC-K05", "PARC-K06"}
+
+
+def test_the_page_names_every_family_that_is_read():
+    page = (ROOT / "docs" / "import.md").read_text("utf-8")
+    assert not [family for family in DEFAULTS if f"`{family}`" not in page]
+
+
+LING_LITE = {  # inclusionAI/Ling-lite-1.5; its page says 16.8 B, 2.75 B of them active
+    "model_type": "bailing_moe",
+    "first_k_dense_replace": 0,
+    "hidden_size": 2048,
+    "intermediate_size": 1408,
+    "max_position_embeddings": 32768,
+    "moe_intermediate_size": 1408,
+    "norm_topk_prob": True,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "num_shared_experts": 2,
+    "rope_theta": 600000,
+    "use_bias": False,
+    "use_qkv_bias": False,
+    "norm_head": False,
+    "vocab_size": 126464,
+}
+
+
+def test_ling_has_experts_beside_two_shared_ones():
+    model, _ = resolved(LING_LITE)
+    assert params.total(model) == pytest.approx(16.8e9, rel=0.005)
+    assert (model.ffn.size, model.experts.shared_size) == (0, 2816)
+    assert model.experts.score_function == "softmax"
+
+
+def test_ling_2_has_norms_of_heads_and_a_bias_that_balances():
+    more = {"score_function": "sigmoid", "moe_router_enable_expert_bias": True}
+    norms = {"use_qk_norm": True, "use_rmsnorm": True, "partial_rotary_factor": 0.5}
+    model, sink = resolved(LING_LITE | more | norms | {"n_group": 8, "topk_group": 4})
+    assert sink.diagnostics == ()
+    assert (model.attention.qk_norm, model.position.percent) == ("head", 0.5)
+    assert (model.experts.router_bias, model.experts.groups) == ("buffer", 8)
+    older, _ = resolved(LING_LITE)
+    assert params.total(model) - params.total(older) == 28 * 2 * 128
+
+
+MIMO = {"model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008}
+
+
+def test_mimo_is_qwen2_and_trains_no_token_prediction_unless_asked():
+    config = MIMO | {"num_key_value_heads": 8, "num_nextn_predict_layers": 1}
+    model, sink = resolved(config)
+    twin, _ = resolved({**config, "model_type": "qwen2", "num_nextn_predict_layers": 0})
+    assert params.total(model) == params.total(twin)
+    assert [found.code for found in sink.diagnostics] == ["PARC-K04"]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "stablelm", "qk_layernorm": True}, "qk_layernorm"),
+        ({"model_type": "stablelm", "use_parallel_residual": True}, "use_parallel_residual"),
+        ({"model_type": "smollm3", "use_sliding_window": True}, "use_sliding_window"),
+        ({"model_type": "falcon", "alibi": True}, "alibi"),
+        ({"model_type": "olmoe", "clip_qkv": 8.0}, "clip_qkv"),
+        ({"model_type": "granitemoehybrid", "layer_types": ["mamba"] * 32}, "Mamba"),
+        ({"model_type": "granitemoehybrid"}, "Mamba"),
+        ({"model_type": "minimax_m2", "attn_type_list": [0, 1]}, "attn_type_list"),
+        ({"model_type": "minimax_m2", "use_qk_norm": False}, "use_qk_norm"),
+        ({"model_type": "minimax_m2", "scoring_func": "softmax"}, "scoring_func"),
+        ({"model_type": "minimax_m2", "shared_intermediate_size": 64}, "shared_inter"),
+        ({"model_type": "ernie4_5_moe", "use_bias": True}, "use_bias"),
+        ({"model_type": "ernie4_5_moe", "moe_layer_end_index": 5}, "dense again"),
+        ({"model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]}, "layer to layer"),
+        ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": 64}, "experts of width 64"),
+        ({"model_type": "hunyuan_v1_moe", "num_shared_expert": 2}, "one shared expert"),
+        ({"model_type": "hunyuan_v1_dense", "use_cla": True}, "use_cla"),
+        ({"model_type": "llama4_text", "moe_layers": [1]}, "moe_layers"),
+        ({"model_type": "exaone_moe", "mlp_layer_types": ["sparse"] * 31 + ["dense"]}, "sparse"),
+        ({"model_type": "exaone4", "sliding_window_pattern": "LGLG"}, "sliding_window_pattern"),
+        ({"model_type": "glm4v_text", "attention_bias": False}, "attention_bias"),
+        ({"model_type": "dbrx", "ffn_config": {"ffn_act_fn": {"name": "xielu"}}}, "name"),
+        (LING_LITE | {"norm_head": True}, "norm_head"),
+        (LING_LITE | {"use_qk_norm": True, "use_rmsnorm": False}, "use_rmsnorm"),
+        (
+            LING_LITE | {"score_function": "sigmoid"} | {"moe_router_enable_expert_bias": False},
+            "moe_router",
+        ),
+    ],
+)
+def test_a_switch_whose_parameters_have_no_field_is_refused(config, words):
+    model, sink = resolved(config)
+    assert model is None
+    assert {found.code for found in sink.diagnostics if found.severity == "error"} == {"PARC-K02"}
+    assert any(words in found.finding.message for found in sink.diagnostics)
+
+
+def test_a_pattern_of_letters_is_a_distance():
+    model, _ = resolved({"model_type": "exaone4", "sliding_window_pattern": "LLLG"})
+    assert (model.attention.window, model.attention.full_attention_every) == (4096, 4)
+
+
+def test_hunyuans_alpha_makes_the_rotary_base_larger():
+    scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    config = {"model_type": "hunyuan_v1_dense", "head_dim": 128, "rope_scaling": scaling}
+    model, _ = resolved(config)
+    assert model.position.base == pytest.approx(10000.0 * 1000.0 ** (128 / 126))
+    assert model.position.scaling == "none"
+
+
+def test_rotary_dims_are_a_share_of_a_head():
+    model, _ = resolved({"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64})
+    assert model.position.percent == 0.5
+
+
+def test_positions_in_three_parts_are_plain_ones_for_text():
+    table = {"type": "mrope", "mrope_section": [16, 24, 24]}
+    model, sink = resolved({"model_type": "qwen2_5_vl_text", "rope_scaling": table})
+    assert (model.position.scaling, sink.diagnostics) == ("none", ())
+
+
+WRAPPED = {
+    "model_type": "qwen3_vl",
+    "vision_config": {"hidden_size": 1152},
+    "tie_word_embeddings": True,
+    "text_config": {"model_type": "qwen3_vl_text", "hidden_size": 4096},
+}
+
+
+def test_the_decoder_of_text_is_read_where_it_is_named():
+    model, sink = resolved(WRAPPED, "#text_config")
+    assert sink.diagnostics == ()
+    assert (model.family, model.tied_embeddings) == ("qwen3_vl_text", True)
+    assert model.source == "./config.json#text_config"
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_a_decoder_whose_keys_lie_beside_those_of_the_images_is_named_alike(family):
+    config = {"model_type": family, "hidden_size": 3584, "num_attention_heads": 28}
+    config |= {"num_key_value_heads": 4, "vision_config": {"hidden_size": 1280}}
+    model, sink = resolved(config, "#text_config")
+    assert sink.diagnostics == ()
+    assert (model.family, model.hidden) == (f"{family}_text", 3584)
+    _, refused = resolved(config)
+    assert "#text_config" in refused.diagnostics[0].finding.help
+
+
+def test_what_is_wrong_in_a_part_is_shown_in_that_part():
+    inner = {**WRAPPED["text_config"], "hidden_size": -1}
+    _, sink = resolved(WRAPPED | {"text_config": inner}, "#text_config")
+    (found,) = sink.diagnostics
+    text = json.dumps(WRAPPED | {"text_config": inner})
+    assert text[found.span.column - 1 :].startswith('"hidden_size": -1')
+
+
+@pytest.mark.parametrize("part", ["#vision", "#tie_word_embeddings", "#text_config.model_type"])
+def test_a_part_that_is_no_mapping_is_told_with_those_that_are(part):
+    model, sink = resolved(WRAPPED, part)
+    (found,) = sink.diagnostics
+    assert model is None
+    assert (found.code, found.span.line) == ("PARC-K02", 1)
+    assert "'text_config'" in found.finding.help
+
+
+def test_a_part_without_a_family_or_with_an_unknown_one_says_so():
+    helps = [
+        model_spec_from_config(WRAPPED | {"text_config": inner}, "x").notes[0].help
+        for inner in ({}, {"model_type": "gemma4_text"}, {"model_type": "brand_new"})
+    ]
+    assert "has no model_type" in helps[0]
+    assert UNKNOWN_FAMILIES["gemma4_text"] in helps[1]
+    assert "does not know either" in helps[2]
