@@ -141,8 +141,8 @@ TABLE: dict[str, Row] = {
     "--moe-router-enable-expert-bias": Row("model.experts.router_bias", "set", "buffer"),
     "--moe-aux-loss-coeff": Row("model.experts.aux_loss_coefficient", "float"),
 }
-"""``virtual``, ``precision``, ``bias``, ``pattern``, ``variant``, ``letters`` and ``wsd`` are no parts
-of a spec, others follow."""
+"""``virtual``, ``precision``, ``bias``, ``pattern``, ``variant``, ``letters`` and ``wsd`` are no
+parts of a spec, others follow."""
 
 OPTIMIZER: dict[str, float | str] = {
     "min_learning_rate": 0.0,

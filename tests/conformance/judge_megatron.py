@@ -36,13 +36,13 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from build_model import count_parameters
 from hybrid_stages import divide_mamba, model_config, segment
+from megatron_optimizer import optimizer_of
 from stand_ins import hardware, install_stand_ins
 
 Verdict = dict[str, Any]
@@ -119,31 +119,6 @@ def overlap(args: Namespace) -> None:
 
     get_megatron_optimizer_config(args)
     get_megatron_ddp_config(args)
-
-
-def optimizer(args: Namespace) -> dict[str, Any]:
-    """What the optimizer and its scheduler are told; "rates" by steps done."""
-    from unittest.mock import patch
-
-    from megatron.training import training
-
-    config = training.get_megatron_optimizer_config(args)[0]
-    group: dict[str, Any] = {"params": []}
-    with patch.object(training, "get_args", lambda: args):
-        scheduler = training.get_optimizer_param_scheduler(SimpleNamespace(param_groups=[group]))
-    rates = {}
-    for step in (1, 2, args.train_iters // 2, args.train_iters):
-        scheduler.num_steps = step * args.global_batch_size
-        rates[str(step)] = scheduler.get_lr(group)
-    betas = {"adam_beta1": config.adam_beta1, "adam_beta2": config.adam_beta2}
-    return {
-        "rates": rates,
-        **betas,
-        "adam_epsilon": config.adam_eps,
-        "weight_decay": scheduler.get_wd(),
-        "gradient_clipping": config.clip_grad,
-        "seed": args.seed,
-    }
 
 
 def schedule(args: Namespace, micro_batches: int) -> None:
@@ -336,7 +311,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     config = stage("config", configure, args)
     verdict["micro_batches"] = stage("batch", count_batches, args)
     stage("overlap", overlap, args)
-    verdict["optimizer"] = stage("optimizer", optimizer, args)
+    verdict["optimizer"] = stage("optimizer", optimizer_of, args)
     stage("schedule", schedule, args, verdict["micro_batches"])
     verdict["groups"] = {}
     for rank in case.get("ranks", [0]):
