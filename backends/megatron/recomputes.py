@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.activations import fused_norms
 from parc.compiler.ir import NO_RECOMPUTE, Model, Recompute
 
 
 def has_own_norms(model: Model) -> bool:
     """Whether a norm is a layer of its own and not a part of the product behind it."""
-    return any(sum(fused_norms(model, kind)) < kind.parts for kind in model.kinds)
+    return any(sum(model.fused_norms(kind)) < kind.parts for kind in model.kinds)
 
 
 def recomputes(model: Model) -> tuple[Recompute, ...]:

@@ -84,7 +84,7 @@ def layer_activations(
     parts = _feed_forward(model, kind, layout, tokens, runtime)
     core = _core(model, layout, batch, runtime) if kind.mixer == "attention" else 0.0
     norm = runtime.saved_bytes * runtime.input_copies * inputs
-    fused = fused_norms(model, kind) if runtime.fused_norms else (False, False)
+    fused = model.fused_norms(kind) if runtime.fused_norms else (False, False)
     products = _products(model, layout, kind, tokens, runtime)
     if runtime.keeps_reduced and t > 1:
         products += 4 * elements
@@ -103,15 +103,6 @@ def layer_activations(
         transient=2 * stream * elements + parts[4],
         operators=stream * elements + core + products,
     )
-
-
-def fused_norms(model: Model, kind: LayerKind) -> tuple[bool, bool]:
-    """Whether the norms before mixer and MLP are parts of the products behind them.
-
-    Megatron-Core 0.19 with TransformerEngine: models/gpt/gpt_layer_specs.py, ssm and hybrid specs.
-    """
-    latent = kind.mixer == "attention" and model.attention.latent is not None
-    return kind.mixer != "none" and not latent, kind.mlp == "dense"
 
 
 def _products(
