@@ -111,6 +111,18 @@ def test_check_tells_edits_from_files_of_another_spec(spec: str) -> None:
     assert found["help"] == "changed after they were written: rankmap.md"
 
 
+def test_check_says_what_stands_in_the_way_of_a_compile(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    Path("out/logs").mkdir()
+    Path("out/logs/17.out").touch()
+    Path("out/plan.json").rename("plan.json")
+    Path("out/plan.json").symlink_to("../plan.json")
+    result = parc("compile", spec, "-o", "out", "--check", "--format", "json")
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["label"] == "logs/17.out (not written now), plan.json (a link)"
+    assert found["fix"].startswith("move logs out of out, run parc compile")
+
+
 def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").stderr == ""
     args = Path("out/megatron/args.sh")
