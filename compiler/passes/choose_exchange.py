@@ -74,7 +74,9 @@ def _fastest(pricing: Pricing, judges: tuple[Rule, ...], layout: Layout) -> Leve
     if not legal:
         return RING
     best, *others = legal
-    kind = next(kind for kind in problem.model.kinds if kind.mixer == "attention")
+    kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
+    if kind is None:  # no keys and values to exchange
+        return best
     ring = shared_layer_time(pricing, _with(layout, RING), kind)
     groups = {one: pricing.groups(_with(layout, one)) for one in legal}
     seconds = {

@@ -171,10 +171,14 @@ def _too_late(problem: ServingProblem, late: list[tuple[str, ServingEstimate]]) 
         wanted.append(f"tpot {goals.tpot_seconds * 1e3:g} ms")
     if rate is not None:
         wanted.append(f"{rate:g} requests a second")
+    traffic = problem.service.traffic
+    full = traffic.concurrency is None and rate is None
     return Finding(
         f"none of {len(late)} layouts that fit keeps the limits: {', '.join(wanted)}",
         label=f"the best of each alone: {'; '.join(parts)}",
-        help="more GPUs, fewer requests at a time, or wider limits",
+        help="as many requests as memory holds run at a time: give job.traffic.concurrency"
+        if full
+        else "more GPUs, fewer requests at a time, or wider limits",
         causes=(Cause("job.traffic", "the requests come from here"),),
     )
 

@@ -49,8 +49,10 @@ def _report(error: ErrorDetails, place: Place, sink: Sink) -> None:
         sink.report("X08", missing_key(place), at=place.path, span=span)
     elif kind == "quantity":
         sink.report("X07", _quantity(place, error), at=place.path)
-    elif kind == "string_pattern_mismatch":
+    elif kind == "string_pattern_mismatch" and place.path == "name":
         sink.report("X12", _name(place), at=place.path)
+    elif kind in ("string_pattern_mismatch", "string_too_long"):
+        sink.report("X09", _form(place, error), at=place.path)
     else:
         code = _code(place)
         sink.report(code, _FINDINGS[code](place, error, sink), at=place.path)
@@ -188,6 +190,17 @@ def _name(place: Place) -> Finding:
         help="the run's name is the folder that its files are written to",
         fix=f"name: {near}" if near else "",
     )
+
+
+def _form(place: Place, error: ErrorDetails) -> Finding:
+    """Text of a wrong form, or too much of it."""
+    context, text = error.get("ctx", {}), str(place.value)
+    if "pattern" in context:
+        wanted = f"text of the form {context['pattern']}"
+    else:
+        wanted = f"at most {context['max_length']} characters, not {len(text)}"
+    short = json.dumps(text[:40], ensure_ascii=False)
+    return Finding(f"{place.path} is {short}, must be {wanted}", label=f"must be {wanted}")
 
 
 def _version(place: Place, *, missing: bool) -> Finding:
