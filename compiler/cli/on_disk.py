@@ -59,8 +59,15 @@ def _how(path: str, directory: Path, wanted: set[str]) -> str:
     if file.is_symlink():
         return " (a link)"
     if file.is_file():
-        return ""
+        return " (CRLF line ends)" if _has_crlf(file) else ""
     return " (not a file)" if file.exists() else " (missing)"
+
+
+def _has_crlf(file: Path) -> bool:
+    try:
+        return b"\r\n" in file.read_bytes()
+    except OSError:
+        return False
 
 
 def _some(files: Sequence[str]) -> str:

@@ -123,6 +123,17 @@ def test_check_says_what_stands_in_the_way_of_a_compile(spec: str) -> None:
     assert found["fix"].startswith("move logs out of out, run parc compile")
 
 
+def test_line_ends_that_a_copy_changed_are_no_edit_and_no_change(spec: str) -> None:
+    for out in ("out", "copy"):
+        assert parc("compile", spec, "-o", out).exit_code == 0
+    args = Path("copy/megatron/args.sh")
+    args.write_bytes(args.read_bytes().replace(b"\n", b"\r\n"))
+    result = parc("compile", spec, "-o", "copy", "--check", "--format", "json")
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["label"] == "megatron/args.sh (CRLF line ends)"
+    assert parc("diff", "out", "copy").stdout == "out -> copy: no change\n"
+
+
 def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").stderr == ""
     args = Path("out/megatron/args.sh")
