@@ -1,7 +1,7 @@
 """The table of a backend, from plan fields to the settings of its target.
 
-A row is ``setting: {from: [plan fields], value: function, set: constant, since, until}``. Without
-``value`` and ``set`` the first field is the value itself. ``null`` leaves a setting out.
+A row is ``setting: {from: [plan fields], value: function, set: constant, since, until, free}``.
+Without ``value`` and ``set`` the first field is the value itself. ``null`` leaves a setting out.
 ``fields.yaml`` has rows alone, ``flags.yaml`` has groups of rows; both name under ``ignored`` the
 fields that the target is not told, with the reason, and under ``elsewhere`` those that reach it
 another way.
@@ -39,6 +39,8 @@ class FieldRow:
     constant: Any
     since: str | None
     until: str | None
+    free: bool = False
+    """Whether a user's extra argument may stand in its place."""
 
     def known(self, version: str) -> bool:
         """Whether ``version`` of the target has the setting."""
@@ -119,6 +121,7 @@ def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
         constant=row.get("set"),
         since=row.get("since"),
         until=row.get("until"),
+        free=row.get("free", False),
     )
 
 

@@ -201,3 +201,21 @@ SEQUENCE_SHARD = Rule(
 )
 EXPERT_COUNT = expert_count_rule(lambda problem, layout: problem.cluster.gpus)
 NO_EXPERTS = Rule("M01", ("layout.ep", "model"), _dense_ep_broken, _dense_ep, ("ep",))
+
+
+def decay_rule(framework: str, legal_decays: tuple[str, ...]) -> Rule:
+    """E11: ``framework`` has schedules of the learning rate for ``legal_decays`` alone."""
+
+    def broken(problem: Problem, layout: Layout) -> bool:
+        return problem.job.lr_decay not in legal_decays
+
+    def explain(problem: Problem, layout: Layout) -> Finding:
+        return Finding(
+            message=f"{framework} has no schedule with a decay {problem.job.lr_decay}",
+            label=f"must be one of {', '.join(legal_decays)}",
+            help=f"legal: {', '.join(legal_decays)}; megatron has all",
+            fix=f"job.lr_decay: {legal_decays[0]}",
+            targets=(framework,),
+        )
+
+    return Rule("E11", ("job.lr_decay",), broken, explain, ())

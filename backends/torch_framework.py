@@ -6,10 +6,12 @@ from typing import ClassVar
 
 from parc.backends import torch_mesh
 from parc.backends.plain_split import one_stage, why_not_one_stage
+from parc.backends.render import render
 from parc.backends.torch_variants import variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
+    Artifact,
     ContextComm,
     Family,
     Layout,
@@ -21,6 +23,11 @@ from parc.compiler.ir import (
     Split,
     Variant,
 )
+
+
+def learning_rate_file(folder: str) -> Artifact:
+    """``learning_rate.py``, which emitted programs import from beside them."""
+    return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
 class TorchFramework:

@@ -10,6 +10,7 @@ from parc.backends import torch_program
 from parc.backends.accelerate import derived
 from parc.backends.field_table import field_table, functions_of, nested
 from parc.backends.render import render
+from parc.backends.torch_framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"
@@ -25,6 +26,7 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     if not plan.problem.launch.program:
         job["model"] = tree["model"]
         files.append(Artifact(f"{FOLDER}/train.py", render(FOLDER, "train.py.j2", {})))
+        files.append(learning_rate_file(FOLDER))
     text = json.dumps(job, indent=2, sort_keys=True) + "\n"
     return (*files, Artifact(f"{FOLDER}/job.json", text))
 

@@ -30,16 +30,6 @@ def accumulation_steps(problem: Problem, layout: Layout) -> int:
     return layout.micro_batches(problem.job.global_batch)
 
 
-def total_steps(problem: Problem, layout: Layout) -> int:
-    """Steps of the schedule; it needs more than its warm-up."""
-    return max(problem.job.steps, 3)
-
-
-def warmup_steps(problem: Problem, layout: Layout) -> int:
-    """A hundredth of the steps; DeepSpeed's logarithm needs two."""
-    return max(2, problem.job.steps // 100)
-
-
 def print_interval(problem: Problem, layout: Layout) -> int | None:
     """DeepSpeed prints every step; Accelerate puts a value of its own in this place."""
     return None if front_of(problem) == "accelerate" else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from parc.backends.deepspeed.rules_combine import COMBINE_RULES
 from parc.backends.deepspeed.rules_experts import expert_rules
+from parc.backends.deepspeed.rules_optimizer import OPTIMIZER_RULES
 from parc.backends.deepspeed.rules_program import PROGRAM_RULES
 from parc.backends.deepspeed.rules_sequence import SEQUENCE_RULES
 from parc.backends.deepspeed.rules_step import STEP_RULES
@@ -23,4 +24,5 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         *SEQUENCE_RULES,
         *ZERO_RULES,
         *STEP_RULES,
+        *OPTIMIZER_RULES,
     )

@@ -8,6 +8,7 @@ from parc.backends import torch_program
 from parc.backends.field_table import field_table, functions_of, nested
 from parc.backends.fsdp import derived
 from parc.backends.render import render
+from parc.backends.torch_framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "fsdp"
@@ -21,6 +22,7 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
     own = bool(plan.problem.launch.program)
     names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
     files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
+    files += [] if own else [learning_rate_file(FOLDER)]
     return (Artifact(f"{FOLDER}/config.json", config(plan)), *files)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.legal_values import around
+from parc.backends.megatron.recomputes import has_own_norms
 from parc.backends.megatron.split import depth
 from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
 from parc.compiler.diagnostics import Cause, Finding, Sink
@@ -38,6 +39,20 @@ def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
         causes=(Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),),
     )
     sink.report("D21", finding, at="layout.tp")
+
+
+def _idle_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
+    """Recompute of norms that are parts of products, which keep what they put out."""
+    if "layernorm" not in layout.recompute.modules or has_own_norms(problem.model):
+        return
+    rest = [name for name in layout.recompute.modules if name != "layernorm"]
+    finding = Finding(
+        message=f"recompute of layernorm frees nothing in {problem.model.name}",
+        label="every norm is a part of the linear layer behind it",
+        help="Megatron computes again only norms before experts and before latent attention",
+        fix=f"layout.recompute.modules: [{', '.join(rest) or 'mlp'}]",
+    )
+    sink.report("R20", finding, at="layout.recompute.modules")
 
 
 def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
@@ -97,5 +112,6 @@ ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
     _padding,
     _bubble,
     _imbalance,
+    _idle_recompute,
 )
 """In the order in which they are asked."""

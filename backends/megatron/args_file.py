@@ -25,12 +25,14 @@ def args_file(plan: Plan) -> Artifact:
 def _groups(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """(header, lines of words)."""
+    """(header, lines of words); a flag that the user gives too is written once, with his value."""
+    extras, stray = read_extra(extra)
+    given = {item.flag for item in extras}
+    kept = (argument for argument in planned if argument.flag not in given)
     groups = [
         (group, [(argument.flag, *argument.values) for argument in rows])
-        for group, rows in groupby(planned, key=lambda argument: argument.group)
+        for group, rows in groupby(kept, key=lambda argument: argument.group)
     ]
-    extras, stray = read_extra(extra)
     lines: list[tuple[str, ...]] = [(word,) for word in stray]
     lines += [(item.flag, *item.values) for item in extras]
     return [*groups, ("extra", lines)] if lines else groups

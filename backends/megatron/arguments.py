@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.backends.field_table import Derived, flag_table, functions_of
-from parc.backends.megatron import derived_layout, derived_model, derived_position, derived_stages
+from parc.backends.megatron import (
+    derived_layout,
+    derived_model,
+    derived_optimizer,
+    derived_position,
+    derived_stages,
+)
 from parc.compiler.ir import Layout, Problem
 
 PACKAGE = "parc.backends.megatron"
@@ -27,7 +33,7 @@ def _of_any_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Lay
 
 
 DERIVED: Derived = {
-    **functions_of(derived_layout, derived_stages),
+    **functions_of(derived_layout, derived_optimizer, derived_stages),
     **{
         name: _of_any_layout(function)
         for name, function in functions_of(derived_model, derived_position).items()

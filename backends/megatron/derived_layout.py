@@ -63,11 +63,6 @@ def optimizer_copies(problem: Problem, layout: Layout) -> int | None:
     return copies if distributed_optimizer(problem, layout) and copies > 1 else None
 
 
-def least_rate(problem: Problem, layout: Layout) -> float:
-    """A tenth of the peak."""
-    return float(f"{problem.job.learning_rate / 10:.6g}")
-
-
 def bf16(problem: Problem, layout: Layout) -> bool:
     """Also beneath 8-bit and 4-bit formats."""
     return problem.job.precision != "fp16"

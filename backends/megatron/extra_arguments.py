@@ -1,4 +1,8 @@
-"""Judge ``launch.args``: what the parsers of Megatron-Core 0.17 to 0.20 would say to them."""
+"""Judge ``launch.args``: what the parsers of Megatron-Core 0.17 to 0.20 would say to them.
+
+A flag of flags.yaml is a matter of the plan, written or left out; only rows marked ``free`` may be
+given another value, which then stands in place of the plan's.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,22 @@ from parc.backends.extra_arguments import (
     read_extra,
     value_fault,
 )
+from parc.backends.field_table import FieldRow, flag_table
 from parc.backends.megatron.arguments import PACKAGE, Argument
 from parc.backends.versions import knows
 from parc.compiler.diagnostics import Cause, Finding, Sink
+
+SPEC_FIELDS = {
+    "job.tokenizer_type": "job.tokenizer",
+    "job.warmup_fraction": "job.warmup_steps",
+    "layout.dp_replicate": "layout.dp_shard",
+    "layout.split.chunks": "layout.first_stage_layers",
+    "layout.split.count_embedding": "layout.count_embedding",
+    "layout.split.count_loss": "layout.count_loss",
+    "layout.split.form": "layout.pipeline_layout",
+    "layout.split.text": "layout.pipeline_layout",
+}
+"""Fields of a plan that the spec calls by another name."""
 
 
 def flags_of(version: str) -> list[str]:
@@ -45,12 +62,13 @@ def check_extra(
     """Report what the parser would refuse, and what the plan already says."""
     spellings = flags_of(version)
     own = {argument.flag: argument for argument in planned}
+    rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
     def judge(extra: Extra) -> tuple[str, Finding] | None:
         if extra.flag not in spellings or extra.flag in removed_flags():
             return "F01", unknown_flag(extra.flag, spellings, version)
-        if extra.flag in own:
-            return "F02", _twice(own[extra.flag])
+        if extra.flag in rows:
+            return "F02", _taken(extra, rows[extra.flag], own.get(extra.flag))
         fault = value_fault(extra, known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
@@ -88,11 +106,21 @@ def _removed(flag: str, version: str) -> Finding:
     )
 
 
-def _twice(argument: Argument) -> Finding:
-    said = " ".join((argument.flag, *argument.values))
+def spec_fields(row: FieldRow) -> tuple[str, ...]:
+    """Where the spec says what ``row`` is made from; of a model, that it is the model."""
+    names = (SPEC_FIELDS.get(name, name) for name in row.fields)
+    return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))
+
+
+def _taken(extra: Extra, row: FieldRow, argument: Argument | None) -> Finding:
+    names = spec_fields(row)
+    fields = " or ".join(names)
+    plain = not row.derived and names != ("model",) and len(extra.values) == 1
+    said = " ".join((argument.flag, *argument.values)) if argument else ""
+    instead = f", and write {names[0]}: {extra.values[0]}" if names and plain else ""
     return Finding(
-        message=f"{argument.flag} is set by the plan already",
-        label=f"the plan says: {said}",
-        help="change the field of the spec that it comes from",
-        fix="remove it from launch.args",
+        message=f"{row.setting} is {'set by the plan already' if said else 'a matter of the plan'}",
+        label=f"the plan says: {said}" if said else "the plan leaves it out",
+        help=f"it comes from {fields}" if fields else "every plan has this value",
+        fix=f"remove it from launch.args{instead}",
     )

@@ -5,14 +5,18 @@ from __future__ import annotations
 from parc.compiler.ir import NO_RECOMPUTE, Model, Recompute
 
 
+def has_own_norms(model: Model) -> bool:
+    """Whether a norm is a layer of its own and not a part of the product behind it."""
+    return any(sum(model.fused_norms(kind)) < kind.parts for kind in model.kinds)
+
+
 def recomputes(model: Model) -> tuple[Recompute, ...]:
     """From nothing to everything, in the order of their cost.
 
-    Light modules stream and cost little; heavy ones run the MLP or the experts again. In a pattern
-    only layers of experts have a norm of its own that can be computed again: elsewhere it is a part
-    of the linear layer behind it (models/hybrid/hybrid_layer_specs.py).
+    Light modules stream and cost little; heavy ones run the MLP or the experts again. Only experts
+    and latent attention have a norm before them that can be computed again.
     """
-    light = set() if model.pattern and not model.moe_layers else {"layernorm"}
+    light = {"layernorm"} if has_own_norms(model) else set()
     if model.attention.latent is not None:
         light.add("mla_up_proj")
     heavy = light | ({"moe"} if model.moe_layers else set())

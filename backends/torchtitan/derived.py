@@ -50,6 +50,34 @@ def without_graphs(problem: Problem, layout: Layout) -> bool:
     return layout.pp > 1 or layout.ep > 1
 
 
+def max_norm(problem: Problem, layout: Layout) -> float:
+    """Norm beyond which gradients are scaled down; torchtitan would scale to 0 with 0."""
+    return problem.job.gradient_clipping or float("inf")
+
+
+def betas(problem: Problem, layout: Layout) -> tuple[float, float]:
+    """Both decay rates of Adam."""
+    return (problem.job.adam_beta1, problem.job.adam_beta2)
+
+
+def decay_ratio(problem: Problem, layout: Layout) -> float | None:
+    """Share of the steps in which the rate falls; None: all after the warm-up."""
+    job = problem.job
+    if job.lr_decay == "constant":
+        return 0.0
+    return job.wsd_decay_steps / job.lr_decay_steps if job.lr_decay == "wsd" else None
+
+
+def decay_type(problem: Problem, layout: Layout) -> str:
+    """The form of the fall."""
+    return "cosine" if problem.job.lr_decay == "cosine" else "linear"
+
+
+def least_factor(problem: Problem, layout: Layout) -> float:
+    """Rate at the end, as a share of the peak."""
+    return float(f"{problem.job.min_learning_rate / problem.job.learning_rate:.12g}")
+
+
 def dataset_path(problem: Problem, layout: Layout) -> str | None:
     """Where the data are, if not at Hugging Face."""
     return problem.job.data[0] if problem.job.data else None

@@ -18,6 +18,8 @@ SECTIONS = (
     "trainer",
     "training",
     "optimizer",
+    "lr_scheduler",
+    "debug",
     "dataloader",
     "checkpoint",
     "parallelism",
@@ -56,7 +58,7 @@ def literal(value: Any) -> str:
     if isinstance(value, str):
         plain = ascii(value)
         return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
-    return repr(value)
+    return 'float("inf")' if value == float("inf") else repr(value)
 
 
 def stage_layers(split: Split) -> list[int]:

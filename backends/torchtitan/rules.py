@@ -6,7 +6,7 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 from __future__ import annotations
 
 from parc.backends.legal_values import around, divisors, legal, listed, nearest, pin
-from parc.backends.plain_rules import EXPERT_COUNT, ZIGZAG
+from parc.backends.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
 from parc.backends.torch_mesh import replicate_and_shard
 from parc.backends.torch_rules import (
     MEGATRON_PINS,
@@ -30,6 +30,7 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     found = [*torch_rules(problem, NAME), ZIGZAG, _SEQUENCE, _RECOMPUTE, *pipeline_rules(problem)]
     found.append(replicas_rule(NAME, "its context ranks shard weights as well", ("cp",)))
     found.append(gradients_rule(NAME, "training.mixed_precision_reduce is float32 alone"))
+    found += [decay_rule(NAME, DECAYS), _DECAY_END]
     found += foreign_pins(problem, NAME, MEGATRON_PINS)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
@@ -50,6 +51,30 @@ def _too_long(problem: Problem, flavor: Flavor) -> Finding:
         fix=f"job.sequence_length: {most}",
         targets=(NAME,),
     )
+
+
+DECAYS = ("cosine", "linear", "constant", "wsd")
+"""Decays that LRSchedulersContainer can be told."""
+
+
+def _decay_end_broken(problem: Problem, layout: Layout) -> bool:
+    job = problem.job
+    return job.lr_decay != "constant" and job.lr_decay_steps < job.steps
+
+
+def _decay_end(problem: Problem, layout: Layout) -> Finding:
+    job = problem.job
+    return Finding(
+        message="torchtitan's learning rate does not stay where its decay ended",
+        label=f"{job.lr_decay_steps} < {job.steps} steps",
+        help=f"legal: {job.steps} and more",
+        fix=f"job.lr_decay_steps: {job.steps}",
+        causes=(Cause("job.steps", f"the run has {job.steps} steps"),),
+        targets=(NAME,),
+    )
+
+
+_DECAY_END = Rule("E11", ("job.lr_decay_steps", "job.steps"), _decay_end_broken, _decay_end, ())
 
 
 def _step(layout: Layout) -> int:

@@ -84,7 +84,8 @@ def _runtime(case: Case) -> Runtime:
     if case.fsdp:
         return fsdp2()
     if precision not in LOW_PRECISION:
-        return with_gradients(megatron(precision, gpu), gradient_bytes, precision)
+        runtime = with_gradients(megatron(precision, gpu), gradient_bytes, precision)
+        return replace(runtime, fused_norms=case.run.framework != "jax")
     runtime = with_gradients(megatron_fp8_parameters(precision, gpu), gradient_bytes, precision)
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(runtime.state.weight, 2.0, runtime.state.optimizer)

@@ -22,16 +22,17 @@ class LayerActivations:
     """Bytes by module, so that recompute can subtract modules by name."""
 
     layernorm: float
-    """Outputs of the norms."""
+    """Outputs of the norms that are layers of their own."""
     residual: float
     """Inputs of the norms: the residual stream, and dropout masks."""
     core_attn: float
     """Softmax statistics of the fused core, or the attention matrix of an unfused one."""
     attention: float
-    """Inputs and outputs of the projections; latent attention: its latents and the output."""
+    """Inputs and outputs of the projections; latent attention: its latents and the output. With
+    the output of the norm, where that is a part of the projection."""
     mla_up_proj: float
     mlp: float
-    """Dense MLP without its input."""
+    """Dense MLP; without its input, where the norm that makes it is a layer of its own."""
     moe_act: float
     """Outputs of the experts' activation function."""
     moe: float
@@ -82,17 +83,19 @@ def layer_activations(
     mixer, up_projection = _mixer(model, kind, layout, tokens, runtime)
     parts = _feed_forward(model, kind, layout, tokens, runtime)
     core = _core(model, layout, batch, runtime) if kind.mixer == "attention" else 0.0
+    norm = runtime.saved_bytes * runtime.input_copies * inputs
+    fused = model.fused_norms(kind) if runtime.fused_norms else (False, False)
     products = _products(model, layout, kind, tokens, runtime)
     if runtime.keeps_reduced and t > 1:
         products += 4 * elements
     stream = runtime.residual_bytes
     return LayerActivations(
-        layernorm=kind.parts * runtime.saved_bytes * runtime.input_copies * inputs,
+        layernorm=(kind.parts - sum(fused)) * norm,
         residual=kind.parts * (stream * runtime.norm_copies + runtime.hidden_dropout) * elements,
         core_attn=core,
-        attention=mixer,
+        attention=mixer + fused[0] * norm,
         mla_up_proj=up_projection,
-        mlp=parts[0],
+        mlp=parts[0] + fused[1] * norm,
         moe_act=parts[1],
         moe=parts[2],
         shared_experts=parts[3],

@@ -92,6 +92,10 @@ class Runtime:
     """Bytes an element of the residual stream; under autocast, with fp32 weights: 4."""
     norm_copies: float = 1.0
     """Copies of the residual stream that a norm keeps; unfused RMSNorm in fp32: 3."""
+    fused_norms: bool = True
+    """A norm is a part of the linear layer behind it (TransformerEngine's LayerNormLinear), which
+    keeps what it puts out, whatever is recomputed; not the norms before latent attention and
+    before experts."""
     input_copies: float = 1.0
     """16-bit copies of what a norm puts out, where every product makes its own."""
     rotary_copies: float = 0.0
@@ -225,6 +229,7 @@ def fsdp2() -> Runtime:
     """
     return Runtime(
         name="fsdp2",
+        fused_norms=False,
         state=StateBytes(4.0, 4.0, 8.0, gathered=2.0),
         unit_bytes=4.0,
         gathers_again=False,
@@ -252,6 +257,7 @@ def deepspeed(precision: str, gradient_bytes: float = 4.0) -> Runtime:
     extra = 4.0 if precision == "bf16" and gradient_bytes > 2 else 0.0
     return Runtime(
         name="deepspeed",
+        fused_norms=False,
         state=StateBytes(2.0, 2.0 + extra, 16.0 - extra),
         live_parameters=DEEPSPEED_LIVE_PARAMETERS,
         workspace_bytes=DEEPSPEED_BUCKETS_BYTES + DEEPSPEED_REST_BYTES,
@@ -270,4 +276,10 @@ def with_gradients(runtime: Runtime, gradient_bytes: float, precision: str) -> R
 
 def unfused(runtime: Runtime) -> Runtime:
     """``runtime`` with the attention matrix and dropout masks of 2022."""
-    return replace(runtime, fused_attention=False, attention_dropout=True, hidden_dropout=True)
+    return replace(
+        runtime,
+        fused_attention=False,
+        fused_norms=False,
+        attention_dropout=True,
+        hidden_dropout=True,
+    )

@@ -6,6 +6,7 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.importers.deepspeed_optimizer import read_optimizer
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading, some
@@ -20,8 +21,10 @@ _READ = {
     "bf16": {"enabled"},
     "fp16": {"enabled"},
     **{key: set[str]() for key in BATCH},
-    "optimizer": {"params"},  # of which the learning rate is read
 }
+
+OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
+"""Sections that deepspeed_optimizer.py reads."""
 
 
 def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
@@ -47,9 +50,10 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         number = _count(root, key, reading)
         if number:
             section[field] = number
-    job |= _precision(root) | _learning_rate(root)
+    optimizer, read = read_optimizer(root)
+    job |= _precision(root) | optimizer
     _note_replicas(root, reading)
-    _report_rest(root, reading)
+    _report_rest(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
     return reading.fragment()
 
@@ -99,14 +103,6 @@ def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
     return {"zero_plus": found} if found else {}
 
 
-def _learning_rate(root: Node) -> dict[str, object]:
-    optimizer = root.mapping("optimizer")
-    params = optimizer.mapping("params") if optimizer is not None else None
-    rate = params.value.get("lr") if params is not None else None
-    known = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e3
-    return {"learning_rate": rate} if known else {}
-
-
 def _note_replicas(root: Node, reading: Reading) -> None:
     """train_batch_size = micro-batch x accumulation x replicas (DeepSpeed, runtime/config.py)."""
     numbers = [_count(root, key, reading) for key in BATCH]
@@ -121,18 +117,23 @@ def _note_replicas(root: Node, reading: Reading) -> None:
         reading.notes.append(f"data-parallel replicas of this config: {batch // (micro * steps)}")
 
 
-def _report_rest(root: Node, reading: Reading) -> None:
+def _report_rest(root: Node, optimizer: set[str], reading: Reading) -> None:
     for key, value in root.value.items():
-        read = _READ.get(key)
-        if read is None:
-            left = [str(key)]
+        inner = value if isinstance(value, dict) else {}
+        if key in _READ:
+            left = [f"{key}.{name}" for name in inner if name not in _READ[key]]
+        elif key in OPTIMIZER:
+            left = [name for name in _leaves(str(key), value) if name not in optimizer]
         else:
-            inner = value if isinstance(value, dict) else {}
-            left = [f"{key}.{name}" for name in inner if name not in read]
-        if key == "optimizer" and isinstance(value, dict):
-            params = value.get("params")
-            names = params if isinstance(params, dict) else {}
-            left += [f"optimizer.params.{name}" for name in names if name != "lr"]
+            left = [str(key)]
         if left:
             span = root.document.find((str(key),))
             reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)
+
+
+def _leaves(path: str, value: object) -> list[str]:
+    """``optimizer.type, optimizer.params.lr``: the keys of a section, those of its params too."""
+    if not isinstance(value, dict):
+        return [path]
+    keys = [f"{path}.{name}" for name in value if name != "params"]
+    return keys + (_leaves(f"{path}.params", value["params"]) if "params" in value else [])

@@ -6,19 +6,24 @@ Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.importers.flags import Flag, report_unknown, take_flags, written_flags
-from parc.compiler.importers.megatron_flags import FOLLOWS, TABLE
+from parc.compiler.importers.megatron_flags import FOLLOWS, OPTIMIZER, TABLE
 from parc.compiler.importers.megatron_hybrid import derive_hybrid, is_own_stack
 from parc.compiler.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
 
+if TYPE_CHECKING:
+    from parc.backends.field_table import FieldRow
+
 LLAMA3_CONTEXT = 8192
 """Megatron's --use-rope-scaling knows no other (megatron/core, rotary_pos_embedding.py)."""
+
+WHOLE_SPLIT = "100,0,0"
+"""What PARC writes for --split: all of the data is for training."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""
@@ -38,10 +43,10 @@ def read_words(words: list[Word], reading: Reading) -> None:
     """Take the flags of Megatron among ``words``."""
     from parc.backends.field_table import flag_table
 
-    groups = {row.setting: row.group for row in flag_table("parc.backends.megatron").rows}
+    rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
     unknown = take_flags(written_flags(words, TABLE), TABLE, reading)
     _derive(reading)
-    decided = [flag for flag in unknown if _decided(flag, groups)]
+    decided = [flag for flag in unknown if _decided(flag, rows.get(flag.name))]
     if decided:
         names = ", ".join(dict.fromkeys(flag.name for flag in decided))
         reading.notes.append(f"PARC decides these itself: {names}")
@@ -49,12 +54,13 @@ def read_words(words: list[Word], reading: Reading) -> None:
     report_unknown(rest, "launch.args takes it, if it still holds", reading)
 
 
-def _decided(flag: Flag, groups: Mapping[str, str]) -> bool:
+def _decided(flag: Flag, row: FieldRow | None) -> bool:
     """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
-    group = groups.get(flag.name)
     if flag.name in FOLLOWS or is_own_stack(flag):
         return True
-    return group is not None and group not in ("model", "experts")
+    if row is not None and row.free:
+        return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
+    return row is not None and row.group not in ("model", "experts")
 
 
 def _derive(reading: Reading) -> None:
@@ -65,6 +71,7 @@ def _derive(reading: Reading) -> None:
     derive_hybrid(reading)
     layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
     _precision(spec.pop("precision", {}), job)
+    _optimizer(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
     flags = spec.pop("bias", {})
     _virtual(spec.pop("virtual", {}).get("layers"), layout, spec)
     _pattern(spec.pop("pattern", {}).get("text", ""), spec)
@@ -112,6 +119,17 @@ def _precision(written: dict[str, Any], job: dict[str, Any]) -> None:
         job["precision"] = "nvfp4"
     elif "fp8" in written:
         job["precision"] = "mxfp8" if written.get("recipe") == "mxfp8" else "fp8"
+
+
+def _optimizer(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
+    """What a launch with a learning rate does where it says no more of its optimizer."""
+    if job.get("lr_decay") == "wsd" and wsd_style != "linear":
+        message = f"not carried over: a WSD decay that is {wsd_style[:40]}"
+        found = Finding(message, help="lr_decay wsd falls linearly")
+        reading.say("I04", found, reading.spans["job.lr_decay"])
+    if "learning_rate" in job:
+        for name, value in OPTIMIZER.items():
+            job.setdefault(name, value)
 
 
 def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:

@@ -40,6 +40,26 @@ TABLE: dict[str, Row] = {
     "--seq-length": Row("job.sequence_length"),
     "--train-iters": Row("job.steps"),
     "--lr": Row("job.learning_rate", "float"),
+    "--min-lr": Row("job.min_learning_rate", "float"),
+    "--lr-warmup-fraction": Row("job.warmup_steps", "float"),
+    "--lr-warmup-iters": Row("job.warmup_steps"),
+    "--lr-decay-style": Row(
+        "job.lr_decay",
+        "text",
+        words={
+            **{name: name for name in ("constant", "linear", "cosine", "inverse-square-root")},
+            "WSD": "wsd",
+        },
+    ),
+    "--lr-decay-iters": Row("job.lr_decay_steps"),
+    "--lr-wsd-decay-iters": Row("job.wsd_decay_steps"),
+    "--lr-wsd-decay-style": Row("wsd.style", "text"),
+    "--weight-decay": Row("job.weight_decay", "float"),
+    "--adam-beta1": Row("job.adam_beta1", "float"),
+    "--adam-beta2": Row("job.adam_beta2", "float"),
+    "--adam-eps": Row("job.adam_epsilon", "float"),
+    "--clip-grad": Row("job.gradient_clipping", "float"),
+    "--seed": Row("job.seed"),
     "--bf16": Row("job.precision", "set", "bf16"),
     "--fp16": Row("job.precision", "set", "fp16"),
     "--fp8-format": Row("precision.fp8", "text"),
@@ -121,8 +141,17 @@ TABLE: dict[str, Row] = {
     "--moe-router-enable-expert-bias": Row("model.experts.router_bias", "set", "buffer"),
     "--moe-aux-loss-coeff": Row("model.experts.aux_loss_coefficient", "float"),
 }
-"""``virtual``, ``precision``, ``bias``, ``pattern``, ``variant`` and ``letters`` are no parts of a
-spec, others follow."""
+"""``virtual``, ``precision``, ``bias``, ``pattern``, ``variant``, ``letters`` and ``wsd`` are no
+parts of a spec, others follow."""
+
+OPTIMIZER: dict[str, float | str] = {
+    "min_learning_rate": 0.0,
+    "warmup_steps": 0,
+    "lr_decay": "linear",
+    "weight_decay": 0.01,
+    "adam_beta2": 0.999,
+}
+"""Fields of ``job`` whose default is not Megatron's -> what Megatron does without the flag."""
 
 FOLLOWS = {
     *("--group-query-attention", "--multi-latent-attention", "--make-vocab-size-divisible-by"),

@@ -264,6 +264,15 @@ class Model:
         """Layers with softmax attention: those that keep keys and values of every token."""
         return sum(kind.mixer == "attention" for kind in self.layer_kinds)
 
+    def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
+        """Whether TransformerEngine makes the norms before mixer and MLP parts of what is behind.
+
+        It does so before one projection alone; latent attention and experts have several
+        (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
+        """
+        latent = kind.mixer == "attention" and self.attention.latent is not None
+        return kind.mixer != "none" and not latent, kind.mlp == "dense"
+
     @property
     def last_kind(self) -> LayerKind:
         """Of the last decoder layer; prediction layers are built like it."""

@@ -12,6 +12,7 @@ from parc.compiler.ir.model import Model
 
 Precision = Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 Dispatcher = Literal["auto", "alltoall", "deepep", "hybridep"]
+LrDecay = Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,24 @@ class Job:
     """What carries tokens to their experts and back; auto: all-to-all."""
     moe_overlap: bool = False
     """Dispatch and combine run beside the computation of another micro-batch."""
+    min_learning_rate: float = 0.0
+    """Learning rate at the end of its decay."""
+    warmup_steps: int = 0
+    """Steps in which the learning rate rises from 0, linearly."""
+    warmup_fraction: float | None = None
+    """Their share of ``lr_decay_steps``, where the user said that and no number of steps."""
+    lr_decay: LrDecay = "cosine"
+    lr_decay_steps: int = 1
+    """Step at which the decay ends, counted from the first of all."""
+    wsd_decay_steps: int = 0
+    """Steps before that end in which the learning rate falls; 0 but for ``lr_decay`` wsd."""
+    weight_decay: float = 0.1
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.95
+    adam_epsilon: float = 1.0e-8
+    gradient_clipping: float = 1.0
+    """Norm of all gradients beyond which they are scaled down; 0: they never are."""
+    seed: int = 1234
 
     @property
     def sends_once(self) -> bool:

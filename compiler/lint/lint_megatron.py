@@ -23,6 +23,7 @@ from parc.compiler.lint.added import written_hosts
 from parc.compiler.lint.coupled_flags import MEGATRON, broken_couplings
 from parc.compiler.lint.environment import lint_environment
 from parc.compiler.lint.launch import shape_of
+from parc.compiler.lint.learning_rate import broken_rates
 from parc.compiler.lint.megatron_facts import Facts, Known, megatron_facts
 from parc.compiler.lint.megatron_launch import MegatronLaunch, read_launch, takes
 from parc.compiler.lint.more import More, Skipped
@@ -54,6 +55,7 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
     read_words([replace(word, statement=0) for word in words], reading)
     flags = {row.path: name for name, row in reversed(TABLE.items())}
+    flags |= {TABLE[name].path: name for name in launch.sure if name in TABLE}
     sink.locate(reading.spans, flags, first)
     judged = _judge_flags(launch, more.version, sink)
     written = {flag.name: flag for flag in launch.flags}
@@ -70,7 +72,7 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
 
     spec = {**reading.spec, "cluster": hosts}
     facts, refused = megatron_facts(spec, known, more)
-    for found in refused:
+    for found in (*refused, *broken_rates(spec.get("job", {}), known)):
         span = reading.spans.get(found.path)
         if span is not None and span not in judged and _founded(found, known, more):
             finding = replace(found.finding, causes=())

@@ -19,6 +19,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.passes.check_precision import check_gradients, check_precision
 from parc.compiler.passes.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.passes.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.passes.resolve_targets import Targets, resolve_targets
 from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
 from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
@@ -92,6 +93,7 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
     assert spec.kind != "serve"  # such a job is read as a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
+    rate = resolve_learning_rate(spec, sink)
     if global_batch is None:
         return None
     return Job(
@@ -104,6 +106,18 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
         moe_overlap=spec.moe_overlap,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
+        min_learning_rate=rate.least,
+        warmup_steps=rate.warmup_steps,
+        warmup_fraction=rate.warmup_fraction,
+        lr_decay=spec.lr_decay,
+        lr_decay_steps=rate.decay_steps,
+        wsd_decay_steps=rate.wsd_steps,
+        weight_decay=spec.weight_decay,
+        adam_beta1=spec.adam_beta1,
+        adam_beta2=spec.adam_beta2,
+        adam_epsilon=spec.adam_epsilon,
+        gradient_clipping=spec.gradient_clipping,
+        seed=spec.seed,
         data=spec.data,
         tokenizer_type=spec.tokenizer,
         tokenizer_model=spec.tokenizer_model,

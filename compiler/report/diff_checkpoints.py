@@ -21,6 +21,14 @@ MESH = ("tp", "pp", "vpp", "ep", "etp")
 VOCAB_UNIT = 128
 """Megatron's default for --make-vocab-size-divisible-by."""
 RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
+SCHEDULE = (
+    *("--lr", "--min-lr", "--lr-decay-style", "--lr-decay-iters", "--lr-warmup-iters"),
+    *("--lr-warmup-fraction", "--weight-decay", "--train-iters", "--global-batch-size"),
+)
+"""What the scheduler of the optimizer is made from; it counts in samples."""
+OVERRIDE = "--override-opt-param-scheduler"
+UNASKED = (OVERRIDE, "--use-checkpoint-opt-param-scheduler", "--finetune", "--no-load-optim")
+"""With one of these the scheduler of a checkpoint is not held against that of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ def checkpoint(old: Side, new: Side) -> Checkpoint:
         )
     if mesh:
         notes.insert(0, "torch_dist reshards: " + ", ".join(_reason(change) for change in mesh))
-    return Checkpoint("loads", tuple(notes))
+    return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
 
 
 def _shapes(old: Side, new: Side) -> tuple[Change, ...]:
@@ -107,6 +115,15 @@ def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
     if before == after:
         return ()
     return (f"the padded vocabulary goes from {before} to {after} rows; torch_dist allows it",)
+
+
+def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
+    """OptimizerParamScheduler.load_state_dict stops where its numbers are others."""
+    differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
+    if not differ or any(flag in new.arguments for flag in UNASKED):
+        return ()
+    said = ", ".join(differ)
+    return (f"Megatron stops where a run resumes with another {said}, but for {OVERRIDE}",)
 
 
 def _reason(change: Change) -> str:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from parc.compiler.spec.base import Strict
 from parc.compiler.spec.limits_spec import LimitsSpec
-from parc.compiler.spec.numbers import Real, Size
+from parc.compiler.spec.numbers import Beta, Real, Real0, Size, Size0
 from parc.compiler.spec.units import Percent, Tokens
 
 
@@ -38,6 +38,28 @@ class JobSpec(Strict):
     """Optimizer steps."""
     learning_rate: Real = 1.0e-4
     """Peak learning rate."""
+    min_learning_rate: Real0 | None = None
+    """Learning rate at the end of its decay. Absent: a tenth of learning_rate."""
+    warmup_steps: Size0 | Percent = 0.01
+    """Steps in which the learning rate rises from 0, or their share of lr_decay_steps: 1%."""
+    lr_decay: Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"] = "cosine"
+    """How the learning rate falls after the warm-up; wsd: it stays, then falls linearly."""
+    lr_decay_steps: Size | None = None
+    """Step at which the decay ends, counted from the first of all. Absent: job.steps."""
+    wsd_decay_steps: Size | None = None
+    """Steps before that end in which lr_decay wsd falls. Absent: a tenth of lr_decay_steps."""
+    weight_decay: Real0 = 0.1
+    """Decoupled weight decay of AdamW."""
+    adam_beta1: Beta = 0.9
+    """Decay rate of Adam's mean of gradients."""
+    adam_beta2: Beta = 0.95
+    """Decay rate of Adam's mean of squared gradients."""
+    adam_epsilon: Real = 1.0e-8
+    """What Adam adds to the root that it divides by."""
+    gradient_clipping: Real0 = 1.0
+    """Largest norm of all gradients together, beyond which they are scaled down; 0: none."""
+    seed: Size = 1234
+    """Seed of the random numbers that weights, and data where they are made up, start from."""
     data: tuple[str, ...] = ()
     """Paths of the training data, as the framework takes them; empty: mock data."""
     tokenizer: str = "NullTokenizer"

@@ -70,7 +70,7 @@ class LaunchSpec(Strict):
     """Script that is started on every rank; absent: the framework's own, pretrain_gpt.py or
     pretrain_hybrid.py of Megatron-LM, or the one that is emitted."""
     args: tuple[str, ...] = ()
-    """Extra framework arguments; one that the plan already sets is an error."""
+    """Extra framework arguments; one that is a matter of the plan is an error."""
     env: dict[str, str] = Field(default_factory=dict)
     """Extra environment variables; they win over PARC's own."""
     master_port: Port = 29500

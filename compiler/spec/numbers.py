@@ -34,3 +34,5 @@ Real = Annotated[float, Field(gt=0, le=1e12)]
 """A factor, a rate, a bandwidth."""
 Real0 = Annotated[float, Field(ge=0, le=1e12)]
 """A weight that may be none."""
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""Decay rate of a running mean."""

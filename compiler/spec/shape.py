@@ -90,6 +90,8 @@ def _bounds(branch: Any) -> str:
     bounds = {name: bound for name, bound in _each_bound(branch) if bound is not None}
     if bounds.get("le", _UNNAMED) < _UNNAMED:
         return f" from {bounds['ge']} to {bounds['le']}"
+    if "lt" in bounds:
+        return f" of at least {bounds['ge']} and below {bounds['lt']}"
     if "ge" in bounds:
         return f" of at least {bounds['ge']}"
     return f" above {bounds['gt']}" if "gt" in bounds else ""
@@ -97,7 +99,7 @@ def _bounds(branch: Any) -> str:
 
 def _each_bound(branch: Any) -> Iterator[tuple[str, Any]]:
     for mark in _marks(branch):
-        for name in ("ge", "gt", "le"):
+        for name in ("ge", "gt", "le", "lt"):
             yield name, getattr(mark, name, None)
 
 

@@ -7,11 +7,13 @@ import pytest
 from parc.backends import torch_program
 from parc.backends.accelerate import derived as accelerate
 from parc.backends.deepspeed import derived_config, derived_program
+from parc.backends.deepspeed import derived_optimizer as deepspeed_optimizer
 from parc.backends.field_table import FieldTable, field_table, flag_table, functions_of
 from parc.backends.fsdp import derived as fsdp
 from parc.backends.megatron import (
     derived_layout,
     derived_model,
+    derived_optimizer,
     derived_position,
     derived_stages,
 )
@@ -22,9 +24,12 @@ from tests.backends.plan_fields import LATENT, SERVING, TRAINING
 
 FRAMEWORKS = {
     "accelerate": (accelerate,),
-    "deepspeed": (derived_config, derived_program),
+    "deepspeed": (derived_config, deepspeed_optimizer, derived_program),
     "fsdp": (fsdp,),
-    "megatron": (derived_layout, derived_model, derived_position, derived_stages),
+    "megatron": (
+        *(derived_layout, derived_model, derived_optimizer),
+        *(derived_position, derived_stages),
+    ),
     "torchtitan": (torchtitan,),
 }
 MODULES = {**FRAMEWORKS, "vllm": (vllm,)}

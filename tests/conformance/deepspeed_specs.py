@@ -6,6 +6,8 @@ import copy
 from random import Random
 from typing import Any
 
+from tests.hyperparameters import hyperparameters
+
 Spec = dict[str, Any]
 GPUS = 8
 KINDS = ("zero", "offload", "nvme", "plus", "autotp", "sequences", "pipeline", "grid", "experts")
@@ -55,7 +57,16 @@ def legal_spec(seed: int) -> Spec:
         },
         "emit": ["deepspeed", "rankmap", "torchrun"],
     }
+    spec["job"] |= _optimizer(seed, spec["job"])
     return completed(dice, kind, spec, ep)
+
+
+def _optimizer(seed: int, job: Spec) -> Spec:
+    """Hyperparameters that DeepSpeed can be told."""
+    found = hyperparameters(seed, job["steps"], ("cosine", "linear", "constant"), least_warmup=2)
+    if found.get("lr_decay") == "linear":
+        found["min_learning_rate"] = 0
+    return found
 
 
 def degrees(dice: Random, kind: str) -> tuple[int, int, int, int]:

@@ -70,6 +70,7 @@ def judge(case: Case, verdict: Verdict) -> None:
     verdict["resolved"] = resolved(parsed)
     verdict["stage"] = "params"
     check_params(parsed)
+    verdict["rates"] = rates(parsed)
     if case.get("groups"):
         verdict["stage"] = "groups"
         verdict["groups"] = groups_of_rank(case)
@@ -141,6 +142,7 @@ def resolved(parsed: Any) -> dict[str, Any]:
         "bf16": parsed.bfloat16_config.enabled,
         "fp16": parsed.float16_config.enabled,
         "gradient_clipping": parsed.gradient_clipping,
+        "optimizer": {"type": parsed.optimizer_name, **(parsed.optimizer_params or {})},
         "autotp_size": parsed.tensor_parallel_config.autotp_size,
         "autoep_size": parsed.expert_parallel_config.autoep_size,
         "pipeline": dict(parsed.pipeline),
@@ -167,6 +169,24 @@ def check_params(parsed: Any) -> None:
     if parsed.scheduler_name is not None:
         known = keywords(getattr(lr_schedules, parsed.scheduler_name))
         refuse_unknown("scheduler.params", parsed.scheduler_params, known)
+
+
+def rates(parsed: Any) -> dict[str, float]:
+    """Learning rate of the schedule by steps that the engine has done with it."""
+    import torch
+    from deepspeed.runtime import lr_schedules
+
+    if parsed.scheduler_name is None:
+        return {}
+    lr = (parsed.optimizer_params or {}).get("lr", 0.001)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    schedule = getattr(lr_schedules, parsed.scheduler_name)(optimizer, **parsed.scheduler_params)
+    warmup = parsed.scheduler_params.get("warmup_num_steps", 0)
+    found = {}
+    for step in (1, warmup - 1, parsed.scheduler_params.get("total_num_steps", 10**6)):
+        schedule.step(step)
+        found[str(step)] = float(schedule.get_last_lr()[0])
+    return found
 
 
 def keywords(made: Any) -> set[str]:

@@ -13,6 +13,7 @@ verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "di
     config     TransformerConfig, as pretrain_gpt.py makes it
     batch      the calculator of micro-batches
     overlap    settings of data parallelism and optimizer
+    optimizer  the scheduler of the learning rate, asked for the rates of four steps
     schedule   the two checks of the interleaved schedule (restated: it allocates on a GPU first)
     groups     initialize_model_parallel on torch's fake process group, for the sampled ranks
     layers     decoder layers of each chunk, from the functions that build them
@@ -41,6 +42,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from build_model import count_parameters
 from hybrid_stages import divide_mamba, model_config, segment
+from megatron_optimizer import optimizer_of
 from stand_ins import hardware, install_stand_ins
 
 Verdict = dict[str, Any]
@@ -309,6 +311,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     config = stage("config", configure, args)
     verdict["micro_batches"] = stage("batch", count_batches, args)
     stage("overlap", overlap, args)
+    verdict["optimizer"] = stage("optimizer", optimizer_of, args)
     stage("schedule", schedule, args, verdict["micro_batches"])
     verdict["groups"] = {}
     for rank in case.get("ranks", [0]):

@@ -9,6 +9,7 @@ stage), "groups" of the rank by torchtitan's own names of meshes, and "config" (
 Trainer.Config.to_dict has for training and parallelism). Stages:
 
     parse      ConfigManager on --module and --config, with the checks of the config's classes
+    optimizer  the schedule of the learning rate, asked for four steps
     dims       ParallelDims and its meshes on torch's fake backend
     model      the checks of the model's config
     batch      the rules of the batch (restated: the trainer asks for a GPU first)
@@ -44,6 +45,8 @@ def judge(case: Case, verdict: Verdict) -> None:
     config = parse(case)
     sections = config.to_dict()
     verdict["config"] = {name: sections[name] for name in ("training", "parallelism")}
+    verdict["stage"] = "optimizer"
+    verdict["optimizer"] = optimizer_of(config)
     verdict["stage"] = "dims"
     dims = dims_of(config, case)
     names = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
@@ -72,6 +75,29 @@ def parse(case: Case) -> Any:
             raise Refused(f"{type(error).__name__}: {error}") from error
         except SystemExit as stop:
             raise Refused("the command line; tyro says why on stderr") from stop
+
+
+def optimizer_of(config: Any) -> dict[str, Any]:
+    """What optimizer and schedule are told; "rates" by number of step, the first is 0."""
+    import torch
+
+    (group,) = config.optimizer.param_groups
+    told = dict(group.optimizer_kwargs)
+    steps = config.training.steps
+    made = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=told["lr"])
+    (schedule,) = config.lr_scheduler.build(optimizers=[made], training_steps=steps)
+    rates = {
+        step: told["lr"] * schedule.lr_lambdas[0](step) for step in (0, 5, steps // 2, steps - 1)
+    }
+    return {
+        "rates": rates,
+        "name": group.optimizer_name,
+        "betas": list(told["betas"]),
+        "adam_epsilon": told["eps"],
+        "weight_decay": told["weight_decay"],
+        "max_norm": config.training.max_norm,
+        "seed": config.debug.seed,
+    }
 
 
 def dims_of(config: Any, case: Case) -> Any:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.hyperparameters import hyperparameters
+
 Spec = dict[str, Any]
 NODES = {"bf16": "dgx-h100", "fp16": "dgx-a100", "fp8": "dgx-h100", "mxfp8": "dgx-b200"}
 NODES |= {"nvfp4": "dgx-b200"}
@@ -56,6 +58,7 @@ def legal_spec(seed: int) -> Spec:
             "precision": precision,
             "gradient_precision": _gradients(dice, precision),
             **_dispatch(dice, pins, routed),
+            **hyperparameters(seed, 1000),
         },
         "layout": pins,
         "emit": ["megatron"],

@@ -2,8 +2,9 @@
 
     python plain_accelerate.py FOLDER
 
-FOLDER holds what PARC emitted. Where it has a configuration of DeepSpeed, its schedule is followed.
-Prints ``step N loss X`` as train.py does. Imports neither PARC nor pytest.
+FOLDER holds what PARC emitted for the optimizer of test_accelerate_runs.py. Where it has a
+configuration of DeepSpeed, its schedule is followed. Prints ``step N loss X`` as train.py does.
+Imports neither PARC nor pytest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def main() -> None:
 
     model = model_of(folder / "deepspeed/ds_config.json")
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=JOB["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+        model.parameters(), lr=0.02, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.3
     )
     schedule = schedule_of(folder / "deepspeed/ds_config.json", optimizer)
     samples = Sequences(JOB["steps"])
@@ -32,10 +33,9 @@ def main() -> None:
         tokens = torch.stack([samples[number]["input_ids"] for number in numbers])
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), JOB["max_norm"])
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
-        if schedule is not None:
-            schedule.step()
+        schedule.step()
         optimizer.zero_grad()
         print(f"step {step + 1} loss {loss.item():.6f} ", flush=True)
 
@@ -58,12 +58,16 @@ def model_of(config: Path) -> Any:
 
 
 def schedule_of(config: Path, optimizer: Any) -> Any:
-    """DeepSpeed's learning rates; None where a constant one is meant."""
-    if not config.exists():
-        return None
-    from deepspeed.runtime.lr_schedules import WarmupCosineLR
+    """DeepSpeed's learning rates; else a step of warm-up and a linear decay over all but that."""
+    if config.exists():
+        from deepspeed.runtime.lr_schedules import WarmupDecayLR
 
-    return WarmupCosineLR(optimizer, **json.loads(config.read_text())["scheduler"]["params"])
+        return WarmupDecayLR(optimizer, **json.loads(config.read_text())["scheduler"]["params"])
+    from torch.optim.lr_scheduler import LambdaLR
+    from train import JOB
+
+    decay = JOB["steps"] - 1
+    return LambdaLR(optimizer, lambda step: 1 - max(step - 1, 0) / decay)
 
 
 if __name__ == "__main__":

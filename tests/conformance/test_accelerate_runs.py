@@ -26,7 +26,11 @@ TINY: dict[str, Any] = {
         "position": {"kind": "rope", "max_positions": 256},
     },
     "cluster": {"node": {"base": "dgx-h100", "gpus_per_node": 4, "nvlink_domain": 4}, "nodes": 1},
-    "job": {"sequence_length": 32, "global_batch": 16, "steps": STEPS, "learning_rate": 0.02},
+    "job": {
+        **{"sequence_length": 32, "global_batch": 16, "steps": STEPS, "learning_rate": 0.02},
+        **{"min_learning_rate": 0, "lr_decay": "linear", "weight_decay": 0.3},
+        **{"adam_beta1": 0.8, "adam_beta2": 0.9, "adam_epsilon": 1e-6, "gradient_clipping": 0.5},
+    },
 }
 TORCH, DEEPSPEED = ["accelerate", "torchrun"], ["accelerate", "deepspeed", "torchrun"]
 RUNS: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -44,7 +48,8 @@ def written(name: str, folder: Path) -> Path:
     """The files of a run, with what a CPU needs: fp32, torch's Adam, ranks without a GPU."""
     emit, layout = RUNS[name]
     half = emit == TORCH and layout["zero_stage"] > 0
-    job = TINY["job"] | ({"gradient_precision": "bf16"} if half else {})
+    job = TINY["job"] | {"warmup_steps": 1 if emit == TORCH else 2}
+    job |= {"gradient_precision": "bf16"} if half else {}
     spec = TINY | {"emit": emit, "job": job, "layout": {"micro_batch": 2, "tp": 1} | layout}
     for path, text in files_of(spec).items():
         target = folder / path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.compiled import examples, planned
 from tests.conformance.deepspeed_cases import Case, case_of
 from tests.conformance.deepspeed_specs import CPU_CANNOT, KINDS, kind_of, legal_spec
 from tests.conformance.tool_judging import deepspeed_verdicts
+from tests.hyperparameters import planned_rate
 
 pytestmark = pytest.mark.conformance
 SPECS = 270
@@ -37,6 +39,7 @@ def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
     for name, value in expected(plan).items():
         if verdict["resolved"][name] != value:
             found.append(f"{name}: DeepSpeed {verdict['resolved'][name]}, PARC {value}")
+    found += rate_differences(plan, verdict["rates"])
     return found + engine_differences(plan, verdict.get("engine"))
 
 
@@ -53,10 +56,28 @@ def expected(plan: Plan) -> dict[str, Any]:
         "zero_quantized_gradients": layout.zero_plus.quantized_gradients,
         "bf16": job.precision == "bf16",
         "fp16": job.precision == "fp16",
+        "gradient_clipping": job.gradient_clipping,
+        "optimizer": {
+            "type": "adamw",
+            "lr": job.learning_rate,
+            "betas": [job.adam_beta1, job.adam_beta2],
+            "eps": job.adam_epsilon,
+            "weight_decay": job.weight_decay,
+        },
     }
     if not uses_autotp(plan.problem, layout):  # there DeepSpeed counts all ranks
         sizes |= {"train_batch_size": job.global_batch, "batch_world": layout.dp}
     return sizes
+
+
+def rate_differences(plan: Plan, rates: dict[str, float]) -> list[str]:
+    """Learning rates in the warm-up, of two steps at least, and at the end of three at least."""
+    job = plan.problem.job
+    told = replace(
+        job, warmup_steps=max(job.warmup_steps, 2), lr_decay_steps=max(job.lr_decay_steps, 3)
+    )
+    wanted = {step: planned_rate(told, int(step)) for step in rates}
+    return [] if rates == pytest.approx(wanted) else [f"rates {rates}, PARC {wanted}"]
 
 
 def engine_differences(plan: Plan, engine: dict[str, Any] | None) -> list[str]:

@@ -10,6 +10,7 @@ from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
 from tests.conformance.megatron_cases import case_of, judge, own_groups
 from tests.conformance.megatron_specs import legal_spec
+from tests.hyperparameters import planned_rate
 
 pytestmark = pytest.mark.conformance
 SPECS = 320
@@ -29,10 +30,28 @@ def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
     layers = [[[chunk.first_layer, chunk.layers] for chunk in row] for row in layout.split.chunks]
     if verdict["layers"] != layers:
         found.append(f"layers: Megatron {verdict['layers']}, PARC {layers}")
+    found += optimizer_differences(plan, verdict["optimizer"])
     for rank, groups in verdict["groups"].items():
         if groups != own_groups(plan, int(rank)):
             found.append(f"groups of rank {rank} differ")
     return found
+
+
+def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
+    """Hyperparameters and learning rates; Megatron takes a share of the steps unrounded."""
+    job = plan.problem.job
+    rates = optimizer.pop("rates")
+    found = [
+        f"{name}: Megatron {value}, PARC {getattr(job, name)}"
+        for name, value in optimizer.items()
+        if getattr(job, name) != value
+    ]
+    if job.warmup_fraction is not None and job.warmup_steps != (
+        job.warmup_fraction * job.lr_decay_steps
+    ):
+        return found
+    wanted = {step: planned_rate(job, int(step)) for step in rates}
+    return found if rates == pytest.approx(wanted) else [*found, f"rates {rates}, PARC {wanted}"]
 
 
 def agree(plans: dict[str, Plan]) -> dict[str, list[str]]:

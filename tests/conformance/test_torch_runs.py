@@ -23,6 +23,17 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "TP 2 x FSDP2": {"zero_stage": 3, "tp": 2},
 }
 HOST = {"base": "dgx-h100", "gpus_per_node": 4, "nvlink_domain": 4}
+OPTIMIZER: dict[str, Any] = {
+    "learning_rate": 0.01,
+    "min_learning_rate": 0.001,
+    "warmup_steps": 1,
+    "lr_decay": "linear",
+    "adam_beta1": 0.8,
+    "adam_beta2": 0.9,
+    "adam_epsilon": 1e-6,
+    "weight_decay": 0.3,
+    "gradient_clipping": 0.5,
+}
 ONE_PROCESS = """
 import torch, torch.nn.functional as F
 from model import Transformer
@@ -31,18 +42,19 @@ from train import SEED, sequences
 model = Transformer(CONFIG["model"])
 model.reset(SEED)
 optimizer = torch.optim.AdamW(
-    model.parameters(), lr=CONFIG["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+    model.parameters(), lr=0.01, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.3
 )
-for step in range(CONFIG["steps"]):
+for step, rate in enumerate((0.01, 0.01, 0.0055)):
+    optimizer.param_groups[0]["lr"] = rate
     tokens = sequences(step, 0, CONFIG["global_batch"])
     loss = F.cross_entropy(model(tokens[:, :-1]).float().flatten(0, 1), tokens[:, 1:].flatten())
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), CONFIG["max_norm"])
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
     optimizer.zero_grad()
     print(f"loss {loss.item():.6f} ")
 """
-"""The same steps without any mesh, of the same model and data."""
+"""The same steps without any mesh, of the same model and data; OPTIMIZER as numbers."""
 
 
 def emit(folder: Path, layout: dict[str, Any]) -> None:
@@ -65,7 +77,7 @@ def emit(folder: Path, layout: dict[str, Any]) -> None:
             "node": {"base": "dgx-h100", "gpus_per_node": 4, "nvlink_domain": 4},
             "nodes": 1,
         },
-        "job": {"sequence_length": 32, "global_batch": 8, "steps": 3, "learning_rate": 0.01},
+        "job": {"sequence_length": 32, "global_batch": 8, "steps": 3} | OPTIMIZER,
         "layout": layout | {"micro_batch": 1},
         "emit": ["fsdp", "torchrun"],
     }

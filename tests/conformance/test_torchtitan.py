@@ -20,6 +20,7 @@ from tests.conformance.torch_cases import (
     titan_case,
     unjudged_plan,
 )
+from tests.hyperparameters import planned_rate
 
 pytestmark = pytest.mark.conformance
 LEGAL, ILLEGAL = 120, 260
@@ -43,11 +44,29 @@ def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
     }
     if verdict["batch"] != batch:
         found.append(f"batch {verdict['batch']}, PARC {batch}")
+    found += optimizer_differences(plan, verdict["optimizer"])
     groups = {name: one for name, one in verdict["groups"].items() if exists(name, plan)}
     found += [f"group {name}" for name in differing_groups(plan, groups, rank)]
     if layout.pp > 1:
         found += stage_differences(plan, verdict)
     return found
+
+
+def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
+    """Hyperparameters, and learning rates: a step of the warm-up has that of its end."""
+    job = plan.problem.job
+    rates = {int(step): rate for step, rate in optimizer.pop("rates").items()}
+    wanted = {
+        "name": "AdamW",
+        "betas": [job.adam_beta1, job.adam_beta2],
+        "adam_epsilon": job.adam_epsilon,
+        "weight_decay": job.weight_decay,
+        "max_norm": job.gradient_clipping or float("inf"),
+        "seed": job.seed,
+    }
+    right = {step: planned_rate(job, step + (step < job.warmup_steps)) for step in rates}
+    found = [] if optimizer == wanted else [f"optimizer {optimizer}, PARC {wanted}"]
+    return found if rates == pytest.approx(right) else [*found, f"rates {rates}, PARC {right}"]
 
 
 def exists(name: str, plan: Plan) -> bool:

@@ -273,6 +273,8 @@ CASES: tuple[Case, ...] = (
     ("R14", DEEPSPEED, (('"stage": 3', '"stage": 2'),), "offload_param"),
     ("R14", DEEPSPEED, (('"stage": 3', '"stage": 0'), ("_param", "_optimizer")), "_optimizer"),
     ("X01", DEEPSPEED, (("gradient_clipping", "gradient_clipp1ng"),), "gradient_clipp1ng"),
+    ("X11", MEGATRON, (_more("--lr 1e-4 --min-lr 1e-3"),), "--min-lr"),
+    ("X11", MEGATRON, (_more("--lr-warmup-iters 200 --lr-decay-iters 200"),), "--lr-warmup-iters"),
     ("X01", DEEPSPEED, (('"fp16": {', '"amp": {'),), "amp"),
     ("X01", DEEPSPEED, (('"stage": 3', '"stage": 3, "my_own": 1'),), "my_own"),
     ("X01", DEEPSPEED, (("offload_param", "offload_params"),), "offload_params"),

@@ -71,3 +71,20 @@ def test_another_top_k_or_name_changes_no_weight() -> None:
 def test_the_padded_vocabulary_is_named_where_tp_changes_it() -> None:
     found = judge(plan(ON, layout(tp=4, pp=2, dp=8)))
     assert any("from 32768 to 32256 rows" in reason for reason in found.reasons)
+
+
+LESS = "A=(\n  --lr 0.0001\n  --min-lr 1e-05\n  --adam-beta2 0.95\n)\n"
+MORE = LESS.replace("0.0001", "0.0002").replace("0.95", "0.99")
+
+
+@pytest.mark.parametrize("flag", ["", "--override-opt-param-scheduler", "--finetune"])
+def test_another_learning_rate_loads_and_what_resumes_has_to_be_told(flag: str) -> None:
+    after = MORE.replace(")", f"  {flag}\n)")
+    found = checkpoint(side_of(OLD, args=LESS), side_of(OLD, args=after))
+    assert found.verdict == "loads"
+    assert ("resumes with another --lr, but" in " ".join(found.reasons)) == (not flag)
+
+
+def test_another_beta_of_adam_is_no_matter_of_the_scheduler() -> None:
+    after = LESS.replace("0.95", "0.99")
+    assert checkpoint(side_of(OLD, args=LESS), side_of(OLD, args=after)) == Checkpoint("loads", ())

@@ -107,3 +107,24 @@ def test_the_program_is_told_the_layers_of_every_stage() -> None:
 
 def test_the_default_is_the_newest_release() -> None:
     assert VERSIONS[-1] == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "params"),
+    [
+        ({"steps": 20}, "WarmupCosineLR", {"total_num_steps": 20, "cos_min_ratio": 0.1}),
+        (
+            {"lr_decay": "linear", "min_learning_rate": 0, "lr_decay_steps": 50},
+            "WarmupDecayLR",
+            {"total_num_steps": 50, "warmup_max_lr": 1e-4},
+        ),
+        ({"lr_decay": "constant"}, "WarmupLR", {"warmup_max_lr": 1e-4}),
+    ],
+)
+def test_the_schedule_has_the_keywords_of_its_class(
+    job: dict[str, Any], kind: str, params: dict[str, Any]
+) -> None:
+    changes = {f"job.{name}": value for name, value in job.items()}
+    found = config(DENSE, **changes, **{"job.learning_rate": 1e-4, "job.warmup_steps": 5})
+    warmup = {"warmup_num_steps": 5, "warmup_type": "linear"}
+    assert found["scheduler"] == {"type": kind, "params": params | warmup}

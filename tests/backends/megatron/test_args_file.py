@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from parc.backends.field_table import flag_table
 from parc.backends.megatron.args_file import args_file
+from parc.backends.megatron.arguments import PACKAGE
 from parc.backends.megatron.environment import environment
+from parc.backends.megatron.extra_arguments import spec_fields
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
+from parc.compiler.spec.schema import fields
 from tests.backends.megatron.boundaries import DENSE, ROUTED
 from tests.compiled import changed, planned
 
@@ -70,8 +74,10 @@ def test_extra_arguments_come_last_as_they_are() -> None:
     found, sink = plan(DENSE, {"launch.args": extra})
     assert found is None
     assert [d.code for d in sink.diagnostics if d.severity == "error"] == ["PARC-F01"]
-    argv = emitted(DENSE, {"launch.args": ["--tensorboard-dir", "a b", "--seed", "7"]})
-    assert argv[-4:] == ["--tensorboard-dir", "a b", "--seed", "7"]
+    argv = emitted(
+        DENSE, {"launch.args": ["--tensorboard-dir", "a b", "--manual-gc-interval", "7"]}
+    )
+    assert argv[-4:] == ["--tensorboard-dir", "a b", "--manual-gc-interval", "7"]
 
 
 @pytest.mark.parametrize(
@@ -80,13 +86,16 @@ def test_extra_arguments_come_last_as_they_are() -> None:
         (["--tensor-parallel-size", "8"], "F01"),
         (["stray"], "F01"),
         (["--hidden-size", "8"], "F02"),
-        (["--seed", "1", "--seed", "2"], "F02"),
-        (["--seed", "one"], "F03"),
-        (["--seed"], "F03"),
-        (["--seed", "1", "2"], "F03"),
+        (["--manual-gc", "--manual-gc"], "F02"),
+        (["--seed", "7"], "F02"),
+        (["--recompute-modules"], "F02"),
+        (["--manual-gc-interval", "one"], "F03"),
+        (["--manual-gc-interval"], "F03"),
+        (["--log-interval", "often"], "F03"),
+        (["--manual-gc-interval", "1", "2"], "F03"),
         (["--optimizer", "adamw"], "F03"),
         (["--manual-gc", "yes"], "F03"),
-        (["--recompute-modules"], "F03"),
+        (["--cuda-graph-scope"], "F03"),
     ],
 )
 def test_an_extra_argument_that_the_parser_refuses_is_an_error_at_its_place(
@@ -96,6 +105,57 @@ def test_an_extra_argument_that_the_parser_refuses_is_an_error_at_its_place(
     found = [d for d in sink.diagnostics if d.severity == "error"]
     assert [d.code for d in found] == [f"PARC-{code}"]
     assert found[0].path.startswith("launch.args[")
+
+
+HYPERPARAMETERS = {
+    "job.learning_rate": 3e-4,
+    "job.min_learning_rate": 0.0,
+    "job.warmup_steps": 20,
+    "job.lr_decay": "wsd",
+    "job.lr_decay_steps": 900,
+    "job.wsd_decay_steps": 90,
+    "job.weight_decay": 0.05,
+    "job.adam_beta1": 0.8,
+    "job.adam_beta2": 0.99,
+    "job.adam_epsilon": 1e-6,
+    "job.gradient_clipping": 0.0,
+    "job.seed": 7,
+}
+SAID = (
+    "--lr 0.0003 --min-lr 0.0 --lr-decay-style WSD --lr-decay-iters 900 "
+    "--lr-wsd-decay-style linear --lr-wsd-decay-iters 90 --lr-warmup-iters 20 "
+    "--weight-decay 0.05 --adam-beta1 0.8 --adam-beta2 0.99 --adam-eps 1e-06 "
+    "--clip-grad 0.0 --seed 7"
+)
+
+
+def test_every_hyperparameter_of_the_job_is_said_once() -> None:
+    argv = emitted(DENSE, HYPERPARAMETERS)
+    first = argv.index("--lr")
+    assert " ".join(argv[first:]).startswith(SAID)
+    assert "--lr-warmup-fraction" not in argv
+
+
+def test_a_flag_that_is_free_is_written_once_with_the_users_value() -> None:
+    extra = ["--log-interval", "10", "--eval-iters", "32", "--split", "99,1,0"]
+    argv = emitted(DENSE, {"launch.args": extra, "job.data": ["/data/a"]})
+    assert argv[-6:] == extra
+    assert [argv.count(flag) for flag in extra[::2]] == [1, 1, 1]
+
+
+def test_free_flags_touch_neither_model_nor_layout_but_for_layers_of_ones_own() -> None:
+    free = [row for row in flag_table(PACKAGE).rows if row.free]
+    assert free
+    told = {field for row in free if row.setting != "--spec" for field in row.fields}
+    assert told <= {"job.data"}
+
+
+def test_a_flag_of_the_plan_is_refused_with_the_field_of_the_spec_that_it_comes_from() -> None:
+    named = {name for row in flag_table(PACKAGE).rows for name in spec_fields(row)}
+    assert named <= {"model", *fields()}
+    _, sink = plan(DENSE, {"launch.args": ["--clip-grad", "0.5"]})
+    found = next(d for d in sink.diagnostics if d.code == "PARC-F02")
+    assert found.finding.fix == "remove it from launch.args, and write job.gradient_clipping: 0.5"
 
 
 def test_an_unknown_flag_gets_its_nearest_spellings() -> None:

@@ -6,6 +6,7 @@ import copy
 from random import Random
 
 from tests.compiled import Spec
+from tests.hyperparameters import DECAYS, hyperparameters
 
 DENSE: Spec = {
     "name": "dense",
@@ -34,7 +35,10 @@ SCHEDULES = {
 def legal_spec(framework: str, seed: int) -> Spec:
     """One spec that should compile; the same for the same framework and seed."""
     dice = Random(f"{framework} {seed}")
-    return {"fsdp": _fsdp, "torchtitan": _titan, "accelerate": _accelerate}[framework](dice)
+    made = {"fsdp": _fsdp, "torchtitan": _titan, "accelerate": _accelerate}[framework](dice)
+    decays = ("cosine", "linear", "constant", "wsd") if framework == "torchtitan" else DECAYS
+    made["job"] |= hyperparameters(f"{framework} {seed}", 1000, decays)
+    return made
 
 
 def _spec(dice: Random, framework: str, layout: Spec, nodes: int) -> Spec:

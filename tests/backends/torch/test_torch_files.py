@@ -39,6 +39,7 @@ def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> N
     files = files_of(legal_spec("fsdp", 0))
     config = json.loads(files["fsdp/config.json"])
     read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
+    read |= read_keys(files["fsdp/learning_rate.py"], "plan")
     assert read == config.keys()
     assert read_keys(files["fsdp/model.py"], "config") == config["model"].keys() - {"layers"} | {
         "layers"
@@ -54,7 +55,8 @@ def test_every_key_of_the_accelerate_job_is_read() -> None:
     spec.pop("launch", None)
     files = files_of(spec)
     job = json.loads(files["accelerate/job.json"])
-    assert read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB") == job.keys()
+    read = read_keys(files["accelerate/train.py"].replace("'", '"'), "JOB")
+    assert read | read_keys(files["accelerate/learning_rate.py"], "plan") == job.keys()
 
 
 def plugged(layout: dict[str, Any]) -> dict[str, Any]:

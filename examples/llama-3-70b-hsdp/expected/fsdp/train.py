@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
+from learning_rate import learning_rate
 from model import Transformer
 from parallelize import CONFIG, DTYPES, apply, build_mesh, data_parallel_place, replicate
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 
-SEED = 1234
+SEED = CONFIG["seed"]
 
 
 def sequences(step: int, first: int, count: int) -> torch.Tensor:
@@ -71,10 +72,22 @@ def train_step(
             model.set_requires_all_reduce(last)  # replicas agree once a step
         with waiting:
             losses.append(backward(model, tokens, dtype))
-    torch.nn.utils.clip_grad_norm_(model.parameters(), CONFIG["max_norm"])
+    if CONFIG["max_norm"]:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CONFIG["max_norm"])
     optimizer.step()
     optimizer.zero_grad()
     return torch.stack(losses).mean()
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    """AdamW; every step sets the learning rate anew."""
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=CONFIG["learning_rate"],
+        betas=(CONFIG["adam_beta1"], CONFIG["adam_beta2"]),
+        eps=CONFIG["adam_epsilon"],
+        weight_decay=CONFIG["weight_decay"],
+    )
 
 
 def build(mesh: DeviceMesh, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
@@ -141,12 +154,12 @@ def main() -> None:
     mesh = build_mesh(args.device)
     dtype = DTYPES[args.dtype] if args.dtype else None
     model = build(mesh, device, dtype)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=CONFIG["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
-    )
+    optimizer = optimizer_of(model)
     checkpoints = Checkpoints(model, optimizer)
     for step in range(checkpoints.load(), args.steps):
         start = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, CONFIG)
         batches = [tokens.to(device) for tokens in micro_batches(step, mesh)]
         loss = train_step(model, optimizer, batches, dtype or DTYPES[CONFIG["param_dtype"]])
         dist.all_reduce(loss)

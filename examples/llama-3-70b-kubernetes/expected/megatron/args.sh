@@ -23,18 +23,18 @@ MEGATRON_ARGS=(
   --vocab-size 128256
   --make-vocab-size-divisible-by 128
   # parallelism
-  --tensor-model-parallel-size 4
-  --pipeline-model-parallel-size 4
+  --tensor-model-parallel-size 8
+  --pipeline-model-parallel-size 2
   --context-parallel-size 1
   --expert-model-parallel-size 1
-  --expert-tensor-parallel-size 4
+  --expert-tensor-parallel-size 8
   --sequence-parallel
   --use-distributed-optimizer
   --overlap-grad-reduce
   --overlap-param-gather
   --distributed-timeout-minutes 30
   # pipeline
-  --num-virtual-stages-per-pipeline-rank 10
+  --num-virtual-stages-per-pipeline-rank 2
   # batch
   --seq-length 8192
   --micro-batch-size 1
@@ -53,9 +53,6 @@ MEGATRON_ARGS=(
   --bf16
   --transformer-impl transformer_engine
   --attention-backend auto
-  # recompute
-  --recompute-granularity selective
-  --recompute-modules layernorm
   # data
   --mock-data
   --tokenizer-type NullTokenizer

@@ -8,8 +8,8 @@ from functools import partial
 from torch import nn
 from torchtitan.components.checkpoint import CheckpointManager
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.optimizer import default_adamw
-from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+from torchtitan.config import DebugConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 from torchtitan.distributed.pipeline_parallel import pipeline_llm
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
@@ -123,7 +123,13 @@ def run() -> Trainer.Config:
         loss=ChunkedLossWrapper.Config(
             loss_fn=CrossEntropyLoss.Config(global_vocab_size=spec.model.vocab_size)
         ),
-        optimizer=default_adamw(lr=0.0001),
+        optimizer=default_adamw(lr=0.0001, betas=(0.9, 0.95), eps=1e-08, weight_decay=0.1),
+        lr_scheduler=LRSchedulersContainer.Config(
+            warmup_steps=10,
+            total_steps=1000,
+            decay_type="cosine",
+            min_lr_factor=0.1,
+        ),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
         training=TrainingConfig(
             local_batch_size=64,
@@ -133,6 +139,7 @@ def run() -> Trainer.Config:
             mixed_precision_param="bfloat16",
             mixed_precision_reduce="float32",
             disable_cuda_graphs=True,
+            max_norm=1.0,
         ),
         parallelism=ParallelismConfig(
             data_parallel_replicate_degree=1,
@@ -152,4 +159,5 @@ def run() -> Trainer.Config:
             interval=500,
         ),
         activation_checkpoint=SelectiveAC.Config(),
+        debug=DebugConfig(seed=1234),
     )

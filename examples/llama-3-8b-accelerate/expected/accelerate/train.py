@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, DummyOptim, GradientAccumulationPlugin
+from learning_rate import learning_rate
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 JOB = json.loads(Path(__file__).with_name("job.json").read_text("utf-8"))
-SEED = 1234
+SEED = JOB["seed"]
 
 
 class Sequences(Dataset):
@@ -65,7 +66,11 @@ def optimizer_of(model: torch.nn.Module, accelerator: Accelerator) -> torch.opti
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         return DummyOptim(model.parameters())
     return torch.optim.AdamW(
-        model.parameters(), lr=JOB["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+        model.parameters(),
+        lr=JOB["learning_rate"],
+        betas=(JOB["adam_beta1"], JOB["adam_beta2"]),
+        eps=JOB["adam_epsilon"],
+        weight_decay=JOB["weight_decay"],
     )
 
 
@@ -82,12 +87,15 @@ def main() -> None:
         accelerator.load_state(JOB["load_dir"])
     step, losses, start = 0, [], time.perf_counter()
     for batch in loader:
+        if accelerator.distributed_type != DistributedType.DEEPSPEED:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(step, JOB)
         with accelerator.accumulate(model):
             if accelerator.is_fsdp2:  # copies of a hybrid shard agree once a step
                 model.set_requires_all_reduce(accelerator.sync_gradients)
             loss = model(**batch).loss
             accelerator.backward(loss)
-            if accelerator.sync_gradients:
+            if accelerator.sync_gradients and JOB["max_norm"]:
                 accelerator.clip_grad_norm_(model.parameters(), JOB["max_norm"])
             optimizer.step()
             optimizer.zero_grad()

@@ -59,7 +59,7 @@ MEGATRON_ARGS=(
   --attention-backend auto
   # recompute
   --recompute-granularity selective
-  --recompute-modules layernorm mlp
+  --recompute-modules mlp
   # data
   --mock-data
   --tokenizer-type NullTokenizer
