@@ -111,7 +111,7 @@ def _check_idle(plan: ServingPlan, sink: Sink) -> None:
     parts = [f"idle hosts: {compress(spare)[:80]}"] if spare else []
     if placement.ranks_per_node < cluster.node.gpus:
         free = cluster.node.gpus - placement.ranks_per_node
-        parts.append(f"{free} of {cluster.node.gpus} GPUs idle on every other host")
+        parts.append(f"{free} of {cluster.node.gpus} GPUs idle on each host with ranks")
     finding = Finding(
         f"{idle} of {cluster.gpus} GPUs get no rank",
         label=f"{layout.replicas} engines of {layout.engine_gpus}; {'; '.join(parts)}",

@@ -53,7 +53,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     route = next((one for one in ROUTES if one.file in artifacts), None)
     if route is DEEPSPEED and PLUGIN.file in artifacts:
         route = PLUGIN
-    if route is None and not {TABLE, SCRIPT} & artifacts.keys():
+    if route is None and not {TABLE, SCRIPT, LOCK} & artifacts.keys():
         sink.report("A03", f"there is neither {TABLE} nor {MEGATRON.file} to verify")
     missing = dict(missing_files(artifacts))
     try:
