@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -72,6 +72,15 @@ def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
     return sorted(changed | (present ^ set(wanted)))
 
 
+def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
+    """Those of ``names``, at the top of an output directory, over which no write goes; sorted.
+
+    ``paths`` are what would be written; a backend that is not built in has names of its own.
+    """
+    own = OWN | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
+    return sorted(name for name in names if name.partition(".")[0] not in own)
+
+
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
     """The paths of ``artifacts``.
 
@@ -113,9 +122,11 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
         raise WriteRefused(f"{shown} is a file, not a directory")
     names = sorted(entry.name for entry in target.iterdir())
     if names and MARKER not in names:
-        raise WriteRefused(f"{shown} is not empty and was not written by PARC (no {MARKER} in it)")
-    own = OWN | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
-    foreign = [name for name in names if name.partition(".")[0] not in own]
+        raise WriteRefused(
+            f"{shown} is not empty and was not written by PARC (no {MARKER} in it): "
+            "empty it, or write elsewhere"
+        )
+    foreign = foreign_names(names, paths)
     if foreign:
         more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
         listed = ", ".join(foreign[:_SHOWN]) + more
@@ -236,9 +247,11 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
     path = directory / artifact.path
     try:
         mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):  # a pipe would be waited for
+            return True
         text = path.read_bytes()
     except OSError:
         return True
     executable = bool(mode & stat.S_IXUSR)
     encoded = artifact.text.encode("utf-8", "surrogatepass")
-    return not stat.S_ISREG(mode) or executable != artifact.executable or text != encoded
+    return executable != artifact.executable or text != encoded

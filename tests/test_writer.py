@@ -214,6 +214,13 @@ def test_stale_paths_are_those_that_a_write_would_change(tmp_path: Path) -> None
     ]
 
 
+def test_a_pipe_in_place_of_a_file_is_stale_and_not_waited_for(tmp_path: Path) -> None:
+    write_artifacts(tree(1), tmp_path / "out")
+    (tmp_path / "out/plan.json").unlink()
+    os.mkfifo(tmp_path / "out/plan.json")
+    assert stale_paths(tree(1), tmp_path / "out") == ["plan.json"]
+
+
 def write_for_ever(out: Path) -> NoReturn:
     for turn in count():
         write_artifacts(tree(turn), out)

@@ -24,11 +24,14 @@ class Ray:
         dp = plan.layout.dp
         if dp == 1:
             return
+        free = plan.problem.pins.dp is None
+        one = free and any(other.layout.dp == 1 for other in plan.search.ranked)
+        without = [name for name in plan.problem.emit if name != "ray"]
         finding = Finding(
             f"{dp} data-parallel ranks cannot be pinned to hosts under Ray",
             label="vLLM makes their placement groups itself, in an order that Ray draws",
             help="the multiprocessing launch of the vllm target pins them",
-            fix=f"emit: [{', '.join(name for name in plan.problem.emit if name != 'ray')}]",
+            fix="layout.dp: 1" if one else f"emit: [{', '.join(without)}]",
             causes=(Cause("layout.dp", f"dp {dp}"),),
             targets=TARGETS,
         )

@@ -96,7 +96,9 @@ def _queue(one: Priced, engine: Engine) -> Queue:
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
         return open_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
-    return closed_queue(engine, row.layout.dp, max((row.traffic.concurrency or 1.0) / ranks, 1.0))
+    concurrency = row.traffic.concurrency or 1.0
+    busy = min(ranks, concurrency)
+    return closed_queue(engine, busy / row.layout.replicas, concurrency / busy)
 
 
 def _waited(one: Priced, engine: Engine) -> float:

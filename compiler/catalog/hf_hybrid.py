@@ -145,6 +145,7 @@ def _experts(keys: Keys, pattern: str) -> dict[str, Any]:
 def _pattern(keys: Keys) -> str:
     """A letter a layer, as Megatron has them; empty where a note says why not."""
     letters, types = keys.raw("hybrid_override_pattern"), keys.raw("layers_block_type")
+    layers = keys.size_or_none("num_hidden_layers")
     key = "hybrid_override_pattern" if types is None else "layers_block_type"
     if isinstance(types, list):
         letters = "".join(_LETTERS.get(name, "?") for name in types if isinstance(name, str))
@@ -154,9 +155,10 @@ def _pattern(keys: Keys) -> str:
         keys.note("K03", key, f"{key} is missing: it says what each layer is")
         return ""
     if not isinstance(letters, str) or set(letters) - {*_LETTERS.values()}:
-        keys.note("K02", key, f"{key} has layers that PARC does not know", ", ".join(_LETTERS))
+        named = types is not None
+        known = ", ".join(_LETTERS if named else dict.fromkeys(_LETTERS.values()))
+        keys.note("K02", key, f"{key} has layers that PARC does not know", f"known: {known}")
         return ""
-    layers = keys.size_or_none("num_hidden_layers")
     if layers not in (None, len(letters)):
         told = f"{key} has {len(letters)} layers, and num_hidden_layers is {layers}"
         keys.note("K03", "num_hidden_layers", told)

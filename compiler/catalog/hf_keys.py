@@ -125,13 +125,17 @@ class Keys:
         )
 
 
-def positive(keys: Keys, key: str, value: Any) -> float:
-    """``value`` as a positive finite float; 1.0 and a note on ``key`` where it is none."""
+def positive(keys: Keys, key: str, value: Any, *, what: str = "") -> float:
+    """``value`` as a positive finite float; 1.0 and a note on ``key`` where it is none.
+
+    ``what`` is its name where it lies inside the mapping at ``key``.
+    """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # Integers are compared before they become floats: a huge one would overflow.
     if number and 0 < value <= 10**18 and math.isfinite(value):
         return float(value)
-    keys.note("K03", key, f"{key} is {shown(value)}, a positive number is needed")
+    found = "missing" if value is None else shown(value)
+    keys.note("K03", key, f"{what or key} is {found}, a positive number is needed")
     return 1.0
 
 

@@ -9,7 +9,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 UNUSED = {
-    "quantization_config": "weights are trained in the precision of the job, not in this one",
+    "quantization_config": "weights are in the precision that job.precision says, not in this one",
     "mtp_num_hidden_layers": "multi-token prediction is trained where model.mtp_layers asks",
     "num_mtp_modules": "multi-token prediction is trained where model.mtp_layers asks",
     "num_nextn_predict_layers": "multi-token prediction is trained where model.mtp_layers asks",

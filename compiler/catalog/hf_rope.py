@@ -97,12 +97,12 @@ def _scaling(keys: Keys, rope: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {
         "scaling": scaling,
-        "scaling_factor": positive(keys, named, rope.get("factor")),
+        "scaling_factor": positive(keys, named, rope.get("factor"), what=f"{named}.factor"),
     }
     if scaling == "yarn":
         found["kind"] = "yarn"
         found |= {
-            key: positive(keys, named, rope[key])
+            key: positive(keys, named, rope[key], what=f"{named}.{key}")
             for key in ("mscale", "mscale_all_dim")
             if rope.get(key) not in (None, 0)
         }

@@ -47,6 +47,9 @@ def _way_to(config: Mapping[str, Any], part: str, known: Collection[str]) -> str
 
 def no_part(config: Mapping[str, Any], part: str) -> ConfigNote:
     """The user named a part that is not there."""
-    found = [key for key, value in config.items() if isinstance(value, Mapping)]
+    parts = {key: value for key, value in config.items() if isinstance(value, Mapping)}
+    found = [key for key, value in parts.items() if "model_type" in value]
     told = f"there is no mapping {shown(part)} in the config"
-    return ConfigNote("K02", part, told, f"mappings in it: {', '.join(map(shown, found[:8]))}")
+    listed = f"models in it: {', '.join(map(shown, found[:8]))}"
+    alone = "it holds one model: leave the part behind # away"
+    return ConfigNote("K02", part, told, listed if found else alone)

@@ -46,7 +46,9 @@ def _side(name: str, style: str) -> Side:
     if Path(name).is_dir():
         from parc.compiler.report.directory import read_directory, texts
 
-        files = texts(read_directory(Path(name)))
+        # Line ends that a copy changed are no change of the plan.
+        found = texts(read_directory(Path(name)))
+        files = {path: text.replace("\r\n", "\n") for path, text in found.items()}
     else:
         from parc.compiler.pipeline import emit_plan
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Artifact
-from parc.compiler.writer import stale_paths
+from parc.compiler.writer import foreign_names, stale_paths
 
 SHOWN = 20
 """Files that are named; the rest is counted."""
@@ -20,11 +20,13 @@ def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) ->
         return
     wanted = {artifact.path for artifact in artifacts}
     edited = [path for path in edited_files(directory) if path in stale]
+    foreign = foreign_names({PurePosixPath(path).parts[0] for path in stale}, wanted)
+    away = f"move {_some(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
         f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
         label=_some([f"{path}{_how(path, directory, wanted)}" for path in stale]),
         help=f"changed after they were written: {_some(edited)}" if edited else "",
-        fix="run parc compile without --check and commit the result",
+        fix=f"{away}run parc compile without --check and commit the result",
     )
     sink.report("O01", finding)
 
@@ -53,7 +55,19 @@ def _how(path: str, directory: Path, wanted: set[str]) -> str:
     """What is wrong with a stale file, where it is not its content."""
     if path not in wanted:
         return " (not written now)"
-    return "" if (directory / path).exists() else " (missing)"
+    file = directory / path
+    if file.is_symlink():
+        return " (a link)"
+    if file.is_file():
+        return " (CRLF line ends)" if _has_crlf(file) else ""
+    return " (not a file)" if file.exists() else " (missing)"
+
+
+def _has_crlf(file: Path) -> bool:
+    try:
+        return b"\r\n" in file.read_bytes()
+    except OSError:
+        return False
 
 
 def _some(files: Sequence[str]) -> str:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parc.compiler.cli.locking import Lock
 from parc.compiler.cli.on_disk import report_edits
-from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
 from parc.compiler.report.plan_json import LOCK_PATH
@@ -69,6 +70,8 @@ def replan(request: Request) -> Outcome:
     directory = _directory(request, replanned.plan.problem.name)
     lock = (directory / LOCK_PATH).as_posix()
     origin = lock if previous.locked else "a compile of the spec"
+    if not previous.locked and Path(lock).exists():
+        _report_passed_over(Lock.read(directory), sink)
     if request.dry_run:
         return Outcome(sink, replanned, origin, directory.as_posix())
     artifacts = emit_plan(replanned.plan, sink)
@@ -77,6 +80,16 @@ def replan(request: Request) -> Outcome:
     report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
     return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
+
+
+def _report_passed_over(lock: Lock, sink: Sink) -> None:
+    """O04: the hosts that run may be others than those that the moves are counted from."""
+    finding = Finding(
+        f"{lock.path} {lock.why or 'is of another layout, or of other hosts'}: it is passed over",
+        label="moves are counted from a compile of the spec, not from the plan that may run",
+        help="to keep the hosts of that plan, restore its parc.lock and replan again",
+    )
+    sink.report("O04", finding)
 
 
 def _directory(request: Request, name: str) -> Path:

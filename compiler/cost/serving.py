@@ -67,13 +67,13 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
     slots = _slots(deployment, memory, traffic)
     if slots < 1:
         return _nothing(deployment, memory)
-    ranks = layout.dp * layout.replicas
+    ranks = busy = float(layout.dp * layout.replicas)
     if traffic.request_rate is not None:
         steady, present = _open(deployment, traffic, traffic.request_rate / ranks, slots)
     else:
-        concurrency = traffic.concurrency
-        present = slots if concurrency is None else max(concurrency / ranks, 1.0)
-        steady = _closed(deployment, traffic, min(present, slots))
+        busy = ranks if traffic.concurrency is None else min(ranks, traffic.concurrency)
+        present = slots if traffic.concurrency is None else traffic.concurrency / busy
+        steady = _closed(deployment, traffic, min(present, slots), busy / layout.replicas)
     inside = min(present, slots)
     rate = inside / steady.request_seconds
     tpot = steady.step_seconds / setup.accepted_tokens
@@ -82,9 +82,9 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
         fits=True,
         ttft_seconds=steady.first_seconds + (present - inside) / rate,
         tpot_seconds=tpot,
-        tokens_per_second=rate * traffic.output_tokens * ranks,
-        requests_per_second=rate * ranks,
-        running=steady.running * layout.dp,
+        tokens_per_second=rate * traffic.output_tokens * busy,
+        requests_per_second=rate * busy,
+        running=steady.running * busy / layout.replicas,
         max_concurrency=slots * ranks,
         memory=memory,
         decode=steady.decode,
@@ -105,9 +105,13 @@ def _slots(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> f
     return min(memory.kv_bytes / held(mean), setup.max_running or engine.max_running)
 
 
-def _closed(deployment: Deployment, traffic: Traffic, present: float) -> Steady:
-    """``present`` requests at all times: those that are past their first token decode."""
-    queue = closed_queue(deployment.engine, deployment.layout.dp, present)
+def _closed(deployment: Deployment, traffic: Traffic, present: float, busy: float) -> Steady:
+    """``present`` requests at all times on ``busy`` DP ranks: those past their first token decode.
+
+    The ranks of an engine step together: one without a request takes as long (vLLM runs a dummy
+    batch on it), and yields nothing.
+    """
+    queue = closed_queue(deployment.engine, busy, present)
     running = present
     steady = _at(deployment, traffic, running, queue)
     for _ in range(ROUNDS):

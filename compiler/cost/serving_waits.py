@@ -38,10 +38,10 @@ class Queue:
     """Requests that are always in the system of the rank; 0 where arrivals are open."""
 
 
-def closed_queue(engine: Engine, dp: int, present: float) -> Queue:
-    """``present`` requests at all times on each of ``dp`` ranks behind one front end."""
+def closed_queue(engine: Engine, ranks: float, present: float) -> Queue:
+    """``present`` requests at all times on each of ``ranks`` DP ranks behind one front end."""
     others = max(present - 1, 0.0)
-    everywhere = max(present * dp - 1, 0.0)
+    everywhere = max(present * ranks - 1, 0.0)
     busy = everywhere / (everywhere + 1)
     return Queue(engine.wait_share * others, everywhere, engine.poll_steps * busy, present)
 

@@ -64,6 +64,7 @@ def _pattern(facts: ModelSpec, pattern: str) -> Iterator[Found]:
         told = Finding(
             f"the pattern has {len(pattern)} letters for {layers} layers",
             label="a letter a layer",
+            fix=f"model.layers: {len(pattern)}",
             causes=(Cause("model.layers", "layers come from here"),),
         )
         yield "K03", "model.pattern", told

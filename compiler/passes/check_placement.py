@@ -67,7 +67,7 @@ def _check_idle(plan: Plan, sink: Sink) -> None:
     if spare:
         parts.append(f"idle hosts: {_clipped(compress(spare))}")
     if per_host:
-        parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on every other host")
+        parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on each host with ranks")
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
     finding = Finding(
         message=f"{idle} of {cluster.gpus} GPUs get no rank",

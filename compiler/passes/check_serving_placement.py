@@ -39,9 +39,9 @@ def _check_domain(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_bridge(plan: ServingPlan, sink: Sink) -> None:
-    """T10 where tensor groups lie on PCIe; V30 where the search avoided it, and by how much."""
+    """T10 where tensor groups lie on a PCIe bus; V30 where the search avoided it, and the gain."""
     node, tp = plan.problem.cluster.node, plan.layout.tp
-    if node.nvlink_domain > 1:
+    if node.nvlink_domain > 1 or node.gpus == 1:
         return
     cause = Cause("cluster.node", f"{node.name} joins its GPUs over PCIe alone")
     if tp > CUSTOM_ALL_REDUCE:
@@ -111,7 +111,7 @@ def _check_idle(plan: ServingPlan, sink: Sink) -> None:
     parts = [f"idle hosts: {compress(spare)[:80]}"] if spare else []
     if placement.ranks_per_node < cluster.node.gpus:
         free = cluster.node.gpus - placement.ranks_per_node
-        parts.append(f"{free} of {cluster.node.gpus} GPUs idle on every other host")
+        parts.append(f"{free} of {cluster.node.gpus} GPUs idle on each host with ranks")
     finding = Finding(
         f"{idle} of {cluster.gpus} GPUs get no rank",
         label=f"{layout.replicas} engines of {layout.engine_gpus}; {'; '.join(parts)}",

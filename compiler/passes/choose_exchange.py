@@ -76,7 +76,7 @@ def _fastest(pricing: Pricing, judges: tuple[Rule, ...], layout: Layout) -> Leve
         return RING
     best, *others = legal
     kind = next((kind for kind in problem.model.kinds if kind.mixer == "attention"), None)
-    if kind is None:
+    if kind is None:  # no keys and values to exchange
         return best
     ring = shared_layer_time(pricing, _with(layout, RING), kind)
     groups = {one: pricing.groups(_with(layout, one)) for one in legal}

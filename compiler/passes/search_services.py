@@ -112,10 +112,17 @@ def _explain_illegal(
 ) -> None:
     """A rule that every layout breaks is a finding; else the layout that breaks the fewest.
 
-    Of those that break as few, the one on the most GPUs: it is the nearest to enough memory.
+    Of those that break as few, the one that is least over the GPUs there are, then the one on the
+    most: it is the nearest to enough memory.
     """
+    engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
+
+    def distance(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
+        over = max(one.engine_gpus * engines - gpus, 0)
+        return _weight(broken[one]), over, -one.engine_gpus, one.pp
+
     broken = {one: _broken(problem, rules, one) for one in dict.fromkeys(layouts)}
-    closest = min(broken, key=lambda one: (_weight(broken[one]), -one.engine_gpus, one.pp))
+    closest = min(broken, key=distance)
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:
@@ -171,10 +178,14 @@ def _too_late(problem: ServingProblem, late: list[tuple[str, ServingEstimate]]) 
         wanted.append(f"tpot {goals.tpot_seconds * 1e3:g} ms")
     if rate is not None:
         wanted.append(f"{rate:g} requests a second")
+    traffic = problem.service.traffic
+    full = traffic.concurrency is None and rate is None
     return Finding(
         f"none of {len(late)} layouts that fit keeps the limits: {', '.join(wanted)}",
         label=f"the best of each alone: {'; '.join(parts)}",
-        help="more GPUs, fewer requests at a time, or wider limits",
+        help="as many requests as memory holds run at a time: give job.traffic.concurrency"
+        if full
+        else "more GPUs, fewer requests at a time, or wider limits",
         causes=(Cause("job.traffic", "the requests come from here"),),
     )
 

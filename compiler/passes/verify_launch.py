@@ -98,9 +98,14 @@ def missing_files(artifacts: Mapping[str, str]) -> list[tuple[str, str]]:
         for script in (*SCRIPTS, DEEPSPEED, JOB)
         for name, mark in RELIED_ON.items()
         if mark in artifacts.get(script, "")
+        and (not mark.startswith("$here/") or _folder(name) == _folder(script))
     ]
     needs = (*scripts, *IMPLIED)
     return [(name, user) for name, user in needs if user in artifacts and name not in artifacts]
+
+
+def _folder(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def visible_devices(artifacts: Mapping[str, str]) -> list[str] | None:

@@ -37,6 +37,7 @@ from parc.compiler.passes.verify_table import agreed, outline
 
 DOCUMENT = "rankmap.json"
 SCRIPT = "vllm/serve.sh"
+ABSENT = "missing, or is no plain file (a link, a folder)"
 ROUTES: tuple[SecondRoute, ...] = (MEGATRON, DEEPSPEED, FSDP, TORCHTITAN, ACCELERATE)
 """One a framework; a plan has the files of at most one, or those of ``PLUGIN``."""
 
@@ -52,7 +53,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
     route = next((one for one in ROUTES if one.file in artifacts), None)
     if route is DEEPSPEED and PLUGIN.file in artifacts:
         route = PLUGIN
-    if route is None and not {TABLE, SCRIPT} & artifacts.keys():
+    if route is None and not {TABLE, SCRIPT, LOCK} & artifacts.keys():
         sink.report("A03", f"there is neither {TABLE} nor {MEGATRON.file} to verify")
     missing = dict(missing_files(artifacts))
     try:
@@ -69,7 +70,7 @@ def verify_artifacts(artifacts: Mapping[str, str], sink: Sink) -> None:
         sink.report("A04", f"{error.file} cannot be read: {error.message}", span=span)
     for file, user in sorted(missing.items()):
         verb = "promises" if user == LOCK else "needs"
-        sink.report("A03", f"{user} {verb} {file}, which is missing", span=Span(file, 1, 1))
+        sink.report("A03", f"{user} {verb} {file}, which is {ABSENT}", span=Span(file, 1, 1))
 
 
 def _verify_rank_map(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -41,27 +41,39 @@ def verify_written(contents: Mapping[str, bytes], sink: Sink) -> None:
         return
     listed = listed or {}
     known = {found.span.file for found in sink.diagnostics if found.span}
-    for file in _changed(contents, lock, listed):
-        if file not in known:
+    line_ends = []
+    for file, data, digest in _digested(contents, lock, listed):
+        if _digest(data) == digest:
+            continue
+        if _digest(data.replace(b"\r\n", b"\n")) == digest:
+            line_ends.append(file)
+        elif file not in known:
             message = f"{file} is not as it was written: {LOCK} has another digest of it"
             fix = AGAIN if file == LOCK else f"make the change in the spec and {AGAIN}"
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
+    _report_line_ends(line_ends, sink)
     _report_foreign(contents, {*listed, LOCK}, sink)
 
 
-def _changed(
+def _digested(
     contents: Mapping[str, bytes], lock: dict[str, Any], listed: Mapping[str, str]
-) -> list[str]:
-    """Files whose digest is another, the lock among them."""
-    changed = [
-        file
-        for file in sorted(listed)
-        if file in contents and _digest(contents[file]) != listed[file]
-    ]
-    own = str(lock.get(OWN)).encode("utf-8", "replace")
-    if _digest(contents[LOCK].replace(b'"%b"' % own, b'""', 1)) != own.decode():
-        changed.append(LOCK)
-    return changed
+) -> Iterator[tuple[str, bytes, str]]:
+    """(file, the bytes that the digest is of, the digest in the lock), the lock itself last."""
+    for file in sorted(listed):
+        if file in contents:
+            yield file, contents[file], listed[file]
+    own = str(lock.get(OWN))
+    empty = contents[LOCK].replace(b'"%b"' % own.encode("utf-8", "replace"), b'""', 1)
+    yield LOCK, empty, own
+
+
+def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
+    """One finding for all: they were copied as text, and nobody edited them."""
+    if files:
+        message = f"files have CRLF line ends and had LF when they were written: {_some(files)}"
+        help_ = "git's core.autocrlf does this, or a copy through Windows; bash runs no such script"
+        fix = f"copy the folder as it is (git: '* -text' in .gitattributes), or {AGAIN}"
+        sink.report("A10", Finding(message, help=help_, fix=fix))
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:

@@ -8,28 +8,42 @@ from contextlib import suppress
 from pathlib import Path
 
 from parc.compiler.report.plan_json import LOCK_PATH
+from parc.compiler.writer import OWN
+
+MOST_BYTES = 64 * 2**20
+"""Of a file that the lock does not list; a larger one is a dump of a program that died here."""
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
-    """Relative path -> bytes of every file in ``directory`` and its folders, sorted.
+    """Relative path -> bytes of every file in ``directory`` that is ours by its name, sorted.
 
-    Our own backends write no deeper, so nothing deeper is read but what the lock lists: the wrong
-    directory may be a large one. Links are left out: a compile writes none.
-    OSError where the directory or a file in it cannot be read.
+    Our own backends write no deeper than one folder, so nothing deeper is read but what the lock
+    lists, and no other folder: the wrong directory may be a large one, and so may logs. A file of
+    others in a folder of ours is there without its bytes where it is large. Links are left out: a
+    compile writes none. OSError where the directory or a file of ours cannot be read.
     """
     if not directory.is_dir():
         raise NotADirectoryError(20, "not a directory", directory.as_posix())
-    found = {*directory.glob("*"), *directory.glob("*/*"), *_listed(directory)}
-    paths = sorted(path for path in found if path.is_file() and not path.is_symlink())
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}
+    listed = set(_listed(directory))
+    names = OWN | {path.relative_to(directory).parts[0].partition(".")[0] for path in listed}
+    top = [path for path in directory.iterdir() if path.name.partition(".")[0] in names]
+    below = [path for folder in top if folder.is_dir() for path in folder.iterdir()]
+    paths = sorted(path for path in {*top, *below, *listed} if _plain(path))
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        if path in listed or path.stat().st_size <= MOST_BYTES
+        else b""
+        for path in paths
+    }
 
 
 def read_written(directory: Path) -> dict[str, bytes]:
     """The lock of ``directory`` and the files that it lists, as far as they can be read."""
     found = {}
     for path in (directory / LOCK_PATH, *_listed(directory)):
-        with suppress(OSError):
-            found[path.relative_to(directory).as_posix()] = path.read_bytes()
+        with suppress(OSError, ValueError):  # what was damaged may be no name at all
+            if path.is_file():
+                found[path.relative_to(directory).as_posix()] = path.read_bytes()
     return found
 
 
@@ -39,14 +53,23 @@ def texts(contents: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _listed(directory: Path) -> Iterator[Path]:
-    """Files inside ``directory`` that its lock lists; whatever stands in its place lists none."""
+    """Names inside ``directory`` that its lock lists; whatever stands in its place lists none."""
     try:
         files = json.loads((directory / LOCK_PATH).read_bytes()).get("files")
     except (OSError, ValueError, RecursionError, AttributeError):
         return
     for name in files if isinstance(files, dict) else ():
         path = directory / name
-        inside = path.is_relative_to(directory) and ".." not in path.parts
-        with suppress(OSError, ValueError):  # what was damaged may be no name at all
-            if inside and path.is_file():
-                yield path
+        inside = path.is_relative_to(directory) and path != directory
+        if inside and ".." not in path.parts:
+            yield path
+
+
+def _plain(path: Path) -> bool:
+    """Whether this is a file and no link; PermissionError where its folder hides the answer."""
+    try:
+        return path.is_file() and not path.is_symlink()
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return False

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import serving_backend
-from tests.passes.serving_specs import codes, plan_of, spec
+from tests.passes.serving_specs import codes, plan_of, planned, spec
 
 HOSTS = {"node": "hgx-h100", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 
@@ -72,3 +72,12 @@ def test_data_parallel_ranks_are_refused() -> None:
     layout = {"tp": 1, "dp": 8, "ep": "on"}
     tree = spec("qwen3-30b-a3b", "dgx-h100", layout=layout) | {"emit": ["ray", "rankmap"]}
     assert codes(tree) == ["V15"]
+
+
+def test_where_dp_is_not_pinned_one_engine_without_it_is_the_way_out() -> None:
+    tree = spec("qwen3-30b-a3b", "dgx-h100") | {"emit": ["ray", "rankmap"]}
+    tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500, "concurrency": 2000}
+    _, sink = planned(tree)
+    (found,) = sink.diagnostics
+    assert (found.code, found.finding.fix) == ("PARC-V15", "layout.dp: 1")
+    assert codes(tree | {"layout": {"dp": 1}}) == []

@@ -62,6 +62,11 @@ def test_a_text_part_that_is_known_is_pointed_at():
     assert "config.json#text_config" in note.help
 
 
+def test_a_part_of_a_config_of_one_model_is_not_asked_for() -> None:
+    (note,) = model_spec_from_config(LLAMA, "x", part="text_config").notes
+    assert "leave the part behind # away" in note.help
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -77,6 +82,8 @@ def test_a_text_part_that_is_known_is_pointed_at():
         ("rope_theta", 10**400, "enormous"),
         ("tie_word_embeddings", 1, "true or false"),
         ("rope_scaling", [8.0], "not a mapping"),
+        ("rope_scaling", {"type": "linear"}, "rope_scaling.factor is missing"),
+        ("rope_scaling", {"type": "linear", "factor": "8"}, "rope_scaling.factor is '8'"),
     ],
 )
 def test_a_senseless_value_is_reported_at_its_line(key, value, words, tmp_path):

@@ -108,6 +108,12 @@ def test_a_pattern_that_says_nothing_is_an_error(changes, key):
     assert ("K03", key) in {(note.code, note.key) for note in reading.notes}
 
 
+def test_letters_that_are_none_are_refused_with_those_that_are() -> None:
+    changes = {"hybrid_override_pattern": "MX" * 26, "num_hidden_layers": 52}
+    (note,) = model_spec_from_config(NEMOTRON_H_8B | changes, "x").notes
+    assert (note.code, note.help) == ("K02", "known: M, *, -, E")
+
+
 JUNK = [None, True, 0, -1, 1.5, "x", [], {}, [None], [["M"]], float("nan"), 10**400]
 
 

@@ -78,6 +78,12 @@ def test_an_error_writes_nothing_and_keeps_what_was_there(spec: str) -> None:
     assert Path("out/plan.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("target", ["slurm", "preflight"])
+def test_a_target_alone_without_a_rank_map_is_written_and_verified(spec: str, target: str) -> None:
+    assert parc("compile", spec, "-o", "out", "--emit", target).exit_code == 0
+    assert "as written, and agree" in parc("verify", "out").stdout
+
+
 def test_check_writes_nothing_and_is_content_with_current_files(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     result = parc("compile", spec, "-o", "out", "--check")
@@ -109,6 +115,29 @@ def test_check_tells_edits_from_files_of_another_spec(spec: str) -> None:
         "slurm/notes.txt (not written now)"
     )
     assert found["help"] == "changed after they were written: rankmap.md"
+
+
+def test_check_says_what_stands_in_the_way_of_a_compile(spec: str) -> None:
+    assert parc("compile", spec, "-o", "out").exit_code == 0
+    Path("out/logs").mkdir()
+    Path("out/logs/17.out").touch()
+    Path("out/plan.json").rename("plan.json")
+    Path("out/plan.json").symlink_to("../plan.json")
+    result = parc("compile", spec, "-o", "out", "--check", "--format", "json")
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["label"] == "logs/17.out (not written now), plan.json (a link)"
+    assert found["fix"].startswith("move logs out of out, run parc compile")
+
+
+def test_line_ends_that_a_copy_changed_are_no_edit_and_no_change(spec: str) -> None:
+    for out in ("out", "copy"):
+        assert parc("compile", spec, "-o", out).exit_code == 0
+    args = Path("copy/megatron/args.sh")
+    args.write_bytes(args.read_bytes().replace(b"\n", b"\r\n"))
+    result = parc("compile", spec, "-o", "copy", "--check", "--format", "json")
+    (found,) = json.loads(result.stdout)["diagnostics"]
+    assert found["label"] == "megatron/args.sh (CRLF line ends)"
+    assert parc("diff", "out", "copy").stdout == "out -> copy: no change\n"
 
 
 def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:

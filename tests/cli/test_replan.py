@@ -171,6 +171,9 @@ def test_a_lock_that_holds_no_plan_is_passed_over(spec: str, tmp_path: Path, dam
     (out / "parc.lock").write_text(damage, encoding="utf-8")
     found = replanned(spec, "--drain", "r01n01", "-o", str(out), "--dry-run")
     assert found["from"] == "a compile of the spec"
+    result = parc("replan", spec, "--drain", "r01n01", "-o", str(out), "--format", "json")
+    told = [one for one in json.loads(result.stdout)["diagnostics"] if one["code"] == "PARC-O04"]
+    assert [("it is passed over" in one["message"]) for one in told] == [True]
 
 
 def test_a_lock_of_other_hosts_or_another_layout_is_passed_over(spec: str, tmp_path: Path) -> None:

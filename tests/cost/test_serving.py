@@ -65,6 +65,17 @@ def test_littles_law_holds() -> None:
     assert found.requests_per_second * inside == pytest.approx(32, rel=1e-2)
 
 
+@pytest.mark.parametrize(("dp", "replicas"), [(8, 1), (4, 2), (1, 8)])
+@pytest.mark.parametrize("concurrency", [1, 3, 8, 40])
+def test_ranks_without_a_request_yield_nothing(concurrency: int, dp: int, replicas: int) -> None:
+    layout = ServingLayout(tp=1, dp=dp, ep=dp, replicas=replicas)
+    traffic = replace(TRAFFIC, concurrency=concurrency)
+    found = served(layout, traffic, name="qwen3-30b-a3b")
+    inside = found.ttft_seconds + 499 * found.tpot_seconds
+    assert found.requests_per_second * inside == pytest.approx(concurrency, rel=1e-2)
+    assert found.running * replicas <= concurrency
+
+
 def test_tensor_parallelism_over_nvlink_shortens_a_token() -> None:
     found = [served(ServingLayout(tp=tp)).tpot_seconds for tp in (1, 2, 4, 8)]
     assert found == sorted(found, reverse=True)

@@ -83,6 +83,26 @@ def test_what_is_chosen(changes: dict[str, Any], expected: tuple[ContextComm, in
     assert fastest_exchange(pricing, rules)(layout) == expected
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"base": "nemotron-h-8b", "layers": 8, "pattern": "M" * 8},
+        {
+            "base": "qwen3-next-80b-a3b",
+            "layers": 8,
+            "linear_attention": {"full_attention_every": 9},
+        },
+    ],
+)
+def test_a_model_in_which_no_layer_attends_has_keys_and_values_to_exchange_nowhere(
+    model: dict[str, Any],
+) -> None:
+    changes = {"model": model, "layout.cp": 2, "job.global_batch": 32}
+    pricing, layout = first(changes)
+    assert fastest_exchange(pricing, ())(layout) == ("p2p", 1)
+    assert search_layouts(pricing, Sink()) is not None
+
+
 def test_what_is_chosen_saves_its_share_of_a_layer() -> None:
     pricing, layout = first(FEW)
     rules = all_rules(pricing.problem, pricing.framework)

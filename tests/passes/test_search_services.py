@@ -168,3 +168,23 @@ def test_ranks_that_share_prompts_are_tried_where_they_are_left_open() -> None:
     assert tried == {1, 2, 4, 8}
     dense = problem_of(spec("llama-3.1-70b", "hgx-h200", layout={"pcp": "auto"}))
     assert {one.pcp for one in enumerate_services(dense, engine("vllm"))} == {1}
+
+
+def test_where_all_are_too_large_the_one_that_is_least_so_is_told() -> None:
+    tree = spec("nemotron-3-nano-30b-a3b", "hgx-h100", layout={"dp": 8, "replicas": 2})
+    _, sink = planned(tree)
+    (found,) = sink.diagnostics
+    assert (found.code, found.finding.fix) == ("PARC-T11", "layout.replicas: 1")
+
+
+def test_where_memory_alone_bounds_the_requests_a_late_token_is_told_so() -> None:
+    tree = spec("llama-3.1-70b", "hgx-h100") | {"goals": {"ttft": "50ms"}}
+    tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500}
+    _, sink = planned(tree)
+    (found,) = sink.diagnostics
+    assert (found.code, "give job.traffic.concurrency" in found.finding.help) == ("PARC-G03", True)
+
+
+def test_hosts_of_one_gpu_join_none_over_pcie() -> None:
+    layout = {"tp": 4, "replicas": 1}
+    assert codes(spec("llama-3.1-8b", "gh200-1", 4, layout=layout)) == ["T01"]

@@ -107,6 +107,16 @@ def test_a_lock_without_digests_says_that_it_cannot_tell() -> None:
     assert found(edited(old, "report.html", 99)) == {("A11", LOCK)}
 
 
+def test_files_that_got_crlf_line_ends_are_told_once_and_as_that() -> None:
+    contents = {path: data.replace(b"\n", b"\r\n") for path, data in SMALL.items()}
+    sink = Sink()
+    verify_written(contents, sink)
+    (one,) = sink.diagnostics
+    assert one.code == "PARC-A10"
+    assert "CRLF line ends" in one.finding.message
+    assert ("A10", HOSTS) in found(contents | {HOSTS: SMALL[HOSTS] + b"\r\n"})
+
+
 @pytest.mark.parametrize(
     ("change", "wanted"),
     [

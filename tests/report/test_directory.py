@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.directory import read_directory, read_written, texts
+from parc.compiler.report.directory import MOST_BYTES, read_directory, read_written, texts
 
 
-def test_two_levels_are_read_and_deeper_what_the_lock_lists(tmp_path: Path) -> None:
-    for name in ("plan.json", "a/b", "chart/templates/job.yaml", "logs/1/huge.log", "../out.of.it"):
+def test_what_is_ours_is_read_and_deeper_what_the_lock_lists(
+    tmp_path: Path,
+) -> None:
+    names = ("plan.json", "slurm/b", "chart/templates/job.yaml", "slurm/1/x.log", "logs/huge.log")
+    for name in (*names, "notes.txt", "../out.of.it"):
         path = tmp_path / "out" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\xff")
@@ -22,9 +25,9 @@ def test_two_levels_are_read_and_deeper_what_the_lock_lists(tmp_path: Path) -> N
     lock = json.dumps({"files": dict.fromkeys(listed)})
     (tmp_path / "out" / "parc.lock").write_text(lock)
     found = read_directory(tmp_path / "out")
-    assert list(found) == ["a/b", "chart/templates/job.yaml", "parc.lock", "plan.json"]
-    assert texts(found)["a/b"] == "\ufffd"
-    assert set(read_written(tmp_path / "out")) == set(found) - {"a/b"}
+    assert list(found) == ["chart/templates/job.yaml", "parc.lock", "plan.json", "slurm/b"]
+    assert texts(found)["slurm/b"] == "\ufffd"
+    assert set(read_written(tmp_path / "out")) == set(found) - {"slurm/b"}
 
 
 @pytest.mark.parametrize("lock", ["", "[]", "{}", '{"files": 3}', "[" * 100_000])
@@ -36,3 +39,28 @@ def test_whatever_stands_in_place_of_the_lock_lists_nothing(tmp_path: Path, lock
 def test_what_is_no_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         read_directory(tmp_path / "missing")
+
+
+def test_a_large_file_of_others_is_there_without_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    with (tmp_path / "vllm/core.1234").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    assert read_directory(tmp_path) == {"vllm/core.1234": b""}
+
+
+def test_a_folder_of_ours_that_may_not_be_entered_is_an_error_and_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "parc.lock").write_text('{"files": {"vllm/serve.sh": ""}}')
+    real = Path.is_file
+
+    def hidden(path: Path) -> bool:
+        if path.parent.name == "vllm":
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", hidden)
+    with pytest.raises(PermissionError):
+        read_directory(tmp_path)
+    assert list(read_written(tmp_path)) == ["parc.lock"]

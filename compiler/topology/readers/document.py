@@ -80,7 +80,7 @@ class Node:
         """Whether this is of ``kind``; I02 where not."""
         if isinstance(self.value, kind):
             return True
-        known = _KINDS.get(type(self.value), "a number")
+        known = "null" if self.value is None else _KINDS.get(type(self.value), "a number")
         message = f"{self.name} is {known}, expected {_KINDS[kind]}"
         self.document.reading.refuse("I02", Finding(message, f"this is {known}"), self.span)
         return False
