@@ -47,17 +47,15 @@ def _parameters(model: Model, kind: LayerKind) -> int:
 
 def _mixing(model: Model, kind: LayerKind) -> int:
     attention, hidden = model.attention, model.hidden
-    if kind.mixer == "linear" and model.linear is not None:
-        return hidden * (model.linear.projected + model.linear.values)
-    if kind.mixer == "mamba" and model.mamba is not None:
-        return hidden * (model.mamba.projected + model.mamba.inner)
+    if (part := model.recurrent(kind)) is not None:
+        return hidden * (part.projected + part.inner)
     if kind.mixer == "none":
         return 0
     if (latent := attention.latent) is not None:
         query = latent.qk_nope_dim + latent.qk_rope_dim
         return hidden * (attention.heads * (query + latent.qk_nope_dim + 2 * latent.v_dim) // 2)
-    gate = attention.heads * attention.gate
-    return hidden * attention.head_dim * (2 * (attention.heads + attention.kv_heads) + gate)
+    heads = attention.projected_heads + attention.heads + 2 * attention.kv_heads
+    return hidden * attention.head_dim * heads
 
 
 def _feeding(model: Model, kind: LayerKind) -> int:

@@ -37,7 +37,7 @@ def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
     """(what, width) of both projections of layers without softmax attention."""
     if (linear := model.linear) is not None:
         yield "input projection of linear attention", linear.projected
-        yield "output projection of linear attention", linear.values
+        yield "output projection of linear attention", linear.inner
     if (mamba := model.mamba) is not None:
         yield "input projection of a Mamba layer", mamba.projected
         yield "output projection of a Mamba layer", mamba.inner

@@ -81,7 +81,7 @@ def _scaled(problem: ServingProblem, layout: ServingLayout) -> Iterator[tuple[st
     if linear is not None:
         path = "model.linear_attention"
         yield f"{path}.key_dim", "linear attention's keys", linear.keys, layout.tp
-        yield f"{path}.value_dim", "linear attention's values", linear.values, layout.tp
+        yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
 
 
 def _uneven(problem: ServingProblem, layout: ServingLayout) -> bool:

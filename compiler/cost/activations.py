@@ -141,7 +141,7 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
     if latent is None:
         keys = attention.heads if runtime.repeats_keys else max(attention.kv_heads, t)
         rotated = runtime.rotary_copies * (attention.heads + keys)
-        width = (3 if attention.gate else 2) * attention.heads + 2 * keys + rotated
+        width = attention.projected_heads + attention.heads + 2 * keys + rotated
         outputs = (copy + 2 * runtime.output_copies) * attention.heads
         normed = 0.0
         if attention.qk_norm != "none":

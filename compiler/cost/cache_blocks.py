@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from math import ceil, lcm
 
 from parc.compiler.cost.kv_cache import layer_token_bytes
-from parc.compiler.cost.recurrent_state import attention_layers, recurrent_layers, state_bytes
+from parc.compiler.cost.recurrent_state import state_bytes
 from parc.compiler.cost.serving_constants import KV_BYTES
+from parc.compiler.cost.serving_shard import Layers
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import ServingSetup
 
@@ -45,11 +46,12 @@ class CacheBlocks:
 
     def layers(self, model: Model, first: int, layers: int) -> int:
         """Pages of a block on a stage: layers of its widest group, which all stages share."""
+        held = Layers.of(model.layer_kinds[first : first + layers])
         pages = 1
         if self.attention:
-            pages = max(pages, ceil(attention_layers(model, first, layers) / self.attention))
+            pages = max(pages, ceil(held.attention / self.attention))
         if self.recurrent:
-            pages = max(pages, ceil(recurrent_layers(model, first, layers) / self.recurrent))
+            pages = max(pages, ceil(held.recurrent / self.recurrent))
         return pages
 
     def of_request(self, tokens: int, shards: int) -> int:
@@ -71,16 +73,17 @@ class CacheBlocks:
 def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) -> CacheBlocks:
     """The blocks of ``model`` where the engine was told ``block_tokens``."""
     token = layer_token_bytes(model.attention, tp, KV_BYTES[setup.kv])
-    attention, recurrent = attention_layers(model), recurrent_layers(model)
-    if not recurrent:
+    every = Layers.of(model.layer_kinds)
+    if not every.recurrent:
         return CacheBlocks(block_tokens, block_tokens * token, 1, 0)
     state = state_bytes(model, setup.engine, tp)
-    if not attention:
+    if not every.attention:
         return CacheBlocks(block_tokens, state, 0, 1)
     step = max(block_tokens, KERNEL_TOKENS)
     if model.linear is not None:
         step = lcm(step, CHUNK)
     tokens = step * ceil(state / (step * token))
-    few, many = sorted((attention, recurrent))
+    few, many = sorted((every.attention, every.recurrent))
     size = many if many < UNEVEN * few else few
-    return CacheBlocks(tokens, tokens * token, ceil(attention / size), ceil(recurrent / size))
+    groups = ceil(every.attention / size), ceil(every.recurrent / size)
+    return CacheBlocks(tokens, tokens * token, *groups)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from parc.compiler.ir import LayerKind, Model, Problem
+from parc.compiler.ir import LayerKind, Mamba, Model, Problem
 
 CAUSAL = 0.5
 """Share of the attention matrix that a causal mask keeps."""
@@ -41,9 +41,8 @@ def projection_weights(model: Model) -> int:
     attention = model.attention
     latent = attention.latent
     if latent is None:
-        width = attention.heads * attention.head_dim
-        keys = attention.kv_heads * attention.head_dim
-        return model.hidden * ((3 if attention.gate else 2) * width + 2 * keys)
+        heads = attention.projected_heads + attention.heads + 2 * attention.kv_heads
+        return model.hidden * heads * attention.head_dim
     query_dim = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     query = model.hidden * query_dim
     if latent.q_lora_rank:
@@ -88,18 +87,17 @@ def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> 
 
 def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, float]:
     """(projections, core) of what mixes tokens in a layer of ``kind``, a token."""
-    linear, mamba = model.linear, model.mamba
     if kind.mixer == "attention":
         core = 2 * core_width(model) * mean_span(model, sequence)
         return 2 * projection_weights(model), core
-    if kind.mixer == "linear" and linear is not None:
-        projections = 2 * model.hidden * (linear.projected + linear.values)
-        convolution = 2 * linear.conv_size * linear.convolved
-        return projections, convolution + 8 * linear.value_heads * linear.value_dim**2
-    if kind.mixer == "mamba" and mamba is not None:
-        projections = 2 * model.hidden * (mamba.projected + mamba.inner)
-        return projections, 7 * mamba.inner * mamba.state_size
-    return 0.0, 0.0
+    part = model.recurrent(kind)
+    if part is None:
+        return 0.0, 0.0
+    projections = 2 * model.hidden * (part.projected + part.inner)
+    if isinstance(part, Mamba):
+        return projections, 7 * part.inner * part.state_size
+    convolution = 2 * part.conv_size * part.convolved
+    return projections, convolution + 8 * part.value_heads * part.value_dim**2
 
 
 def head_flops(model: Model, tokens: float) -> float:

@@ -47,8 +47,7 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
     latent = attention.latent
     if latent is None:
         keys = max(attention.kv_heads / t, 1.0)
-        own = (2 if attention.gate else 1) * attention.heads / t
-        width = (own + 2 * keys) * attention.head_dim
+        width = (attention.projected_heads / t + 2 * keys) * attention.head_dim
         inner = attention.heads * attention.head_dim / t
         return [(tokens, width, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t

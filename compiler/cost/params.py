@@ -58,10 +58,9 @@ def attention_params(model: Model, tp: int = 1) -> int:
         return _latent_params(model, model.attention.latent, tp)
     attention = model.attention
     queries = attention.heads * attention.head_dim
-    gated = 2 if attention.gate else 1
     # Where tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that
     # no weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
-    fused = (gated * queries + 2 * attention.kv_heads * attention.head_dim) // tp
+    fused = (attention.projected_heads + 2 * attention.kv_heads) * attention.head_dim // tp
     weights = model.hidden * fused + queries // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
     sinks = attention.heads // tp if attention.sinks else 0
@@ -72,12 +71,10 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
     """What mixes tokens in one layer of ``kind`` on one of ``tp`` ranks; its norm not counted."""
     if kind.mixer == "attention":
         return attention_params(model, tp)
-    if kind.mixer == "linear" and model.linear is not None:
-        norm = norm_params(model, model.linear.value_dim)
-        return _linear_params(model.hidden, model.linear, tp) + norm
-    if kind.mixer == "mamba" and model.mamba is not None:
-        return _mamba_params(model.hidden, model.mamba, tp)
-    return 0
+    part = model.recurrent(kind)
+    if isinstance(part, LinearAttention):
+        return _linear_params(model.hidden, part, tp) + norm_params(model, part.value_dim)
+    return 0 if part is None else _mamba_params(model.hidden, part, tp)
 
 
 def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
@@ -86,7 +83,7 @@ def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
     Megatron-Core 0.19, ssm/gated_delta_net: neither projection nor convolution has a bias.
     """
     convolution = linear.convolved * linear.conv_size
-    projections = hidden * (linear.projected + linear.values)
+    projections = hidden * (linear.projected + linear.inner)
     return (projections + convolution + 2 * linear.value_heads) // tp
 
 

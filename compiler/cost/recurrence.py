@@ -48,11 +48,10 @@ class Recurrence:
 
 def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
     """The recurrence of a layer of ``kind``; None where it has none."""
-    if kind.mixer == "linear" and model.linear is not None:
-        return _linear(model.linear)
-    if kind.mixer == "mamba" and model.mamba is not None:
-        return _mamba(model.mamba)
-    return None
+    part = model.recurrent(kind)
+    if isinstance(part, LinearAttention):
+        return _linear(part)
+    return None if part is None else _mamba(part)
 
 
 def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Seconds:
@@ -77,12 +76,12 @@ def _linear(linear: LinearAttention) -> Recurrence:
     repeated = 2 * wide if linear.value_heads > linear.key_heads else 0
     return Recurrence(
         projected=linear.projected,
-        inner=linear.values,
+        inner=linear.inner,
         flops=2 * chunk * heads * (3 * keys + 2 * values) + 6 * state,
-        scanned_bytes=2 * (7 * wide + 6 * linear.values + 2 * state / chunk) + 12 * heads * chunk,
-        streamed_bytes=4 * linear.convolved + 8 * linear.keys + 4 * repeated + 6 * linear.values,
+        scanned_bytes=2 * (7 * wide + 6 * linear.inner + 2 * state / chunk) + 12 * heads * chunk,
+        streamed_bytes=4 * linear.convolved + 8 * linear.keys + 4 * repeated + 6 * linear.inner,
         kept_bytes=2 * (linear.projected + linear.convolved + 2 * wide + chunk * heads)
-        + 2 * 2 * linear.values
+        + 2 * 2 * linear.inner
         + 8 * heads,
     )
 

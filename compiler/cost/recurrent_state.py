@@ -19,18 +19,6 @@ NARROW = {("vllm", "qwen3_next"): 2.0}
 more, and vLLM's ``mamba_ssm_cache_dtype: auto`` then means the model's own."""
 
 
-def recurrent_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
-    """How many of ``layers`` layers from ``first`` on keep a state of every sequence."""
-    stop = model.layers if layers is None else first + layers
-    return sum(kind.mixer in ("linear", "mamba") for kind in model.layer_kinds[first:stop])
-
-
-def attention_layers(model: Model, first: int = 0, layers: int | None = None) -> int:
-    """How many of ``layers`` layers from ``first`` on keep keys and values of every token."""
-    stop = model.layers if layers is None else first + layers
-    return sum(kind.mixer == "attention" for kind in model.layer_kinds[first:stop])
-
-
 def state_bytes(model: Model, engine: EngineName, tp: int) -> float:
     """Bytes that one sequence keeps in one such layer on one of ``tp`` ranks; 0 without them.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.cache_blocks import cache_blocks
 from parc.compiler.cost.kv_cache import layer_token_bytes, windowed_layers
-from parc.compiler.cost.recurrent_state import attention_layers, recurrent_layers, state_bytes
+from parc.compiler.cost.recurrent_state import state_bytes
 from parc.compiler.cost.serving_constants import (
     CONTEXT_BYTES,
     ENGINES,
@@ -18,7 +18,7 @@ from parc.compiler.cost.serving_constants import (
     SGLANG_RESERVE_SHARE,
     WORKSPACE_BYTES_PER_TOKEN,
 )
-from parc.compiler.cost.serving_shard import weights_bytes
+from parc.compiler.cost.serving_shard import Layers, weights_bytes
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup
 
@@ -42,11 +42,12 @@ def _kept(model: Model, layout: ServingLayout, setup: ServingSetup) -> tuple[flo
     request that runs has one state a layer; what the prefix cache keeps beside it can be evicted.
     """
     layers = max(layout.stages) if layout.stages else -(-model.layers // layout.pp)
-    recurrent = recurrent_layers(model)
-    if not recurrent or setup.engine != "vllm":
-        kept = layers * attention_layers(model) / model.layers
-        states = layers * recurrent / model.layers * state_bytes(model, setup.engine, layout.tp)
-        return kept * kv_bytes_per_layer(model, layout.tp, setup), states
+    every = Layers.of(model.layer_kinds)
+    if not every.recurrent or setup.engine != "vllm":
+        kept = layers * every.attention / model.layers
+        states = layers * every.recurrent / model.layers
+        state = state_bytes(model, setup.engine, layout.tp)
+        return kept * kv_bytes_per_layer(model, layout.tp, setup), states * state
     blocks = cache_blocks(model, setup, layout.tp, BLOCK_TOKENS)
     block = blocks.layers(model, 0, model.layers) * layers / model.layers * blocks.page_bytes
     per_sequence = (blocks.attention / 2 + blocks.recurrent) * block
@@ -65,7 +66,7 @@ def request_bytes(model: Model, layout: ServingLayout, setup: ServingSetup, toke
     per_token /= layout.dcp
     if window is None or window >= tokens:
         return per_token * tokens + per_sequence
-    short = windowed_layers(model) / max(attention_layers(model), 1)
+    short = windowed_layers(model) / max(Layers.of(model.layer_kinds).attention, 1)
     return per_token * ((1 - short) * tokens + short * window * layout.dcp) + per_sequence
 
 

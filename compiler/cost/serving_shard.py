@@ -34,8 +34,9 @@ class Layers:
     """Layers of a stage, by what they have; a mean over stages need not be whole."""
 
     attention: float
+    """Layers that keep keys and values of every token."""
     recurrent: float
-    """Layers of linear attention or Mamba."""
+    """Layers of linear attention or Mamba, which keep a state of every sequence."""
     dense: float
     """Layers with a dense MLP."""
     routed: float
@@ -138,7 +139,7 @@ def attention_elements(model: Model, tp: int) -> Mixer:
     latent = attention.latent
     if latent is None:
         width = attention.heads * attention.head_dim / tp
-        queries = 2 * width if attention.gate else width
+        queries = attention.projected_heads * attention.head_dim / tp
         keys = max(attention.kv_heads / tp, 1.0) * attention.head_dim
         norms = 2 * attention.head_dim if attention.qk_norm == "head" else 0.0
         biases = (queries + 2 * keys) * attention.qkv_bias
@@ -161,7 +162,7 @@ def recurrent_elements(model: Model, tp: int) -> Mixer:
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:
         narrow = 2 * linear.value_heads
-        wide = linear.projected - narrow + linear.values
+        wide = linear.projected - narrow + linear.inner
         rest = hidden * narrow + linear.convolved * linear.conv_size + 3 * linear.value_heads
         return Mixer(hidden * wide / tp, rest / tp + linear.value_dim)
     if mamba is not None:

@@ -53,8 +53,7 @@ def _attention(model: Model, tp: int) -> Shapes:
     attention, hidden = model.attention, model.hidden
     latent, heads = attention.latent, attention.heads // tp
     if latent is None:
-        own = (2 if attention.gate else 1) * attention.heads
-        fused = (own + 2 * attention.kv_heads) * attention.head_dim // tp
+        fused = (attention.projected_heads + 2 * attention.kv_heads) * attention.head_dim // tp
         return {(fused, hidden), (hidden, heads * attention.head_dim)}
     query = heads * (latent.qk_nope_dim + latent.qk_rope_dim)
     rank = latent.q_lora_rank or hidden

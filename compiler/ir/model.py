@@ -72,6 +72,11 @@ class Attention:
     gate: bool = False
     """The output is gated by a sigmoid of a projection as wide as itself (Qwen3-Next)."""
 
+    @property
+    def projected_heads(self) -> int:
+        """Heads that the query projection puts out: queries, and their gate where there is one."""
+        return (2 if self.gate else 1) * self.heads
+
     def swaps(self, ranks: int, tp: int) -> bool:
         """Whether ``ranks`` can exchange the heads of a tensor rank, of queries and of keys."""
         own = (self.heads // tp, max(self.kv_heads // tp, 1))
@@ -98,19 +103,19 @@ class LinearAttention:
         return self.key_heads * self.key_dim
 
     @property
-    def values(self) -> int:
-        """Width of all values, of their gate, and of the output."""
+    def inner(self) -> int:
+        """Width of all values, of their gate, and of what the output projection takes in."""
         return self.value_heads * self.value_dim
 
     @property
     def projected(self) -> int:
         """Width of the input projection: queries, keys, values, their gate, and two a head."""
-        return 2 * self.keys + 2 * self.values + 2 * self.value_heads
+        return 2 * self.keys + 2 * self.inner + 2 * self.value_heads
 
     @property
     def convolved(self) -> int:
         """Channels of the convolution: queries, keys and values."""
-        return 2 * self.keys + self.values
+        return 2 * self.keys + self.inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,10 +264,9 @@ class Model:
         """Layers with a dense MLP."""
         return sum(kind.mlp == "dense" for kind in self.layer_kinds)
 
-    @property
-    def attention_layers(self) -> int:
-        """Layers with softmax attention: those that keep keys and values of every token."""
-        return sum(kind.mixer == "attention" for kind in self.layer_kinds)
+    def recurrent(self, kind: LayerKind) -> LinearAttention | Mamba | None:
+        """The recurrence that mixes tokens in a layer of ``kind``; None where it has none."""
+        return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
         """Whether TransformerEngine makes the norms before mixer and MLP parts of what is behind.

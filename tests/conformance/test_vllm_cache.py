@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.recurrent_state import attention_layers
+from parc.compiler.cost.serving_shard import Layers
 from parc.compiler.ir import ServingPlan
 from tests.conformance.tool_judging import vllm_verdicts
 from tests.conformance.vllm_cases import cases_of
@@ -32,7 +32,8 @@ def judgeable(tree: dict[str, Any], plan: ServingPlan) -> bool:
         return False
     first, held = 0, []
     for stage in plan.stages:
-        held.append(attention_layers(plan.problem.model, first, stage.layers))
+        kinds = plan.problem.model.layer_kinds[first : first + stage.layers]
+        held.append(Layers.of(kinds).attention)
         first += stage.layers
     return all(held)
 

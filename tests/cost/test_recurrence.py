@@ -18,6 +18,7 @@ from parc.compiler.cost.layer_time import layer_time
 from parc.compiler.cost.memory import layer_terms, runtime_of
 from parc.compiler.cost.pricing import Pricing
 from parc.compiler.cost.recurrence import recurrence
+from parc.compiler.cost.serving_shard import Layers
 from parc.compiler.cost.stages import chunks_load
 from parc.compiler.cost.weight_shapes import weight_shapes
 from parc.compiler.ir import Chunk, LayerKind, Layout, Model
@@ -52,7 +53,8 @@ def test_every_fourth_layer_has_attention_and_a_letter_is_a_layer() -> None:
         "attention": 12,
     }
     nano = model_of(NEMOTRON_NANO)
-    assert (nano.attention_layers, nano.moe_layers, nano.dense_layers) == (6, 23, 0)
+    attention = Layers.of(nano.layer_kinds).attention
+    assert (attention, nano.moe_layers, nano.dense_layers) == (6, 23, 0)
     assert sum(kind.parts for kind in nano.layer_kinds) == nano.layers
 
 

@@ -8,9 +8,10 @@ from math import isinf
 
 import pytest
 
-from parc.compiler.cost.recurrent_state import recurrent_layers, state_bytes
+from parc.compiler.cost.recurrent_state import state_bytes
 from parc.compiler.cost.serving import estimate_serving
 from parc.compiler.cost.serving_deployment import deploy
+from parc.compiler.cost.serving_shard import Layers
 from parc.compiler.cost.serving_step import Batch, step_terms
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import (
@@ -158,10 +159,11 @@ def decode(found: Model, context: float, running: float = 64) -> StepTerms:
 def test_the_context_costs_in_attention_layers_alone(found: Model) -> None:
     short, long, longer = (decode(found, context).attention for context in (0, 4096, 8192))
     assert longer - long == pytest.approx(long - short)
+    layers = Layers.of(found.layer_kinds)
     token = 2 * found.attention.kv_heads * found.attention.head_dim * 2
     rate = deploy(found, cluster(H200), ServingSetup(), ServingLayout()).memory_rate
-    assert long - short == pytest.approx(found.attention_layers * 64 * 4096 * token / rate)
-    states = recurrent_layers(found) * 64 * 2 * state_bytes(found, "vllm", 1)
+    assert long - short == pytest.approx(layers.attention * 64 * 4096 * token / rate)
+    states = layers.recurrent * 64 * 2 * state_bytes(found, "vllm", 1)
     assert short == pytest.approx(states / rate)
 
 
