@@ -160,21 +160,6 @@ def _gpt_oss(keys: Keys, family: str) -> dict[str, Any]:
     return base | {"ffn": 0, "activation": "clamped_silu", "sinks": True}
 
 
-def _gpt2(keys: Keys, family: str) -> dict[str, Any]:
-    hidden = keys.size("n_embd")
-    return (
-        layer_norm(keys, "layer_norm_epsilon")
-        | biased(keys, queries=True)
-        | {
-            "hidden": hidden,
-            "ffn": keys.size_or_none("n_inner") or 4 * hidden,
-            "heads": keys.size("n_head"),
-            "activation": keys.word("activation_function", ACTIVATIONS),
-            "position": {"kind": "learned", "max_positions": keys.size("n_positions")},
-        }
-    )
-
-
 def _gpt_neox(keys: Keys, family: str) -> dict[str, Any]:
     position = rope_position(keys, percent="rotary_pct", base="rotary_emb_base")
     serial = {} if keys.flag("use_parallel_residual") else {"family": "gpt_neox-serial"}
@@ -233,7 +218,6 @@ _READERS: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "gemma": _gemma,
     "gemma2": _gemma,
     "gemma3_text": _gemma,
-    "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
     "kimi_k2": _deepseek,

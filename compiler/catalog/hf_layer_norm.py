@@ -68,21 +68,24 @@ def _stablelm(keys: Keys, family: str) -> dict[str, Any]:
     return base | {"gated": True, "attention_output_bias": False, "position": position}
 
 
-def _gpt_bigcode(keys: Keys, family: str) -> dict[str, Any]:
+def _gpt2(keys: Keys, family: str) -> dict[str, Any]:
     hidden = keys.size("n_embd")
-    heads = keys.size("n_head")
     return (
         layer_norm(keys, "layer_norm_epsilon")
         | biased(keys, queries=True)
         | {
             "hidden": hidden,
             "ffn": keys.size_or_none("n_inner") or 4 * hidden,
-            "heads": heads,
-            "kv_heads": 1 if keys.flag("multi_query") else heads,
+            "heads": keys.size("n_head"),
             "activation": keys.word("activation_function", ACTIVATIONS),
             "position": {"kind": "learned", "max_positions": keys.size("n_positions")},
         }
     )
+
+
+def _gpt_bigcode(keys: Keys, family: str) -> dict[str, Any]:
+    base = _gpt2(keys, family)
+    return base | {"kv_heads": 1 if keys.flag("multi_query") else base["heads"]}
 
 
 def _falcon(keys: Keys, family: str) -> dict[str, Any]:
@@ -148,6 +151,7 @@ LAYER_NORM: dict[str, Callable[[Keys, str], dict[str, Any]]] = {
     "cohere": _cohere,
     "cohere2": _cohere,
     "falcon": _falcon,
+    "gpt2": _gpt2,
     "gpt_bigcode": _gpt_bigcode,
     "jais2": _jais2,
     "nemotron": _nemotron,

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from stand_ins import swapped
+
 
 def model_config(args: Namespace) -> Any:
     """As pretrain_gpt.py makes it, or pretrain_hybrid.py where there is a pattern."""
@@ -44,14 +46,8 @@ def _standing_at(rank: int, size: int) -> Iterator[None]:
         (allocation, "log_on_each_pipeline_stage", lambda *_, **__: None),
         (allocation, "log_single_rank", lambda *_, **__: None),
     ]
-    before = [getattr(owner, name) for owner, name, _ in swaps]
-    for owner, name, value in swaps:
-        setattr(owner, name, value)
-    try:
+    with swapped(swaps):
         yield
-    finally:
-        for (owner, name, _), value in zip(swaps, before, strict=True):
-            setattr(owner, name, value)
 
 
 def divide_mamba(config: Any) -> None:

@@ -12,6 +12,7 @@ from parc.backends.megatron.environment import variables
 from parc.backends.megatron.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
+from tests.compiled import Spec, planned, resolved
 from tests.conformance.judge_processes import judged
 from tests.every_layout import enumerate_layouts
 
@@ -84,6 +85,23 @@ def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> C
             if value is None and word in argv:
                 del argv[argv.index(word) : argv.index(word) + 2]
     return case
+
+
+def refused_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, str]]:
+    """(what Megatron refuses of ``specs`` as they are pinned, errors of it that check misses)."""
+    cases, refused_by_parc = [], {}
+    for number, spec in enumerate(specs):
+        problem, _ = resolved(spec)
+        layout = layout_as_pinned(problem) if isinstance(problem, Problem) else None
+        if not isinstance(problem, Problem) or layout is None:
+            continue
+        name = f"variation {number}"
+        # a pinned dp may leave GPUs idle; ranks that do not exist are not started
+        cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
+        plan, sink = planned(spec)
+        refused_by_parc[name] = plan is None and sink.failed()
+    refused = {name: one for name, one in judge(cases).items() if not one["accepted"]}
+    return refused, {n: one["error"] for n, one in refused.items() if not refused_by_parc[n]}
 
 
 LEVELS = ("cp-a2a", "cp-p2p")

@@ -79,6 +79,13 @@ def hardware(major: int) -> Iterator[None]:
     for module in (rope, moe):
         fused = [name for name in vars(module) if name.startswith("fused_")]
         swaps += [(module, name, never) for name in fused if getattr(module, name) is None]
+    with swapped(swaps):
+        yield
+
+
+@contextlib.contextmanager
+def swapped(swaps: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Each (owner, name, value) in place of what the owner has under that name."""
     before = [getattr(owner, name) for owner, name, _ in swaps]
     for owner, name, value in swaps:
         setattr(owner, name, value)

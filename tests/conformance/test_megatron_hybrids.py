@@ -11,7 +11,7 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, Plan, Problem
 from tests.compiled import planned, resolved
-from tests.conformance.megatron_cases import case_as_pinned, case_of, judge, layout_as_pinned
+from tests.conformance.megatron_cases import case_of, judge, refused_as_pinned
 from tests.conformance.megatron_hybrids import hybrid_spec, hybrid_variation
 from tests.conformance.test_megatron_accepts import agree
 from tests.every_layout import enumerate_layouts
@@ -63,18 +63,6 @@ def test_every_layout_that_is_offered_for_a_hybrid_is_accepted() -> None:
 
 
 def test_every_random_variation_of_a_hybrid_that_megatron_refuses_is_refused_by_check() -> None:
-    cases, refused_by_parc = [], {}
-    for seed in range(VARIATIONS):
-        spec = hybrid_variation(seed)
-        problem, _ = resolved(spec)
-        layout = layout_as_pinned(problem) if isinstance(problem, Problem) else None
-        if not isinstance(problem, Problem) or layout is None:
-            continue
-        name = f"variation {seed}"
-        cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
-        plan, sink = planned(spec)
-        refused_by_parc[name] = plan is None and sink.failed()
-    verdicts = judge(cases)
-    refused = {name: verdict for name, verdict in verdicts.items() if not verdict["accepted"]}
-    assert {n: v["error"] for n, v in refused.items() if not refused_by_parc[n]} == {}
+    refused, missed = refused_as_pinned([hybrid_variation(seed) for seed in range(VARIATIONS)])
+    assert missed == {}
     assert len(refused) >= REFUSALS, Counter(verdict["stage"] for verdict in refused.values())
