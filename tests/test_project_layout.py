@@ -25,6 +25,7 @@ IR = "parc.compiler.ir"
 DIAGNOSTICS = "parc.compiler.diagnostics"
 REGISTRY = "parc.backends.registry"
 BASE = "parc.backends.base"
+STRATEGIES = "parc.backends.shared.strategies"
 COST = "parc.compiler.cost"
 SPEC = "parc.compiler.spec"
 TOPOLOGY = "parc.compiler.topology"
@@ -41,10 +42,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     SPEC: (IR, DIAGNOSTICS),
     CATALOG: (SPEC, DIAGNOSTICS),
     RESOLVE: (
-        *(IR, DIAGNOSTICS, CATALOG, COST, SPEC, TOPOLOGY, BASE, REGISTRY),
-        "parc.backends.shared.strategies",
+        *(IR, DIAGNOSTICS, CATALOG, COST, SPEC, TOPOLOGY),
+        *(BASE, REGISTRY, STRATEGIES),
     ),
-    EVALUATE: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, BASE),
+    EVALUATE: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, BASE, STRATEGIES),
     PLACEMENT: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, BASE),
     SEARCH: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT, BASE),
     "parc.compiler.checks": (
