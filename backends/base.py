@@ -20,6 +20,7 @@ from parc.compiler.ir import (
     Split,
     Variant,
 )
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem
@@ -135,6 +136,13 @@ class Engine(ServingBackend, Protocol):
     default_version: str
     strategies: Mapping[str, str]
     """What it can express: name in ``backends/strategies`` -> how that is said."""
+
+    def constants(self) -> EngineConstants:
+        """Return the constants with which the cost model estimates the engine.
+
+        Raises:
+            UndeclaredConstantsError: the table of the engine is incomplete.
+        """
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Requests that run together and tokens of a step, where the user says nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from parc.backends.shared.network import Variable
 from parc.backends.vllm.arguments import engine_words
 from parc.backends.vllm.checks import check_vllm
-from parc.backends.vllm.defaults import default_batch
+from parc.backends.vllm.defaults import default_batch, engine_constants
 from parc.backends.vllm.environment import serving_environment
 from parc.backends.vllm.legal_degrees import divisors
 from parc.backends.vllm.rules import RULES
@@ -22,6 +22,7 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_rule import ServingRule
 
 VERSIONS = ("0.33",)
@@ -34,6 +35,10 @@ class Vllm:
     versions = VERSIONS
     default_version = "0.33"
     strategies = STRATEGIES
+
+    def constants(self) -> EngineConstants:
+        """Return the constants in ``constants.yaml``."""
+        return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""

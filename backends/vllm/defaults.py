@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from parc.backends.shared.engine_constants import load_engine_constants
 from parc.compiler.ir import Gpu
+from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.serving import even_stages
 
 GIB = 2**30
 LARGE_GIB, MIDDLE_GIB = 160, 70
@@ -12,8 +15,22 @@ LOW_LATENCY_TOKENS = 256
 (config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
 DP_RPC_PORT = 29550
 SUPERVISOR_PORT = 9256
-VOCAB_MULTIPLE = 64
-"""The vocabulary is padded to a multiple of this (vocab_parallel_embedding.py)."""
+
+
+def engine_constants() -> EngineConstants:
+    """Return the constants of vLLM with which the cost model estimates it."""
+    return load_engine_constants("vllm", __package__ or "")
+
+
+def default_stages(layers: int, pp: int) -> tuple[int, ...]:
+    """Return the layers per pipeline stage if none are pinned (distributed/utils.py)."""
+    return even_stages(layers, pp, engine_constants().sharding.extra_layers)
+
+
+def padded_vocab(vocab: int) -> int:
+    """Return the rows of the embedding after padding (vocab_parallel_embedding.py)."""
+    multiple = engine_constants().sharding.vocab_multiple
+    return -(-vocab // multiple) * multiple
 
 
 def default_batch(gpu: Gpu) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parc.backends.shared.network import Variable, network_environment
+from parc.backends.vllm.defaults import default_stages
 from parc.compiler.ir import ServingPlan
-from parc.compiler.ir.serving import even_stages
 from parc.compiler.topology.engine_hosts import engine_hosts
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
@@ -23,7 +23,7 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
 def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
     """Layers of every stage, where they are not those that vLLM would take itself."""
     stages = plan.layout.stages
-    if not stages or stages == even_stages(plan.problem.model.layers, plan.layout.pp):
+    if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return ()
     text = ",".join(map(str, stages))
     return ((PARTITION, text, "layers of every pipeline stage: room for cache in the fullest"),)

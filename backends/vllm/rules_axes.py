@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.vllm.defaults import default_stages
 from parc.backends.vllm.legal_degrees import divisors
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir.serving import ServingLayout, even_stages
+from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingProblem
 from parc.compiler.ir.serving_rule import ServingRule
 from parc.compiler.topology.engine_hosts import engine_hosts
@@ -21,7 +22,7 @@ def _stages(problem: ServingProblem, layout: ServingLayout) -> bool:
 def _patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
     """The part of the pattern that each stage holds, where layers have one part each."""
     model, first = problem.model, 0
-    for held in layout.stages or even_stages(model.layers, layout.pp):
+    for held in layout.stages or default_stages(model.layers, layout.pp):
         yield model.pattern[first : first + held]
         first += held
 

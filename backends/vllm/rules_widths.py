@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from parc.backends.vllm.defaults import VOCAB_MULTIPLE
+from parc.backends.vllm.defaults import engine_constants, padded_vocab
 from parc.backends.vllm.legal_degrees import divisors, kept, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
@@ -56,11 +56,7 @@ def _recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
 
 
 def _vocab(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return _padded(problem.model) % layout.tp != 0
-
-
-def _padded(model: Model) -> int:
-    return -(-model.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+    return padded_vocab(problem.model.vocab) % layout.tp != 0
 
 
 def _parts(problem: ServingProblem, layout: ServingLayout) -> Iterator[tuple[str, str, int, int]]:
@@ -160,13 +156,14 @@ def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Findin
 
 
 def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    vocab, tp = _padded(problem.model), layout.tp
+    vocab, tp = padded_vocab(problem.model.vocab), layout.tp
+    multiple = engine_constants().sharding.vocab_multiple
     legal, fix = _legal(problem, layout, _vocab)
     return Finding(
         f"{vocab} is not divisible by {tp}: rows of the embedding, padded to a multiple of "
-        f"{VOCAB_MULTIPLE}",
+        f"{multiple}",
         label=f"{vocab} % {tp} = {vocab % tp}, must be 0",
-        help=f"legal tp: {legal}; every power of two up to {VOCAB_MULTIPLE} is",
+        help=f"legal tp: {legal}; every power of two up to {multiple} is",
         fix=fix,
         causes=(Cause("model.vocab", f"{problem.model.vocab} tokens come from here"),),
         targets=TARGETS,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.serving.stages import stage_splits
+from parc.compiler.cost.serving.stages import stage_layers, stage_splits
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
 from parc.compiler.ir.problem import allowed
-from parc.compiler.ir.serving import even_stages
 from parc.compiler.topology.engine_hosts import replica_counts, service_hosts
 
 TIE = 0.03
@@ -57,7 +56,7 @@ def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> 
     service = problem.service
     stages = layout.stages
     if layout.pp > 1 and not stages:
-        stages = even_stages(problem.model.layers, layout.pp)
+        stages = stage_layers(problem, layout)
     placed = replace(layout, replicas=replicas, stages=stages)
     return estimate_serving(problem.model, problem.cluster, service.setup, placed, service.traffic)
 
@@ -84,7 +83,9 @@ def best_stages(problem: ServingProblem, found: ServingEstimate) -> ServingEstim
     layout = found.layout
     if layout.pp == 1 or problem.pins.stages is not None:
         return found
-    splits = stage_splits(problem.model.layers, layout.pp)
+    splits = stage_splits(
+        problem.model.layers, layout.pp, problem.service.setup.engine.sharding.extra_layers
+    )
     tried = [_estimate(problem, replace(layout, stages=split), layout.replicas) for split in splits]
     best = min(tried, key=lambda one: scores(problem, one))
     first = tried[0]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from parc.compiler.ir.engine_constants import EngineConstants, ExtraLayers
+
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int4", "nvfp4"]
 WEIGHT_BLOCKS = {"fp8": 128, "int4": 128, "nvfp4": 16}
 """Weights that share a scale along a split width (DeepSeek's fp8, AWQ and GPTQ, NVIDIA)."""
 KvPrecision = Literal["bf16", "fp16", "fp8"]
-EngineName = Literal["vllm", "sglang", "trtllm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,17 @@ class ServingLayout:
         return max(self.tp * self.pcp * self.dp // self.ep, 1)
 
 
-def even_stages(layers: int, pp: int) -> tuple[int, ...]:
-    """Layers of every stage where nothing says otherwise.
+def even_stages(layers: int, pp: int, extra: ExtraLayers) -> tuple[int, ...]:
+    """Return the layers per pipeline stage, split as evenly as possible.
 
-    As vLLM does (distributed/utils.py, get_pp_indices): what is left over goes to the stages
-    before the last, one each, the last-but-one first.
+    Args:
+        layers: decoder layers of the model.
+        pp: number of stages.
+        extra: stages that get one layer more if ``layers`` is not divisible by ``pp``.
     """
     stages = [layers // pp] * pp
-    for back in range(2, layers % pp + 2):
-        stages[-back] += 1
+    for one in range(layers % pp):
+        stages[one if extra == "first" else -2 - one] += 1
     return tuple(stages)
 
 
@@ -73,9 +76,10 @@ def even_stages(layers: int, pp: int) -> tuple[int, ...]:
 class ServingSetup:
     """Number formats, engine and its limits."""
 
+    engine: EngineConstants
+    """Constants that the engine declares."""
     weights: WeightPrecision = "bf16"
     kv: KvPrecision = "bf16"
-    engine: EngineName = "vllm"
     memory_share: float | None = None
     """vLLM's --gpu-memory-utilization, SGLang's --mem-fraction-static, TensorRT-LLM's
     free_gpu_memory_fraction; Engine.budget says what it is a share of. None: the default."""

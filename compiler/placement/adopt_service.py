@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parc.backends.base import Engine
-from parc.compiler.cost.serving.stages import stage_caches
+from parc.compiler.cost.serving.stages import stage_caches, stage_layers
 from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.evaluate.limit_service import limit_service
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingLayout, ServingPlan, ServingProblem, ServingSearch
-from parc.compiler.ir.serving import even_stages
 from parc.compiler.ir.serving_plan import ServingCandidate
 from parc.compiler.placement.place_service import place_service
 
@@ -24,7 +23,7 @@ def adopt_service(
     that it may use.
     """
     known = {host.name: host for host in problem.cluster.hosts}
-    stages = layout.stages or even_stages(problem.model.layers, layout.pp)
+    stages = stage_layers(problem, layout)
     whole = len(stages) == layout.pp and sum(stages) == problem.model.layers
     if not whole or not known.keys() >= set(hosts):
         return None

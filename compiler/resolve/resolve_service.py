@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from parc.backends.registry import engine
+from parc.backends.base import Engine
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Limit, Model
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import KvPrecision, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import (
     Endpoint,
@@ -16,6 +17,7 @@ from parc.compiler.ir.serving_plan import (
     ServingProblem,
 )
 from parc.compiler.resolve.check_service import check_service, check_training_keys
+from parc.compiler.resolve.resolve_engine import resolve_engine
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.limits_spec import AxisLimit
@@ -39,8 +41,10 @@ def resolve_service(
     checkpoint = _checkpoint(spec.job, model, sink)
     if targets is None or checkpoint is None:
         return None
-    headroom = spec.goals.memory_headroom
-    setup = _setup(spec.job, model, cluster, (targets.framework, headroom))
+    resolved = resolve_engine(targets.framework, model, sink)
+    if resolved is None:
+        return None
+    setup = _setup(spec, model, cluster, *resolved)
     service = Service(
         checkpoint=checkpoint,
         traffic=Traffic(
@@ -102,13 +106,13 @@ def _checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
 
 
 def _setup(
-    job: ServiceSpec, model: Model, cluster: Cluster, target: tuple[str, float]
+    spec: ServingSpec, model: Model, cluster: Cluster, engine: Engine, constants: EngineConstants
 ) -> ServingSetup:
-    """Formats and limits, none left to the engine; ``target``: its name, and the headroom."""
-    name, headroom = target
+    """Return number formats and limits, with the engine's defaults filled in."""
+    job = spec.job
     # Published fp8 checkpoints of Mamba models have a scale a tensor (nvidia/Nemotron-*-FP8).
     whole = job.precision == "fp8" and model.mamba is not None
-    seqs, tokens = engine(name).default_batch(cluster.gpu)
+    seqs, tokens = engine.default_batch(cluster.gpu)
     kv: KvPrecision = "fp16" if job.precision == "fp16" else "bf16"
     seqs = seqs if job.max_num_seqs == "auto" else job.max_num_seqs
     tokens = tokens if job.max_num_batched_tokens == "auto" else job.max_num_batched_tokens
@@ -117,10 +121,10 @@ def _setup(
     elif job.max_num_seqs == "auto":
         seqs = min(tokens, seqs)
     return ServingSetup(
+        engine=constants,
         weights=job.precision,
         kv=kv if job.kv_precision == "auto" else job.kv_precision,
-        engine="vllm",
-        memory_share=round(1 - headroom, 4),
+        memory_share=round(1 - spec.goals.memory_headroom, 4),
         max_running=seqs,
         max_batched_tokens=tokens,
         block=1 if job.quantize or whole else None,

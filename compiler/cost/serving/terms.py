@@ -1,4 +1,4 @@
-"""Terms of a serving estimate: the formula of each in words, and where it is from."""
+"""Terms of a serving estimate: title, formula in words, and source."""
 
 from __future__ import annotations
 
