@@ -20,7 +20,7 @@ FULL = ("deepseek-v3-serve", "llama-3-70b-hsdp", "llama-65b-pipeline")
 
 Their layouts are pinned, so that plan.json lists few candidates whose estimates change."""
 PAGE = "report.html"
-"""Stored as a digest everywhere, because the coordinates of a picture do not review well as text."""
+"""Stored as a digest everywhere, because coordinates of a picture do not review well."""
 FIGURES = ("plan.json", "parc.lock", "rankmap.md", PAGE)
 """Files full of estimates. They share one digest, so that a changed constant changes one line."""
 BY_DIGEST = ("rankmap.csv", "rankmap.json", "preflight/expected.json")
