@@ -62,7 +62,7 @@ CHANGES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ),
     (
         "A longer sequence",
-        "Four times the sequence length on four context parallel ranks, with a quarter of the batch.",
+        "Four times the sequence length on four context parallel ranks, a quarter of the batch.",
         (("8192", "32768"), ("1024", "256"), ("cp: 1", "cp: 4")),
     ),
 )
@@ -80,11 +80,11 @@ def replanned(folder: Path) -> str:
     assert result.exit_code == 0, result.stderr
     return (
         "`parc compile` ignores earlier placements, so every host after the broken one moves up.\n"
-        "With `spare: [r02n17]` in the spec, `parc replan` keeps the plan and moves only the ranks of\n"
-        "the broken host:\n\n"
+        "With `spare: [r02n17]` in the spec, `parc replan` keeps the plan and moves only the\n"
+        "ranks of the broken host:\n\n"
         f"```console\n$ parc {' '.join(words)}\n{result.stdout}```\n\n"
-        "`parc compile --locked` keeps the hosts that a replan wrote. Without `--locked`, a compile\n"
-        "reports how many ranks it moves (PARC-O04, [placement](placement.md)).\n"
+        "`parc compile --locked` keeps the hosts that a replan wrote. Without `--locked`, a\n"
+        "compile reports how many ranks it moves (PARC-O04, [placement](placement.md)).\n"
     )
 
 
