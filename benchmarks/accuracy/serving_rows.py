@@ -18,11 +18,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
-    EngineName,
     KvPrecision,
     ServingLayout,
     ServingSetup,
@@ -51,7 +51,6 @@ OPT = {
     "opt-66b": (64, 9216, 72),
 }
 """Layers, hidden size and heads."""
-ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Row:
         """Model, GPU, engine, weights and source: what the report has a line for."""
         gpu = self.cluster.gpu.name
         setup = self.setup
-        return self.model.name, gpu, setup.engine, setup.weights, self.source
+        return self.model.name, gpu, setup.engine.engine, setup.weights, self.source
 
 
 def read_published(path: Path = PUBLISHED) -> Iterator[Row]:

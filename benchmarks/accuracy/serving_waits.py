@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
+from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_priced import Priced, price, read_serving
 from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
-from parc.compiler.cost.serving.constants import ENGINES, Engine
 from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.ir.engine_constants import ArrivalConstants
 
 WAITS = {
     "wait_share": Prior(0.05, 1.0, 1e-3, 1.0),
@@ -49,7 +50,7 @@ class Waiting:
     rest_seconds: float
     """Predicted time to the first token without what is waited for."""
 
-    def seconds(self, engine: Engine) -> float:
+    def seconds(self, engine: ArrivalConstants) -> float:
         """With what is waited for under other constants."""
         return self.rest_seconds + _waited(self.priced, engine)
 
@@ -82,8 +83,8 @@ def waiting(rows: Sequence[Priced]) -> list[Waiting]:
 UNFIT = ("offline", "closed, more than the cache holds")
 
 
-def _engine(one: Priced) -> Engine:
-    return ENGINES[one.row.setup.engine]
+def _engine(one: Priced) -> ArrivalConstants:
+    return one.row.setup.engine.arrivals
 
 
 def _load(one: Priced) -> float:
@@ -91,7 +92,7 @@ def _load(one: Priced) -> float:
     return rate / (layout.dp * layout.replicas) * one.found.prefill_seconds
 
 
-def _queue(one: Priced, engine: Engine) -> Queue:
+def _queue(one: Priced, engine: ArrivalConstants) -> Queue:
     row = one.row
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
@@ -101,7 +102,7 @@ def _queue(one: Priced, engine: Engine) -> Queue:
     return closed_queue(engine, busy / row.layout.replicas, concurrency / busy)
 
 
-def _waited(one: Priced, engine: Engine) -> float:
+def _waited(one: Priced, engine: ArrivalConstants) -> float:
     step = one.found.tpot_seconds * one.row.setup.accepted_tokens
     return waited_seconds(engine, _queue(one, engine), one.found.prefill_seconds, step)
 
@@ -139,8 +140,8 @@ def _group(row: Waiting) -> tuple[str, ...]:
 def unseen(rows: Sequence[Waiting]) -> dict[str, float]:
     """Predicted over measured by row, each by a fit that saw no row of its source."""
     found: dict[str, float] = {}
-    for engine in sorted({row.priced.row.setup.engine for row in rows}):
-        own = [row for row in rows if row.priced.row.setup.engine == engine]
+    for engine in sorted({row.priced.row.setup.engine.engine for row in rows}):
+        own = [row for row in rows if row.priced.row.setup.engine.engine == engine]
         for source in sorted({row.priced.row.source for row in own}):
             rest = [row for row in own if row.priced.row.source != source]
             out = [row for row in own if row.priced.row.source == source]
@@ -177,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     priced = price(read_serving(parser.parse_args(argv).data).rows)
     rows = waiting(priced)
     for name in ENGINES:
-        found = fitted([row for row in rows if row.priced.row.setup.engine == name])
+        found = fitted([row for row in rows if row.priced.row.setup.engine.engine == name])
         values = ", ".join(
             f"{one} {value:.3g} (log +-{found.spreads[one]:.2f})"
             for one, value in found.parameters.items()

@@ -95,8 +95,8 @@ class ShardingConstants:
     are split over the ranks of several tensor groups."""
     extra_layers: ExtraLayers
     """Pipeline stages that receive the remaining layers if the number of layers is not divisible by
-    the number of stages. ``first``: one each from the first stage on; ``before_last``: one each from
-    the last but one stage backwards."""
+    the number of stages. ``first``: one each from the first stage on; ``before_last``: one each
+    from the last but one stage backwards."""
     full_vocabulary_families: tuple[str, ...]
     """Model families that build embedding and output projection on every pipeline stage."""
     full_embedding_families: tuple[str, ...]

@@ -15,9 +15,7 @@ AXES = {"tp": PROBE.tp, "cp": PROBE.pcp, "pp": PROBE.pp, "dp": PROBE.dp, "replic
 """Axes that placement, rank map and reports require of an engine's mesh, with their sizes."""
 
 
-def resolve_engine(
-    name: str, model: Model, sink: Sink
-) -> tuple[Engine, EngineConstants] | None:
+def resolve_engine(name: str, model: Model, sink: Sink) -> tuple[Engine, EngineConstants] | None:
     """Return the engine ``name`` and its constants; None after V32 or V33.
 
     An engine that declares too little is refused, because an estimate with the constants of another

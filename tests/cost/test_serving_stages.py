@@ -58,15 +58,15 @@ def test_stages_in_the_middle_hold_no_vocabulary() -> None:
     ],
 )
 def test_the_even_split_is_that_of_vllm(layers: int, pp: int, stages: tuple[int, ...]) -> None:
-    assert even_stages(layers, pp) == stages
+    assert even_stages(layers, pp, "before_last") == stages
 
 
 @given(layers=st.integers(1, 200), pp=st.integers(1, 32))
 def test_every_split_holds_every_layer_once_and_no_stage_is_empty(layers: int, pp: int) -> None:
     if pp > layers:
         return
-    splits = stage_splits(layers, pp)
-    assert splits[0] == even_stages(layers, pp)
+    splits = stage_splits(layers, pp, "before_last")
+    assert splits[0] == even_stages(layers, pp, "before_last")
     for split in splits:
         assert sum(split) == layers
         assert len(split) == pp

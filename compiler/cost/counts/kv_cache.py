@@ -2,7 +2,8 @@
 
 Grouped-query attention stores 2 x head dim per key-value head on the rank (arXiv:2305.13245); heads
 are repeated if tp exceeds their number. Latent attention stores one vector of rank + rope dim per
-token, in full on every tensor rank (arXiv:2405.04434). A sliding window limits the tokens per layer.
+token, in full on every tensor rank (arXiv:2405.04434). A sliding window limits the tokens per
+layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bytes of the recurrent state of a sequence in a layer of linear attention or Mamba.
 
-The state does not grow with the sequence. The recurrence stores one matrix per head, the convolution
-the inputs of its last tokens. Both are split over tp with the heads.
-Shapes and formats: vLLM 0.33, layers/mamba/mamba_utils.py.
+The state does not grow with the sequence. The recurrence stores one matrix per head, the
+convolution the inputs of its last tokens. Both are split over tp with the heads. Shapes and
+formats: vLLM 0.33, layers/mamba/mamba_utils.py.
 """
 
 from __future__ import annotations

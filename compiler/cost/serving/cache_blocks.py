@@ -2,9 +2,10 @@
 
 A page is one layer's part of a block, and the pages of all layers have equal size. If a model has
 recurrent layers, the tokens per block are raised until a state fits into one page, and states are
-padded to it (vLLM, platforms/interface.py, _align_hybrid_block_size). Layers form groups of one type
-and of nearly equal size; a block has one page per layer of a group, and a request occupies separate
-blocks in each group (v1/core/kv_cache_planning.py, _get_kv_cache_groups_uniform_page_size; 0.33).
+padded to it (vLLM, platforms/interface.py, _align_hybrid_block_size). Layers form groups of one
+type and of nearly equal size; a block has one page per layer of a group, and a request occupies
+separate blocks in each group (v1/core/kv_cache_planning.py, _get_kv_cache_groups_uniform_page_size;
+0.33).
 """
 
 from __future__ import annotations

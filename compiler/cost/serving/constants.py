@@ -22,6 +22,7 @@ scale, 4-bit zero), nvfp4 blocks of 16 (fp8 scale)."""
 KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 """Bytes per element of the key-value cache."""
 
+
 @dataclass(frozen=True, slots=True)
 class ServingHardware:
     """Shares of data-sheet rates that serving kernels reach, and fixed costs in seconds."""

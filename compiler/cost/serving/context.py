@@ -1,9 +1,10 @@
 """Collectives of context parallelism in a serving engine, per layer.
 
 Decode context parallelism (dcp): each of dcp ranks stores every dcp-th token of a request. The
-queries of the group are gathered so that each rank attends with all of their heads to its own tokens;
-the partial outputs are scattered back, weighted by their log-sum-exp, which is gathered too (vLLM,
-v1/attention/ops/dcp.py, ``ag_rs``). FLOPs do not change; cache and cache reads shrink by dcp.
+queries of the group are gathered so that each rank attends with all of their heads to its own
+tokens; the partial outputs are scattered back, weighted by their log-sum-exp, which is gathered too
+(vLLM, v1/attention/ops/dcp.py, ``ag_rs``). FLOPs do not change; cache and cache reads shrink by
+dcp.
 
 Prefill context parallelism (pcp): the tokens of a step, including those of decoding requests, are
 distributed over pcp ranks (v1/worker/gpu/pcp_manager.py). The keys and values of all tokens are

@@ -1,8 +1,8 @@
 """Seconds of linear attention and Mamba in a serving step, without their projections.
 
-A decoding request reads and writes its state in each such layer, independent of its context. Prompts
-run in chunks as in training (``cost/kernels/recurrence.py``), at the rates of serving kernels.
-docs/cost-model.md lists the engine measurements against which this was checked.
+A decoding request reads and writes its state in each such layer, independent of its context.
+Prompts run in chunks as in training (``cost/kernels/recurrence.py``), at the rates of serving
+kernels. docs/cost-model.md lists the engine measurements against which this was checked.
 """
 
 from __future__ import annotations

@@ -165,8 +165,9 @@ def attention_elements(model: Model, tp: int) -> Mixer:
 def recurrent_elements(model: Model, tp: int) -> Mixer:
     """Return the elements of linear attention or Mamba of one layer on one of ``tp`` ranks.
 
-    Decay and step size of linear attention stay in 16 bit because their projection is too narrow for
-    blocks of scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count twice.
+    Decay and step size of linear attention stay in 16 bit because their projection is too narrow
+    for blocks of scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count
+    twice.
     """
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:
@@ -186,8 +187,8 @@ def stored_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Sh
     """Return the shard with the copies of shared experts that the engine stores.
 
     With experts over the ranks of several tensor groups, each rank sends its share of the tokens to
-    the experts. An engine with ``copies_shared_experts`` (vLLM 0.33, use_sequence_parallel_moe) then
-    runs that share through a whole shared expert per rank.
+    the experts. An engine with ``copies_shared_experts`` (vLLM 0.33, use_sequence_parallel_moe)
+    then runs that share through a whole shared expert per rank.
     """
     part = build_shard(model, layout, setup)
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1

@@ -1,7 +1,7 @@
 """Pipeline stages of a serving engine: their layers, their memory, the blocks of their caches.
 
-The cache follows vLLM's planner (v1/core/kv_cache_planning.py): a block stores a number of tokens in
-all layers of the stage, the stage with the fewest blocks determines their number, and the engine
+The cache follows vLLM's planner (v1/core/kv_cache_planning.py): a block stores a number of tokens
+in all layers of the stage, the stage with the fewest blocks determines their number, and the engine
 refuses to start unless one request of the maximum length fits.
 """
 
@@ -27,7 +27,8 @@ def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, .
     """Return the splits worth evaluating: the even one, and those with fewer layers at both ends.
 
     The first stage stores the embedding and the last one the output projection. If memory is tight,
-    moving layers from them to the middle leaves more memory for the cache (vllm-project/vllm #6920).
+    moving layers from them to the middle leaves more memory for the cache (vllm-project/vllm
+    #6920).
     """
     splits = [even_stages(layers, pp, extra)]
     for moved in range(1, MOST_MOVED_LAYERS + 1):

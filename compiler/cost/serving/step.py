@@ -1,8 +1,9 @@
 """Seconds of one engine step, in which some requests decode and some prefill.
 
 A matrix multiplication takes the longer of its weight traffic and its FLOPs. Attention of decoding
-requests takes the longer of its cache traffic and its FLOPs (latent attention computes more than 200
-FLOPs per byte). Collectives take a latency plus bytes over the link (ring of Thakur et al., 2005).
+requests takes the longer of its cache traffic and its FLOPs (latent attention computes more than
+200 FLOPs per byte). Collectives take a latency plus bytes over the link (ring of Thakur et al.,
+2005).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Batch:
 
 
 def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
-    """Return the seconds of ``batch`` on one pipeline stage, output projection and host included."""
+    """Return the seconds of ``batch`` on one pipeline stage, with output projection and host."""
     part, setup = deployment.shard, deployment.setup
     layers = part.layers
     verified = batch.decode * (1 + setup.draft_tokens)

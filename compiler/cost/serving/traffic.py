@@ -3,8 +3,8 @@
 A running request yields one token per step. In steady state each step processes B decoding requests
 and, in chunks, the prompts of the B / output requests that start in it (Sarathi-Serve,
 arXiv:2403.02310), so TPOT = decode step + B / output x the seconds that one prompt adds to steps. B
-follows from Little's law and is bounded by the KV cache. TTFT is the time of a request's own prompt,
-the delay before it (``waits.py``), and the wait for a slot.
+follows from Little's law and is bounded by the KV cache. TTFT is the time of a request's own
+prompt, the delay before it (``waits.py``), and the wait for a slot.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Steady:
 def estimate_serving(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, traffic: Traffic
 ) -> ServingEstimate:
-    """Return latency and throughput of ``model`` on ``cluster`` under ``layout`` and ``traffic``."""
+    """Return latency and throughput of ``model`` under ``layout`` and ``traffic``."""
     return estimate_deployment(deploy(model, cluster, setup, layout), traffic)
 
 
@@ -101,7 +101,9 @@ def _slots(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> f
 
     if memory.kv_bytes < cache_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
-    mean = traffic.input_tokens + traffic.output_tokens / (1 if engine.scheduling.reserves_output else 2)
+    mean = traffic.input_tokens + traffic.output_tokens / (
+        1 if engine.scheduling.reserves_output else 2
+    )
     return min(memory.kv_bytes / cache_of(mean), setup.max_running or engine.scheduling.max_running)
 
 
@@ -132,7 +134,9 @@ def _open_arrivals(
     """
     running, steady = 1.0, _steady_state(deployment, traffic, 1.0, Queue())
     for _ in range(ROUNDS):
-        steady = _steady_state(deployment, traffic, running, open_queue(rate, steady.prefill_seconds))
+        steady = _steady_state(
+            deployment, traffic, running, open_queue(rate, steady.prefill_seconds)
+        )
         target = rate * (steady.request_seconds - steady.first_seconds)
         running = max((running + min(target, slots)) / 2, 1e-3)
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)

@@ -7,11 +7,11 @@ Published times to the first token show three delays besides the prompt itself:
 - a busy scheduler accepts new requests, and returns tokens, only every few steps (``poll_steps``);
 - prompts of other requests run first.
 
-The last delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals it
-is the queue of an M/D/1 server. With a fixed number of requests in the system, each of which is
+The last delay depends on the arrival pattern, which no benchmark row states. With Poisson arrivals
+it is the queue of an M/D/1 server. With a fixed number of requests in the system, each of which is
 replaced when it ends, all requests arrive together at the start and spread out later: half of the
-other prompts precede one's own in the first of r rounds and few in later rounds, hence a share
-1 / (2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
+other prompts precede one's own in the first of r rounds and few in later rounds, hence a share 1 /
+(2 r) of them (``wait_share``, fitted; 0.05 would be ten rounds).
 """
 
 from __future__ import annotations
