@@ -23,7 +23,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem
+from parc.compiler.ir.serving_plan import Service, ServingPlan, ServingProblem
 from parc.compiler.ir.serving_rule import ServingRule
 
 
@@ -146,6 +146,16 @@ class Engine(ServingBackend, Protocol):
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """Requests that run together and tokens of a step, where the user says nothing."""
+
+    long_context_setting: str
+    """Setting with which it accepts requests longer than the model's context, as ``NAME=1``; empty
+    if there is none."""
+
+    def context_tokens(self, model: Model) -> int:
+        """Return the context length that the engine derives from the model's config, in tokens."""
+
+    def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
+        """Report number formats that the engine does not support, before a layout is chosen."""
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
         """Degrees of expert parallelism that the engine can be given with these other axes."""

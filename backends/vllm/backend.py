@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from parc.backends.shared.network import Variable
 from parc.backends.vllm.arguments import engine_words
+from parc.backends.vllm.check_formats import check_formats
 from parc.backends.vllm.checks import check_vllm
-from parc.backends.vllm.defaults import default_batch, engine_constants
-from parc.backends.vllm.environment import serving_environment
+from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
+from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.legal_degrees import divisors
 from parc.backends.vllm.rules import RULES
 from parc.backends.vllm.script import serve_script
@@ -23,6 +24,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.serving_plan import Service
 from parc.compiler.ir.serving_rule import ServingRule
 
 VERSIONS = ("0.33",)
@@ -35,6 +37,7 @@ class Vllm:
     versions = VERSIONS
     default_version = "0.33"
     strategies = STRATEGIES
+    long_context_setting = f"{ALLOW_LONG}=1"
 
     def constants(self) -> EngineConstants:
         """Return the constants in ``constants.yaml``."""
@@ -43,6 +46,14 @@ class Vllm:
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
         """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""
         return default_batch(gpu)
+
+    def context_tokens(self, model: Model) -> int:
+        """Return the context length that vLLM derives from the model's config."""
+        return context_tokens(model)
+
+    def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
+        """Report weight and cache formats for which vLLM has no kernels."""
+        check_formats(service, gpu, sink)
 
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
         """1, and all ranks of a stage: vLLM derives the degree (config/parallel.py)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.shared.engine_constants import load_engine_constants
-from parc.compiler.ir import Gpu
+from parc.compiler.ir import Gpu, Model
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import even_stages
 
@@ -20,6 +20,18 @@ SUPERVISOR_PORT = 9256
 def engine_constants() -> EngineConstants:
     """Return the constants of vLLM with which the cost model estimates it."""
     return load_engine_constants("vllm", __package__ or "")
+
+
+def context_tokens(model: Model) -> int:
+    """Return the context length that vLLM derives from the model's config, in tokens.
+
+    Rotary scaling multiplies the length, except for the kinds whose config states the scaled one:
+    llama3, longrope, yarn (vllm/config/model.py, _get_and_verify_max_len).
+    """
+    position = model.position
+    if position.scaling in ("linear", "dynamic"):
+        return int(position.max_positions * position.scaling_factor)
+    return position.max_positions
 
 
 def default_stages(layers: int, pp: int) -> tuple[int, ...]:

@@ -8,6 +8,8 @@ from parc.compiler.ir import ServingPlan
 from parc.compiler.topology.engine_hosts import engine_hosts
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""Set to 1, vLLM accepts a max_model_len above the model's context."""
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
