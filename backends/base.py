@@ -23,8 +23,7 @@ from parc.compiler.ir import (
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import Service, ServingPlan, ServingProblem
-from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.ir.serving_plan import Service, ServingPlan, ServingProblem, ServingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,18 @@ class Start:
     listens: str = ""
     """A test that succeeds where the program saves and stops on TERM, with ``$PARC_DIR`` as the
     output folder; empty: it never does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayEntry:
+    """Way to run an engine in an actor of a Ray cluster, inside a placement group."""
+
+    program: str
+    """First word of the engine's command line, ``sys.argv[0]``."""
+    module: str
+    """Module with the function ``main`` that runs the command line in ``sys.argv``."""
+    bundle_variable: str
+    """Environment variable with the bundle index of each rank, separated by commas."""
 
 
 class Backend(Protocol):
@@ -171,6 +182,9 @@ class Engine(ServingBackend, Protocol):
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
         """The groups that the engine creates, the columns of the rank map first."""
+
+    ray_entry: RayEntry | None
+    """How it runs under Ray; None: it cannot be pinned to hosts there."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Words that start an engine whose hosts somebody else brings together."""

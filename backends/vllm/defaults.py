@@ -1,4 +1,4 @@
-"""What vLLM takes where nobody says anything, by GPU (engine/arg_utils.py, get_batch_defaults)."""
+"""Defaults of vLLM, and quantities that it derives from a model's config."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from parc.compiler.ir.serving import even_stages
 
 GIB = 2**30
 LARGE_GIB, MIDDLE_GIB = 160, 70
-"""Device memory from which vLLM takes more requests and longer steps."""
+"""Device memory from which vLLM runs more requests and longer steps."""
 LOW_LATENCY_TOKENS = 256
-"""Tokens of a step of a data-parallel rank, under DeepEP's low-latency kernels
+"""Default tokens per step and data-parallel rank with DeepEP's low-latency kernels
 (config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
 DP_RPC_PORT = 29550
 SUPERVISOR_PORT = 9256
@@ -46,7 +46,10 @@ def padded_vocab(vocab: int) -> int:
 
 
 def default_batch(gpu: Gpu) -> tuple[int, int]:
-    """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""
+    """Return ``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``.
+
+    Source: engine/arg_utils.py, get_batch_defaults.
+    """
     memory = gpu.memory_bytes / GIB
     if memory >= LARGE_GIB:
         return 1024, 16384

@@ -1,4 +1,4 @@
-"""The environment of every process: network, stages, then what the user says."""
+"""Environment of all processes: network, stages, then the variables of the spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Name, value and reason of every variable to export; a name occurs once, the last one wins."""
+    """Return name, value and reason per variable; for equal names the last one wins."""
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
@@ -23,7 +23,7 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
 
 
 def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Layers of every stage, where they are not those that vLLM would take itself."""
+    """Return the variable with the layers per stage, if they differ from vLLM's default."""
     stages = plan.layout.stages
     if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return ()

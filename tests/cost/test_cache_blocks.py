@@ -177,4 +177,4 @@ def test_a_request_that_does_not_fit_is_told_with_its_states() -> None:
     (found,) = planned(tree)[1].diagnostics
     assert found.code == "PARC-V01"
     assert "20,480 B + 1.4 GiB of states" in found.finding.label
-    assert found.finding.help.startswith("more tp")
+    assert found.finding.help.startswith("increase tp")
