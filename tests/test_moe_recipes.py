@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, WHOLE, recipe_words, release
 from benchmarks.accuracy.predict import with_overlap
-from parc.compiler.cost.efficiency import UNSEEN
+from parc.compiler.cost.setup.efficiency import UNSEEN
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"
 WORDS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.launch_script import host_lines, launch_script
 from parc.backends.registry import FRAMEWORKS, backend
+from parc.backends.shared.launch_script import host_lines, launch_script
 from parc.compiler.ir import Artifact, Plan
 
 MOUNT = "/parc"

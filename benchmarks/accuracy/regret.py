@@ -15,10 +15,10 @@ from benchmarks.accuracy.cases import MEGATRON, Case
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import price
 from benchmarks.accuracy.rows import layout_words
-from parc.compiler.cost.memory import peak_bytes
+from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
-from parc.compiler.passes.rank_layouts import TIE, simplicity
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.search.rank_layouts import TIE, simplicity
 
 LEAST = 3
 """Layouts that make a sweep."""

@@ -2,7 +2,7 @@
 
 python -m benchmarks.accuracy.serving_waits [--data FOLDER]
 
-The constants that are fitted (WAITS, by engine) are those of ``compiler/cost/serving_waits.py``;
+The constants that are fitted (WAITS, by engine) are those of ``compiler/cost/serving/waits.py``;
 everything else of a prediction stands. A row is also predicted by a fit that saw no row of its
 source, so that no figure rests on the habits of one benchmark. What no row says: how requests
 arrive. Where a concurrency is stated, a closed loop that starts full is taken for it.
@@ -20,9 +20,9 @@ from pathlib import Path
 
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_priced import Priced, price, read_serving
-from parc.compiler.cost.fit import Fitted, Prior, fit
-from parc.compiler.cost.serving_constants import ENGINES, Engine
-from parc.compiler.cost.serving_waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
+from parc.compiler.cost.serving.constants import ENGINES, Engine
+from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
 
 WAITS = {
     "wait_share": Prior(0.05, 1.0, 1e-3, 1.0),

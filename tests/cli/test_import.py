@@ -11,10 +11,10 @@ from ruamel.yaml import YAML
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.importers.registry import KINDS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
+from parc.compiler.tools.importers.registry import KINDS
 from tests.cli.specs import SPEC, parc
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def written(folder: Path, text: str, name: str = "topology.conf") -> str:
 
 
 def test_the_kinds_of_the_command_are_those_that_have_a_reader() -> None:
-    command = import_module("parc.compiler.cli.import")
+    command = import_module("parc.compiler.cli.commands.import")
     assert set(command.KINDS) == {"auto", *KINDS}
     assert [kind for kind in KINDS if kind not in command.command.help] == []
 
@@ -185,7 +185,9 @@ def test_bad_files_are_told_on_standard_error(
 
 
 def test_a_file_that_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("parc.compiler.importers.import_files"), "MOST_BYTES", 10)
+    monkeypatch.setattr(
+        import_module("parc.compiler.tools.importers.import_files"), "MOST_BYTES", 10
+    )
     result = parc("import", "auto", written(tmp_path, TREE))
     assert result.exit_code == 1
     assert "error[PARC-I06]" in result.stderr

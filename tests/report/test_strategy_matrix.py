@@ -8,8 +8,8 @@ import pytest
 
 from parc.backends.base import Framework
 from parc.backends.registry import FRAMEWORKS, FRONTS, behind_front, framework
-from parc.backends.strategies import STRATEGIES, strategy_rules
-from parc.compiler.report.strategy_matrix import matrix_markdown, matrix_text, with_matrix
+from parc.backends.shared.strategies import STRATEGIES, strategy_rules
+from parc.compiler.report.text.strategy_matrix import matrix_markdown, matrix_text, with_matrix
 
 ROOT = Path(__file__).parent.parent.parent
 

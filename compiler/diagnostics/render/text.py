@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parc.compiler.diagnostics.finding import Diagnostic, Severity
-from parc.compiler.diagnostics.positions import Positions, Span
 from parc.compiler.diagnostics.render.columns import cut_excerpt, make_printable
 from parc.compiler.diagnostics.sink import Sink
+from parc.compiler.ir.finding import Diagnostic, Severity
+from parc.compiler.ir.positions import Positions, Span
 
 MAX_LINE_GAP = 10
 """Distance between two printed source lines above which ``...`` marks the omitted lines."""
