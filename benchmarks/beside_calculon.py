@@ -1,13 +1,14 @@
-"""Calculon and PARC on the same measured step times, group by group.
+"""Errors of Calculon and PARC on the same measured step times, group by group.
 
     python -m benchmarks.beside_calculon CHECKOUT [--python PYTHON] [--data FOLDER]
 
-CHECKOUT is a checkout of github.com/calculon-ai/calculon; none of it is part of this project. Rows
-are those that it can express: dense models on A100 and H100 without context parallelism, FSDP or
-uneven stages, in formats that its system files have. What it has no word for is mapped in its
-favour: gated MLPs widen the feed-forward by half, grouped queries count as full ones, and the
-overlap of gradients is on or off, whichever is nearer over all rows of a GPU. PARC's figure is by a
-fit that saw no row of the model; ``shipped`` and the naive formula are given beside it.
+CHECKOUT is a checkout of github.com/calculon-ai/calculon, which is not part of this project. Rows
+are those that Calculon can express: dense models on A100 and H100 without context parallelism, FSDP
+or uneven stages, in formats of its system files. Features that it lacks are mapped in its favour:
+gated MLPs widen the feed-forward by half, grouped queries count as full ones, and the overlap of
+gradients is on or off, whichever is more accurate over all rows of a GPU. PARC's error comes from a
+fit without any row of the model. The table also has the errors of the shipped parameters and of the
+naive formula.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ SYSTEMS = {
     "a100-sxm-40gb": "a100_80g",
     "h100-sxm-80gb": "h100_80g_nvl8",
 }
-"""GPU -> the system file that Calculon ships for it; the 40 GB A100 differs in memory bandwidth."""
+"""GPU -> system file that Calculon ships for it. The 40 GB A100 differs in memory bandwidth."""
 TYPES = {
     "a100_80g": {"bf16": "float16", "fp16": "float16"},
     "h100_80g_nvl8": {"bf16": "float16", "fp16": "float16", "fp8": "float8"},
 }
 RECOMPUTE = {"none": "none", "selective": "attn_only", "full": "full"}
 DOMAIN = 8
-"""GPUs of the first network of its files."""
+"""GPUs in the first network tier of Calculon's system files."""
 DRIVER = Path(__file__).parent / "calculon_rows.py"
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """A case and what each says: predicted over measured."""
+    """A case with Calculon's predicted over measured time."""
 
     case: Case
     calculon: float
 
 
 def expressible(case: Case) -> bool:
-    """Whether Calculon has words for the case; it may still refuse it."""
+    """Return True if Calculon has settings for the case. It may still reject it."""
     layout, gpu = case.layout, case.problem.cluster.gpu.name
     system = SYSTEMS.get(gpu)
     return (
@@ -70,7 +71,7 @@ def expressible(case: Case) -> bool:
 
 
 def question(case: Case, overlap: bool) -> dict[str, Any]:
-    """The case in Calculon's words."""
+    """Return the case in Calculon's input format."""
     model, layout, job = case.problem.model, case.layout, case.problem.job
     system = SYSTEMS[case.problem.cluster.gpu.name]
     recompute = RECOMPUTE[layout.recompute.granularity]
@@ -116,7 +117,7 @@ def question(case: Case, overlap: bool) -> dict[str, Any]:
 
 
 def asked(cases: Sequence[Case], overlap: bool, python: str, checkout: str) -> list[float | None]:
-    """Seconds by Calculon, None where it refuses."""
+    """Return Calculon's seconds per case, None for cases that it rejects."""
     text = json.dumps([question(case, overlap) for case in cases])
     command = [python, str(DRIVER), checkout]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
@@ -125,7 +126,7 @@ def asked(cases: Sequence[Case], overlap: bool, python: str, checkout: str) -> l
 
 
 def beside(cases: Sequence[Case], python: str, checkout: str) -> list[Both]:
-    """The cases that Calculon prices, under the overlap that suits it better by GPU."""
+    """Return Calculon's predictions with the overlap setting that is more accurate for each GPU."""
     ways = [asked(cases, overlap, python, checkout) for overlap in (False, True)]
     found = []
     for gpu in sorted({case.problem.cluster.gpu.name for case in cases}):
@@ -147,7 +148,7 @@ def _distance(rows: Sequence[Both]) -> float:
 
 
 def table(rows: Sequence[Both], found: Columns) -> list[str]:
-    """Markdown: a line for every named group, and one for the small models on one host."""
+    """Return a Markdown table: one line per named group, and one for small models on one host."""
     known = {row.case.run.id: row for row in rows}
     groups = named_groups([row.case for row in rows])
     tiny = [row.case.run.id for row in rows if small(row.case)]
@@ -171,11 +172,13 @@ def _line(name: str, scores: Sequence[Score]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; exit status 2 where the rows or Calculon cannot be read."""
+    """Print the table; return exit status 2 if the rows or Calculon cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_calculon")
-    parser.add_argument("checkout", metavar="CHECKOUT", help="of github.com/calculon-ai/calculon")
-    parser.add_argument("--python", default=sys.executable, help="a Python with numpy")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="train.csv in FOLDER")
+    parser.add_argument(
+        "checkout", metavar="CHECKOUT", help="checkout of github.com/calculon-ai/calculon"
+    )
+    parser.add_argument("--python", default=sys.executable, help="Python interpreter with numpy")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/train.csv")
     options = parser.parse_args(argv)
     try:
         cases = load(options.data).cases
@@ -188,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = columns([case for case in cases if case.generation in classes])
     print("\n".join(table(rows, found)))
     refused = len(chosen) - len(rows)
-    print(f"\n{len(rows)} rows; {refused} more that Calculon refuses.")
+    print(f"\n{len(rows)} rows; Calculon rejects {refused} more.")
     return 0
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/fit_kernels.py FOLDER [--write] [--report]
 
-FOLDER holds gemm.csv, attention_prefill.csv, attention_decode.csv, moe.csv and nccl.csv.
---write renews compiler/catalog/kernels for the measured GPUs, --report renews docs/kernel-fits.md.
-Needs numpy and scipy, which nothing else here does. A fit on a random half of the shapes is judged
-on the other half (collectives, with 30 to 45 rows each: in five folds); the constants that are
-written are fitted to all rows.
+FOLDER contains gemm.csv, attention_prefill.csv, attention_decode.csv, moe.csv and nccl.csv. --write
+updates compiler/catalog/kernels for the measured GPUs, --report updates docs/kernel-fits.md.
+Requires numpy and scipy, which no other part of the project does. A fit on a random half of the
+shapes is evaluated on the other half (collectives, with 30 to 45 rows each, in five folds). The
+constants that are written are fitted to all rows.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from parc.compiler.cost.collectives import OPERATIONS, collective_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 LINKS = {"a100": 300.0, "h": 450.0, "b": 900.0, "gb": 900.0, "l40s": 31.5}
-"""Data-sheet rate of the link, one direction, GB/s, by the start of the GPU's name."""
+"""Start of a GPU's name -> data-sheet rate of its link, one direction, in GB/s."""
 ROUNDS = 10
 EVALUATIONS = 150
 PART = 900
-"""Rows of one fit while rows are still being attributed."""
+"""Number of rows per fit while rows are still being attributed."""
 FOLDS = 5
 BULK_BYTES = 64e6
-"""Messages from here on weigh twice: gradients and gathered weights are of this size."""
+"""Size from which messages weigh twice, because gradients and gathered weights have such sizes."""
 Members = list[tuple[Series, Row]]
 
 
 @dataclass
 class Fitted:
-    """Constants of one pool, and its errors on shapes that a fit on the others did not see."""
+    """Constants of one pool, and its errors on shapes that a separate fit did not use."""
 
     pool: Pool
     values: dict[str, float]
@@ -63,7 +63,7 @@ class Fitted:
 def solve(
     ranges: Mapping[str, Range], errors: Callable[[Values], list[float]]
 ) -> tuple[float, dict[str, float]]:
-    """Cost and solution of least squares of logarithms; its soft loss lets outliers pull little."""
+    """Return cost and solution of least squares of logarithms, with a soft loss for outliers."""
     names = list(ranges)
     start, least, most = (np.array(column, float) for column in zip(*ranges.values(), strict=True))
     margin = 1e-3 * (most - least)
@@ -82,12 +82,12 @@ def solve(
 
 
 def rounded(value: float) -> float:
-    """Four digits: more would claim what no timing holds."""
+    """Round to four significant digits, because no timing is more precise."""
     return float(f"{value:.4g}")
 
 
 def fit_pool(pool: Pool, members: Members) -> dict[str, float]:
-    """The constants of ``pool`` from rows of its series."""
+    """Fit the constants of ``pool`` to rows of its series."""
 
     def errors(values: Values) -> list[float]:
         fits = {series: pool.build(series, values) for series in pool.series}
@@ -97,7 +97,7 @@ def fit_pool(pool: Pool, members: Members) -> dict[str, float]:
 
 
 def attribute(kind: str, pools: Sequence[Pool], folder: Path) -> dict[Series, list[Row]]:
-    """The rows of one file by series, aligned in rounds where the file does not say."""
+    """Return the rows of one file by series, attributed iteratively if the file has no labels."""
     rows, named = read(folder, kind)
     if named is not None:
         found: dict[Series, list[Row]] = {}
@@ -114,7 +114,8 @@ def attribute(kind: str, pools: Sequence[Pool], folder: Path) -> dict[Series, li
 
 
 def _predictions(pools: Sequence[Pool], state: Attribution) -> Predict:
-    """What each series would take for a row, by fits to the rows attributed so far."""
+    """Return a predictor of the seconds that a series needs for a row, fitted to the present
+    attribution."""
     fits = {}
     for pool in (pool for pool in pools if set(pool.series) & set(state.uncertain)):
         values = fit_pool(pool, sample(state.members(pool.series), PART))
@@ -128,7 +129,7 @@ def _predictions(pools: Sequence[Pool], state: Attribution) -> Predict:
 
 
 def fit_kind(kind: str, pools: Sequence[Pool], folder: Path) -> list[Fitted]:
-    """Every pool of one file: judged on held-out shapes, then fitted to all of them."""
+    """Evaluate every pool of one file on held-out shapes, then fit it to all of them."""
     rows = attribute(kind, pools, folder)
     found = []
     for pool in pools:
@@ -147,7 +148,7 @@ def fit_kind(kind: str, pools: Sequence[Pool], folder: Path) -> list[Fitted]:
 
 
 def fit_collectives(folder: Path) -> dict[tuple[str, str], tuple[dict[str, float], Judged]]:
-    """GPU and operation -> constants and errors; a message counts two bytes an element."""
+    """Return (GPU, operation) -> constants and errors. A message has two bytes per element."""
     with (folder / "nccl.csv").open(newline="") as file:
         records = list(csv.DictReader(file))
     found = {}
@@ -183,19 +184,20 @@ def _fit_collective(operation: Any, ranges: Mapping[str, Range], rows: list[Row]
             for row in rows
         ]
 
-    # the ramp is early for all-to-all and late for the others: start at both, keep the better
+    # The best ramp is small for all-to-all and large for other operations, and least squares
+    # finds only the nearest minimum: start at several sizes and keep the best fit.
     _, least, most = ranges["ramp_bytes"]
     tries = [{**ranges, "ramp_bytes": (start, least, most)} for start in (6e4, 5e5, 5e6)]
     return min((solve(each, errors) for each in tries), key=lambda found: found[0])[1]
 
 
 def link_gb_per_s(gpu: str) -> float:
-    """The rate of the longest prefix that fits."""
+    """Return the rate of the longest matching prefix."""
     return LINKS[max((start for start in LINKS if gpu.startswith(start)), key=len)]
 
 
 def main() -> None:
-    """Fit, print the tables, and write what is asked for."""
+    """Fit, print the tables, and write the requested files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true")

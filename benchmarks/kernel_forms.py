@@ -1,4 +1,4 @@
-"""The parameters of each kernel form: where a fit starts, and the range that physics leaves it."""
+"""Parameters of each kernel formula: initial value and physically plausible range."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMS = {
 }
 Values = Mapping[str, float]
 Range = tuple[float, float, float]
-"""Start, least, most."""
+"""(initial value, minimum, maximum)."""
 GEMM: dict[str, Range] = {
     "peak_share": (0.85, 0.2, 1.0),
     "sm_gb_per_s": (300, 5, 5000),
@@ -70,7 +70,7 @@ PREFILL: dict[str, Range] = {
     "lookahead": (64, 0, 1000),
 }
 ULTRA: dict[str, Range] = {"ultra": (0.7, 0.3, 1.5)}
-"""Softmax time of the Ultra parts over the others': their exponentials run twice as fast."""
+"""Softmax time of Ultra GPUs relative to the others; their exponentials run twice as fast."""
 DECODE: dict[str, Range] = {
     "memory_share": (0.8, 0.1, 1),
     "head_factor": (3, 0.01, 100),
@@ -106,7 +106,7 @@ SWITCH: dict[str, Range] = {"switch_factor": (1, 0.5, 1.2)}
 
 @dataclass(frozen=True)
 class Pool:
-    """Series that share one set of fitted constants, and the parameters they have."""
+    """Series that share one set of fitted constants, with the parameters of their formula."""
 
     kind: str
     series: tuple[Series, ...]
@@ -117,7 +117,8 @@ class Pool:
 
 @cache
 def core(series: Series) -> dict[str, Any]:
-    """The data-sheet numbers of a GPU at the precision of the series; not to be changed."""
+    """Return the data-sheet values of a GPU at the precision of the series. Do not modify the
+    result."""
     gpu, precision = series
     entry = Library().entry("gpus", gpu)
     return {
@@ -128,7 +129,7 @@ def core(series: Series) -> dict[str, Any]:
 
 
 def nested(values: Values) -> dict[str, Any]:
-    """``{"a": 1, "cast.b": 2}`` -> ``{"terms": {"a": 1}, "cast": {"b": 2}}``."""
+    """Convert ``{"a": 1, "cast.b": 2}`` to ``{"terms": {"a": 1}, "cast": {"b": 2}}``."""
     found: dict[str, Any] = {"terms": {}}
     for name, value in values.items():
         part, _, key = name.rpartition(".")
@@ -153,7 +154,7 @@ def _prefill(series: Series, values: Values) -> PrefillFit:
 
 
 def prefill_terms(series: Series, values: Values) -> dict[str, float]:
-    """The terms of one GPU of a pool: the Ultra parts have their own softmax time."""
+    """Return the terms for one GPU of a pool; Ultra GPUs have a different softmax time."""
     terms = dict(values)
     ultra = terms.pop("ultra", 1.0)
     if series[0] in ("b300-288gb", "gb300-288gb"):
@@ -168,7 +169,7 @@ def _decode(series: Series, values: Values) -> DecodeFit:
 
 
 def gemm_pools() -> list[Pool]:
-    """One pool a GPU and precision."""
+    """Return one pool per GPU and precision."""
     return [
         Pool("gemm", ((gpu, precision),), gemm_ranges(gpu, precision), _gemm, _gemm_row)
         for gpu in SMS
@@ -183,7 +184,11 @@ def _precisions(gpu: str) -> Sequence[str]:
 
 
 def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
-    """Casts where A is quantised, floors where the host launches, a cache that outruns GDDR."""
+    """Return the parameters of a GEMM.
+
+    Casts are added if A is quantised, floors if the host launches the kernel, and a cache on Ada,
+    where it is faster than the GDDR memory.
+    """
     ranges = dict(GEMM)
     if precision in ("fp8", "nvfp4"):
         ranges |= CAST
@@ -197,7 +202,7 @@ def _gemm_row(fit: GemmFit, row: Row) -> float:
 
 
 def attention_pools(kind: str) -> list[Pool]:
-    """One pool a generation."""
+    """Return one pool per generation."""
     pools = []
     for gpus in (AMPERE, BLACKWELL, HOPPER, ADA):
         series = tuple((gpu, "bf16") for gpu in gpus)
@@ -218,7 +223,7 @@ def _decode_row(fit: DecodeFit, row: Row) -> float:
 
 
 def grouped_pools() -> list[Pool]:
-    """One pool a generation and precision."""
+    """Return one pool per generation and precision."""
     return [
         Pool("moe", tuple((gpu, p) for gpu in gpus), GROUPED, _grouped, _grouped_row)
         for gpus in (BLACKWELL, HOPPER, ADA)
@@ -231,7 +236,8 @@ def _grouped_row(fit: GroupedFit, row: Row) -> float:
 
 
 def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:
-    """A reduction in the switch is for all-reduce; crowding for what shares PCIe."""
+    """Return the parameters of a collective: crowding on shared PCIe, else switch reduction
+    (all-reduce)."""
     ranges = dict(COLLECTIVE)
     if gpu in ADA:
         ranges |= SHARED | {"bus_gb_per_s": (20, 1, 100)}
@@ -241,5 +247,5 @@ def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:
 
 
 def collective(operation: Any, values: Values) -> CollectiveFit:
-    """A fit whose link rate is left at 1: its shares are not used while fitting."""
+    """Return a fit with link rate 1, because fitting does not use shares of the link rate."""
     return CollectiveFit(operation=operation, link_gb_per_s=1.0, **values)

@@ -1,8 +1,8 @@
-"""Kernel timings from CSV files, with the GPU and precision that each row belongs to.
+"""Kernel timings from CSV files, with the GPU and precision of each row.
 
-Columns ``gpu`` and ``precision`` are used where a file has them. Where it has not, rows of one
-shape are known to follow the order of SERIES, some absent; they are then aligned, order kept, to
-the series that the current fit says they resemble (expectation and maximisation in turns).
+If a file has the columns ``gpu`` and ``precision``, they are used. Otherwise the rows of one shape
+follow the order of SERIES with some missing. They are aligned to the series that they resemble
+under the current fit, keeping the order, in alternation with the fit (expectation maximization).
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ COLUMNS = {
     "attention_decode": ("batch_size", "context", "num_heads", "num_key_value_heads", "head_dim"),
 }
 ALWAYS = {"gemm": 23}
-"""So many series share one grid of shapes, of their own: they lead in every shape that has as many
-rows, and are absent from the others."""
+"""Number of series with a separate grid of shapes: they come first in every shape that has at least
+so many rows, and are absent from all other shapes."""
 SPREAD = 0.1
-"""Error, in logarithms, at which a row's distance to a series counts 1."""
+"""Error of a logarithm at which the distance of a row to a series is 1."""
 OUTLIER = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One timing: its shape in the order of COLUMNS, and seconds."""
+    """One timing: shape in the order of COLUMNS, and seconds."""
 
     shape: tuple[int, ...]
     seconds: float
@@ -71,7 +71,7 @@ Predict = Callable[[Series, Row], float]
 
 
 def read(folder: Path, kind: str) -> tuple[list[Row], list[Series] | None]:
-    """The rows of one kind in the file's order, and their series where the file names them."""
+    """Return the rows of one type in file order, and their series if the file names them."""
     with (folder / f"{kind}.csv").open(newline="") as file:
         records = list(csv.DictReader(file))
     rows = [
@@ -87,7 +87,7 @@ def read(folder: Path, kind: str) -> tuple[list[Row], list[Series] | None]:
 
 
 def groups(rows: Sequence[Row]) -> list[list[int]]:
-    """Indices of the rows of each shape, in order."""
+    """Return the indices of the rows of each shape, in order."""
     found: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         found[row.shape].append(index)
@@ -95,7 +95,8 @@ def groups(rows: Sequence[Row]) -> list[list[int]]:
 
 
 def aligned(costs: Sequence[Sequence[float]]) -> list[int]:
-    """Column of each row, increasing, with the least sum of ``costs[row][column]``."""
+    """Return an increasing column index for each row that minimizes the sum of
+    ``costs[row][column]``."""
     width = len(costs[0])
     best = [0.0] * (width + 1)
     taken: list[list[bool]] = []
@@ -117,7 +118,7 @@ def aligned(costs: Sequence[Sequence[float]]) -> list[int]:
 
 
 class Attribution:
-    """The series of every row of one kind, improved round by round."""
+    """Attribution of the rows of one type to series, improved round by round."""
 
     def __init__(self, kind: str, rows: Sequence[Row]) -> None:
         self.series, self.rows = SERIES[kind], rows
@@ -126,7 +127,7 @@ class Attribution:
         self.bias = [0.0] * len(self.series)
         self.shared = ALWAYS.get(kind, 0)
         for group in self.groups:
-            # complete shapes, and the leading series of shapes that have them, are known
+            # labels are certain for complete shapes, and for the leading series of larger shapes
             known = len(group) if len(group) == len(self.series) else self.shared
             if len(group) >= max(known, 1):
                 for column, index in enumerate(group[:known]):
@@ -135,11 +136,14 @@ class Attribution:
 
     @property
     def uncertain(self) -> tuple[Series, ...]:
-        """The series that a row may have to be told apart between."""
+        """Series to which uncertain rows may belong."""
         return self.series[self.shared :]
 
     def round(self, predict: Predict) -> int:
-        """Align all shapes to ``predict``; how many rows changed. Series are of equal size."""
+        """Realign all uncertain rows to ``predict`` and return the number of changes.
+
+        All series have about the same size, so a bias pushes their counts towards the mean.
+        """
         changed = 0
         columns = range(self.shared, len(self.series))
         for group in self.groups:
@@ -164,7 +168,7 @@ class Attribution:
         return min(error / SPREAD, OUTLIER) - self.bias[column]
 
     def members(self, series: Iterable[Series]) -> list[tuple[Series, Row]]:
-        """The attributed rows of some series."""
+        """Return the attributed rows of the given series."""
         wanted = {column for column, found in enumerate(self.series) if found in set(series)}
         return [
             (self.series[column], row)
@@ -174,10 +178,10 @@ class Attribution:
 
 
 def sample(rows: list[tuple[Series, Row]], size: int) -> list[tuple[Series, Row]]:
-    """At most ``size`` rows, the same ones each time."""
+    """Return at most ``size`` rows, always the same ones."""
     return rows if len(rows) <= size else random.Random(size).sample(rows, size)
 
 
 def fold(row: Row, count: int) -> int:
-    """A die of ``count`` faces by shape, the same for every series."""
+    """Return a pseudo-random fold below ``count`` that depends only on the shape."""
     return int(random.Random(repr(row.shape)).random() * count)

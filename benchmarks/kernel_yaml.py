@@ -1,4 +1,4 @@
-"""Catalog entries of the kernels, as text: constants, what they were fitted to and how well."""
+"""Text of the kernel catalog entries: constants, the rows of their fits, and the errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def entries(
     collectives: Mapping[tuple[str, str], tuple[dict[str, float], Judged]],
     links: Mapping[str, float],
 ) -> dict[str, str]:
-    """Name of a GPU -> text of its entry."""
+    """Return GPU name -> text of its entry."""
     found = {}
     for gpu, sms in SMS.items():
         lines = [f"# {TITLES[gpu]}: kernel and collective times; `fit` is on held-out shapes."]
@@ -80,7 +80,7 @@ def _fit(judged: Judged, pooled: Sequence[str], indent: int) -> str:
 
 
 def number(value: float) -> str:
-    """As YAML 1.2 reads a float back: no bare exponent without a point."""
+    """Format a number so that YAML 1.2 reads a float: an exponent requires a decimal point."""
     text = f"{value:.4g}"
     if "e" in text:
         mantissa, exponent = text.split("e")

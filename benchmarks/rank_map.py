@@ -1,8 +1,8 @@
-"""All process groups of a map: PARC's meshes against Megatron's own RankGenerator.
+"""Process groups of a rank map: PARC's meshes against Megatron's own RankGenerator.
 
-Every token that ``initialize_model_parallel`` uses is built by both, compared group by group, and
-timed; printed as seconds and as Megatron's time over PARC's. Needs the source of Megatron-Core (a
-wheel that is unpacked, or a checkout), but not torch:
+Both build every token that ``initialize_model_parallel`` uses. The groups are compared one by one
+and the time is printed in seconds and as the ratio of Megatron's to PARC's. Requires the source of
+Megatron-Core (an unpacked wheel or a checkout), but not torch:
 
     python benchmarks/rank_map.py --megatron FOLDER [--most 131072]
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = (
-    # ranks, then tp, cp, pp, etp, ep
+    # number of ranks, (tp, cp, pp, etp, ep)
     (1_024, (8, 1, 8, 1, 8)),
     (16_384, (8, 1, 16, 8, 1)),
     (16_384, (4, 2, 16, 1, 64)),
@@ -85,7 +85,8 @@ def _timed(build: Callable[[], Groups]) -> tuple[Groups, float]:
 
 
 def _rank_generator(folder: Path) -> Any:
-    """Megatron's class, cut out of its module: the rest of it wants torch and a GPU."""
+    """Return Megatron's class, cut out of its module because the module imports torch and needs a
+    GPU."""
     source = (folder / "megatron" / "core" / "parallel_state.py").read_text("utf-8")
     module = ast.parse(source)
     module.body = [node for node in module.body if getattr(node, "name", "") in WANTED]
@@ -98,7 +99,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     default = os.environ.get("PARC_MEGATRON")
     parser.add_argument("--megatron", type=Path, default=default, required=default is None)
-    parser.add_argument("--most", type=int, default=131_072, help="largest world to try")
+    parser.add_argument("--most", type=int, default=131_072, help="largest number of ranks to try")
     return parser.parse_args()
 
 

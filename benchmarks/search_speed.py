@@ -1,13 +1,13 @@
-"""Layouts a second of the search, on one core, and what `parc search` takes from the shell.
+"""Speed of the search in layouts per second on one core, and the cost of `parc search`.
 
     python benchmarks/search_speed.py [--runs 10] [--fail-over]
         [--calculon CHECKOUT [--calculon-python PYTHON]]
 
-`sieve` is the evaluation of every layout: rules, memory, time. `search` adds the ranking of the
-best. Every run starts with empty memos. With a checkout of Calculon (and a Python that has numpy)
-a random part of its own search runs beside it, on the same GPUs. Two rates are printed: of all that
-it counts, most of which it turns away before they are evaluated, and of complete evaluations, which
-is what the limit on the ratio means.
+`sieve` evaluates every layout: rules, memory, time. `search` also ranks the best. Every run starts
+with empty caches. With a checkout of Calculon (and a Python that has numpy) a random part of
+Calculon's own search is timed on the same GPUs. Two rates of it are printed: of all counted
+candidates, most of which it rejects before evaluation, and of complete evaluations. The limit on
+the ratio refers to complete evaluations.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 
 MOST_SECONDS = 2.0
-"""Of `parc search`, start-up included: of CPU, which is the wall time of an idle machine."""
+"""Limit on the CPU seconds of `parc search`, start-up included; CPU time equals wall time on an
+idle machine."""
 MOST_MEGABYTES = 500
 LEAST_RATE = 100_000
-"""Complete layouts a second."""
+"""Minimum number of complete layouts per second."""
 LEAST_RATIO = 1000
-"""Over Calculon."""
+"""Minimum ratio of PARC's rate to Calculon's."""
 
 CALCULON = """
 import logging, os, random, sys, time, types
@@ -83,14 +84,14 @@ for chunk in chunks:
         break
 print(count, time.process_time() - start, *complete)
 """
-"""A random part of its search of GPT-3 175B on 512 A100, of every degree and every option."""
+"""Random part of Calculon's search of GPT-3 175B on 512 A100, over all degrees and options."""
 ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
-"""Byte code is kept from run to run, as it is where a package is installed."""
+"""Environment in which byte code is cached between runs, as for an installed package."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A spec with everything open."""
+    """Spec that pins nothing."""
 
     title: str
     spec: str
@@ -121,12 +122,12 @@ CASES = (
 
 
 def fresh(problem: Problem) -> Pricing:
-    """Empty memos."""
+    """Return cost-model tables with empty caches."""
     return pricing_for(problem, framework(problem.framework))
 
 
 def sieve_rate(problem: Problem) -> tuple[int, float]:
-    """(layouts, CPU seconds) of one evaluation of the whole space."""
+    """Return (layouts, CPU seconds) of one evaluation of the whole space."""
     pricing = fresh(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
@@ -137,7 +138,7 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
 
 
 def search_rate(problem: Problem) -> tuple[int, float]:
-    """(layouts, CPU seconds) of one search with its ranking."""
+    """Return (layouts, CPU seconds) of one search with its ranking."""
     pricing = fresh(problem)
     start = time.process_time()
     search = search_layouts(pricing, Sink())
@@ -146,7 +147,7 @@ def search_rate(problem: Problem) -> tuple[int, float]:
 
 
 def from_shell(case: Case) -> tuple[float, float, float]:
-    """(wall seconds, CPU seconds, peak resident megabytes) of `parc search`, the best of three."""
+    """Return (wall seconds, CPU seconds, peak MB resident) of `parc search`, the best of three."""
     with TemporaryDirectory() as folder:
         spec = Path(folder) / "spec.yaml"
         spec.write_text(case.spec, encoding="utf-8")
@@ -162,14 +163,14 @@ def _run(command: list[str]) -> tuple[float, float, float]:
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
-    # Linux counts kilobytes, macOS bytes.
+    # ru_maxrss is in kilobytes on Linux and in bytes on macOS.
     unit = 1e6 if sys.platform == "darwin" else 1e3
     cpu = usage.ru_utime + usage.ru_stime
     return time.perf_counter() - start, cpu, usage.ru_maxrss / unit
 
 
 def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, float]:
-    """Evaluations a second: all that it counts, and complete ones by the time they take alone."""
+    """Return Calculon's rates per second: all counted candidates, complete evaluations."""
     command = [python, "-c", CALCULON, checkout, str(seconds)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     count, took, complete, alone = map(float, result.stdout.split()[-4:])
@@ -177,7 +178,7 @@ def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, f
 
 
 def measure(case: Case, runs: int) -> tuple[float, list[str]]:
-    """(best rate of the sieve, limits that were missed); prints a line."""
+    """Print a line; return (best rate of the sieve, limits that were missed)."""
     problem = resolve_spec(Source(case.title, case.spec, None), (), Sink())
     if problem is None:
         raise ValueError(f"{case.title}: the spec has errors")
@@ -199,12 +200,14 @@ def measure(case: Case, runs: int) -> tuple[float, list[str]]:
 
 
 def main() -> int:
-    """Print the table; with ``--fail-over``, 1 when a limit is missed."""
+    """Print the table; with ``--fail-over``, return 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--fail-over", action="store_true", help="exit 1 when a limit is missed")
-    parser.add_argument("--calculon", metavar="CHECKOUT", help="measure Calculon beside it")
-    parser.add_argument("--calculon-python", default=sys.executable, help="a Python with numpy")
+    parser.add_argument("--calculon", metavar="CHECKOUT", help="also measure Calculon")
+    parser.add_argument(
+        "--calculon-python", default=sys.executable, help="Python interpreter with numpy"
+    )
     parser.add_argument("--calculon-seconds", type=float, default=30.0)
     options = parser.parse_args()
     columns = ("layouts", "sieve/s", "search/s", "first/s", "wall s", "CPU s", "MB")
@@ -224,7 +227,7 @@ def main() -> int:
         )
         if ours / complete < LEAST_RATIO:
             missed.append(f"ratio to Calculon: {ours / complete:,.0f}")
-    print("\n".join(f"missed: {line}" for line in missed) or "all limits are kept")
+    print("\n".join(f"missed: {line}" for line in missed) or "all limits are met")
     return 1 if missed and options.fail_over else 0
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.accuracy``: the accuracy table, or rows to look at."""
+"""``python -m benchmarks.accuracy``: print the accuracy page, or single rows and fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from benchmarks.accuracy.wide_table import read_wide
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status 0; 2 where the data cannot be read."""
+    """Print the accuracy page or the chosen rows.
+
+    Return exit status 0, or 2 if the data cannot be read.
+    """
     arguments = _parser().parse_args(argv)
     try:
         cases = load(arguments.data)
@@ -44,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def load(data: Path | None) -> Cases:
-    """Cases of the published runs of the project, or of a wide table elsewhere."""
+    """Return the cases of the project's published runs, or of a wide table in ``data``."""
     if data is None:
         return make_cases(read_runs(PUBLISHED / "runs.csv"))
     table = read_wide(data)
@@ -56,24 +59,31 @@ def load(data: Path | None) -> Cases:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="a wide table: train.csv in FOLDER"
+        "--data", type=Path, metavar="FOLDER", help="read a wide table, FOLDER/train.csv"
     )
     parser.add_argument(
-        "--group", default="", metavar="WORDS", help="rows that hold every word: 'h100 fp8'"
+        "--group",
+        default="",
+        metavar="WORDS",
+        help="use only rows that contain all words, such as 'h100 fp8'",
     )
     parser.add_argument(
-        "--rows", action="store_true", help="rows sorted by error, with their terms"
+        "--rows", action="store_true", help="print rows sorted by error, with their terms"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="the shipped parameters alone, no refits"
+        "--quick",
+        action="store_true",
+        help="print errors of the shipped parameters, without refits",
     )
-    parser.add_argument("--fit", action="store_true", help="fitted parameters by hardware class")
+    parser.add_argument(
+        "--fit", action="store_true", help="print fitted parameters by hardware class"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the page to FILE")
     return parser
 
 
 def _wanted(case: Case, words: str) -> bool:
-    """Whether ``words`` all stand in the case's group, id, framework, cluster or kind of state."""
+    """Return True if group, id, framework, cluster and overlap contain all ``words``."""
     run = case.run
     text = f"{case.group} {case.generation} {run.id} {run.framework} {run.cluster} {run.overlap}"
     text += " fsdp" if case.fsdp else ""
@@ -81,7 +91,7 @@ def _wanted(case: Case, words: str) -> bool:
 
 
 def _fits(cases: list[Case]) -> str:
-    """One line a parameter: shipped, fitted, spread of its logarithm."""
+    """Return one line per parameter: shipped value, fitted value, spread of its logarithm."""
     lines = []
     for generation in sorted({case.generation for case in cases if case.scored}):
         chosen = [case for case in cases if case.scored and case.generation == generation]

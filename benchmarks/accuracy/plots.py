@@ -1,7 +1,7 @@
-"""``python -m benchmarks.accuracy.plots``: the figures and tables of docs/cost-model.md.
+"""``python -m benchmarks.accuracy.plots``: write the figures and tables of docs/cost-model.md.
 
-Errors are read from docs/accuracy.md, which ``make accuracy`` writes first; points are the
-published rows under the shipped parameters.
+Errors are read from docs/accuracy.md, which ``make accuracy`` writes first. Points are the
+published rows with predictions under the shipped parameters.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna4")
 ENGINES = ("vllm", "sglang", "trtllm")
 BIG = 7
-"""Rows from which a group of one GPU and precision has bars."""
+"""Smallest number of rows for which a group of one GPU and precision has bars."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the figures, and the generated parts of the page; exit status 0."""
+    """Write the figures and the generated blocks of the page; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.plots")
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
     docs = parser.parse_args(argv).docs
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
-    """File name -> SVG."""
+    """Return file name -> SVG."""
     return {
         "step-time.svg": comparison_svg(step_times(cases)),
         "error-by-group.svg": bars_svg(errors_by_group(accuracy)),
@@ -58,7 +58,7 @@ def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> d
 
 
 def step_times(cases: Sequence[Case]) -> Comparison:
-    """Seconds of a training step, by GPU generation."""
+    """Return the chart of seconds per training step, by GPU generation."""
     rows = [
         Reading(
             measured=case.seconds,
@@ -78,7 +78,7 @@ def step_times(cases: Sequence[Case]) -> Comparison:
 
 
 def memory_peaks() -> Comparison:
-    """Gigabytes of the fullest rank, by source."""
+    """Return the chart of peak gigabytes on the fullest rank, by source."""
     rows = [
         Reading(one.measured_bytes / 1e9, one.predicted_bytes / 1e9, one.group, "peak")
         for one in read_readings()
@@ -93,7 +93,7 @@ def memory_peaks() -> Comparison:
 
 
 def decode_latencies(served: Sequence[Priced]) -> Comparison:
-    """Milliseconds an output token, by GPU generation and engine."""
+    """Return the chart of milliseconds per output token, by GPU generation and engine."""
     rows = [
         Reading(
             measured=1e3 * one.row.measured.tpot_seconds,
@@ -114,7 +114,7 @@ def decode_latencies(served: Sequence[Priced]) -> Comparison:
 
 
 def errors_by_group(accuracy: str) -> Bars:
-    """Mean errors of named groups, then of GPU, precision and kind with BIG rows or more."""
+    """Return the mean errors of named groups, then of hardware groups with at least BIG rows."""
     columns = ("group", "rows", "shipped", "no model", "naive")
     named = table_under(accuracy, "Step time").picked(*columns).rows
     hardware = table_under(accuracy, "Step time by GPU, precision and kind").picked(*columns).rows

@@ -1,10 +1,10 @@
-"""Predictions that never saw what they predict: refits that leave out a model, or a cluster.
+"""Refits that leave out a model or a cluster, to predict runs that the fit has not seen.
 
-A hardware class (GPU generation) is fitted on its own. A left-out group is every case of one model
-width (or cluster); the class is fitted again on the others, from priors that no training run set.
+Each hardware class is fitted separately. A left-out group contains every case of one model width
+(or cluster). The class is refitted on the remaining cases, from priors that no training run set.
 
-A refit first follows the logarithms of the predictions as straight lines from the full fit; where
-the group is a larger part of its class, a few rounds on the model itself follow.
+To save time, a refit first uses a linear approximation of the logarithms of the predictions around
+the full fit. If the group is a larger part of its class, a few rounds on the cost model follow.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from parc.compiler.cost.fit import Fitted, Prior, fit
 from parc.compiler.cost.tangents import Tangent, along, tangents
 
 SITE_SPREAD = 0.05
-"""Log spread of the factor of a cluster."""
+"""Spread of the logarithm of a cluster's factor."""
 LARGE = 0.03
-"""Share of its class from which a left-out group is refitted on the model itself."""
+"""Share of its class from which a left-out group is also refitted on the cost model itself."""
 ROUNDS = 2
 Key = Callable[[Case], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Predicted over measured of every case, by id and by how it was predicted."""
+    """Predicted over measured time of every case, by run id and kind of prediction."""
 
     shipped: dict[str, float]
     fitted: dict[str, float]
@@ -41,14 +41,14 @@ class Columns:
     """The case's model was left out of the fit."""
     no_cluster: dict[str, float]
     naive: dict[str, float]
-    """The formula with its constants from all cases."""
+    """Naive formula with rates from all cases."""
     naive_no_model: dict[str, float]
     fits: dict[str, Fitted]
-    """Class -> its full fit."""
+    """Hardware class -> its fit on all cases."""
 
 
 def columns(cases: Sequence[Case]) -> Columns:
-    """All columns for the scored cases."""
+    """Return all columns for the scored cases."""
     timed = [case for case in cases if case.scored]
     found = simple_columns(timed)
     for generation in sorted({case.generation for case in timed}):
@@ -57,7 +57,7 @@ def columns(cases: Sequence[Case]) -> Columns:
 
 
 def simple_columns(timed: Sequence[Case]) -> Columns:
-    """The columns that need no fit of the model; the others are empty."""
+    """Return the columns that need no fit of the cost model; the other columns are empty."""
     found = Columns({}, {}, {}, {}, {}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))
     for chosen in ([c for c in timed if not small(c)], [c for c in timed if small(c)]):
@@ -68,16 +68,16 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
 
 
 OUTLIER = 2.0
-"""A row that the first fit misses by this factor is not of its class (untuned, misreported)."""
+"""Error factor under the first fit from which a row is left out as untuned or misreported."""
 ODD = 1.3
-"""Nor is one over several hosts that is off by this factor from the median of its model on its
-cluster (other jobs on the network, a slow host). It teaches nothing, and is predicted alike."""
+"""Factor between a multi-host row and the median of its model and cluster from which the row is
+left out, because of other jobs on the network or a slow host. Such rows are still predicted."""
 
 
 def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int = 25) -> Fitted:
-    """The parameters of a class from ``cases``; those of its priors where there is no case.
+    """Return the parameters of a class fitted to ``cases``, or the priors if there are none.
 
-    Rows that a first fit finds odd are left out of the second.
+    Outliers of a first fit are left out of the second.
     """
     first = _refit(cases, generation, start, rounds)
     kept = _like(cases, predict(cases, first.parameters))
@@ -87,7 +87,7 @@ def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int
 
 
 def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
-    """The cases that are not odd where they are predicted to take ``seconds``."""
+    """Return the cases that are not outliers when they are predicted to take ``seconds``."""
     errors = {name: log(ratio) for name, ratio in _ratios(cases, seconds).items()}
     groups: dict[tuple[str, str], list[float]] = {}
     for case in cases:
@@ -105,7 +105,7 @@ def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
 
 
 def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int) -> Fitted:
-    """One fit of a class."""
+    """Fit the parameters of a class once."""
     known = {**priors(generation), **site_priors(cases)}
     found = fit(
         lambda parameters: at_sites(cases, predict(cases, own(parameters)), parameters),
@@ -122,19 +122,22 @@ SITE = "site "
 
 
 def own(parameters: Parameters) -> dict[str, float]:
-    """Without the factors of the sites."""
+    """Return ``parameters`` without the factors of clusters."""
     return {name: value for name, value in parameters.items() if not name.startswith(SITE)}
 
 
 def site_priors(cases: Sequence[Case]) -> dict[str, Prior]:
-    """A factor for each cluster: like machines differ by some percent, all their rows alike."""
+    """Return a prior for the factor of each cluster.
+
+    Similar machines differ by some per cent, which affects all rows of a cluster alike.
+    """
     return {SITE + case.run.cluster: Prior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
 
 
 def at_sites(
     cases: Sequence[Case], seconds: Sequence[float], parameters: Parameters
 ) -> list[float]:
-    """Seconds times the factor of each case's cluster."""
+    """Multiply the seconds of each case by the factor of its cluster."""
     return [
         value * parameters[SITE + case.run.cluster]
         for case, value in zip(cases, seconds, strict=True)
@@ -142,7 +145,10 @@ def at_sites(
 
 
 def weights_of(cases: Sequence[Case]) -> list[float]:
-    """Rows of one model on one cluster share their errors: their squares together count as one."""
+    """Return the weights of the errors.
+
+    Rows of one model on one cluster share their errors, so their squares together count as one row.
+    """
     groups = Counter(_share(case) for case in cases)
     return [groups[_share(case)] ** -0.5 for case in cases]
 
@@ -152,7 +158,7 @@ def _share(case: Case) -> tuple[str, str]:
 
 
 def _fit_class(cases: list[Case], found: Columns) -> None:
-    """The full fit of one class, and its refits."""
+    """Fit one class on all its cases, then refit it without each model and each cluster."""
     generation = cases[0].generation
     full = refit(cases, generation, shipped(generation))
     found.fits[generation] = full
@@ -172,7 +178,7 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
 def _refit_lines(
     cases: Sequence[Case], start: dict[str, float], lines: dict[str, Tangent]
 ) -> dict[str, float]:
-    """The fit of ``cases``, predictions taken from the lines."""
+    """Fit ``cases`` with predictions from the linear approximation ``lines``."""
     if not cases:
         return start
     known = {**priors(cases[0].generation), **site_priors(cases)}
@@ -195,7 +201,7 @@ def _cluster(case: Case) -> str:
 
 
 def _left_out(cases: Sequence[Case], key: Key) -> list[tuple[list[Case], list[Case]]]:
-    """(left out, the others) for every value of ``key``."""
+    """Return (left-out cases, remaining cases) for every value of ``key``."""
     pairs = []
     for value in sorted({key(case) for case in cases}):
         out = [case for case in cases if key(case) == value]

@@ -1,4 +1,4 @@
-"""Rows sorted by error, with the terms of the step: what to look at while a model is changed."""
+"""Rows sorted by error with the terms of the step, for work on the cost model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.compiler.ir import StepTime
 
 
 def row_lines(cases: Sequence[Case]) -> list[str]:
-    """One line a case, the most over-predicted first."""
+    """Return one line per case, the most over-predicted first."""
     priced = [(price(case), case) for case in cases if case.scored]
     priced.sort(key=lambda pair: -log(pair[0].total_seconds / pair[1].seconds))
     return [_line(time, case) for time, case in priced]
@@ -34,7 +34,7 @@ def _line(time: StepTime, case: Case) -> str:
 
 
 def layout_words(case: Case) -> str:
-    """``tp8 pp4 v2 dp16 mbs1 m32 full``: degrees over 1, micro-batches, recompute."""
+    """Format ``tp8 pp4 v2 dp16 mbs1 m32 full``: degrees above 1, micro-batches, recompute."""
     layout = case.layout
     degrees = (("tp", layout.tp), ("cp", layout.cp), ("pp", layout.pp), ("v", layout.vpp))
     words = [f"{name}{n}" for name, n in (*degrees, ("ep", layout.ep)) if n > 1]

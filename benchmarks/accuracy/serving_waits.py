@@ -1,11 +1,11 @@
-"""Times to the first token by load, and a fit of what a request waits for before its prompt.
+"""Times to the first token by load, and the fit of the wait before a request's prompt runs.
 
 python -m benchmarks.accuracy.serving_waits [--data FOLDER]
 
-The constants that are fitted (WAITS, by engine) are those of ``compiler/cost/serving_waits.py``;
-everything else of a prediction stands. A row is also predicted by a fit that saw no row of its
-source, so that no figure rests on the habits of one benchmark. What no row says: how requests
-arrive. Where a concurrency is stated, a closed loop that starts full is taken for it.
+The fitted constants (WAITS, per engine) are those of ``compiler/cost/serving_waits.py``; the other
+parts of a prediction stay fixed. Each row is also predicted by a fit without any row of its source,
+so that no figure depends on the particularities of one benchmark. Rows do not state how requests
+arrive. For rows that state a concurrency the fit assumes a closed loop that starts full.
 """
 
 from __future__ import annotations
@@ -30,32 +30,35 @@ WAITS = {
     "front_seconds": Prior(30e-3, 1.0, 1e-3, 1.0),
     "admission_seconds": Prior(1e-3, 1.0, 1e-5, 0.1),
 }
-"""Beliefs before any row: the share of ten rounds; the rest within a factor of 3 or so."""
+"""Priors: ``wait_share`` corresponds to ten rounds, the others are known within a factor of about
+3."""
 CHUNK = 8192
-"""Tokens of a step at most, in all three engines."""
+"""Maximum number of tokens per step, in all three engines."""
 BUSY = 0.6
-"""Load of open arrivals up to which the fit trusts the row: past it the queue is all."""
+"""Largest load of open arrivals that the fit uses; above it queueing dominates the time."""
 CROWD = 0.3
-"""Rows of a group share their errors: n of them count as n to the power of 1 - 2 x this."""
+"""Exponent of the weight of a row, because rows of a group share their errors: n rows count as n to
+the power of 1 - 2 x this."""
+OVERLOADED = "closed loop 5: more requests than the cache holds"
 OUTLIER = 3.0
-"""A row that is off by this factor under the first fit says nothing to the second (cold starts)."""
+"""Error factor under the first fit from which a row is left out of the second (cold starts)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A row with the part of its prediction that stands."""
+    """Row with the part of its prediction that the fit does not change."""
 
     priced: Priced
     rest_seconds: float
-    """Predicted time to the first token without what is waited for."""
+    """Predicted time to the first token without the wait."""
 
     def seconds(self, engine: Engine) -> float:
-        """With what is waited for under other constants."""
+        """Return the time to the first token with the wait under the constants of ``engine``."""
         return self.rest_seconds + _waited(self.priced, engine)
 
 
 def load_of(one: Priced) -> str:
-    """What a row's requests meet, in words that sort."""
+    """Return the load of a row in words, which sort from light to heavy."""
     traffic, layout = one.row.traffic, one.row.layout
     if traffic.request_rate is not None:
         return "open arrivals"
@@ -63,23 +66,25 @@ def load_of(one: Priced) -> str:
         return "offline"
     engine = traffic.concurrency / layout.replicas
     if traffic.concurrency > one.found.max_concurrency:
-        return "closed, more than the cache holds"
+        return OVERLOADED
     if engine <= 1:
-        return "closed, 1 alone"
+        return "closed loop 1: a single request"
     tokens = engine / layout.dp * traffic.input_tokens
     if tokens <= CHUNK:
-        return "closed, 2 prompts of all in a step"
-    return f"closed, {'3 in 2 to 8 steps' if tokens <= 8 * CHUNK else '4 in more steps'}"
+        return "closed loop 2: all prompts in one step"
+    many = tokens > 8 * CHUNK
+    return "closed loop 4: more than 8 steps" if many else "closed loop 3: 2 to 8 steps"
 
 
 def waiting(rows: Sequence[Priced]) -> list[Waiting]:
-    """The rows that the fit can use."""
+    """Return the rows that the fit can use."""
     kept = [one for one in rows if one.ttft is not None and load_of(one) not in UNFIT]
     found = [Waiting(one, one.found.ttft_seconds - _waited(one, _engine(one))) for one in kept]
     return [one for one in found if one.rest_seconds > 0 and _load(one.priced) < BUSY]
 
 
-UNFIT = ("offline", "closed, more than the cache holds")
+UNFIT = ("offline", OVERLOADED)
+"""Loads under which the wait depends on more than the fitted constants."""
 
 
 def _engine(one: Priced) -> Engine:
@@ -107,7 +112,7 @@ def _waited(one: Priced, engine: Engine) -> float:
 
 
 def fitted(rows: Sequence[Waiting]) -> Fitted:
-    """The constants of one engine from ``rows``; twice, the second time without odd rows."""
+    """Fit the constants of one engine to ``rows``, a second time without outliers."""
     first = _fit(rows)
     ratios = [seconds / _measured(row) for seconds, row in _pairs(rows, first.parameters)]
     kept = [row for ratio, row in zip(ratios, rows, strict=True) if abs(log(ratio)) < log(OUTLIER)]
@@ -137,7 +142,7 @@ def _group(row: Waiting) -> tuple[str, ...]:
 
 
 def unseen(rows: Sequence[Waiting]) -> dict[str, float]:
-    """Predicted over measured by row, each by a fit that saw no row of its source."""
+    """Return predicted over measured by row, each from a fit without any row of its source."""
     found: dict[str, float] = {}
     for engine in sorted({row.priced.row.setup.engine for row in rows}):
         own = [row for row in rows if row.priced.row.setup.engine == engine]
@@ -151,10 +156,10 @@ def unseen(rows: Sequence[Waiting]) -> dict[str, float]:
 
 
 def load_table(priced: Sequence[Priced]) -> list[str]:
-    """Markdown: errors of the time to the first token by load, shipped and of an unseen source."""
+    """Return Markdown errors of TTFT by load, as shipped and for an unseen source."""
     rows = [one for one in priced if one.ttft is not None]
     ratios = unseen(waiting(rows))
-    lines = ["| load | rows | median | mean | bias | source unseen | bias |"]
+    lines = ["| load | rows | median | mean | bias | median, unseen source | bias, unseen source |"]
     lines.append("| --- " * 7 + "|")
     for load in sorted({load_of(one) for one in rows}):
         lines.append(_line(load, [one for one in rows if load_of(one) == load], ratios))
@@ -171,9 +176,9 @@ def _line(name: str, rows: Sequence[Priced], ratios: Mapping[str, float]) -> str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the fit of every engine and the table; exit status 0."""
+    """Print the fit of every engine and the table; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving_waits")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="serving.csv in FOLDER")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
     priced = price(read_serving(parser.parse_args(argv).data).rows)
     rows = waiting(priced)
     for name in ENGINES:

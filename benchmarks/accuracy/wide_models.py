@@ -1,4 +1,4 @@
-"""The architecture of a row: the catalog, else architecture facts, else the row's own dims."""
+"""Architecture of a row of a wide table: from the catalog, a table of facts, or the row itself."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from parc.compiler.passes.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
 
 ALIASES = {"gpt-3-175b": "gpt3-175b"}
-"""Spellings of sources -> catalog name."""
+"""Name in the sources -> catalog name."""
 Found = tuple[str, int | None, ModelSpec | None]
-"""(name, layers where they differ from the named model, dims where the catalog lacks it)."""
+"""(name, layers if they differ from the named model, dimensions if the catalog lacks the model)."""
 
 
 class Architectures:
-    """Facts by the name that rows use; without a file, rows speak for themselves."""
+    """Architecture facts by the names that rows use. Without a table only the rows' own values
+    count."""
 
     def __init__(self, path: Path | None) -> None:
-        """``path`` is a table of architecture facts, one model a row."""
+        """Read ``path``, a table of architecture facts with one model per row."""
         self._library = Library(None)
         self._names = set(self._library.names("models"))
         self._facts: dict[str, dict[str, str]] = {}
@@ -34,20 +35,20 @@ class Architectures:
                 self._facts = {row["name"]: row for row in csv.DictReader(file)}
 
     def hybrid(self, name: str) -> bool:
-        """Whether some layers are neither attention nor MLP, and the catalog lacks it.
+        """Return True if the catalog lacks the model and some layers are neither attention nor MLP.
 
-        A table of facts has no column for what such layers are made of.
+        The table of facts has no columns for such layers.
         """
         kind = self._facts.get(name, {}).get("kind", "")
         named = "hybrid" in kind or name.startswith("Nemotron-H")
         return named and _catalog_name(name) not in self._names
 
     def mtp(self, name: str) -> int:
-        """Multi-token-prediction layers that the model is trained with."""
+        """Return the number of multi-token-prediction layers that the model is trained with."""
         return _whole(self._facts.get(name, {}).get("mtp_layers")) or 0
 
     def model(self, row: dict[str, str]) -> Found | None:
-        """Name and dims of the row's model; None where they cannot be known."""
+        """Return name and dimensions of the row's model, or None if they cannot be determined."""
         name, layers = _catalog_name(row["model"]), _whole(row["layers"])
         if name in self._names:
             entry = self._library.entry("models", name)
@@ -58,7 +59,8 @@ class Architectures:
         return None if spec is None else (row["model"], None, spec)
 
     def _guess(self, row: dict[str, str]) -> ModelSpec | None:
-        """The gated or plain, tied or untied MLP whose parameters are nearest to those stated."""
+        """Return the variant (gated or not, tied or not) whose parameter count is nearest to the
+        stated one."""
         stated = float(row["params_b"] or 0) * 1e9
         if not row["hidden"] or (row["experts"] and not row["moe_ffn"]):
             return None
@@ -74,7 +76,7 @@ class Architectures:
 
 
 def _catalog_name(name: str) -> str:
-    """The name that the catalog would have it under."""
+    """Return the name in the spelling of the catalog."""
     plain = name.lower().replace("_", "-")
     return ALIASES.get(plain, plain)
 
@@ -149,7 +151,8 @@ def _experts(facts: dict[str, str]) -> dict[str, Any] | None:
 
 
 def _spec(**dims: Any) -> ModelSpec:
-    """A complete model from dims alone; the position table costs nothing that is scored."""
+    """Return a complete model from its dimensions. Position tables do not affect the scored
+    figures."""
     given = {key: value for key, value in dims.items() if value is not None}
     tree = {"family": "other", "position": {"kind": "rope", "max_positions": 1 << 20}, **given}
     return ModelSpec.model_validate_json(json.dumps(tree))

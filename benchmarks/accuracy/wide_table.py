@@ -1,8 +1,8 @@
-"""Reads a wide table of training runs (``train.csv``, one row a run, blank = unknown).
+"""Reader of a wide table of training runs: ``train.csv``, one run per row, blank if unknown.
 
-Beside it may lie ``../models.csv`` with architecture facts. Rows that the scoring rule leaves
-out (not the latest, tier C, not pretraining) are skipped; hybrids that the catalog lacks are
-counted as not modelled.
+``models.csv`` in the same folder or in the one above may contain architecture facts. Rows that the
+scoring rule excludes (superseded, tier C, not pretraining) are skipped. Hybrid models that the
+catalog lacks are counted as not modelled.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from benchmarks.accuracy.wide_models import Architectures
 from benchmarks.accuracy.wide_words import NODES, features, framework, network_gbps, shard
 
 PRECISIONS = {"fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "bf16": "bf16", "fp16": "fp16"}
-"""Source's word -> format; everything else that begins with fp8 is fp8."""
+"""Precision in the source -> format. Every other word that begins with fp8 means fp8."""
 
 
 @dataclass
 class WideTable:
-    """The runs of a table, and why the others were left out."""
+    """Runs of a table, and counts of the reasons why others were left out."""
 
     runs: list[Run] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 def read_wide(folder: Path) -> WideTable:
-    """Every scored row of ``folder/train.csv``; a folder or the file itself may be named."""
+    """Return every usable row of ``folder/train.csv``; ``folder`` may also be the file itself."""
     path = folder / "train.csv" if folder.is_dir() else folder
     beside = (path.parent / "models.csv", path.parent.parent / "models.csv")
     architectures = Architectures(next((file for file in beside if file.is_file()), None))
@@ -49,12 +49,12 @@ def read_wide(folder: Path) -> WideTable:
 
 
 def scored(row: dict[str, str]) -> bool:
-    """The scoring rule: tiers A and B, the latest row of its kind, pretraining."""
+    """Return True if a row is scored: tier A or B, the latest of its kind, pretraining."""
     return row["is_latest"] == "1" and row["tier"] in ("A", "B") and row["task"] == "pretrain"
 
 
 def in_sweep(row: dict[str, str]) -> bool:
-    """A row whose time is not scored, but whose rank in its sweep is."""
+    """Return True if a row belongs to a sweep, in which at least its rank counts."""
     return bool(row["sweep_id"]) and row["task"] == "pretrain"
 
 
@@ -113,14 +113,14 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
 
 
 def _features(row: dict[str, str]) -> str:
-    """Features that the row states, and those of its recipe."""
+    """Return the features that the row states, joined with those of its recipe."""
     stated = features(f"{row['overlap']}; {row['notes']}")
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))
 
 
 def _node(row: dict[str, str]) -> str:
-    """The node type of the GPU; 16 V100 share a DGX-2."""
+    """Return the node type of the GPU. 16 V100 per host means a DGX-2."""
     if row["gpu"] == "v100-32" and _whole(row["gpus_per_node"]) == 16:
         return "dgx-2"
     if "p5" in row["cluster"] and row["gpu"] == "h100-80":
@@ -129,14 +129,14 @@ def _node(row: dict[str, str]) -> str:
 
 
 def _fewer(row: dict[str, str]) -> int | None:
-    """GPUs a node where it is a smaller build of an 8-GPU type; other types are what they are."""
+    """Return the GPUs per host if the host is a smaller variant of an 8-GPU type, or else None."""
     stated = _whole(row["gpus_per_node"])
     usual = not row["gpu"].startswith(("gb", "gh")) and stated is not None and stated < 8
     return stated if usual else None
 
 
 def _recompute(row: dict[str, str]) -> str | None:
-    """``selective:a,b`` -> ``selective:a+b``; the first word is the granularity."""
+    """Convert ``selective:a,b`` to ``selective:a+b``. The first word is the granularity."""
     words = re.split(r"[\s(]", row["recompute"].strip(), maxsplit=1)
     if words[0]:
         return words[0].replace(",", "+")
