@@ -1,4 +1,4 @@
-"""Step times by Calculon for ``benchmarks/beside_calculon.py``: cases on stdin, seconds on stdout.
+"""Step times by Calculon for ``benchmarks/compare_calculon.py``: cases on stdin, seconds on stdout.
 
     python benchmarks/calculon_rows.py CHECKOUT < cases.json
 

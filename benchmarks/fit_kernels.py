@@ -31,8 +31,8 @@ from kernel_forms import (
     gemm_pools,
     grouped_pools,
 )
-from kernel_report import Judged, report_text
-from kernel_rows import NAMES, Attribution, Predict, Row, Series, fold, read, sample
+from kernel_report import Validation, report_text
+from kernel_rows import NAMES, Attribution, Predict, Series, Timing, fold_of, read_timings, sample
 from kernel_yaml import entries
 from scipy.optimize import least_squares
 
@@ -48,7 +48,7 @@ PART = 900
 FOLDS = 5
 BULK_BYTES = 64e6
 """Size from which messages weigh twice, because gradients and gathered weights have such sizes."""
-Members = list[tuple[Series, Row]]
+Members = list[tuple[Series, Timing]]
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Fitted:
 
     pool: Pool
     values: dict[str, float]
-    judged: list[Judged] = field(default_factory=list)
+    validations: list[Validation] = field(default_factory=list)
 
 
 def solve(
@@ -77,11 +77,11 @@ def solve(
         x_scale=np.maximum(np.abs(start), 1e-12),
         max_nfev=EVALUATIONS,
     )
-    values = {name: rounded(value) for name, value in zip(names, result.x, strict=True)}
+    values = {name: round_significant(value) for name, value in zip(names, result.x, strict=True)}
     return float(result.cost), values
 
 
-def rounded(value: float) -> float:
+def round_significant(value: float) -> float:
     """Round to four significant digits, because no timing is more precise."""
     return float(f"{value:.4g}")
 
@@ -96,17 +96,17 @@ def fit_pool(pool: Pool, members: Members) -> dict[str, float]:
     return solve(pool.ranges, errors)[1]
 
 
-def attribute(kind: str, pools: Sequence[Pool], folder: Path) -> dict[Series, list[Row]]:
+def attribute(kind: str, pools: Sequence[Pool], folder: Path) -> dict[Series, list[Timing]]:
     """Return the rows of one file by series, attributed iteratively if the file has no labels."""
-    rows, named = read(folder, kind)
+    rows, named = read_timings(folder, kind)
     if named is not None:
-        found: dict[Series, list[Row]] = {}
+        found: dict[Series, list[Timing]] = {}
         for series, row in zip(named, rows, strict=True):
             found.setdefault(series, []).append(row)
         return found
     state = Attribution(kind, rows)
     for turn in range(ROUNDS):
-        changed = state.round(_predictions(pools, state))
+        changed = state.realign(_predictions(pools, state))
         print(f"{kind}: round {turn}, {changed} of {len(rows)} rows changed", file=sys.stderr)
         if changed * 1000 < len(rows):
             break
@@ -121,7 +121,7 @@ def _predictions(pools: Sequence[Pool], state: Attribution) -> Predict:
         values = fit_pool(pool, sample(state.members(pool.series), PART))
         fits |= {series: (pool, pool.build(series, values)) for series in pool.series}
 
-    def predict(series: Series, row: Row) -> float:
+    def predict(series: Series, row: Timing) -> float:
         pool, fit = fits[series]
         return pool.predict(fit, row)
 
@@ -134,20 +134,20 @@ def fit_kind(kind: str, pools: Sequence[Pool], folder: Path) -> list[Fitted]:
     found = []
     for pool in pools:
         members = [(series, row) for series in pool.series for row in rows[series]]
-        half = fit_pool(pool, [pair for pair in members if fold(pair[1], 2)])
+        half = fit_pool(pool, [pair for pair in members if fold_of(pair[1], 2)])
         fitted = Fitted(pool, fit_pool(pool, members))
         for series in pool.series:
             fit = pool.build(series, half)
-            unseen = [row for row in rows[series] if not fold(row, 2)]
-            fitted.judged.append(
-                Judged(kind, series, [(row, pool.predict(fit, row)) for row in unseen])
+            unseen = [row for row in rows[series] if not fold_of(row, 2)]
+            fitted.validations.append(
+                Validation(kind, series, [(row, pool.predict(fit, row)) for row in unseen])
             )
         found.append(fitted)
         print(f"{kind}: {pool.series[0]}, {len(members)} rows", file=sys.stderr)
     return found
 
 
-def fit_collectives(folder: Path) -> dict[tuple[str, str], tuple[dict[str, float], Judged]]:
+def fit_collectives(folder: Path) -> dict[tuple[str, str], tuple[dict[str, float], Validation]]:
     """Return (GPU, operation) -> constants and errors. A message has two bytes per element."""
     with (folder / "nccl.csv").open(newline="") as file:
         records = list(csv.DictReader(file))
@@ -156,26 +156,30 @@ def fit_collectives(folder: Path) -> dict[tuple[str, str], tuple[dict[str, float
         for operation in OPERATIONS:
             name = operation.replace("all_to_all", "alltoall")
             rows = [
-                Row((int(r["message_size"]) * 2, int(r["num_gpus"])), float(r["latency_ms"]) / 1e3)
+                Timing(
+                    (int(r["message_size"]) * 2, int(r["num_gpus"])), float(r["latency_ms"]) / 1e3
+                )
                 for r in records
                 if (r["gpu"], r["op_name"]) == (gpu, name)
             ]
             ranges = collective_ranges(NAMES[gpu], operation)
             pairs = []
             for number in range(FOLDS):
-                seen = [row for row in rows if fold(row, FOLDS) != number]
+                seen = [row for row in rows if fold_of(row, FOLDS) != number]
                 fit = collective(operation, _fit_collective(operation, ranges, seen))
                 pairs += [
                     (row, collective_seconds(fit, *row.shape))
                     for row in rows
-                    if fold(row, FOLDS) == number
+                    if fold_of(row, FOLDS) == number
                 ]
-            judged = Judged("nccl", (NAMES[gpu], operation), pairs)
-            found[NAMES[gpu], operation] = _fit_collective(operation, ranges, rows), judged
+            validation = Validation("nccl", (NAMES[gpu], operation), pairs)
+            found[NAMES[gpu], operation] = _fit_collective(operation, ranges, rows), validation
     return found
 
 
-def _fit_collective(operation: Any, ranges: Mapping[str, Range], rows: list[Row]) -> dict[str, Any]:
+def _fit_collective(
+    operation: Any, ranges: Mapping[str, Range], rows: list[Timing]
+) -> dict[str, Any]:
     def errors(values: Values) -> list[float]:
         fit = collective(operation, values)
         return [
@@ -208,8 +212,8 @@ def main() -> None:
         fitted += fit_kind(kind, attention_pools(kind), options.folder)
     fitted += fit_kind("moe", grouped_pools(), options.folder)
     collectives = fit_collectives(options.folder)
-    judged = [one for pool in fitted for one in pool.judged]
-    text = report_text(judged + [one for _, one in collectives.values()])
+    validations = [one for pool in fitted for one in pool.validations]
+    text = report_text(validations + [one for _, one in collectives.values()])
     print(text)
     if options.report:
         (ROOT / "docs" / "kernel-fits.md").write_text(text, "utf-8")

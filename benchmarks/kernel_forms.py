@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kernel_rows import ADA, AMPERE, BLACKWELL, BLOCK, FOUR, HOPPER, Row, Series
+from kernel_rows import ADA, ALL_PRECISIONS, AMPERE, BLACKWELL, HOPPER, PRECISIONS, Series, Timing
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.attention import (
@@ -112,11 +112,11 @@ class Pool:
     series: tuple[Series, ...]
     ranges: Mapping[str, Range]
     build: Callable[[Series, Values], Any]
-    predict: Callable[[Any, Row], float]
+    predict: Callable[[Any, Timing], float]
 
 
 @cache
-def core(series: Series) -> dict[str, Any]:
+def data_sheet(series: Series) -> dict[str, Any]:
     """Return the data-sheet values of a GPU at the precision of the series. Do not modify the
     result."""
     gpu, precision = series
@@ -128,7 +128,7 @@ def core(series: Series) -> dict[str, Any]:
     }
 
 
-def nested(values: Values) -> dict[str, Any]:
+def nest_sections(values: Values) -> dict[str, Any]:
     """Convert ``{"a": 1, "cast.b": 2}`` to ``{"terms": {"a": 1}, "cast": {"b": 2}}``."""
     found: dict[str, Any] = {"terms": {}}
     for name, value in values.items():
@@ -138,19 +138,19 @@ def nested(values: Values) -> dict[str, Any]:
 
 
 def _gemm(series: Series, values: Values) -> GemmFit:
-    parts = nested(values)
-    terms = {**core(series), **parts["terms"], "operand_bytes": OPERAND_BYTES[series[1]]}
+    parts = nest_sections(values)
+    terms = {**data_sheet(series), **parts["terms"], "operand_bytes": OPERAND_BYTES[series[1]]}
     cast = Cast(**parts["cast"]) if "cast" in parts else None
     floors = HostFloors(**parts["floors"]) if "floors" in parts else None
     return GemmFit(**terms, cast=cast, floors=floors)
 
 
 def _grouped(series: Series, values: Values) -> GroupedFit:
-    return GroupedFit(**core(series), **values, operand_bytes=OPERAND_BYTES[series[1]])
+    return GroupedFit(**data_sheet(series), **values, operand_bytes=OPERAND_BYTES[series[1]])
 
 
 def _prefill(series: Series, values: Values) -> PrefillFit:
-    return PrefillFit(**core(series), **prefill_terms(series, values))
+    return PrefillFit(**data_sheet(series), **prefill_terms(series, values))
 
 
 def prefill_terms(series: Series, values: Values) -> dict[str, float]:
@@ -165,7 +165,7 @@ def prefill_terms(series: Series, values: Values) -> dict[str, float]:
 
 
 def _decode(series: Series, values: Values) -> DecodeFit:
-    return DecodeFit(**core(series), **values)
+    return DecodeFit(**data_sheet(series), **values)
 
 
 def gemm_pools() -> list[Pool]:
@@ -180,7 +180,7 @@ def gemm_pools() -> list[Pool]:
 def _precisions(gpu: str) -> Sequence[str]:
     if gpu in AMPERE:
         return ("bf16",)
-    return FOUR if gpu in BLACKWELL else BLOCK
+    return ALL_PRECISIONS if gpu in BLACKWELL else PRECISIONS
 
 
 def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
@@ -197,7 +197,7 @@ def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
     return ranges | CACHE if gpu in ADA else ranges
 
 
-def _gemm_row(fit: GemmFit, row: Row) -> float:
+def _gemm_row(fit: GemmFit, row: Timing) -> float:
     return gemm_seconds(fit, *row.shape)
 
 
@@ -214,11 +214,11 @@ def attention_pools(kind: str) -> list[Pool]:
     return pools
 
 
-def _prefill_row(fit: PrefillFit, row: Row) -> float:
+def _prefill_row(fit: PrefillFit, row: Timing) -> float:
     return prefill_seconds(fit, AttentionShape(*row.shape))
 
 
-def _decode_row(fit: DecodeFit, row: Row) -> float:
+def _decode_row(fit: DecodeFit, row: Timing) -> float:
     return decode_seconds(fit, AttentionShape(*row.shape))
 
 
@@ -227,11 +227,11 @@ def grouped_pools() -> list[Pool]:
     return [
         Pool("moe", tuple((gpu, p) for gpu in gpus), GROUPED, _grouped, _grouped_row)
         for gpus in (BLACKWELL, HOPPER, ADA)
-        for p in BLOCK
+        for p in PRECISIONS
     ]
 
 
-def _grouped_row(fit: GroupedFit, row: Row) -> float:
+def _grouped_row(fit: GroupedFit, row: Timing) -> float:
     return grouped_gemm_seconds(fit, ExpertShape(*row.shape))
 
 

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kernel_forms import core
-from kernel_rows import Row, Series
+from kernel_forms import data_sheet
+from kernel_rows import Series, Timing
 
 from parc.compiler.cost.hardware_fit import OPERAND_BYTES
 
 SMALL_SECONDS = 1e-5
 """Roofline time below which launches and latencies dominate the timing."""
-Pair = tuple[Row, float]
-Regimes = dict[str, Callable[[Series, Row], bool]]
+Pair = tuple[Timing, float]
+Regimes = dict[str, Callable[[Series, Timing], bool]]
 
 
 @dataclass(frozen=True)
-class Judged:
+class Validation:
     """Predictions of one fit for rows of one series that it was not fitted to."""
 
     kind: str
@@ -51,29 +51,29 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def roofline(series: Series, row: Row) -> tuple[float, float]:
+def roofline(series: Series, row: Timing) -> tuple[float, float]:
     """Return the seconds of arithmetic and of memory traffic of a GEMM at data-sheet rates."""
-    sheet = core(series)
+    sheet = data_sheet(series)
     m, n, k = row.shape
     moved_bytes = OPERAND_BYTES[series[1]] * (m + n) * k + 2 * m * n
     return 2.0 * m * n * k / sheet["flops_per_second"], moved_bytes / sheet["bytes_per_second"]
 
 
-def _small(series: Series, row: Row) -> bool:
+def _small(series: Series, row: Timing) -> bool:
     return max(roofline(series, row)) < SMALL_SECONDS
 
 
-def _compute(series: Series, row: Row) -> bool:
+def _compute(series: Series, row: Timing) -> bool:
     arithmetic, memory = roofline(series, row)
     return arithmetic >= max(memory, SMALL_SECONDS)
 
 
-def _memory(series: Series, row: Row) -> bool:
+def _memory(series: Series, row: Timing) -> bool:
     arithmetic, memory = roofline(series, row)
     return memory > arithmetic and memory >= SMALL_SECONDS
 
 
-def _between(least: float, most: float) -> Callable[[Series, Row], bool]:
+def _between(least: float, most: float) -> Callable[[Series, Timing], bool]:
     return lambda series, row: least <= row.seconds < most
 
 
@@ -170,29 +170,29 @@ FOOT = """
 """
 
 
-def report_text(judged: Sequence[Judged]) -> str:
+def report_text(validations: Sequence[Validation]) -> str:
     """Return the whole page."""
     parts = [HEAD]
     for kind, title in TITLES.items():
-        rows = [one for one in judged if one.kind == kind]
+        rows = [one for one in validations if one.kind == kind]
         parts.append(f"\n## {title}\n\n{NOTES[kind]}\n\n{_table(kind, rows)}")
     return "".join(parts) + FOOT
 
 
-def _table(kind: str, judged: Sequence[Judged]) -> str:
+def _table(kind: str, validations: Sequence[Validation]) -> str:
     regimes = REGIMES.get(kind, BY_TIME)
     second = "operation" if kind == "nccl" else "precision"
     head = ["GPU", second, "held-out rows", "all", "bias", *regimes]
     lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
-    for one in judged:
-        cells = [*one.series, str(one.rows), cell(one.pairs), bias(one.pairs)]
+    for one in validations:
+        cells = [*one.series, str(one.rows), format_errors(one.pairs), format_bias(one.pairs)]
         for test in regimes.values():
-            cells.append(cell([pair for pair in one.pairs if test(one.series, pair[0])]))
+            cells.append(format_errors([pair for pair in one.pairs if test(one.series, pair[0])]))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def cell(pairs: Sequence[Pair]) -> str:
+def format_errors(pairs: Sequence[Pair]) -> str:
     """Return median / 90th percentile of the absolute errors, or a dash below three rows."""
     if len(pairs) < 3:
         return "-"
@@ -200,6 +200,6 @@ def cell(pairs: Sequence[Pair]) -> str:
     return f"{100 * median(found):.1f} / {100 * quantile(found, 0.9):.0f}"
 
 
-def bias(pairs: Sequence[Pair]) -> str:
+def format_bias(pairs: Sequence[Pair]) -> str:
     """Return the median of the signed errors."""
     return f"{100 * median(predicted / row.seconds - 1.0 for row, predicted in pairs):+.1f}"

@@ -28,13 +28,13 @@ from tests.passes.brute_force import best_cost, every_cost
 from tests.passes.random_clusters import irregular, placed, tiny
 
 HOSTS = 16_384
-GIANTS = {
+LARGE_JOBS = {
     "dense": ("llama-3.1-405b", "dgx-h100", "{tp: 8, cp: 1, pp: 16, dp: 1024, vpp: 1}"),
     "experts": ("deepseek-v3", "hgx-h800", "{tp: 1, pp: 16, ep: 64, etp: 1, vpp: 1}"),
 }
 
 
-def brute_force(cases: int) -> None:
+def compare_with_brute_force(cases: int) -> None:
     """Compare placements of small cases with the best order, found by brute force."""
     same = 0
     for seed in range(cases):
@@ -47,7 +47,7 @@ def brute_force(cases: int) -> None:
     print(f"{same} of {cases} jobs of at most 8 hosts: equal to brute force and proved optimal")
 
 
-def bounds(cases: int) -> None:
+def measure_gaps(cases: int) -> None:
     """Report the gap to the lower bound on irregular clusters of 64 to 2,048 hosts."""
     gaps, quality, gains, seconds, bytes_ = [], Counter[str](), [], [], []
     for seed in range(cases):
@@ -58,7 +58,7 @@ def bounds(cases: int) -> None:
         exposed = {one.name: one.exposed_seconds for one in placement.alternatives}
         gaps.append(placement.proof.gap)
         bytes_.append(placement.proof.bytes_gap)
-        quality[_word(placement.proof)] += 1
+        quality[_quality_words(placement.proof)] += 1
         gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
     gaps.sort()
     print(f"{cases} irregular clusters of 64 to 2,048 hosts")
@@ -75,7 +75,7 @@ def bounds(cases: int) -> None:
     print(f"  CPU seconds        median {median(seconds):.2f}, at most {max(seconds):.2f}")
 
 
-def _word(proof: Proof) -> str:
+def _quality_words(proof: Proof) -> str:
     if proof.quality == "optimal" or proof.gap:
         return proof.quality
     return "minimal exposed time (proved)"
@@ -83,7 +83,7 @@ def _word(proof: Proof) -> str:
 
 def giant(name: str) -> None:
     """Place, emit and write a job on 131,072 GPUs in irregular racks, then drain a host."""
-    chosen, node, pins = GIANTS[name]
+    chosen, node, pins = LARGE_JOBS[name]
     racks = "\n".join(_racks())
     text = (
         f"parc: 1\nname: giant\nmodel: {chosen}\ncluster:\n  node: {node}\n"
@@ -158,9 +158,9 @@ def main() -> None:
     parser.add_argument("--giant", action="store_true", help="only the case with 131,072 GPUs")
     options = parser.parse_args()
     if not options.giant:
-        brute_force(options.cases)
-        bounds(options.cases)
-    for name in GIANTS:
+        compare_with_brute_force(options.cases)
+        measure_gaps(options.cases)
+    for name in LARGE_JOBS:
         giant(name)
 
 

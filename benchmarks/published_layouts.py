@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.published_reasons import layout_words, reason
+from benchmarks.published_reasons import format_layout, reason
 from benchmarks.published_rows import Comparison, Published, compare, read_table
 
-APART = 0.05
+REASON_THRESHOLD = 0.05
 """Predicted difference from which the page explains the reason."""
 AXES = ("tp", "cp", "pp", "vpp", "ep", "micro_batch")
 HEAD = """# Published layouts and PARC's pick
@@ -47,11 +47,11 @@ def page(comparisons: Sequence[Comparison]) -> str:
     """Return the page: summary, differences between choices, the table, and the reasons."""
     parts = [HEAD, _summary(comparisons), _choices(comparisons), _table(comparisons)]
     priced = [found for found in comparisons if found.estimate is not None]
-    far = [found for found in priced if abs(found.difference) > APART]
+    far = [found for found in priced if abs(found.difference) > REASON_THRESHOLD]
     parts.append(_reasons("PARC's pick is predicted more than 5 % faster", far, 1))
     parts.append(_reasons("The published layout is predicted more than 5 % faster", far, -1))
-    refused = [found for found in comparisons if found.estimate is None]
-    lines = [f"- `{found.row.id}`: {'; '.join(found.refusal)}" for found in refused]
+    rejected = [found for found in comparisons if found.estimate is None]
+    lines = [f"- `{found.row.id}`: {'; '.join(found.rule_errors)}" for found in rejected]
     parts.append("\n".join(["## Rejected by a rule", "", *(lines or ["None."]), ""]))
     return "\n".join(parts)
 
@@ -78,8 +78,8 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
 def _numbers(chosen: Sequence[Comparison]) -> list[str]:
     """Return the cells of a summary line. Shares refer to the layouts that have an estimate."""
     gaps = [found.difference for found in chosen if found.estimate is not None]
-    refused = len(chosen) - len(gaps)
-    cells = [str(len(chosen)), str(refused), str(sum(not x.fits for x in chosen) - refused)]
+    rejected = len(chosen) - len(gaps)
+    cells = [str(len(chosen)), str(rejected), str(sum(not x.fits for x in chosen) - rejected)]
     if not gaps:
         return [*cells, *["-"] * 6]
     shares = [sum(abs(gap) <= limit for gap in gaps) / len(gaps) for limit in (0.03, 0.05, 0.1)]
@@ -126,8 +126,8 @@ def _table(comparisons: Sequence[Comparison]) -> str:
     lines = [
         "## Layouts",
         "",
-        "Seconds are predicted step times, except for the column *measured*. GB are predicted memory",
-        "peaks: published layout / PARC's pick / limit.",
+        "Seconds are predicted step times, except for the column *measured*. GB are predicted",
+        "memory peaks: published layout / PARC's pick / limit.",
         "",
         "| job | GPUs | published | PARC's pick | published, s | pick, s | difference | GB "
         "| measured, s | source |",
@@ -140,7 +140,7 @@ def _table(comparisons: Sequence[Comparison]) -> str:
 def _line(found: Comparison) -> str:
     row, pick = found.row, found.pick
     cells = [f"`{row.id}`", f"{row.gpus:,}", _published_words(found)]
-    cells.append(layout_words(pick.layout) if pick else "none")
+    cells.append(format_layout(pick.layout) if pick else "none")
     ours = f"{pick.estimate.time.total_seconds:.3g}" if pick else "-"
     if pick and found.estimate:
         sizes = (found.estimate.peak.total_bytes, pick.estimate.peak.total_bytes)
@@ -158,7 +158,7 @@ def _published_words(found: Comparison) -> str:
     if found.layout is None:
         words = (f"{name}{value}" for name, value in found.row.pins.items() if value != 1)
         return " ".join(word for word in words if word[-1].isdigit()) + ", rejected"
-    return layout_words(found.layout) + ("" if found.fits else ", does not fit")
+    return format_layout(found.layout) + ("" if found.fits else ", does not fit")
 
 
 def _reasons(title: str, far: Sequence[Comparison], sign: int) -> str:

@@ -20,12 +20,12 @@ from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.source import Source
 
 TABLE = Path(__file__).with_name("published_layouts.csv")
-NUMBERS = (
+INTEGER_PINS = (
     *("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch"),
     *("zero_stage", "first_stage_layers", "last_stage_layers"),
 )
 """Columns of the table that are integer pins."""
-BOUNDLESS = "10 TB"
+AMPLE_MEMORY = "10 TB"
 """Device memory used to evaluate a layout that does not fit."""
 
 
@@ -77,7 +77,7 @@ class Comparison:
     layout: Layout | None
     """Published layout; None if a rule rejects it."""
     estimate: Estimate | None
-    refusal: tuple[str, ...]
+    rule_errors: tuple[str, ...]
     """Codes and messages of the rules that reject the layout, or the whole job."""
 
     @property
@@ -118,12 +118,16 @@ def compare(row: Published) -> Comparison:
     return Comparison(row, pick, plan.layout, plan.estimate, ())
 
 
-def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> str:
+def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") -> str:
     """Return the spec of a row. ``boundless_gpu`` is a GPU whose memory is set to BOUNDLESS."""
     cluster: dict[str, Any] = _hosts(row)
-    if boundless_gpu:
+    if ample_memory_gpu:
         # the GPU keeps its name, because kernel timings are looked up by name
-        cluster["gpu"] = {"base": boundless_gpu, "name": boundless_gpu, "memory": BOUNDLESS}
+        cluster["gpu"] = {
+            "base": ample_memory_gpu,
+            "name": ample_memory_gpu,
+            "memory": AMPLE_MEMORY,
+        }
     return json.dumps(
         {
             "parc": 1,
@@ -144,11 +148,11 @@ def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> 
 
 
 def _plan(
-    row: Published, pins: dict[str, Any], boundless_gpu: str = ""
+    row: Published, pins: dict[str, Any], ample_memory_gpu: str = ""
 ) -> tuple[Plan | None, tuple[str, ...]]:
     """Return the plan, and the errors as code and message."""
     sink = Sink()
-    source = Source(f"{row.id}.yaml", spec_text(row, pins, boundless_gpu), None)
+    source = Source(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
     plan = plan_spec(source, row.overrides, sink)
     errors = tuple(
         f"{found.code.removeprefix('PARC-')} {found.finding.message}"
@@ -169,7 +173,7 @@ def _hosts(row: Published) -> dict[str, Any]:
 
 
 def _published(cells: dict[str, str]) -> Published:
-    pins: dict[str, Any] = {name: int(cells[name]) for name in NUMBERS if cells[name]}
+    pins: dict[str, Any] = {name: int(cells[name]) for name in INTEGER_PINS if cells[name]}
     if cells["recompute"]:
         pins["recompute"] = _recompute(cells["recompute"])
     if cells["pipeline_layout"]:

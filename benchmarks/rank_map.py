@@ -30,7 +30,7 @@ SHAPES = (
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 DENSE = ("tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-pp", "tp-dp", "tp-dp-cp")
 EXPERT = ("tp", "ep", "dp", "tp-ep", "tp-ep-pp")
-WANTED = ("generate_masked_orthogonal_rank_groups", "RankGenerator")
+COPIED_NAMES = ("generate_masked_orthogonal_rank_groups", "RankGenerator")
 Groups = list[list[list[int]]]
 
 
@@ -52,8 +52,8 @@ def _row(generator: Any, world: int, degrees: tuple[int, ...], order: str) -> bo
     tp, cp, pp, etp, ep = degrees
     dense = {"tp": tp, "cp": cp, "ep": 1, "pp": pp, "dp": world // (tp * cp * pp)}
     expert = {"tp": etp, "cp": 1, "ep": ep, "pp": pp, "dp": world // (etp * ep * pp)}
-    theirs, their_seconds = _timed(lambda: _theirs(generator, order, dense, expert))
-    ours, our_seconds = _timed(lambda: _ours(order, dense, expert))
+    theirs, their_seconds = _timed(lambda: _megatron_groups(generator, order, dense, expert))
+    ours, our_seconds = _timed(lambda: _parc_groups(order, dense, expert))
     equal, count = theirs == ours, sum(map(len, ours))
     print(
         f"{world:>8} {order:>15} {count:>8} {their_seconds:>8.3f}s {our_seconds:>7.3f}s "
@@ -62,12 +62,14 @@ def _row(generator: Any, world: int, degrees: tuple[int, ...], order: str) -> bo
     return equal
 
 
-def _theirs(generator: Any, order: str, dense: dict[str, int], expert: dict[str, int]) -> Groups:
+def _megatron_groups(
+    generator: Any, order: str, dense: dict[str, int], expert: dict[str, int]
+) -> Groups:
     pairs = ((generator(order=order, **dense), DENSE), (generator(order=order, **expert), EXPERT))
     return [made.get_ranks(token) for made, tokens in pairs for token in tokens]
 
 
-def _ours(order: str, dense: dict[str, int], expert: dict[str, int]) -> Groups:
+def _parc_groups(order: str, dense: dict[str, int], expert: dict[str, int]) -> Groups:
     from parc.compiler.ir import Mesh
 
     pairs = ((dense, DENSE), (expert, EXPERT))
@@ -89,7 +91,7 @@ def _rank_generator(folder: Path) -> Any:
     GPU."""
     source = (folder / "megatron" / "core" / "parallel_state.py").read_text("utf-8")
     module = ast.parse(source)
-    module.body = [node for node in module.body if getattr(node, "name", "") in WANTED]
+    module.body = [node for node in module.body if getattr(node, "name", "") in COPIED_NAMES]
     names: dict[str, Any] = dict(vars(typing))
     exec(compile(module, "parallel_state.py", "exec"), names)
     return names["RankGenerator"]

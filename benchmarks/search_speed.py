@@ -34,13 +34,13 @@ from parc.compiler.passes.search_space import Space
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.source import Source
 
-MOST_SECONDS = 2.0
+MAX_SECONDS = 2.0
 """Limit on the CPU seconds of `parc search`, start-up included; CPU time equals wall time on an
 idle machine."""
-MOST_MEGABYTES = 500
-LEAST_RATE = 100_000
+MAX_MEGABYTES = 500
+MIN_RATE = 100_000
 """Minimum number of complete layouts per second."""
-LEAST_RATIO = 1000
+MIN_RATIO = 1000
 """Minimum ratio of PARC's rate to Calculon's."""
 
 CALCULON = """
@@ -90,7 +90,7 @@ ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHOND
 
 
 @dataclass(frozen=True)
-class Case:
+class SearchCase:
     """Spec that pins nothing."""
 
     title: str
@@ -98,22 +98,22 @@ class Case:
 
 
 CASES = (
-    Case(
+    SearchCase(
         "GPT-3 175B, 512 A100",
         "parc: 1\nname: gpt3\nmodel: gpt3-175b\ncluster: {node: dgx-a100, nodes: 64}\n"
         "job: {sequence_length: 2048, global_batch: 1536}\n",
     ),
-    Case(
+    SearchCase(
         "Llama 3.1 405B, 16,384 H100",
         "parc: 1\nname: llama\nmodel: llama-3.1-405b\ncluster: {node: dgx-h100, nodes: 2048}\n"
         "job: {sequence_length: 8192, global_batch: 2048}\n",
     ),
-    Case(
+    SearchCase(
         "Mixtral 8x7B, 128 H100",
         "parc: 1\nname: mixtral\nmodel: mixtral-8x7b\ncluster: {node: dgx-h100, nodes: 16}\n"
         "job: {sequence_length: 4096, global_batch: 1024}\n",
     ),
-    Case(
+    SearchCase(
         "DeepSeek-V3, 2,048 H100",
         "parc: 1\nname: deepseek\nmodel: deepseek-v3\ncluster: {node: dgx-h100, nodes: 256}\n"
         "job: {sequence_length: 4096, global_batch: 15360}\n",
@@ -121,14 +121,14 @@ CASES = (
 )
 
 
-def fresh(problem: Problem) -> Pricing:
+def empty_pricing(problem: Problem) -> Pricing:
     """Return cost-model tables with empty caches."""
     return pricing_for(problem, framework(problem.framework))
 
 
 def sieve_rate(problem: Problem) -> tuple[int, float]:
     """Return (layouts, CPU seconds) of one evaluation of the whole space."""
-    pricing = fresh(problem)
+    pricing = empty_pricing(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
     space = Space.of(pricing.problem, pricing.framework, Variant())
@@ -139,14 +139,14 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
 
 def search_rate(problem: Problem) -> tuple[int, float]:
     """Return (layouts, CPU seconds) of one search with its ranking."""
-    pricing = fresh(problem)
+    pricing = empty_pricing(problem)
     start = time.process_time()
     search = search_layouts(pricing, Sink())
     seconds = time.process_time() - start
     return (search.enumerated if search else 0), seconds
 
 
-def from_shell(case: Case) -> tuple[float, float, float]:
+def time_command(case: SearchCase) -> tuple[float, float, float]:
     """Return (wall seconds, CPU seconds, peak MB resident) of `parc search`, the best of three."""
     with TemporaryDirectory() as folder:
         spec = Path(folder) / "spec.yaml"
@@ -173,11 +173,11 @@ def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, f
     """Return Calculon's rates per second: all counted candidates, complete evaluations."""
     command = [python, "-c", CALCULON, checkout, str(seconds)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    count, took, complete, alone = map(float, result.stdout.split()[-4:])
-    return count / took, complete / alone
+    count, elapsed, complete, complete_seconds = map(float, result.stdout.split()[-4:])
+    return count / elapsed, complete / complete_seconds
 
 
-def measure(case: Case, runs: int) -> tuple[float, list[str]]:
+def measure(case: SearchCase, runs: int) -> tuple[float, list[str]]:
     """Print a line; return (best rate of the sieve, limits that were missed)."""
     problem = resolve_spec(Source(case.title, case.spec, None), (), Sink())
     if problem is None:
@@ -188,14 +188,14 @@ def measure(case: Case, runs: int) -> tuple[float, list[str]]:
     count = cold[0]
     rate = max(number / seconds for number, seconds in sieves)
     whole = max(number / seconds for number, seconds in searches)
-    wall, cpu, megabytes = from_shell(case)
+    wall, cpu, megabytes = time_command(case)
     print(
         f"{case.title:28}{count:9,}{rate:12,.0f}{whole:12,.0f}{count / cold[1]:12,.0f}"
         f"{wall:9.2f}{cpu:9.2f}{megabytes:8.0f}"
     )
-    missed = [f"{case.title}: {rate:,.0f} layouts/s"] if rate < LEAST_RATE else []
-    missed += [f"{case.title}: {cpu:.2f} s of CPU"] if cpu > MOST_SECONDS else []
-    missed += [f"{case.title}: {megabytes:.0f} MB"] if megabytes > MOST_MEGABYTES else []
+    missed = [f"{case.title}: {rate:,.0f} layouts/s"] if rate < MIN_RATE else []
+    missed += [f"{case.title}: {cpu:.2f} s of CPU"] if cpu > MAX_SECONDS else []
+    missed += [f"{case.title}: {megabytes:.0f} MB"] if megabytes > MAX_MEGABYTES else []
     return rate, missed
 
 
@@ -225,7 +225,7 @@ def main() -> int:
         print(
             f"ratio: {ours / every:,.0f} of counted, {ours / complete:,.0f} of complete evaluations"
         )
-        if ours / complete < LEAST_RATIO:
+        if ours / complete < MIN_RATIO:
             missed.append(f"ratio to Calculon: {ours / complete:,.0f}")
     print("\n".join(f"missed: {line}" for line in missed) or "all limits are met")
     return 1 if missed and options.fail_over else 0

@@ -26,7 +26,7 @@ ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHOND
 
 
 @dataclass(frozen=True)
-class Case:
+class CommandCase:
     """Command line, and its limit in milliseconds above the bare interpreter."""
 
     title: str
@@ -34,14 +34,14 @@ class Case:
     limit_ms: float | None = None
 
 
-def cases(folder: str) -> tuple[Case, ...]:
+def cases(folder: str) -> tuple[CommandCase, ...]:
     """Return the commands; ``folder`` receives the output of ``compile``."""
     return (
-        Case("parc --help", (*PARC, "--help"), 60),
-        Case("parc compile --help", (*PARC, "compile", "--help")),
-        Case("parc check", (*PARC, "check", SPEC), 250),
-        Case("parc explain PARC-D01", (*PARC, "explain", "PARC-D01")),
-        Case("parc compile", (*PARC, "compile", SPEC, "-o", f"{folder}/out")),
+        CommandCase("parc --help", (*PARC, "--help"), 60),
+        CommandCase("parc compile --help", (*PARC, "compile", "--help")),
+        CommandCase("parc check", (*PARC, "check", SPEC), 250),
+        CommandCase("parc explain PARC-D01", (*PARC, "explain", "PARC-D01")),
+        CommandCase("parc compile", (*PARC, "compile", SPEC, "-o", f"{folder}/out")),
     )
 
 
@@ -74,12 +74,12 @@ def main() -> int:
     slow = 0
     with TemporaryDirectory() as folder:
         for case in cases(folder):
-            took_ms = fastest_ms(case.command, options.runs)
-            over_ms = took_ms - bare_ms
+            total_ms = fastest_ms(case.command, options.runs)
+            over_ms = total_ms - bare_ms
             slow += case.limit_ms is not None and over_ms > case.limit_ms
             limit = f"{case.limit_ms:.0f}" if case.limit_ms else "-"
-            ratio = took_ms / bare_ms
-            print(f"{case.title:22}{took_ms:8.1f}{over_ms:12.1f}{ratio:8.1f}{limit:>8}")
+            ratio = total_ms / bare_ms
+            print(f"{case.title:22}{total_ms:8.1f}{over_ms:12.1f}{ratio:8.1f}{limit:>8}")
     return 1 if slow and options.fail_over else 0
 
 

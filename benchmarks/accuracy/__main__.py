@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
-from benchmarks.accuracy.groups import small
+from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.page import page
-from benchmarks.accuracy.predict import price, priors, shipped
+from benchmarks.accuracy.predict import estimate_step, priors, shipped
 from benchmarks.accuracy.refit import refit
-from benchmarks.accuracy.rows import row_lines
+from benchmarks.accuracy.row_lines import row_lines
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.small import small_runs
-from benchmarks.accuracy.wide_table import read_wide
+from benchmarks.accuracy.small_models import small_runs
+from benchmarks.accuracy.wide_table import read_training_table
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
-    wanted = [case for case in cases.cases if _wanted(case, arguments.group)]
+    wanted = [case for case in cases.cases if _matches_words(case, arguments.group)]
     if arguments.rows:
         print("\n".join(row_lines(wanted)))
     if arguments.rows or arguments.quick:
@@ -50,7 +50,7 @@ def load(data: Path | None) -> Cases:
     """Return the cases of the project's published runs, or of a wide table in ``data``."""
     if data is None:
         return make_cases(read_runs(PUBLISHED / "runs.csv"))
-    table = read_wide(data)
+    table = read_training_table(data)
     cases = make_cases((*table.runs, *small_runs(data)))
     cases.left_out.update(table.left_out)
     return cases
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _wanted(case: Case, words: str) -> bool:
+def _matches_words(case: Case, words: str) -> bool:
     """Return True if group, id, framework, cluster and overlap contain all ``words``."""
     run = case.run
     text = f"{case.group} {case.generation} {run.id} {run.framework} {run.cluster} {run.overlap}"
@@ -109,9 +109,9 @@ def _summary(cases: list[Case]) -> str:
     groups: dict[str, list[float]] = {}
     for case in cases:
         if case.scored:
-            ratio = price(case).total_seconds / case.seconds
+            ratio = estimate_step(case).total_seconds / case.seconds
             whole = (case.group, f"all {case.kind}", f"framework {case.run.framework}")
-            for key in ("small models on one host",) if small(case) else whole:
+            for key in ("small models on one host",) if is_small(case) else whole:
                 groups.setdefault(key, []).append(ratio)
     lines = [f"{'group':36} {'rows':>5} {'MAPE':>6} {'median':>6} {'p90':>6} {'bias':>6}  (%)"]
     for key, ratios in sorted(groups.items()):

@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.layouts import layout_of, recompute_of
-from benchmarks.accuracy.resolved import Resolver
+from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.backends.registry import framework
 from parc.compiler.cost.flops import model_flops
@@ -145,11 +145,11 @@ def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     if run.vpp is None and run.pp > 1:
         imputed.append("vpp")
     sizes = MICRO_BATCHES if run.micro_batch is None else (run.micro_batch,)
-    options = [_option(run, model, cluster, dp, size) for size in sizes]
+    options = [_case_with_micro_batch(run, model, cluster, dp, size) for size in sizes]
     options = [option for option in options if option.layout.micro_batches(_batch(option)) >= 1]
     if not options:
         return None
-    chosen = options[0] if len(options) == 1 else min(options, key=_rank)
+    chosen = options[0] if len(options) == 1 else min(options, key=_fit_and_speed)
     return replace(chosen, imputed=tuple(imputed))
 
 
@@ -157,7 +157,9 @@ def _batch(case: Case) -> int:
     return case.problem.job.global_batch
 
 
-def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int) -> Case:
+def _case_with_micro_batch(
+    run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int
+) -> Case:
     """Return the case with this micro-batch size, and the cheapest recompute if none is stated."""
     batch = run.global_batch or ACCUMULATION * micro_batch * dp
     problem = _problem(run, model, cluster, batch)
@@ -165,7 +167,7 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
     if run.zero is None and stack_of(run, cluster.gpu.generation) == "unfused":
         layout = replace(layout, zero_stage=0)
     if run.recompute is None:
-        layout = _cheapest(problem, layout)
+        layout = _cheapest_recompute(problem, layout)
     else:
         layout = replace(layout, recompute=recompute_of(run.recompute))
     tokens = batch * run.sequence
@@ -175,7 +177,7 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
     return Case(run, problem, layout, seconds, ())
 
 
-def _cheapest(problem: Problem, layout: Layout) -> Layout:
+def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
     """Return the first recompute level that fits at the low end of the band, or the last one."""
     pricing = pricing_for(problem, MEGATRON)
     for level in recompute_levels(problem, MEGATRON):
@@ -185,7 +187,7 @@ def _cheapest(problem: Problem, layout: Layout) -> Layout:
     return layout
 
 
-def _rank(case: Case) -> tuple[bool, float]:
+def _fit_and_speed(case: Case) -> tuple[bool, float]:
     """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
     pricing = pricing_for(case.problem, MEGATRON, case.generation)
     fits = peak_stage(pricing, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes

@@ -31,7 +31,7 @@ STEPS = (1, 1.5, 2, 3, 5, 7, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Point:
     """Measured and predicted value of one row, in the unit of the chart."""
 
     measured: float
@@ -41,13 +41,13 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ScatterChart:
     """Content of one chart."""
 
     title: str
     quantity: str
     """Label of both axes, such as ``step time, seconds``."""
-    readings: tuple[Reading, ...]
+    readings: tuple[Point, ...]
     colours: tuple[str, ...]
     """Names of the series in the order of the colours; a name without points keeps its colour."""
     shapes: tuple[str, ...]
@@ -70,7 +70,7 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-def comparison_svg(chart: Comparison) -> str:
+def comparison_svg(chart: ScatterChart) -> str:
     """Return the chart as an SVG document."""
     values = [reading.measured for reading in chart.readings]
     both = values + [reading.predicted for reading in chart.readings]
@@ -119,7 +119,7 @@ def _ends(value: float, good: Callable[[float], bool]) -> list[float]:
     return [number for number in numbers if good(number)]
 
 
-def _limit(readings: Sequence[Reading]) -> float:
+def _limit(readings: Sequence[Point]) -> float:
     """Return the smallest ratio axis that contains all ratios, or the largest axis."""
     ratios = [reading.predicted / reading.measured for reading in readings]
     widest = max(max(ratio, 1 / ratio) for ratio in ratios)
@@ -159,7 +159,7 @@ def _level(x: Scale, y: Scale) -> Iterator[str]:
     yield text((x.end - 4, top - 4), "10 %", "end", "small quiet")
 
 
-def _points(chart: Comparison, place: Callable[[Reading], tuple[float, float]]) -> Iterator[str]:
+def _points(chart: ScatterChart, place: Callable[[Point], tuple[float, float]]) -> Iterator[str]:
     """Draw the points, series by series."""
     for series, colour in enumerate(chart.colours):
         for form, shape in enumerate(chart.shapes):
@@ -168,7 +168,7 @@ def _points(chart: Comparison, place: Callable[[Reading], tuple[float, float]]) 
                 yield marks(sorted(map(place, rows)), f"s{series}", form)
 
 
-def _legend(chart: Comparison) -> Iterator[str]:
+def _legend(chart: ScatterChart) -> Iterator[str]:
     """Draw the colours with their counts, and the shapes if there are several."""
     entries = [
         (f"s{series}", 0, f"{name} ({count})")

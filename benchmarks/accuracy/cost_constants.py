@@ -207,7 +207,8 @@ CONSTANTS = (
 def constants_table() -> str:
     """Return the Markdown table of all constants: name, value, meaning, source."""
     rows = [
-        (f"`{one.where}`", _shown(_value(one.where)), one.meaning, one.source) for one in CONSTANTS
+        (f"`{one.where}`", _format_constant(_value(one.where)), one.meaning, one.source)
+        for one in CONSTANTS
     ]
     return markdown(("constant", "value", "meaning", "source"), rows, words=4)
 
@@ -217,7 +218,7 @@ def _value(where: str) -> object:
     return getattr(import_module(f"parc.compiler.{module}"), name)
 
 
-def _shown(value: object) -> str:
+def _format_constant(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_format_constant(one)}" for key, one in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -17,10 +17,10 @@ from statistics import median
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.cost_constants import constants_table
 from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
-from benchmarks.accuracy.predict import PRIORS, price
-from benchmarks.accuracy.rows import layout_words
+from benchmarks.accuracy.predict import PRIORS, estimate_step
+from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving_priced import Priced
+from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
 from parc.compiler.cost import efficiency
 from parc.compiler.cost.calibrated import PARAMETERS
@@ -48,7 +48,7 @@ MISSES = 12
 """Number of rows in the table of the largest errors."""
 
 
-def filled(page: str, blocks: Mapping[str, str]) -> str:
+def fill_blocks(page: str, blocks: Mapping[str, str]) -> str:
     """Return ``page`` with the text of the given blocks replaced.
 
     Raises:
@@ -84,7 +84,7 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
     }
 
 
-def measured_blocks(cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
+def measured_blocks(cases: Sequence[Case], served: Sequence[ServingPrediction]) -> dict[str, str]:
     """Return the blocks that contain predictions under the shipped parameters."""
     return {
         "families": families_table(cases),
@@ -156,9 +156,9 @@ def classes_table() -> str:
     rows = []
     for name, row in efficiency.CLASSES.items():
         fit = said[name]
-        values = [_plain(getattr(row, parameter)) for parameter in names]
+        values = [_format_value(getattr(row, parameter)) for parameter in names]
         rows.append((name, fit["runs"], fit["models"], fit["error"], *values))
-    prior = [_plain(getattr(efficiency.UNSEEN, parameter)) for parameter in names]
+    prior = [_format_value(getattr(efficiency.UNSEEN, parameter)) for parameter in names]
     rows.append(("*prior; unseen*", "", "", "", *prior))
     heads = tuple(name.replace("_", " ") for name in names)
     return markdown(("class", "runs", "models", "error, %", *heads), rows)
@@ -168,7 +168,10 @@ def records_table(records: Mapping[str, object]) -> str:
     """Return a table of dataclass records: one row per name, one column per field."""
     first = next(iter(records.values()))
     names = [one.name for one in fields(first)]  # type: ignore[arg-type]  # all records are dataclasses
-    rows = [(name, *(_plain(getattr(one, key)) for key in names)) for name, one in records.items()]
+    rows = [
+        (name, *(_format_value(getattr(one, key)) for key in names))
+        for name, one in records.items()
+    ]
     return markdown(("", *(name.replace("_", " ") for name in names)), rows)
 
 
@@ -237,7 +240,7 @@ def _shipped(title: str, cases: Sequence[Case], key: Callable[[Case], str]) -> s
         groups.setdefault(key(case), []).append(case)
     rows = []
     for name, members in sorted(groups.items()):
-        found = score([price(case).total_seconds / case.seconds for case in members])
+        found = score([estimate_step(case).total_seconds / case.seconds for case in members])
         models = len({case.problem.model.name for case in members})
         numbers = (found.mape, found.median, found.p90, found.bias)
         shown = [f"{100 * value:.1f}" for value in numbers]
@@ -247,13 +250,13 @@ def _shipped(title: str, cases: Sequence[Case], key: Callable[[Case], str]) -> s
 
 def misses_table(cases: Sequence[Case]) -> str:
     """Return the table of the rows with the largest errors under the shipped parameters."""
-    ratios = [(price(case).total_seconds / case.seconds, case) for case in cases]
+    ratios = [(estimate_step(case).total_seconds / case.seconds, case) for case in cases]
     worst = sorted(ratios, key=lambda pair: (-abs(log(pair[0])), pair[1].run.id))[:MISSES]
     rows = [
         (
             case.problem.model.name,
             f"{case.run.gpus} {case.problem.cluster.gpu.name} {case.run.precision}",
-            layout_words(case),
+            describe_layout(case),
             case.run.framework,
             f"{case.seconds:.3g}",
             f"{ratio:.2f}",
@@ -264,9 +267,9 @@ def misses_table(cases: Sequence[Case]) -> str:
     return markdown(heads, rows, words=4)
 
 
-def engines_table(served: Sequence[Priced]) -> str:
+def engines_table(served: Sequence[ServingPrediction]) -> str:
     """Return median serving errors by GPU generation, engine and weight format."""
-    groups: dict[tuple[str, ...], list[Priced]] = {}
+    groups: dict[tuple[str, ...], list[ServingPrediction]] = {}
     for one in served:
         setup = one.row.setup
         key = (one.row.cluster.gpu.generation, setup.engine, setup.weights)
@@ -285,7 +288,7 @@ def _median(errors: Sequence[float | None]) -> str:
     return f"{100 * median(map(abs, known)):.1f} ({100 * median(known):+.1f})"
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)

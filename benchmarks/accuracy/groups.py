@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.accuracy.cases import Case
 
 
-def small(case: Case) -> bool:
+def is_small(case: Case) -> bool:
     """Return True if ``case`` is one of vTrain's small models on one host.
 
     There are hundreds of them and kernel launches dominate their time, so they are scored
@@ -38,7 +38,7 @@ NAMED: tuple[tuple[str, Callable[[Case], bool]], ...] = (
 def named_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
     """Return (name, run ids) of the groups that papers and other tools report on, without empty
     ones."""
-    large = [case for case in cases if case.scored and not small(case)]
+    large = [case for case in cases if case.scored and not is_small(case)]
     found = [(name, [case.run.id for case in large if has(case)]) for name, has in NAMED]
     return [(name, ids) for name, ids in found if ids]
 
@@ -47,6 +47,6 @@ def hardware_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
     """Return (GPU, precision and model type; run ids), sorted."""
     table: dict[str, list[str]] = {}
     for case in cases:
-        if case.scored and not small(case):
+        if case.scored and not is_small(case):
             table.setdefault(case.group, []).append(case.run.id)
     return sorted(table.items())

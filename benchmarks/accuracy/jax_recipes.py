@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from benchmarks.accuracy.moe_recipes import release
+from benchmarks.accuracy.moe_recipes import container_release
 
 KEPT = "selective:core_attn+layernorm"
 POLICIES = (
@@ -29,7 +29,7 @@ POLICIES = (
 def policy_words(row: dict[str, str]) -> str:
     """Return the recompute words of the recipe of ``row``, or an empty string if it is unknown."""
     named = f"{row['source']} {row['id']}"
-    when = release(row["source"])
+    when = container_release(row["source"])
     for pattern, since, words in POLICIES:
         if when >= since and re.search(pattern, named):
             return words

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.memory_fits import sentence, verdicts
-from benchmarks.accuracy.memory_rows import Reading, read_readings, read_stopped
+from benchmarks.accuracy.memory_fits import predict_fits, summarize_fits
+from benchmarks.accuracy.memory_rows import Reading, read_out_of_memory, read_readings
 from benchmarks.accuracy.static_records import read_records, summary
 
 WITHIN = 0.07
@@ -34,20 +34,20 @@ def section(data: Path | None = None) -> str:
         *(_row(group, [row for row in readings if row.group == group]) for group in groups),
         _row("all", readings),
         "",
-        _static(readings),
+        _static_sentence(readings),
         "",
         summary(list(read_records())),
         "",
-        sentence(list(verdicts(load(data).cases))),
-        _stopped(),
+        summarize_fits(list(predict_fits(load(data).cases))),
+        _out_of_memory_sentence(),
         "",
     ]
     return "\n".join(lines)
 
 
-def _stopped() -> str:
+def _out_of_memory_sentence() -> str:
     """Return the sentence about published layouts that ran out of memory."""
-    fits = [fits for _, fits in read_stopped()]
+    fits = [fits for _, fits in read_out_of_memory()]
     count = f"Of {len(fits)} published layouts that ran out of memory"
     return f"{count}, {sum(fits)} are predicted to fit."
 
@@ -70,7 +70,7 @@ def _row(title: str, readings: Sequence[Reading]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _static(readings: Sequence[Reading]) -> str:
+def _static_sentence(readings: Sequence[Reading]) -> str:
     """Return the sentence about the memory that stays allocated between two steps."""
     errors = [abs(static_error(reading)) for reading in readings if reading.static_bytes]
     return (

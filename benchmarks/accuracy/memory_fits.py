@@ -23,7 +23,7 @@ LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FitPrediction:
     """Predicted peak memory of one run."""
 
     case: Case
@@ -35,12 +35,12 @@ class Verdict:
         return self.peak.low_bytes <= self.case.problem.cluster.gpu.memory_bytes
 
     @property
-    def right(self) -> bool:
+    def is_correct(self) -> bool:
         """True if the prediction agrees with the run: it trained, or it ran out of memory."""
         return self.fits == (self.case.seconds > 0)
 
 
-def verdicts(cases: Iterable[Case]) -> Iterator[Verdict]:
+def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
     """Yield the prediction for every case, in order."""
     for case in cases:
         pricing, layout = pricing_for(case.problem, MEGATRON), _layout(case)
@@ -53,7 +53,7 @@ def verdicts(cases: Iterable[Case]) -> Iterator[Verdict]:
         if "host-checkpoints" in case.run.overlap:
             # The host stores what the layers save, so the loss is the peak on the device.
             peak = replace(peak, activations_bytes=0.0)
-        yield Verdict(case, peak)
+        yield FitPrediction(case, peak)
 
 
 def _layout(case: Case) -> Layout:
@@ -94,13 +94,15 @@ def _runtime(case: Case) -> Runtime:
     return runtime
 
 
-def sentence(found: list[Verdict]) -> str:
+def summarize_fits(found: list[FitPrediction]) -> str:
     """Return a sentence with the number of correct predictions and the names of the wrong ones."""
-    trained = [verdict for verdict in found if verdict.case.seconds > 0]
-    stopped = [verdict for verdict in found if verdict.case.seconds <= 0]
-    wrong = ", ".join(verdict.case.run.id for verdict in found if not verdict.right) or "none"
+    trained = [prediction for prediction in found if prediction.case.seconds > 0]
+    stopped = [prediction for prediction in found if prediction.case.seconds <= 0]
+    wrong = [prediction.case.run.id for prediction in found if not prediction.is_correct]
+    fitting = sum(prediction.is_correct for prediction in trained)
+    too_large = sum(prediction.is_correct for prediction in stopped)
     return (
-        f"{sum(verdict.right for verdict in trained)} of {len(trained)} runs that trained are "
-        f"predicted to fit; {sum(verdict.right for verdict in stopped)} of {len(stopped)} runs "
-        f"that ran out of memory are predicted not to fit. Wrong predictions: {wrong}."
+        f"{fitting} of {len(trained)} runs that trained are predicted to fit; {too_large} of "
+        f"{len(stopped)} runs that ran out of memory are predicted not to fit. Wrong predictions: "
+        f"{', '.join(wrong) or 'none'}."
     )

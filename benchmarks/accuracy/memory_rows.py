@@ -59,7 +59,7 @@ from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
-STOPPED = PATH.with_name("out_of_memory.csv")
+OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
 MEGATRON = framework("megatron")
 SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
@@ -111,7 +111,7 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
             )
 
 
-def read_stopped(path: Path = STOPPED) -> Iterator[tuple[str, bool]]:
+def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[tuple[str, bool]]:
     """Yield (name, predicted to fit) of the layouts that ran out of memory."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
@@ -316,7 +316,7 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
     """Return the memory model for ``megatron unfused dropout fused_loss``: a program, then
     deviations."""
     name, *features = text.split()
-    made = {
+    runtime = {
         "megatron": lambda: megatron(precision, gpu),
         "fp8_parameters": lambda: megatron_fp8_parameters(precision, gpu),
         "deepspeed": lambda: deepspeed(precision),
@@ -324,16 +324,16 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
         "nanotron": nanotron,
     }[name]()
     if "unfused" in features:
-        made = unfused(made)
+        runtime = unfused(runtime)
     if "eager" in features:
-        made = replace(made, last_product=True)
+        runtime = replace(runtime, last_product=True)
     if "tp_overlap" in features:
         shared = OVERLAP_STREAMS * engine_workspace_bytes(gpu)
-        made = replace(made, workspace_bytes=made.workspace_bytes + shared)
+        runtime = replace(runtime, workspace_bytes=runtime.workspace_bytes + shared)
     if "bf16_gradients" in features:
-        made = with_gradients(made, 2.0, precision)
+        runtime = with_gradients(runtime, 2.0, precision)
     if "separate_gradients" in features:
-        made = replace(made, placeholder_bytes=0.0)
+        runtime = replace(runtime, placeholder_bytes=0.0)
     dropout = "dropout" in features
-    made = replace(made, attention_dropout=dropout, hidden_dropout=dropout)
-    return replace(made, loss_bytes=10.0) if "fused_loss" in features else made
+    runtime = replace(runtime, attention_dropout=dropout, hidden_dropout=dropout)
+    return replace(runtime, loss_bytes=10.0) if "fused_loss" in features else runtime

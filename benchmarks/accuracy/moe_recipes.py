@@ -90,7 +90,7 @@ CONTAINERS = {
 """Tag of dgxc-benchmarking -> container release that its recipes start."""
 
 
-def release(source: str) -> tuple[int, int, int]:
+def container_release(source: str) -> tuple[int, int, int]:
     """Return the container release of ``[26.04.01]`` or ``tag v25.05.05``, or zeros if none is
     named."""
     found = re.search(r"(\[|tag v)(\d\d)\.(\d\d)(?:\.(\d\d))?", source)
@@ -107,7 +107,7 @@ def recipe_words(table: tuple[Recipe, ...], row: dict[str, str]) -> str:
     match."""
     if row["ep"] in ("", "0", "1", "1.0") and not row["experts"]:
         return ""
-    when, named = release(row["source"]), f"{row['source']} {row['id']}"
+    when, named = container_release(row["source"]), f"{row['source']} {row['id']}"
     facts = f"{row['model']} {row['gpu']} {row['precision']}".lower()
     for recipe in table:
         known = when >= recipe.since and re.search(recipe.source, named)

@@ -32,19 +32,19 @@ def peak_flops(case: Case) -> float:
     return peak * 1e12
 
 
-def naive_seconds(known: Sequence[Case], asked: Sequence[Case]) -> list[float]:
+def naive_seconds(measured: Sequence[Case], targets: Sequence[Case]) -> list[float]:
     """Return the naive step times of ``asked``, with rates from the measured cases ``known``."""
     rates: dict[tuple[str, ...], list[float]] = {}
-    for case in known:
+    for case in measured:
         rate = work_flops(case) / case.seconds
         rates.setdefault((case.group,), []).append(rate)
-        for key in _wider(case):
+        for key in _fallback_groups(case):
             rates.setdefault(key, []).append(rate / peak_flops(case))
     constants = {key: median(values) for key, values in rates.items()}
-    return [work_flops(case) / _constant(constants, case) for case in asked]
+    return [work_flops(case) / _constant(constants, case) for case in targets]
 
 
-def _wider(case: Case) -> tuple[tuple[str, ...], ...]:
+def _fallback_groups(case: Case) -> tuple[tuple[str, ...], ...]:
     return (("gpu", case.problem.cluster.gpu.name), ("kind", case.kind), ("all",))
 
 
@@ -52,5 +52,5 @@ def _constant(constants: dict[tuple[str, ...], float], case: Case) -> float:
     own = constants.get((case.group,))
     if own is not None:
         return own
-    share = next(constants[key] for key in _wider(case) if key in constants)
+    share = next(constants[key] for key in _fallback_groups(case) if key in constants)
     return share * peak_flops(case)

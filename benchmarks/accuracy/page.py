@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Cases
-from benchmarks.accuracy.groups import hardware_groups, named_groups, small
+from benchmarks.accuracy.groups import hardware_groups, is_small, named_groups
 from benchmarks.accuracy.peers import peers_of
 from benchmarks.accuracy.predict import priors, shipped
 from benchmarks.accuracy.refit import Columns, columns
 from benchmarks.accuracy.regret import Sweep, mean_and_worst, sweeps
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.small import small_section
+from benchmarks.accuracy.small_models import small_section
 
-HOOKS = ("memory", "serving")
+SECTION_MODULES = ("memory", "serving")
 """Modules of this package that add a section, if they exist."""
 
 ASSUMED = """\
@@ -53,9 +53,9 @@ def page(cases: Cases, data: Path | None) -> str:
         _peer_section(cases, found),
         "## Step time by GPU, precision and kind\n\n" + _table(hardware_groups(cases.cases), found),
         _fit_section(found),
-        _regret_section(sweeps([case for case in cases.cases if not small(case)])),
-        small_section([case for case in cases.cases if small(case)], found),
-        *_hooks(data),
+        _regret_section(sweeps([case for case in cases.cases if not is_small(case)])),
+        small_section([case for case in cases.cases if is_small(case)], found),
+        *_module_sections(data),
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
@@ -82,10 +82,10 @@ def _table(groups: Sequence[tuple[str, list[str]]], found: Columns) -> str:
         def mape(column: dict[str, float], ids: list[str] = ids) -> str:
             return _percent(score([column[run] for run in ids]).mape)
 
-        judged = score([found.no_model[run] for run in ids])
+        unseen = score([found.no_model[run] for run in ids])
         numbers = (
             *(mape(column) for column in (found.shipped, found.fitted, found.no_model)),
-            *(_percent(value) for value in (judged.median, judged.p90, judged.bias)),
+            *(_percent(value) for value in (unseen.median, unseen.p90, unseen.bias)),
             *(mape(column) for column in (found.no_cluster, found.naive, found.naive_no_model)),
         )
         lines.append(f"| {name} | {len(ids)} | " + " | ".join(numbers) + " |")
@@ -177,10 +177,10 @@ def _regret_section(found: Sequence[Sweep]) -> str:
     return "\n".join(lines)
 
 
-def _hooks(data: Path | None) -> list[str]:
+def _module_sections(data: Path | None) -> list[str]:
     """Return the sections of the modules that define ``section(data) -> Markdown``."""
     sections = []
-    for name in HOOKS:
+    for name in SECTION_MODULES:
         module = f"benchmarks.accuracy.{name}"
         if find_spec(module) is not None:
             section: Callable[[Path | None], str] | None = getattr(

@@ -13,12 +13,12 @@ from pathlib import Path
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.comparison_plot import Comparison, Reading, comparison_svg
-from benchmarks.accuracy.cost_page import filled, measured_blocks, written_blocks
+from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
+from benchmarks.accuracy.cost_page import fill_blocks, measured_blocks, written_blocks
 from benchmarks.accuracy.memory_rows import read_readings
 from benchmarks.accuracy.page_tables import table_under
-from benchmarks.accuracy.predict import price as price_step
-from benchmarks.accuracy.serving_priced import Priced, price
+from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving
 from benchmarks.accuracy.serving_rows import read_published
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -36,18 +36,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     accuracy = (docs / "accuracy.md").read_text(encoding="utf-8")
     kernels = (docs / "kernel-fits.md").read_text(encoding="utf-8")
     cases = [case for case in load(None).cases if case.scored]
-    served = price(read_published())
+    served = predict_serving(read_published())
     folder = docs / "cost-model"
     folder.mkdir(exist_ok=True)
     for name, text in figures(accuracy, cases, served).items():
         (folder / name).write_text(text, encoding="utf-8")
     blocks = {**written_blocks(accuracy, kernels), **measured_blocks(cases, served)}
     page = docs / "cost-model.md"
-    page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    page.write_text(fill_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     return 0
 
 
-def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
+def figures(
+    accuracy: str, cases: Sequence[Case], served: Sequence[ServingPrediction]
+) -> dict[str, str]:
     """Return file name -> SVG."""
     return {
         "step-time.svg": comparison_svg(step_times(cases)),
@@ -57,18 +59,18 @@ def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> d
     }
 
 
-def step_times(cases: Sequence[Case]) -> Comparison:
+def step_times(cases: Sequence[Case]) -> ScatterChart:
     """Return the chart of seconds per training step, by GPU generation."""
     rows = [
-        Reading(
+        Point(
             measured=case.seconds,
-            predicted=price_step(case).total_seconds,
+            predicted=estimate_step(case).total_seconds,
             colour=case.problem.cluster.gpu.generation,
             shape=case.kind,
         )
         for case in cases
     ]
-    return Comparison(
+    return ScatterChart(
         f"Training step time, {len(rows)} published rows, shipped parameters",
         "step time, seconds",
         tuple(rows),
@@ -77,13 +79,13 @@ def step_times(cases: Sequence[Case]) -> Comparison:
     )
 
 
-def memory_peaks() -> Comparison:
+def memory_peaks() -> ScatterChart:
     """Return the chart of peak gigabytes on the fullest rank, by source."""
     rows = [
-        Reading(one.measured_bytes / 1e9, one.predicted_bytes / 1e9, one.group, "peak")
+        Point(one.measured_bytes / 1e9, one.predicted_bytes / 1e9, one.group, "peak")
         for one in read_readings()
     ]
-    return Comparison(
+    return ScatterChart(
         f"Peak memory of one rank, {len(rows)} published readings",
         "peak, GB",
         tuple(rows),
@@ -92,10 +94,10 @@ def memory_peaks() -> Comparison:
     )
 
 
-def decode_latencies(served: Sequence[Priced]) -> Comparison:
+def decode_latencies(served: Sequence[ServingPrediction]) -> ScatterChart:
     """Return the chart of milliseconds per output token, by GPU generation and engine."""
     rows = [
-        Reading(
+        Point(
             measured=1e3 * one.row.measured.tpot_seconds,
             predicted=1e3 * one.row.measured.tpot_seconds * (1 + error),
             colour=one.row.cluster.gpu.generation,
@@ -104,7 +106,7 @@ def decode_latencies(served: Sequence[Priced]) -> Comparison:
         for one in served
         if (error := one.tpot) is not None
     ]
-    return Comparison(
+    return ScatterChart(
         f"Time per output token, {len(rows)} published rows",
         "TPOT, milliseconds",
         tuple(rows),

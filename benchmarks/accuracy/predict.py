@@ -88,17 +88,17 @@ def applied(generation: str, parameters: Parameters) -> Iterator[None]:
 def pricing_of(case: Case) -> Pricing:
     """Return the cost-model tables of a case under the present parameters of its class."""
     pricing = pricing_for(case.problem, MEGATRON, case.generation)
-    pricing.efficiency = with_overlap(pricing.efficiency, case.run.overlap)
+    pricing.efficiency = with_features(pricing.efficiency, case.run.overlap)
     return pricing
 
 
-GRAPH = 0.1
+WHOLE_GRAPH_LAUNCH = 0.1
 """Share of the host's launch time that remains if a CUDA graph covers the whole iteration."""
-PART = 0.6
+PARTIAL_GRAPH_LAUNCH = 0.6
 """The same for graphs of only attention, router and preprocessing."""
 
 
-def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
+def with_features(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
     """Return the parameters for a run with these features (``wide_words.features``)."""
     if "unfused-core" in words:
         row = replace(row, unfused=True)
@@ -107,16 +107,16 @@ def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficienc
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:
-        launch = row.layer_seconds * GRAPH, row.routed_seconds * GRAPH
+        launch = row.layer_seconds * WHOLE_GRAPH_LAUNCH, row.routed_seconds * WHOLE_GRAPH_LAUNCH
         row = replace(row, layer_seconds=launch[0], routed_seconds=launch[1])
     elif "part-graph" in words:
-        row = replace(row, routed_seconds=row.routed_seconds * PART)
+        row = replace(row, routed_seconds=row.routed_seconds * PARTIAL_GRAPH_LAUNCH)
     if "token-drop" in words or "unfused-routing" in words:
         row = replace(row, fused_routing=False)
     return row
 
 
-def price(case: Case) -> StepTime:
+def estimate_step(case: Case) -> StepTime:
     """Return the predicted terms of a step."""
     found = step_time(pricing_of(case), case.layout)
     if "host-checkpoints" not in case.run.overlap:
@@ -135,6 +135,6 @@ def host_seconds(case: Case) -> float:
 def predict(cases: Sequence[Case], parameters: Parameters | None = None) -> list[float]:
     """Return seconds per step. ``parameters`` apply to the one hardware class of all ``cases``."""
     if parameters is None or not cases:
-        return [price(case).total_seconds for case in cases]
+        return [estimate_step(case).total_seconds for case in cases]
     with applied(cases[0].generation, parameters):
-        return [price(case).total_seconds for case in cases]
+        return [estimate_step(case).total_seconds for case in cases]

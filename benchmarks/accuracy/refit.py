@@ -17,7 +17,7 @@ from math import log
 from statistics import median
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.groups import small
+from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
 from parc.compiler.cost.fit import Fitted, Prior, fit
@@ -60,7 +60,7 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
     """Return the columns that need no fit of the cost model; the other columns are empty."""
     found = Columns({}, {}, {}, {}, {}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))
-    for chosen in ([c for c in timed if not small(c)], [c for c in timed if small(c)]):
+    for chosen in ([c for c in timed if not is_small(c)], [c for c in timed if is_small(c)]):
         found.naive.update(_ratios(chosen, naive_seconds(chosen, chosen)))
         for out, rest in _left_out(chosen, _width):
             found.naive_no_model.update(_ratios(out, naive_seconds(rest or chosen, out)))
@@ -69,7 +69,7 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
 
 OUTLIER = 2.0
 """Error factor under the first fit from which a row is left out as untuned or misreported."""
-ODD = 1.3
+SITE_OUTLIER = 1.3
 """Factor between a multi-host row and the median of its model and cluster from which the row is
 left out, because of other jobs on the network or a slow host. Such rows are still predicted."""
 
@@ -80,18 +80,18 @@ def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int
     Outliers of a first fit are left out of the second.
     """
     first = _refit(cases, generation, start, rounds)
-    kept = _like(cases, predict(cases, first.parameters))
+    kept = _drop_outliers(cases, predict(cases, first.parameters))
     if len(kept) == len(cases):
         return first
     return _refit(kept, generation, first.parameters, rounds)
 
 
-def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
+def _drop_outliers(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
     """Return the cases that are not outliers when they are predicted to take ``seconds``."""
     errors = {name: log(ratio) for name, ratio in _ratios(cases, seconds).items()}
     groups: dict[tuple[str, str], list[float]] = {}
     for case in cases:
-        groups.setdefault(_share(case), []).append(errors[case.run.id])
+        groups.setdefault(_model_and_cluster(case), []).append(errors[case.run.id])
     usual = {name: median(group) for name, group in groups.items()}
     return [
         case
@@ -99,7 +99,7 @@ def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
         if abs(errors[case.run.id]) < log(OUTLIER)
         and (
             case.run.gpus <= case.problem.cluster.node.gpus
-            or abs(errors[case.run.id] - usual[_share(case)]) < log(ODD)
+            or abs(errors[case.run.id] - usual[_model_and_cluster(case)]) < log(SITE_OUTLIER)
         )
     ]
 
@@ -108,20 +108,22 @@ def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: in
     """Fit the parameters of a class once."""
     known = {**priors(generation), **site_priors(cases)}
     found = fit(
-        lambda parameters: at_sites(cases, predict(cases, own(parameters)), parameters),
+        lambda parameters: apply_site_factors(
+            cases, predict(cases, without_site_factors(parameters)), parameters
+        ),
         [case.seconds for case in cases],
         {name: start.get(name, 1.0) for name in known},
         known,
         rounds,
-        weights_of(cases),
+        error_weights(cases),
     )
-    return replace(found, parameters=own(found.parameters))
+    return replace(found, parameters=without_site_factors(found.parameters))
 
 
 SITE = "site "
 
 
-def own(parameters: Parameters) -> dict[str, float]:
+def without_site_factors(parameters: Parameters) -> dict[str, float]:
     """Return ``parameters`` without the factors of clusters."""
     return {name: value for name, value in parameters.items() if not name.startswith(SITE)}
 
@@ -134,7 +136,7 @@ def site_priors(cases: Sequence[Case]) -> dict[str, Prior]:
     return {SITE + case.run.cluster: Prior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
 
 
-def at_sites(
+def apply_site_factors(
     cases: Sequence[Case], seconds: Sequence[float], parameters: Parameters
 ) -> list[float]:
     """Multiply the seconds of each case by the factor of its cluster."""
@@ -144,16 +146,16 @@ def at_sites(
     ]
 
 
-def weights_of(cases: Sequence[Case]) -> list[float]:
+def error_weights(cases: Sequence[Case]) -> list[float]:
     """Return the weights of the errors.
 
     Rows of one model on one cluster share their errors, so their squares together count as one row.
     """
-    groups = Counter(_share(case) for case in cases)
-    return [groups[_share(case)] ** -0.5 for case in cases]
+    groups = Counter(_model_and_cluster(case) for case in cases)
+    return [groups[_model_and_cluster(case)] ** -0.5 for case in cases]
 
 
-def _share(case: Case) -> tuple[str, str]:
+def _model_and_cluster(case: Case) -> tuple[str, str]:
     return (case.width, case.run.cluster)
 
 
@@ -165,7 +167,7 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
     found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
     found_lines = tangents(partial(predict, cases), full.parameters)
     lines = dict(zip((case.run.id for case in cases), found_lines, strict=True))
-    like = {case.run.id for case in _like(cases, predict(cases, full.parameters))}
+    like = {case.run.id for case in _drop_outliers(cases, predict(cases, full.parameters))}
     for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
         for out, rest in _left_out(cases, key):
             plain = [case for case in rest if case.run.id in like]
@@ -185,11 +187,13 @@ def _refit_lines(
     chosen = [lines[case.run.id] for case in cases]
 
     def predicted(parameters: Parameters) -> list[float]:
-        return at_sites(cases, along(chosen, start, parameters), parameters)
+        return apply_site_factors(cases, along(chosen, start, parameters), parameters)
 
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]
-    return own(fit(predicted, measured, begin, known, 8, weights_of(cases)).parameters)
+    return without_site_factors(
+        fit(predicted, measured, begin, known, 8, error_weights(cases)).parameters
+    )
 
 
 def _width(case: Case) -> str:

@@ -15,14 +15,14 @@ from statistics import fmean, median
 
 from benchmarks.accuracy.cases import MEGATRON, Case
 from benchmarks.accuracy.naive import naive_seconds
-from benchmarks.accuracy.predict import price
-from benchmarks.accuracy.rows import layout_words
+from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory import peak_bytes
 from parc.compiler.ir import Layout
 from parc.compiler.passes.rank_layouts import TIE, simplicity
 from parc.compiler.passes.resolve_kernels import pricing_for
 
-LEAST = 3
+MIN_LAYOUTS = 3
 """Smallest number of layouts in a sweep."""
 
 
@@ -69,7 +69,7 @@ def mean_and_worst(regrets: Sequence[float]) -> tuple[float, float]:
 
 def _sweep(name: str, cases: list[Case]) -> Sweep | None:
     layouts = _layouts([case for case in cases if case.seconds])
-    if len(layouts) < LEAST:
+    if len(layouts) < MIN_LAYOUTS:
         return None
     failed = [case for case in cases if case.run.oom]
     fastest = min(layouts, key=lambda layout: layout.measured)
@@ -88,7 +88,9 @@ def _sweep(name: str, cases: list[Case]) -> Sweep | None:
         best=fastest.words,
         agreement=_agreement(layouts),
         out_of_memory=len(failed),
-        oom_missed=sum(_fits(case) and price(case).total_seconds < slowest for case in failed),
+        oom_missed=sum(
+            _fits(case) and estimate_step(case).total_seconds < slowest for case in failed
+        ),
     )
 
 
@@ -100,9 +102,9 @@ def _layouts(cases: list[Case]) -> list[_Layout]:
     naive = dict(zip(map(id, cases), naive_seconds(cases, cases), strict=True)) if cases else {}
     return [
         _Layout(
-            words=layout_words(group[0]),
+            words=describe_layout(group[0]),
             measured=median(case.seconds / _batch(case) for case in group),
-            predicted=price(group[0]).total_seconds / _batch(group[0]),
+            predicted=estimate_step(group[0]).total_seconds / _batch(group[0]),
             naive=naive[id(group[0])] / _batch(group[0]),
             simplicity=_simplicity(group[0].layout),
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.serving_priced import Priced, price, read_serving
+from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving_waits import load_table
 
 HEAD = """\
@@ -45,17 +45,17 @@ class Choice:
     """
 
 
-def choices(priced: Sequence[Priced]) -> list[Choice]:
+def choices(predictions: Sequence[ServingPrediction]) -> list[Choice]:
     """Return the choice in each sweep of at least two layouts, by throughput per GPU."""
-    sweeps: dict[str, list[Priced]] = {}
-    for one in priced:
+    sweeps: dict[str, list[ServingPrediction]] = {}
+    for one in predictions:
         if one.row.sweep and one.row.measured.tokens_per_second_per_gpu:
             sweeps.setdefault(one.row.sweep, []).append(one)
     several = [rows for rows in sweeps.values() if len({one.row.layout for one in rows}) > 1]
     return [_choice(rows) for rows in several]
 
 
-def _choice(rows: Sequence[Priced]) -> Choice:
+def _choice(rows: Sequence[ServingPrediction]) -> Choice:
     best = max(one.row.measured.tokens_per_second_per_gpu for one in rows)
     pick = max(rows, key=lambda one: one.found.tokens_per_second_per_gpu)
     regret = best / pick.row.measured.tokens_per_second_per_gpu - 1
@@ -66,19 +66,19 @@ def _choice(rows: Sequence[Priced]) -> Choice:
 def section(data: Path | None = None) -> str:
     """Return the section as Markdown, for the project's rows or for a wide table in ``data``."""
     wide = read_serving(data)
-    priced = price(wide.rows)
-    groups: dict[tuple[str, ...], list[Priced]] = {}
-    for one in priced:
+    predictions = predict_serving(wide.rows)
+    groups: dict[tuple[str, ...], list[ServingPrediction]] = {}
+    for one in predictions:
         apart = " (decode pool)" if one.row.setup.prefill_apart else ""
         key = (*one.row.group[:4], one.row.source.split("/", 1)[-1] + apart)
         groups.setdefault(key, []).append(one)
     lines = [HEAD, "", COLUMNS, "| --- " * 9 + "|"]
     lines += [_line(key, groups[key]) for key in sorted(groups)]
-    lines += [_line(("**all**", "", "", "", ""), priced), ""]
-    lines += [_choice_line("all layouts", choices(priced))]
-    tables = [choice for choice in choices(priced) if choice.by_tp]
-    lines += [_choice_line("tensor parallelism only", tables), "", _fits(priced)]
-    lines += ["", LOADS, "", *load_table(priced), ""]
+    lines += [_line(("**all**", "", "", "", ""), predictions), ""]
+    lines += [_choice_line("all layouts", choices(predictions))]
+    tables = [choice for choice in choices(predictions) if choice.by_tp]
+    lines += [_choice_line("tensor parallelism only", tables), "", _fits(predictions)]
+    lines += ["", LOADS, "", *load_table(predictions), ""]
     left = ", ".join(f"{count} ({why})" for why, count in _by_count(wide.left_out))
     return "\n".join([*lines, f"- Rows left out: {left or 'none'}.", ""])
 
@@ -87,15 +87,15 @@ def _by_count(left_out: Counter[str]) -> list[tuple[str, int]]:
     return sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _line(key: Sequence[str], priced: Sequence[Priced]) -> str:
-    cells = [*key, str(len(priced))]
-    readings: tuple[Callable[[Priced], float | None], ...] = (
+def _line(key: Sequence[str], predictions: Sequence[ServingPrediction]) -> str:
+    cells = [*key, str(len(predictions))]
+    readings: tuple[Callable[[ServingPrediction], float | None], ...] = (
         lambda one: one.tpot,
         lambda one: one.ttft,
         lambda one: one.rate,
     )
     for reading in readings:
-        errors = [error for one in priced if (error := reading(one)) is not None]
+        errors = [error for one in predictions if (error := reading(one)) is not None]
         cells.append(_pair(errors))
     return f"| {' | '.join(cells)} |"
 
@@ -117,11 +117,10 @@ def _choice_line(title: str, found: Sequence[Choice]) -> str:
     )
 
 
-def _fits(priced: Sequence[Priced]) -> str:
-    misses = sum(not one.found.fits for one in priced)
-    return (
-        f"- Deployments that ran although they are predicted not to fit: {misses} of {len(priced)}."
-    )
+def _fits(predictions: Sequence[ServingPrediction]) -> str:
+    misses = sum(not one.found.fits for one in predictions)
+    count = f"{misses} of {len(predictions)}"
+    return f"- Deployments that ran although they are predicted not to fit: {count}."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,14 +134,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.rows is None:
         print(section(arguments.data), end="")
         return 0
-    for one in price(read_serving(arguments.data).rows):
+    for one in predict_serving(read_serving(arguments.data).rows):
         text = " ".join(one.row.group)
         if all(word in text for word in arguments.rows.split()):
             print(row_line(one))
     return 0
 
 
-def row_line(one: Priced) -> str:
+def row_line(one: ServingPrediction) -> str:
     """Return one row with its terms in milliseconds."""
     row, found = one.row, one.found
     layout, step, seen = row.layout, found.decode, row.measured

@@ -65,7 +65,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ServingRow:
     """One measurement with the deployment and traffic that it belongs to."""
 
     name: str
@@ -88,7 +88,7 @@ class Row:
         return self.model.name, gpu, setup.engine, setup.weights, self.source
 
 
-def read_published(path: Path = PUBLISHED) -> Iterator[Row]:
+def read_published(path: Path = PUBLISHED) -> Iterator[ServingRow]:
     """Yield the rows of the project's table."""
     with path.open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
@@ -97,7 +97,7 @@ def read_published(path: Path = PUBLISHED) -> Iterator[Row]:
                 yield row
 
 
-def row_of(record: Mapping[str, str]) -> Row | None:
+def row_of(record: Mapping[str, str]) -> ServingRow | None:
     """Return a row of the published format, or None if its model, node or format is unknown."""
     model, cluster = model_named(record["model"]), cluster_of(record["node"])
     known = record["weights"] in WEIGHTS and record["kv"] in CACHES
@@ -105,7 +105,7 @@ def row_of(record: Mapping[str, str]) -> Row | None:
         return None
     tp, pp, dp, ep = (int(record[axis] or 1) for axis in ("tp", "pp", "dp", "ep"))
     replicas = max(int(record["gpus"] or 1) // (tp * pp * dp), 1)
-    return Row(
+    return ServingRow(
         name=record["id"],
         model=model,
         cluster=cluster,
@@ -113,9 +113,9 @@ def row_of(record: Mapping[str, str]) -> Row | None:
         layout=ServingLayout(tp, pp, dp, ep if model.experts else 1, replicas),
         traffic=traffic_of(record),
         measured=Measured(
-            number(record["ttft_ms"]) / 1e3,
-            number(record["tpot_ms"]) / 1e3,
-            number(record["output_tokens_per_second_per_gpu"]),
+            parse_number(record["ttft_ms"]) / 1e3,
+            parse_number(record["tpot_ms"]) / 1e3,
+            parse_number(record["output_tokens_per_second_per_gpu"]),
         ),
         sweep=record["sweep"],
         source=record["source"],
@@ -135,16 +135,16 @@ def setup_of(record: Mapping[str, str]) -> ServingSetup:
 
 def traffic_of(record: Mapping[str, str]) -> Traffic:
     """Return mean lengths and load. Without concurrency and rate the load is an offline batch."""
-    share = number(record["share"]) or 1.0
+    share = parse_number(record["share"]) or 1.0
     return Traffic(
-        number(record["input_tokens"]) * share,
-        number(record["output_tokens"]) * share,
-        number(record["concurrency"]) or None,
-        number(record["request_rate"]) or None,
+        parse_number(record["input_tokens"]) * share,
+        parse_number(record["output_tokens"]) * share,
+        parse_number(record["concurrency"]) or None,
+        parse_number(record["request_rate"]) or None,
     )
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """Parse ``text``; return 0 if it is not a finite number."""
     try:
         value = float(text)

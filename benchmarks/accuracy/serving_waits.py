@@ -19,12 +19,12 @@ from math import log
 from pathlib import Path
 
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving_priced import Priced, price, read_serving
+from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fit import Fitted, Prior, fit
 from parc.compiler.cost.serving_constants import ENGINES, Engine
 from parc.compiler.cost.serving_waits import Queue, closed_queue, open_queue, waited_seconds
 
-WAITS = {
+WAIT_PRIORS = {
     "wait_share": Prior(0.05, 1.0, 1e-3, 1.0),
     "poll_steps": Prior(5.0, 1.0, 0.1, 100.0),
     "front_seconds": Prior(30e-3, 1.0, 1e-3, 1.0),
@@ -34,9 +34,9 @@ WAITS = {
 3."""
 CHUNK = 8192
 """Maximum number of tokens per step, in all three engines."""
-BUSY = 0.6
+MAX_LOAD = 0.6
 """Largest load of open arrivals that the fit uses; above it queueing dominates the time."""
-CROWD = 0.3
+GROUP_EXPONENT = 0.3
 """Exponent of the weight of a row, because rows of a group share their errors: n rows count as n to
 the power of 1 - 2 x this."""
 OVERLOADED = "closed loop 5: more requests than the cache holds"
@@ -45,19 +45,19 @@ OUTLIER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitRow:
     """Row with the part of its prediction that the fit does not change."""
 
-    priced: Priced
+    prediction: ServingPrediction
     rest_seconds: float
     """Predicted time to the first token without the wait."""
 
     def seconds(self, engine: Engine) -> float:
         """Return the time to the first token with the wait under the constants of ``engine``."""
-        return self.rest_seconds + _waited(self.priced, engine)
+        return self.rest_seconds + _wait_seconds(self.prediction, engine)
 
 
-def load_of(one: Priced) -> str:
+def describe_load(one: ServingPrediction) -> str:
     """Return the load of a row in words, which sort from light to heavy."""
     traffic, layout = one.row.traffic, one.row.layout
     if traffic.request_rate is not None:
@@ -76,27 +76,31 @@ def load_of(one: Priced) -> str:
     return "closed loop 4: more than 8 steps" if many else "closed loop 3: 2 to 8 steps"
 
 
-def waiting(rows: Sequence[Priced]) -> list[Waiting]:
+def wait_rows(rows: Sequence[ServingPrediction]) -> list[WaitRow]:
     """Return the rows that the fit can use."""
-    kept = [one for one in rows if one.ttft is not None and load_of(one) not in UNFIT]
-    found = [Waiting(one, one.found.ttft_seconds - _waited(one, _engine(one))) for one in kept]
-    return [one for one in found if one.rest_seconds > 0 and _load(one.priced) < BUSY]
+    kept = [
+        one for one in rows if one.ttft is not None and describe_load(one) not in UNFITTED_LOADS
+    ]
+    found = [
+        WaitRow(one, one.found.ttft_seconds - _wait_seconds(one, _engine(one))) for one in kept
+    ]
+    return [one for one in found if one.rest_seconds > 0 and _load(one.prediction) < MAX_LOAD]
 
 
-UNFIT = ("offline", OVERLOADED)
+UNFITTED_LOADS = ("offline", OVERLOADED)
 """Loads under which the wait depends on more than the fitted constants."""
 
 
-def _engine(one: Priced) -> Engine:
+def _engine(one: ServingPrediction) -> Engine:
     return ENGINES[one.row.setup.engine]
 
 
-def _load(one: Priced) -> float:
+def _load(one: ServingPrediction) -> float:
     layout, rate = one.row.layout, one.row.traffic.request_rate or 0.0
     return rate / (layout.dp * layout.replicas) * one.found.prefill_seconds
 
 
-def _queue(one: Priced, engine: Engine) -> Queue:
+def _queue(one: ServingPrediction, engine: Engine) -> Queue:
     row = one.row
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
@@ -106,12 +110,12 @@ def _queue(one: Priced, engine: Engine) -> Queue:
     return closed_queue(engine, busy / row.layout.replicas, concurrency / busy)
 
 
-def _waited(one: Priced, engine: Engine) -> float:
+def _wait_seconds(one: ServingPrediction, engine: Engine) -> float:
     step = one.found.tpot_seconds * one.row.setup.accepted_tokens
     return waited_seconds(engine, _queue(one, engine), one.found.prefill_seconds, step)
 
 
-def fitted(rows: Sequence[Waiting]) -> Fitted:
+def fit_waits(rows: Sequence[WaitRow]) -> Fitted:
     """Fit the constants of one engine to ``rows``, a second time without outliers."""
     first = _fit(rows)
     ratios = [seconds / _measured(row) for seconds, row in _pairs(rows, first.parameters)]
@@ -119,54 +123,58 @@ def fitted(rows: Sequence[Waiting]) -> Fitted:
     return _fit(kept) if kept else first
 
 
-def _fit(rows: Sequence[Waiting]) -> Fitted:
+def _fit(rows: Sequence[WaitRow]) -> Fitted:
     def predict(parameters: Mapping[str, float]) -> list[float]:
         return [seconds for seconds, _ in _pairs(rows, parameters)]
 
     groups = Counter(map(_group, rows))
-    weights = [groups[_group(row)] ** -CROWD for row in rows]
-    start = {name: prior.centre for name, prior in WAITS.items()}
-    return fit(predict, [_measured(row) for row in rows], start, WAITS, weights=weights)
+    weights = [groups[_group(row)] ** -GROUP_EXPONENT for row in rows]
+    start = {name: prior.centre for name, prior in WAIT_PRIORS.items()}
+    return fit(predict, [_measured(row) for row in rows], start, WAIT_PRIORS, weights=weights)
 
 
-def _pairs(rows: Sequence[Waiting], parameters: Mapping[str, float]) -> list[tuple[float, Waiting]]:
-    return [(row.seconds(replace(_engine(row.priced), **parameters)), row) for row in rows]
+def _pairs(rows: Sequence[WaitRow], parameters: Mapping[str, float]) -> list[tuple[float, WaitRow]]:
+    return [(row.seconds(replace(_engine(row.prediction), **parameters)), row) for row in rows]
 
 
-def _measured(row: Waiting) -> float:
-    return row.priced.row.measured.ttft_seconds
+def _measured(row: WaitRow) -> float:
+    return row.prediction.row.measured.ttft_seconds
 
 
-def _group(row: Waiting) -> tuple[str, ...]:
-    return row.priced.row.group
+def _group(row: WaitRow) -> tuple[str, ...]:
+    return row.prediction.row.group
 
 
-def unseen(rows: Sequence[Waiting]) -> dict[str, float]:
+def predict_unseen_sources(rows: Sequence[WaitRow]) -> dict[str, float]:
     """Return predicted over measured by row, each from a fit without any row of its source."""
     found: dict[str, float] = {}
-    for engine in sorted({row.priced.row.setup.engine for row in rows}):
-        own = [row for row in rows if row.priced.row.setup.engine == engine]
-        for source in sorted({row.priced.row.source for row in own}):
-            rest = [row for row in own if row.priced.row.source != source]
-            out = [row for row in own if row.priced.row.source == source]
-            known = fitted(rest).parameters if rest else {n: p.centre for n, p in WAITS.items()}
+    for engine in sorted({row.prediction.row.setup.engine for row in rows}):
+        own = [row for row in rows if row.prediction.row.setup.engine == engine]
+        for source in sorted({row.prediction.row.source for row in own}):
+            rest = [row for row in own if row.prediction.row.source != source]
+            out = [row for row in own if row.prediction.row.source == source]
+            known = (
+                fit_waits(rest).parameters
+                if rest
+                else {n: p.centre for n, p in WAIT_PRIORS.items()}
+            )
             pairs = _pairs(out, known)
-            found |= {row.priced.row.name: value / _measured(row) for value, row in pairs}
+            found |= {row.prediction.row.name: value / _measured(row) for value, row in pairs}
     return found
 
 
-def load_table(priced: Sequence[Priced]) -> list[str]:
+def load_table(predictions: Sequence[ServingPrediction]) -> list[str]:
     """Return Markdown errors of TTFT by load, as shipped and for an unseen source."""
-    rows = [one for one in priced if one.ttft is not None]
-    ratios = unseen(waiting(rows))
+    rows = [one for one in predictions if one.ttft is not None]
+    ratios = predict_unseen_sources(wait_rows(rows))
     lines = ["| load | rows | median | mean | bias | median, unseen source | bias, unseen source |"]
     lines.append("| --- " * 7 + "|")
-    for load in sorted({load_of(one) for one in rows}):
-        lines.append(_line(load, [one for one in rows if load_of(one) == load], ratios))
+    for load in sorted({describe_load(one) for one in rows}):
+        lines.append(_line(load, [one for one in rows if describe_load(one) == load], ratios))
     return [*lines, _line("**all**", rows, ratios)]
 
 
-def _line(name: str, rows: Sequence[Priced], ratios: Mapping[str, float]) -> str:
+def _line(name: str, rows: Sequence[ServingPrediction], ratios: Mapping[str, float]) -> str:
     shipped = score([1 + one.ttft for one in rows if one.ttft is not None])
     found = score([ratios[one.row.name] for one in rows if one.row.name in ratios])
     figures = [shipped.median, shipped.mape, shipped.bias]
@@ -179,16 +187,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the fit of every engine and the table; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving_waits")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
-    priced = price(read_serving(parser.parse_args(argv).data).rows)
-    rows = waiting(priced)
+    predictions = predict_serving(read_serving(parser.parse_args(argv).data).rows)
+    rows = wait_rows(predictions)
     for name in ENGINES:
-        found = fitted([row for row in rows if row.priced.row.setup.engine == name])
+        found = fit_waits([row for row in rows if row.prediction.row.setup.engine == name])
         values = ", ".join(
             f"{one} {value:.3g} (log +-{found.spreads[one]:.2f})"
             for one, value in found.parameters.items()
         )
         print(f"{name}: {values}")
-    print("\n".join(load_table(priced)))
+    print("\n".join(load_table(predictions)))
     return 0
 
 

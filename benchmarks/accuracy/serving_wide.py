@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.accuracy.serving_rows import Row, number, row_of
+from benchmarks.accuracy.serving_rows import ServingRow, parse_number, row_of
 
 NODES = {
     "a100-80": "dgx-a100",
@@ -67,14 +67,14 @@ MEAN = re.compile(r"mean ~ (\d+)")
 
 
 @dataclass
-class Wide:
+class ServingTable:
     """Rows that can be evaluated, and counts of the reasons why others cannot."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ServingRow] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def read_wide(folder: Path) -> Wide:
+def read_serving_table(folder: Path) -> ServingTable:
     """Return the rows of ``folder/serving.csv`` (or of ``folder/measured/serving.csv``).
 
     Raises:
@@ -83,7 +83,7 @@ def read_wide(folder: Path) -> Wide:
     path = folder / "serving.csv"
     if not path.is_file():
         path = folder / "measured" / "serving.csv"
-    wide = Wide()
+    wide = ServingTable()
     with path.open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
             reason = _unusable(record)
@@ -101,10 +101,10 @@ def _unusable(record: Mapping[str, str]) -> str:
         return "tier C"
     if record["mode"] not in MODES:
         return f"mode {record['mode']}: no mean lengths or load"
-    if not _prompt(record["isl"]) or not number(record["osl"]):
+    if not _prompt(record["isl"]) or not parse_number(record["osl"]):
         return "no mean lengths"
     axis = "decode_tp" if record["mode"] == "disagg" else "tp"
-    return "" if number(record[axis]) else "no layout"
+    return "" if parse_number(record[axis]) else "no layout"
 
 
 def published(record: Mapping[str, str]) -> dict[str, str]:
@@ -126,7 +126,7 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "output_tokens": "2" if step else record["osl"],
         "share": str(LENGTH_SHARE) if sampled and "2026" in record["source"] else "",
         "concurrency": record["batch_size"] if step else record["concurrency"],
-        "request_rate": "" if number(record["concurrency"]) else record["qps"],
+        "request_rate": "" if parse_number(record["concurrency"]) else record["qps"],
         "ttft_ms": "" if apart else record["ttft_ms"],
         "tpot_ms": record["tpot_ms"],
         "output_tokens_per_second_per_gpu": "" if apart else record["output_tok_s_per_gpu"],
@@ -139,7 +139,7 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
 def _prompt(text: str) -> str:
     """Return the prompt length or the stated mean of a data set; empty if there is neither."""
     found = MEAN.search(text)
-    return found[1] if found else text if number(text) else ""
+    return found[1] if found else text if parse_number(text) else ""
 
 
 def _model(name: str) -> str:
@@ -172,7 +172,7 @@ def _layout(record: Mapping[str, str]) -> dict[str, str]:
         return spread | {"gpus": _whole(record["num_gpus"])}
     degrees = _degrees(tp, record["pp"], dp, record["moe_ep"])
     ranks = int(degrees["tp"]) * int(degrees["dp"])
-    gpus = number(record["gpus_per_instance"]) or number(record["num_gpus"])
+    gpus = parse_number(record["gpus_per_instance"]) or parse_number(record["num_gpus"])
     if ranks > gpus > 0:  # tp counts all ranks here, because it refers to the experts
         degrees["tp"] = str(max(int(degrees["tp"]) // int(degrees["dp"]), 1))
     if int(degrees["tp"]) * int(degrees["dp"]) % int(degrees["ep"]):
@@ -182,7 +182,7 @@ def _layout(record: Mapping[str, str]) -> dict[str, str]:
 
 def _decode_pool(record: Mapping[str, str]) -> dict[str, str]:
     degrees = _degrees(record["decode_tp"], "1", record["decode_dp"], record["decode_ep"])
-    workers = int(number(record["decode_workers"]) or 1)
+    workers = int(parse_number(record["decode_workers"]) or 1)
     gpus = workers * int(degrees["tp"]) * int(degrees["dp"])
     return degrees | {"gpus": str(gpus)}
 
@@ -192,4 +192,4 @@ def _degrees(tp: str, pp: str, dp: str, ep: str) -> dict[str, str]:
 
 
 def _whole(text: str) -> str:
-    return str(max(int(number(text)), 1))
+    return str(max(int(parse_number(text)), 1))

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.accuracy.memory_rows import PATH, Words, layout_of, model_of, words_of
-from benchmarks.accuracy.static_beside import Run, tensors_beside
+from benchmarks.accuracy.static_auxiliary import RecordedRun, auxiliary_tensors
 from benchmarks.accuracy.static_replay import allocated_bytes
-from benchmarks.accuracy.static_tensors import buffers, rounded
+from benchmarks.accuracy.static_tensors import buffers, round_up
 from parc.compiler.cost.runtime import BLOCK_BYTES, MIB
 
 RECORDS = Path(__file__).parent / "published" / "static.csv"
@@ -33,27 +33,27 @@ class Record:
 
     name: str
     measured_bytes: int
-    held_bytes: int
+    predicted_bytes: int
     """Predicted bytes of all tensors, with the replayed remainders if segments do not expand."""
     expands: bool
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """True if prediction and record agree to the byte."""
-        return self.measured_bytes == self.held_bytes
+        return self.measured_bytes == self.predicted_bytes
 
     @property
-    def whole_remainders(self) -> bool:
+    def differs_by_remainders(self) -> bool:
         """True if they differ only by remainders of blocks that were not split, and by a few
         scalars."""
-        off = self.measured_bytes - self.held_bytes
+        off = self.measured_bytes - self.predicted_bytes
         scalars = (off + UNIT_BYTES // 2) % UNIT_BYTES - UNIT_BYTES // 2
         return not self.expands and abs(off) <= 10 * MIB and abs(scalars) <= 2 * BLOCK_BYTES
 
     @property
     def error(self) -> float:
         """Relative error; positive if the prediction is above the record."""
-        return self.held_bytes / self.measured_bytes - 1
+        return self.predicted_bytes / self.measured_bytes - 1
 
 
 def read_records(path: Path = RECORDS) -> Iterator[Record]:
@@ -70,26 +70,26 @@ def _record(row: Words, reading: Words) -> Record:
     model = model_of(words_of(reading["model"]), words)
     layout = layout_of(words, model)
     micro_batches = layout.micro_batches(int(words["global_batch"]))
-    run = Run(row, reading, model, layout, int(words["sequence"]), micro_batches)
-    precision, beside = reading["precision"], tensors_beside(run)
+    run = RecordedRun(row, reading, model, layout, int(words["sequence"]), micro_batches)
+    precision, auxiliary = reading["precision"], auxiliary_tensors(run)
     made = buffers(model, layout, "overlapped_gradients" in reading["runtime"].split())
     expands = run.has("expanding")
     if expands:
-        sizes = beside + [size for buffer in made for size in buffer.bytes(precision)]
-        held = sum(rounded(size, BLOCK_BYTES) for size in sizes)
+        sizes = auxiliary + [size for buffer in made for size in buffer.bytes(precision)]
+        held = sum(round_up(size, BLOCK_BYTES) for size in sizes)
     else:
-        held = allocated_bytes(made, beside, precision)
+        held = allocated_bytes(made, auxiliary, precision)
     return Record(f"{row['id']} {row['record']}", int(row["bytes"]), held, expands)
 
 
 def summary(records: list[Record]) -> str:
     """Return a sentence with the number of records that the prediction matches."""
-    exact = sum(record.exact for record in records)
-    near = sum(record.whole_remainders and not record.exact for record in records)
-    rest = [abs(r.error) for r in records if not (r.exact or r.whole_remainders)]
+    is_exact = sum(record.is_exact for record in records)
+    near = sum(record.differs_by_remainders and not record.is_exact for record in records)
+    rest = [abs(r.error) for r in records if not (r.is_exact or r.differs_by_remainders)]
     return (
         f"A separate benchmark predicts every tensor that the last rank keeps between two steps. "
-        f"It matches {exact} of {len(records)} records to the byte, and {near} more except for "
+        f"It matches {is_exact} of {len(records)} records to the byte, and {near} more except for "
         f"whole remainders that torch's allocator did not split off. The other {len(rest)} records "
         f"differ by {median(rest):.2%} (median), {max(rest):.2%} (largest)."
     )

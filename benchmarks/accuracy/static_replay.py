@@ -23,7 +23,7 @@ LARGEST_BYTES = 2**40
 """Activation in a separate segment: larger than any tensor of the state."""
 
 
-def allocated_bytes(buffers: list[Buffer], beside: Sizes, precision: str) -> int:
+def allocated_bytes(buffers: list[Buffer], auxiliary: Sizes, precision: str) -> int:
     """Return the allocated bytes after a step that leaves tensors of ``beside`` bytes."""
     gradient, _ = element_bytes(precision)
     allocator = CachingAllocator()
@@ -39,19 +39,19 @@ def allocated_bytes(buffers: list[Buffer], beside: Sizes, precision: str) -> int
         half = allocator.allocate(2 * part)
         allocator.allocate(4 * part)
         allocator.release(half)
-    _run_step(allocator, beside)
+    _run_step(allocator, auxiliary)
     if precision == "fp16":  # the optimizer's fp32 copies of gradients stay until the next step
         _allocate(allocator, (4 * part for part in parts))
     _allocate(allocator, (4 * part for part in parts for _ in range(2)))
     return allocator.allocated_bytes
 
 
-def _run_step(allocator: CachingAllocator, beside: Sizes) -> None:
+def _run_step(allocator: CachingAllocator, auxiliary: Sizes) -> None:
     """Allocate and release the activations of a step; keep the tensors of ``beside`` bytes."""
     free = [size for size, _, _ in allocator.pools[False]]
     activations = _allocate(allocator, free)
     activations += _allocate(allocator, [ACTIVATION_BYTES] * ACTIVATIONS)
-    _allocate(allocator, beside)
+    _allocate(allocator, auxiliary)
     activations += _allocate(allocator, [LARGEST_BYTES])
     _release(allocator, activations)
 

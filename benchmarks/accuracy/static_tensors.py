@@ -25,24 +25,24 @@ Sizes = list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ParameterSizes:
     """Elements of every parameter of a virtual stage on one rank, in the order of its modules."""
 
     dense: Sizes
     experts: Sizes
 
 
-def rounded(size: int, quantum: int) -> int:
+def round_up(size: int, quantum: int) -> int:
     """Round ``size`` up to a multiple of ``quantum``."""
     return -(-size // quantum) * quantum
 
 
-def parameters(model: Model, layout: Layout, chunk: Chunk) -> Parameters:
+def parameters(model: Model, layout: Layout, chunk: Chunk) -> ParameterSizes:
     """Return the parameters of one virtual stage."""
     hidden, tp = model.hidden, layout.tp
     table = MEGATRON.padded_vocab(model, tp) * hidden // tp
     norm = _norm(model, hidden)
-    found = Parameters([], [])
+    found = ParameterSizes([], [])
     if chunk.embedding or chunk.mtp_layers:
         positions = model.position.max_positions * hidden
         found.dense.extend([table] + [positions] * (model.position.kind == "learned"))
@@ -62,7 +62,7 @@ def _norm(model: Model, width: int) -> Sizes:
     return [width] * (2 if model.norm == "layernorm" else 1)
 
 
-def _add_layer(found: Parameters, model: Model, layout: Layout, routed: bool) -> None:
+def _add_layer(found: ParameterSizes, model: Model, layout: Layout, routed: bool) -> None:
     norm = _norm(model, model.hidden)
     latent, experts = model.attention.latent, model.experts
     dense = found.dense
@@ -107,13 +107,13 @@ def _mlp(model: Model, inner: int, bias: bool) -> Sizes:
     return [columns * hidden] + [columns] * bias + [inner * hidden] + [hidden] * bias
 
 
-def _experts(model: Model, experts: Experts, layout: Layout) -> Parameters:
+def _experts(model: Model, experts: Experts, layout: Layout) -> ParameterSizes:
     """Return router, shared experts, and one matrix of each type per expert of the rank."""
     local, inner = experts.count // layout.ep, experts.size // layout.etp
     first, second = _mlp(model, inner, bias=False)
     shared = _mlp(model, experts.shared_size // layout.tp, bias=False)
     dense = [experts.count * model.hidden, *(shared if experts.shared_size else [])]
-    return Parameters(dense, local * [first] + local * [second])
+    return ParameterSizes(dense, local * [first] + local * [second])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +200,9 @@ def _last_shard(sizes: Sizes, shards: int) -> tuple[int, Sizes]:
     """Return (elements of a bucket, elements of each parameter in its last shard)."""
     stop, spans = 0, []
     for size in sizes:
-        start = rounded(stop, ALIGNED)
+        start = round_up(stop, ALIGNED)
         stop = start + size
         spans.append((start, stop))
-    whole = rounded(stop, lcm(shards, BUCKET))
+    whole = round_up(stop, lcm(shards, BUCKET))
     first = whole // shards * (shards - 1)
     return whole, [stop - max(start, first) for start, stop in spans if stop > first]

@@ -54,7 +54,7 @@ def _theme(series: Sequence[str], rest: tuple[str, str, str, str, str]) -> str:
     return "".join(rules)
 
 
-def number(value: float) -> str:
+def format_coordinate(value: float) -> str:
     """Format a coordinate in tenths of a pixel, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")
 
@@ -62,25 +62,26 @@ def number(value: float) -> str:
 def text(at: tuple[float, float], words: str, anchor: Anchor = "start", css: str = "") -> str:
     """Return a text element with its baseline at ``at``."""
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{number(at[0])}" y="{number(at[1])}"{place}{_css(css)}>{escape(words)}</text>'
+    x, y = format_coordinate(at[0]), format_coordinate(at[1])
+    return f'<text x="{x}" y="{y}"{place}{_css(css)}>{escape(words)}</text>'
 
 
 def upright(at: tuple[float, float], words: str, css: str = "") -> str:
     """Return a text element that runs upwards, centred on ``at``."""
-    x, y = number(at[0]), number(at[1])
+    x, y = format_coordinate(at[0]), format_coordinate(at[1])
     turned = f'transform="rotate(-90 {x} {y})"'
     return f'<text x="{x}" y="{y}" text-anchor="middle" {turned}{_css(css)}>{escape(words)}</text>'
 
 
 def polyline(points: Sequence[tuple[float, float]], css: str) -> str:
     """Return straight lines through ``points``, filled if ``css`` fills them."""
-    path = "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    path = "L".join(f"{format_coordinate(x)} {format_coordinate(y)}" for x, y in points)
     return f'<path d="M{path}"{_css(css)}/>'
 
 
 def box(corner: tuple[float, float], size: tuple[float, float], css: str) -> str:
     """Return a rectangle."""
-    x, y, width, height = (number(value) for value in (*corner, *size))
+    x, y, width, height = (format_coordinate(value) for value in (*corner, *size))
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{_css(css)}/>'
 
 
@@ -91,10 +92,10 @@ def mark(at: tuple[float, float], shape: int) -> str:
     """Return one data point, in the colour of the surrounding group element."""
     x, y = at
     if shape == 0:
-        return f'<circle cx="{number(x)}" cy="{number(y)}" r="2.8"/>'
+        return f'<circle cx="{format_coordinate(x)}" cy="{format_coordinate(y)}" r="2.8"/>'
     if shape == 1:
-        return f'<path d="M{number(x)} {number(y - 4)}l4 4-4 4-4-4z"/>'
-    return f'<path d="M{number(x)} {number(y - 3.8)}l3.6 6.4h-7.2z"/>'
+        return f'<path d="M{format_coordinate(x)} {format_coordinate(y - 4)}l4 4-4 4-4-4z"/>'
+    return f'<path d="M{format_coordinate(x)} {format_coordinate(y - 3.8)}l3.6 6.4h-7.2z"/>'
 
 
 def marks(points: Iterable[tuple[float, float]], css: str, shape: int) -> str:

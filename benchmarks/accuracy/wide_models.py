@@ -17,7 +17,7 @@ from parc.compiler.spec.model_spec import ModelSpec
 
 ALIASES = {"gpt-3-175b": "gpt3-175b"}
 """Name in the sources -> catalog name."""
-Found = tuple[str, int | None, ModelSpec | None]
+ModelMatch = tuple[str, int | None, ModelSpec | None]
 """(name, layers if they differ from the named model, dimensions if the catalog lacks the model)."""
 
 
@@ -34,7 +34,7 @@ class Architectures:
             with path.open(encoding="utf-8", newline="") as file:
                 self._facts = {row["name"]: row for row in csv.DictReader(file)}
 
-    def hybrid(self, name: str) -> bool:
+    def is_unknown_hybrid(self, name: str) -> bool:
         """Return True if the catalog lacks the model and some layers are neither attention nor MLP.
 
         The table of facts has no columns for such layers.
@@ -45,20 +45,20 @@ class Architectures:
 
     def mtp(self, name: str) -> int:
         """Return the number of multi-token-prediction layers that the model is trained with."""
-        return _whole(self._facts.get(name, {}).get("mtp_layers")) or 0
+        return _parse_int(self._facts.get(name, {}).get("mtp_layers")) or 0
 
-    def model(self, row: dict[str, str]) -> Found | None:
+    def model(self, row: dict[str, str]) -> ModelMatch | None:
         """Return name and dimensions of the row's model, or None if they cannot be determined."""
-        name, layers = _catalog_name(row["model"]), _whole(row["layers"])
+        name, layers = _catalog_name(row["model"]), _parse_int(row["layers"])
         if name in self._names:
             entry = self._library.entry("models", name)
-            if entry["hidden"] == _whole(row["hidden"]) or not row["hidden"]:
+            if entry["hidden"] == _parse_int(row["hidden"]) or not row["hidden"]:
                 return name, (None if layers in (None, entry["layers"]) else layers), None
         facts = self._facts.get(row["model"])
-        spec = _from_facts(facts, layers) if facts else self._guess(row)
+        spec = _from_facts(facts, layers) if facts else self._guess_dimensions(row)
         return None if spec is None else (row["model"], None, spec)
 
-    def _guess(self, row: dict[str, str]) -> ModelSpec | None:
+    def _guess_dimensions(self, row: dict[str, str]) -> ModelSpec | None:
         """Return the variant (gated or not, tied or not) whose parameter count is nearest to the
         stated one."""
         stated = float(row["params_b"] or 0) * 1e9
@@ -85,19 +85,19 @@ def _from_row(row: dict[str, str], gated: bool, tied: bool) -> ModelSpec:
     experts = None
     if row["experts"]:
         experts = {
-            "count": _whole(row["experts"]),
-            "top_k": _whole(row["topk"]),
-            "size": _whole(row["moe_ffn"]),
+            "count": _parse_int(row["experts"]),
+            "top_k": _parse_int(row["topk"]),
+            "size": _parse_int(row["moe_ffn"]),
         }
     return _spec(
         name=row["model"],
-        layers=_whole(row["layers"]),
-        hidden=_whole(row["hidden"]),
-        ffn=_whole(row["ffn_hidden"]) or 0,
-        heads=_whole(row["heads"]),
-        kv_heads=_whole(row["kv_heads"]) or _whole(row["heads"]),
-        head_dim=_whole(row["head_dim"]),
-        vocab=_whole(row["vocab"]),
+        layers=_parse_int(row["layers"]),
+        hidden=_parse_int(row["hidden"]),
+        ffn=_parse_int(row["ffn_hidden"]) or 0,
+        heads=_parse_int(row["heads"]),
+        kv_heads=_parse_int(row["kv_heads"]) or _parse_int(row["heads"]),
+        head_dim=_parse_int(row["head_dim"]),
+        vocab=_parse_int(row["vocab"]),
         gated=gated,
         tied_embeddings=tied,
         norm="rmsnorm" if gated else "layernorm",
@@ -110,21 +110,21 @@ def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
     latent = None
     if facts["mla_kv_rank"]:
         latent = {
-            "q_lora_rank": _whole(facts["mla_q_rank"]) or None,
-            "kv_lora_rank": _whole(facts["mla_kv_rank"]),
-            "qk_nope_dim": _whole(facts["mla_qk_nope"]),
-            "qk_rope_dim": _whole(facts["mla_qk_rope"]),
-            "v_dim": _whole(facts["mla_v_dim"]),
+            "q_lora_rank": _parse_int(facts["mla_q_rank"]) or None,
+            "kv_lora_rank": _parse_int(facts["mla_kv_rank"]),
+            "qk_nope_dim": _parse_int(facts["mla_qk_nope"]),
+            "qk_rope_dim": _parse_int(facts["mla_qk_rope"]),
+            "v_dim": _parse_int(facts["mla_v_dim"]),
         }
     return _spec(
         name=facts["name"],
-        layers=layers or _whole(facts["layers"]),
-        hidden=_whole(facts["hidden"]),
-        ffn=_whole(facts["ffn"]) or 0,
-        heads=_whole(facts["heads"]),
-        kv_heads=None if latent else _whole(facts["kv_heads"]),
-        head_dim=None if latent else _whole(facts["head_dim"]),
-        vocab=_whole(facts["vocab"]),
+        layers=layers or _parse_int(facts["layers"]),
+        hidden=_parse_int(facts["hidden"]),
+        ffn=_parse_int(facts["ffn"]) or 0,
+        heads=_parse_int(facts["heads"]),
+        kv_heads=None if latent else _parse_int(facts["kv_heads"]),
+        head_dim=None if latent else _parse_int(facts["head_dim"]),
+        vocab=_parse_int(facts["vocab"]),
         gated=gated,
         mlp_bias=bias,
         qkv_bias=bias or facts["linear_bias"].startswith("attn"),
@@ -139,14 +139,14 @@ def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
 def _experts(facts: dict[str, str]) -> dict[str, Any] | None:
     if not facts["experts"]:
         return None
-    shared = (_whole(facts["shared_experts"]) or 0) * (_whole(facts["shared_ffn"]) or 0)
+    shared = (_parse_int(facts["shared_experts"]) or 0) * (_parse_int(facts["shared_ffn"]) or 0)
     return {
-        "count": _whole(facts["experts"]),
-        "top_k": _whole(facts["topk"]),
-        "size": _whole(facts["moe_ffn"]),
+        "count": _parse_int(facts["experts"]),
+        "top_k": _parse_int(facts["topk"]),
+        "size": _parse_int(facts["moe_ffn"]),
         "shared_size": shared,
-        "first_dense_layers": _whole(facts["first_k_dense"]) or 0,
-        "every": _whole(facts["moe_layer_step"]) or 1,
+        "first_dense_layers": _parse_int(facts["first_k_dense"]) or 0,
+        "every": _parse_int(facts["moe_layer_step"]) or 1,
     }
 
 
@@ -158,5 +158,5 @@ def _spec(**dims: Any) -> ModelSpec:
     return ModelSpec.model_validate_json(json.dumps(tree))
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_int(text: str | None) -> int | None:
     return int(float(text)) if text else None

@@ -1,6 +1,6 @@
 """Errors of Calculon and PARC on the same measured step times, group by group.
 
-    python -m benchmarks.beside_calculon CHECKOUT [--python PYTHON] [--data FOLDER]
+    python -m benchmarks.compare_calculon CHECKOUT [--python PYTHON] [--data FOLDER]
 
 CHECKOUT is a checkout of github.com/calculon-ai/calculon, which is not part of this project. Rows
 are those that Calculon can express: dense models on A100 and H100 without context parallelism, FSDP
@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.groups import named_groups, small
+from benchmarks.accuracy.groups import is_small, named_groups
 from benchmarks.accuracy.refit import Columns, columns
 from benchmarks.accuracy.score import Score, score
 
@@ -47,14 +47,14 @@ DRIVER = Path(__file__).parent / "calculon_rows.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class CalculonPrediction:
     """A case with Calculon's predicted over measured time."""
 
     case: Case
     calculon: float
 
 
-def expressible(case: Case) -> bool:
+def is_expressible(case: Case) -> bool:
     """Return True if Calculon has settings for the case. It may still reject it."""
     layout, gpu = case.layout, case.problem.cluster.gpu.name
     system = SYSTEMS.get(gpu)
@@ -70,7 +70,7 @@ def expressible(case: Case) -> bool:
     )
 
 
-def question(case: Case, overlap: bool) -> dict[str, Any]:
+def calculon_input(case: Case, overlap: bool) -> dict[str, Any]:
     """Return the case in Calculon's input format."""
     model, layout, job = case.problem.model, case.layout, case.problem.job
     system = SYSTEMS[case.problem.cluster.gpu.name]
@@ -116,24 +116,28 @@ def question(case: Case, overlap: bool) -> dict[str, Any]:
     }
 
 
-def asked(cases: Sequence[Case], overlap: bool, python: str, checkout: str) -> list[float | None]:
+def calculon_seconds(
+    cases: Sequence[Case], overlap: bool, python: str, checkout: str
+) -> list[float | None]:
     """Return Calculon's seconds per case, None for cases that it rejects."""
-    text = json.dumps([question(case, overlap) for case in cases])
+    text = json.dumps([calculon_input(case, overlap) for case in cases])
     command = [python, str(DRIVER), checkout]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     answers: list[float | None] = json.loads(done.stdout)
     return answers
 
 
-def beside(cases: Sequence[Case], python: str, checkout: str) -> list[Both]:
+def predict_by_calculon(
+    cases: Sequence[Case], python: str, checkout: str
+) -> list[CalculonPrediction]:
     """Return Calculon's predictions with the overlap setting that is more accurate for each GPU."""
-    ways = [asked(cases, overlap, python, checkout) for overlap in (False, True)]
+    ways = [calculon_seconds(cases, overlap, python, checkout) for overlap in (False, True)]
     found = []
     for gpu in sorted({case.problem.cluster.gpu.name for case in cases}):
         own = [index for index, case in enumerate(cases) if case.problem.cluster.gpu.name == gpu]
         tries = [
             [
-                Both(cases[index], seconds / cases[index].seconds)
+                CalculonPrediction(cases[index], seconds / cases[index].seconds)
                 for index in own
                 if (seconds := way[index]) is not None
             ]
@@ -143,15 +147,15 @@ def beside(cases: Sequence[Case], python: str, checkout: str) -> list[Both]:
     return found
 
 
-def _distance(rows: Sequence[Both]) -> float:
+def _distance(rows: Sequence[CalculonPrediction]) -> float:
     return fmean(abs(log(row.calculon)) for row in rows) if rows else float("inf")
 
 
-def table(rows: Sequence[Both], found: Columns) -> list[str]:
+def table(rows: Sequence[CalculonPrediction], found: Columns) -> list[str]:
     """Return a Markdown table: one line per named group, and one for small models on one host."""
     known = {row.case.run.id: row for row in rows}
     groups = named_groups([row.case for row in rows])
-    tiny = [row.case.run.id for row in rows if small(row.case)]
+    tiny = [row.case.run.id for row in rows if is_small(row.case)]
     lines = ["| group | rows | PARC, no model | shipped | Calculon | its bias | naive, no model |"]
     lines.append("| --- " * 7 + "|")
     for name, ids in [*groups, *([("one host, small models", tiny)] if tiny else [])]:
@@ -173,7 +177,7 @@ def _line(name: str, scores: Sequence[Score]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; return exit status 2 if the rows or Calculon cannot be read."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_calculon")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_calculon")
     parser.add_argument(
         "checkout", metavar="CHECKOUT", help="checkout of github.com/calculon-ai/calculon"
     )
@@ -182,10 +186,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         cases = load(options.data).cases
-        chosen = [case for case in cases if expressible(case)]
-        rows = beside(chosen, options.python, options.checkout)
+        chosen = [case for case in cases if is_expressible(case)]
+        rows = predict_by_calculon(chosen, options.python, options.checkout)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"beside_calculon: {error}", file=sys.stderr)
+        print(f"compare_calculon: {error}", file=sys.stderr)
         return 2
     classes = {row.case.generation for row in rows}
     found = columns([case for case in cases if case.generation in classes])

@@ -7,15 +7,15 @@ from dataclasses import fields
 from math import log
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.predict import price
+from benchmarks.accuracy.predict import estimate_step
 from parc.compiler.ir import StepTime
 
 
 def row_lines(cases: Sequence[Case]) -> list[str]:
     """Return one line per case, the most over-predicted first."""
-    priced = [(price(case), case) for case in cases if case.scored]
-    priced.sort(key=lambda pair: -log(pair[0].total_seconds / pair[1].seconds))
-    return [_line(time, case) for time, case in priced]
+    timed = [(estimate_step(case), case) for case in cases if case.scored]
+    timed.sort(key=lambda pair: -log(pair[0].total_seconds / pair[1].seconds))
+    return [_line(time, case) for time, case in timed]
 
 
 def _line(time: StepTime, case: Case) -> str:
@@ -29,11 +29,11 @@ def _line(time: StepTime, case: Case) -> str:
     run, gpu = case.run, case.problem.cluster.gpu.name[:10]
     return (
         f"{ratio:5.2f} {case.seconds:8.3f}s {run.id[:44]:44} {run.gpus:5} x {gpu} {run.recipe:7} "
-        f"{layout_words(case):44} | {shares} | {run.framework} {run.overlap}{assumed}"
+        f"{describe_layout(case):44} | {shares} | {run.framework} {run.overlap}{assumed}"
     )
 
 
-def layout_words(case: Case) -> str:
+def describe_layout(case: Case) -> str:
     """Format ``tp8 pp4 v2 dp16 mbs1 m32 full``: degrees above 1, micro-batches, recompute."""
     layout = case.layout
     degrees = (("tp", layout.tp), ("cp", layout.cp), ("pp", layout.pp), ("v", layout.vpp))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.accuracy.serving_rows import Row, read_published
-from benchmarks.accuracy.serving_wide import Wide, read_wide
+from benchmarks.accuracy.serving_rows import ServingRow, read_published
+from benchmarks.accuracy.serving_wide import ServingTable, read_serving_table
 from parc.compiler.cost.serving import estimate_serving
 from parc.compiler.cost.serving_deployment import deploy
 from parc.compiler.cost.serving_step import Batch, step_terms
@@ -15,10 +15,10 @@ from parc.compiler.ir.serving import ServingEstimate
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class ServingPrediction:
     """Measured row with the estimate for it."""
 
-    row: Row
+    row: ServingRow
     found: ServingEstimate
 
     @property
@@ -46,12 +46,12 @@ def _error(predicted: float, measured: float) -> float | None:
     return predicted / measured - 1
 
 
-def price(rows: Iterable[Row]) -> list[Priced]:
+def predict_serving(rows: Iterable[ServingRow]) -> list[ServingPrediction]:
     """Return the predictions for all rows under the shipped constants."""
-    return [Priced(row, _estimate(row)) for row in rows]
+    return [ServingPrediction(row, _estimate(row)) for row in rows]
 
 
-def _estimate(row: Row) -> ServingEstimate:
+def _estimate(row: ServingRow) -> ServingEstimate:
     """Return the estimate for a row.
 
     For a row that measured only a decode step, ``decode`` has the terms for exactly that many
@@ -65,11 +65,11 @@ def _estimate(row: Row) -> ServingEstimate:
     return replace(found, decode=step_terms(deploy(*asked), batch))
 
 
-def read_serving(data: Path | None) -> Wide:
+def read_serving(data: Path | None) -> ServingTable:
     """Return the project's rows, or those of a wide table in ``data`` if there is one."""
     if data is None:
-        return Wide(list(read_published()))
+        return ServingTable(list(read_published()))
     try:
-        return read_wide(data)
+        return read_serving_table(data)
     except OSError:
-        return Wide(list(read_published()))
+        return ServingTable(list(read_published()))

@@ -29,7 +29,7 @@ TRAINED_POSITIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """A memory record with the model and layout that it was made with."""
 
     record: Words
@@ -54,13 +54,13 @@ class Run:
         return int(self.layout.tokens(self.sequence))
 
 
-def tensors_beside(run: Run) -> list[int]:
+def auxiliary_tensors(run: RecordedRun) -> list[int]:
     """Return the bytes of every tensor."""
     parts = (_libraries, _placeholders, _streams, _batches, _tables, _routing)
     return [size for part in parts for size in part(run)]
 
 
-def _libraries(run: Run) -> list[int]:
+def _libraries(run: RecordedRun) -> list[int]:
     """Return workspaces of cuBLAS (two) and TransformerEngine, or the local core's scores."""
     early = cluster_of(run.record["gpu"]).gpu.generation == "ampere"
     pinned = run.record["cublas"] or not early
@@ -75,7 +75,7 @@ def _libraries(run: Run) -> list[int]:
     return [*sizes, *streams * [engine], *SCALARS * [BLOCK_BYTES]]
 
 
-def _placeholders(run: Run) -> list[int]:
+def _placeholders(run: RecordedRun) -> list[int]:
     if "separate_gradients" in run.reading["runtime"]:
         return []
     model = run.model
@@ -86,7 +86,7 @@ def _placeholders(run: Run) -> list[int]:
     return [2 * rows * columns for rows, columns in sorted(shapes)]
 
 
-def _streams(run: Run) -> list[int]:
+def _streams(run: RecordedRun) -> list[int]:
     """Return tensors that wait between stages, and the gathered input of the output projection."""
     layout, whole = run.layout, 2 * run.tokens * run.model.hidden
     waiting = handovers(layout.pp, layout.vpp)
@@ -95,7 +95,7 @@ def _streams(run: Run) -> list[int]:
     return waiting * [whole // layout.tp] + [whole]
 
 
-def _batches(run: Run) -> list[int]:
+def _batches(run: RecordedRun) -> list[int]:
     """Return mask, labels and loss weights; on a single stage also tokens and positions."""
     if run.layout.tp > 1 or not run.has("kept_batches"):
         return []
@@ -104,7 +104,7 @@ def _batches(run: Run) -> list[int]:
     return run.micro_batches * (batch + 2 * [8 * samples] * (run.layout.pp == 1))
 
 
-def _tables(run: Run) -> list[int]:
+def _tables(run: RecordedRun) -> list[int]:
     """Return rotary tables: one per model, or one set per layer of latent attention (YaRN)."""
     attention, position = run.model.attention, run.model.position
     if attention.latent is not None:
@@ -117,7 +117,7 @@ def _tables(run: Run) -> list[int]:
     return []
 
 
-def _routing(run: Run) -> list[int]:
+def _routing(run: RecordedRun) -> list[int]:
     """Return the routing tensors of the last micro-batch: weights, choices and row numbers per
     layer."""
     experts = run.model.experts

@@ -10,7 +10,7 @@ from benchmarks.accuracy.refit import Columns
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import Run
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.wide_table import read_wide
+from benchmarks.accuracy.wide_table import read_training_table
 
 FILE = "train_sweep_singlenode.csv"
 
@@ -18,7 +18,7 @@ FILE = "train_sweep_singlenode.csv"
 def small_runs(folder: Path) -> tuple[Run, ...]:
     """Return the runs of the single-host sweep in ``folder``, or nothing if it has no such file."""
     path = folder / FILE
-    return tuple(read_wide(path).runs) if folder.is_dir() and path.is_file() else ()
+    return tuple(read_training_table(path).runs) if folder.is_dir() and path.is_file() else ()
 
 
 def small_section(cases: Sequence[Case], found: Columns) -> str:
