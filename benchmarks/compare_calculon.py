@@ -82,6 +82,7 @@ def calculon_input(case: Case, overlap: bool) -> dict[str, Any]:
         "system": system,
         "application": {
             "hidden": model.hidden,
+            # a gated MLP has three matrices of this width, Calculon's two
             "feedforward": int(model.ffn.size * (1.5 if model.ffn.gated else 1)),
             "seq_size": job.sequence_length,
             "attn_heads": model.attention.heads,
@@ -194,8 +195,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     classes = {row.case.generation for row in rows}
     found = columns([case for case in cases if case.generation in classes])
     print("\n".join(table(rows, found)))
-    refused = len(chosen) - len(rows)
-    print(f"\n{len(rows)} rows; Calculon rejects {refused} more.")
+    rejected = len(chosen) - len(rows)
+    print(f"\n{len(rows)} rows; Calculon rejects {rejected} more.")
     return 0
 
 

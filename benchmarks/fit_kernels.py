@@ -66,6 +66,7 @@ def solve(
     """Return cost and solution of least squares of logarithms, with a soft loss for outliers."""
     names = list(ranges)
     start, least, most = (np.array(column, float) for column in zip(*ranges.values(), strict=True))
+    # least_squares requires a start strictly inside the bounds
     margin = 1e-3 * (most - least)
     start = np.clip(start, least + margin, most - margin)
     result = least_squares(

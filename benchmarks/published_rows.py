@@ -111,6 +111,7 @@ def compare(row: Published) -> Comparison:
     if pick is None:
         return Comparison(row, None, None, None, errors)
     plan, errors = _plan(row, row.pins)
+    # A layout that violates no rule except memory still has a step time to compare.
     if plan is None and all(error.startswith(f"{OVERSIZED} ") for error in errors):
         plan, errors = _plan(row, row.pins, pick.problem.cluster.gpu.name)
     if plan is None:

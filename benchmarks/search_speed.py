@@ -159,6 +159,7 @@ def _run(command: list[str]) -> tuple[float, float, float]:
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+    # wait4 reports the resources of this child only, unlike resource.getrusage
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

@@ -49,6 +49,7 @@ def cpu_seconds(command: tuple[str, ...]) -> float:
     """Return user plus system time of one run of ``command``; CalledProcessError if it fails."""
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+    # wait4 reports the resources of this child only, unlike resource.getrusage
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

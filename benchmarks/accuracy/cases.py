@@ -137,6 +137,7 @@ def make_cases(runs: tuple[Run, ...]) -> Cases:
 
 def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     tp = run.tp or 1
+    # Dense and expert meshes cover the same GPUs, so both products must divide their number.
     dp, rest = divmod(run.gpus, tp * run.cp * run.pp)
     if rest or not dp or (model.experts and run.gpus % (run.pp * (run.ep or 1) * (run.etp or 1))):
         return None
@@ -164,6 +165,7 @@ def _case_with_micro_batch(
     batch = run.global_batch or ACCUMULATION * micro_batch * dp
     problem = _problem(run, model, cluster, batch)
     layout = layout_of(run, problem, MEGATRON, dp, micro_batch)
+    # Megatron of 2021 and 2022 had no distributed optimizer yet.
     if run.zero is None and stack_of(run, cluster.gpu.generation) == "unfused":
         layout = replace(layout, zero_stage=0)
     if run.recompute is None:

@@ -55,8 +55,9 @@ def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Split
     """
     vpp = run.vpp if run.vpp and run.pp > 1 else 1
     counted = Pins(count_embedding=True, count_loss=True)
-    for question in (problem, replace(problem, pins=counted)):
-        split = framework.splits(question, run.pp, vpp)
+    # 94 or 126 layers fit 4 or 8 stages only if embedding and output projection count as layers
+    for variant in (problem, replace(problem, pins=counted)):
+        split = framework.splits(variant, run.pp, vpp)
         if split is not None:
             return vpp, split
     split = framework.splits(problem, run.pp, 1) if vpp > 1 else None

@@ -33,7 +33,7 @@ def peak_flops(case: Case) -> float:
 
 
 def naive_seconds(measured: Sequence[Case], targets: Sequence[Case]) -> list[float]:
-    """Return the naive step times of ``asked``, with rates from the measured cases ``known``."""
+    """Return the naive step times of ``targets``, with rates from the cases ``measured``."""
     rates: dict[tuple[str, ...], list[float]] = {}
     for case in measured:
         rate = work_flops(case) / case.seconds

@@ -73,6 +73,7 @@ own runs, which pull the common prior down.
 @contextmanager
 def applied(generation: str, parameters: Parameters) -> Iterator[None]:
     """Replace the shipped parameters of a class by ``parameters`` inside a ``with`` block."""
+    # The cost model reads CLASSES on every evaluation, so replacing the entry is sufficient.
     known = efficiency.CLASSES.get(generation)
     before = efficiency.efficiency(generation)
     efficiency.CLASSES[generation] = replace(before, **parameters)
@@ -104,6 +105,7 @@ def with_features(row: efficiency.Efficiency, words: str) -> efficiency.Efficien
         row = replace(row, unfused=True)
     if "fused-experts" in words:
         row = replace(row, fused_experts=True)
+    # Assumption: user buffers of tp-comm-overlap hide half of what other runs expose.
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:

@@ -60,6 +60,7 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
     """Return the columns that need no fit of the cost model; the other columns are empty."""
     found = Columns({}, {}, {}, {}, {}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))
+    # Separate rates for the small models, because launches dominate their time.
     for chosen in ([c for c in timed if not is_small(c)], [c for c in timed if is_small(c)]):
         found.naive.update(_ratios(chosen, naive_seconds(chosen, chosen)))
         for out, rest in _left_out(chosen, _width):
@@ -172,6 +173,7 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
         for out, rest in _left_out(cases, key):
             plain = [case for case in rest if case.run.id in like]
             known = _refit_lines(plain, full.parameters, lines)
+            # The linear approximation holds only near the full fit; a large group moves further.
             if len(out) > LARGE * len(cases):
                 known = refit(rest, generation, known, ROUNDS).parameters
             column.update(_ratios(out, predict(out, known)))

@@ -103,6 +103,7 @@ def _layouts(cases: list[Case]) -> list[_Layout]:
     return [
         _Layout(
             words=describe_layout(group[0]),
+            # seconds per sequence, because runs of a sweep may differ in batch size
             measured=median(case.seconds / _batch(case) for case in group),
             predicted=estimate_step(group[0]).total_seconds / _batch(group[0]),
             naive=naive[id(group[0])] / _batch(group[0]),

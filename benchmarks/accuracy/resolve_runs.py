@@ -62,6 +62,7 @@ class Resolver:
         if cluster is None:
             return None
         node = cluster.node
+        # a stated rate is that of the whole host
         if run.network_gbps and node.nics:
             node = replace(node, nic_gbps=run.network_gbps / node.nics)
         if run.gpus < per_node:

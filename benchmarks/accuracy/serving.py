@@ -59,6 +59,7 @@ def _choice(rows: Sequence[ServingPrediction]) -> Choice:
     best = max(one.row.measured.tokens_per_second_per_gpu for one in rows)
     pick = max(rows, key=lambda one: one.found.tokens_per_second_per_gpu)
     regret = best / pick.row.measured.tokens_per_second_per_gpu - 1
+    # attention data parallelism uses dp ranks in place of tp ranks
     spread = {max(one.row.layout.tp, one.row.layout.dp) for one in rows}
     return Choice(len(rows), regret == 0, regret, len(spread) == len(rows))
 

@@ -117,6 +117,7 @@ def _wait_seconds(one: ServingPrediction, engine: Engine) -> float:
 
 def fit_waits(rows: Sequence[WaitRow]) -> Fitted:
     """Fit the constants of one engine to ``rows``, a second time without outliers."""
+    # Cold starts and compilation at the first request are unrelated to queueing.
     first = _fit(rows)
     ratios = [seconds / _measured(row) for seconds, row in _pairs(rows, first.parameters)]
     kept = [row for ratio, row in zip(ratios, rows, strict=True) if abs(log(ratio)) < log(OUTLIER)]

@@ -24,7 +24,7 @@ LARGEST_BYTES = 2**40
 
 
 def allocated_bytes(buffers: list[Buffer], auxiliary: Sizes, precision: str) -> int:
-    """Return the allocated bytes after a step that leaves tensors of ``beside`` bytes."""
+    """Return the allocated bytes after a step that leaves tensors of ``auxiliary`` bytes."""
     gradient, _ = element_bytes(precision)
     allocator = CachingAllocator()
     built = [[allocator.allocate(2 * size) for size in buffer.sizes] for buffer in buffers]
@@ -47,7 +47,7 @@ def allocated_bytes(buffers: list[Buffer], auxiliary: Sizes, precision: str) -> 
 
 
 def _run_step(allocator: CachingAllocator, auxiliary: Sizes) -> None:
-    """Allocate and release the activations of a step; keep the tensors of ``beside`` bytes."""
+    """Allocate and release the activations of a step; keep the tensors of ``auxiliary`` bytes."""
     free = [size for size, _, _ in allocator.pools[False]]
     activations = _allocate(allocator, free)
     activations += _allocate(allocator, [ACTIVATION_BYTES] * ACTIVATIONS)

@@ -65,6 +65,7 @@ class Architectures:
         if not row["hidden"] or (row["experts"] and not row["moe_ffn"]):
             return None
         best: tuple[float, ModelSpec] | None = None
+        # Rows state widths but neither gating nor tying; the parameter count reveals them.
         for gated, tied in product((True, False), (False, True)):
             spec = _from_row(row, gated, tied)
             model = resolve_model(spec, self._library, Sink())
