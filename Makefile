@@ -43,17 +43,17 @@ golden: $(DEV) ## rewrite the expected output of examples and tests
 DOCS := docs
 docs: $(DEV) ## write the generated pages of docs/
 	@mkdir -p $(DOCS)
-	$(BIN)/python -m parc.compiler.report.diagnostics_page > $(NEW)
+	$(BIN)/python -m parc.compiler.report.text.diagnostics_page > $(NEW)
 	@mv $(NEW) $(DOCS)/diagnostics.md
 	$(BIN)/python -m parc.compiler.cli.page > $(NEW)
 	@mv $(NEW) $(DOCS)/cli.md
-	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.strategy_matrix README.md
+	@test $(DOCS) != docs || $(BIN)/python -m parc.compiler.report.text.strategy_matrix README.md
 
 SCHEMA_DIR := schemas
 schemas: $(DEV) ## write the generated schemas: spec, plan, lock
 	@mkdir -p $(SCHEMA_DIR)
 	@for name in $(SCHEMAS); do \
-	  $(BIN)/python -m parc.compiler.report.output_schemas $$name > $(NEW) || exit; \
+	  $(BIN)/python -m parc.compiler.report.json.output_schemas $$name > $(NEW) || exit; \
 	  mv $(NEW) $(SCHEMA_DIR)/$$name.schema.json; done
 
 accuracy: $(DEV) ## predicted against published step times, refits and all (DATA=folder: other rows)

@@ -36,7 +36,7 @@ from kernel_rows import NAMES, Attribution, Predict, Series, Timing, fold_of, re
 from kernel_yaml import entries
 from scipy.optimize import least_squares
 
-from parc.compiler.cost.collectives import OPERATIONS, collective_seconds
+from parc.compiler.cost.kernels.collective_time import OPERATIONS, collective_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 LINKS = {"a100": 300.0, "h": 450.0, "b": 900.0, "gb": 900.0, "l40s": 31.5}

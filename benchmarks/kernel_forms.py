@@ -10,17 +10,17 @@ from typing import Any
 from kernel_rows import ADA, ALL_PRECISIONS, AMPERE, BLACKWELL, HOPPER, PRECISIONS, Series, Timing
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.attention import (
+from parc.compiler.cost.kernels.attention import (
     AttentionShape,
     DecodeFit,
     PrefillFit,
     decode_seconds,
     prefill_seconds,
 )
-from parc.compiler.cost.collectives import CollectiveFit
-from parc.compiler.cost.gemm import Cast, GemmFit, HostFloors, gemm_seconds
-from parc.compiler.cost.grouped_gemm import ExpertShape, GroupedFit, grouped_gemm_seconds
-from parc.compiler.cost.hardware_fit import OPERAND_BYTES, PEAKS
+from parc.compiler.cost.kernels.collective_time import CollectiveFit
+from parc.compiler.cost.kernels.gemm import Cast, GemmFit, HostFloors, gemm_seconds
+from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, GroupedFit, grouped_gemm_seconds
+from parc.compiler.cost.kernels.hardware_fit import OPERAND_BYTES, PEAKS
 
 SMS = {
     "a100-sxm-80gb": 108,

@@ -2,7 +2,7 @@
 
     python -m benchmarks.placement [--cases N] [--giant]
 
-Random clusters and jobs are those of tests/passes/random_clusters.py. Each case is determined by
+Random clusters and jobs are those of tests/placement/random_clusters.py. Each case is determined by
 its number and is the same on every machine. Times are CPU seconds of this process.
 """
 
@@ -19,13 +19,13 @@ from statistics import mean, median
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan, Proof
-from parc.compiler.passes.judge_placement import judge_placement
-from parc.compiler.passes.replan_hosts import replan_hosts
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.placement.evaluate_placement import judge_placement
+from parc.compiler.placement.replan_hosts import replan_hosts
+from parc.compiler.spec.reading.source import Source
 from parc.compiler.writer import write_artifacts
-from tests.passes.brute_force import best_cost, every_cost
-from tests.passes.random_clusters import irregular, placed, tiny
+from tests.placement.brute_force import best_cost, every_cost
+from tests.placement.random_clusters import irregular, placed, tiny
 
 HOSTS = 16_384
 LARGE_JOBS = {

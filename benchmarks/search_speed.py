@@ -22,17 +22,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from parc.backends.registry import framework
-from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
+from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Problem, Variant
-from parc.compiler.passes.estimate_layout import memory_limit
-from parc.compiler.passes.layout_rules import all_rules
-from parc.compiler.passes.resolve_kernels import pricing_for
-from parc.compiler.passes.search_layouts import search_layouts
-from parc.compiler.passes.search_sieve import Sieve
-from parc.compiler.passes.search_space import Space
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.search_sieve import Sieve
+from parc.compiler.search.search_space import Space
+from parc.compiler.spec.reading.source import Source
 
 MAX_SECONDS = 2.0
 """Limit on the CPU seconds of `parc search`, start-up included; CPU time equals wall time on an

@@ -10,7 +10,7 @@ from typing import Any
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import Source, read_source
+from parc.compiler.spec.reading.source import Source, read_source
 
 Input = str | Path | Mapping[str, Any]
 

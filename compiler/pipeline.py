@@ -7,8 +7,14 @@ from dataclasses import replace
 
 from parc.backends.registry import backend, framework_of, serving_backend
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.pricing import Pricing
+from parc.compiler.checks.advise_dispatch import advise_dispatch
+from parc.compiler.checks.advise_idle import advise_idle
+from parc.compiler.checks.check_host_memory import check_host_memory
+from parc.compiler.checks.check_memory import check_memory
+from parc.compiler.checks.check_placement import check_placement
+from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
+from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.ir import (
     AnyPlan,
     AnyProblem,
@@ -19,24 +25,18 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.passes.advise_dispatch import advise_dispatch
-from parc.compiler.passes.advise_idle import advise_idle
-from parc.compiler.passes.check_host_memory import check_host_memory
-from parc.compiler.passes.check_memory import check_memory
-from parc.compiler.passes.check_placement import check_placement
-from parc.compiler.passes.estimate_layout import estimate_layout
-from parc.compiler.passes.keep_hosts import keep_hosts
-from parc.compiler.passes.place_ranks import place_ranks
-from parc.compiler.passes.resolve_calibration import resolve_calibration
-from parc.compiler.passes.resolve_cluster import resolve_cluster
-from parc.compiler.passes.resolve_kernels import pricing_for
-from parc.compiler.passes.resolve_model import resolve_model
-from parc.compiler.passes.resolve_problem import resolve_problem
-from parc.compiler.passes.restore_cluster import restore_cluster
-from parc.compiler.passes.search_layouts import search_layouts
-from parc.compiler.passes.turn_order import turn_order, with_chosen
+from parc.compiler.placement.keep_hosts import keep_hosts
+from parc.compiler.placement.place_ranks import place_ranks
+from parc.compiler.placement.restore_cluster import restore_cluster
+from parc.compiler.placement.try_other_rank_order import turn_order, with_chosen
+from parc.compiler.resolve.resolve_calibration import resolve_calibration
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_problem import resolve_problem
+from parc.compiler.search.search_layouts import search_layouts
 from parc.compiler.spec.load import load_spec, salvage_sections
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.spec import Spec
 
 Watch = Callable[[str], None]
@@ -141,9 +141,9 @@ def plan_spec(
 
 def emit_plan(plan: AnyPlan, sink: Sink, after: Watch = ignore) -> tuple[Artifact, ...]:
     """Plan to files, verified by a second route before anyone writes them."""
-    from parc.compiler.passes.verify_plan import verify_artifacts
+    from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
     from parc.compiler.report.page.report_page import report_artifact
-    from parc.compiler.report.plan_json import lock_artifact, plan_artifact
+    from parc.compiler.verify.verify_plan import verify_artifacts
 
     artifacts = [plan_artifact(plan), report_artifact(plan)]
     after("report")

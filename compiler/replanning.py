@@ -18,16 +18,16 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.passes.adopt_plan import adopt_plan
-from parc.compiler.passes.judge_placement import judge_placement
-from parc.compiler.passes.replan_hosts import Replanned, replan_hosts
-from parc.compiler.passes.replan_service import ReplannedService, replan_service
-from parc.compiler.passes.resolve_kernels import pricing_for
-from parc.compiler.passes.restore_cluster import restore_cluster
 from parc.compiler.pipeline import Watch, check_plan, ignore, plan_any, resolve_spec
-from parc.compiler.report.decisions import LockUnreadable
-from parc.compiler.report.locked_plan import locked_plan
-from parc.compiler.spec.source import Source
+from parc.compiler.placement.adopt_plan import adopt_plan
+from parc.compiler.placement.evaluate_placement import judge_placement
+from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
+from parc.compiler.placement.replan_service import ReplannedService, replan_service
+from parc.compiler.placement.restore_cluster import restore_cluster
+from parc.compiler.report.json.decisions import LockUnreadable
+from parc.compiler.report.json.locked_plan import locked_plan
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.spec.reading.source import Source
 from parc.compiler.topology.hostlist import HostlistError, expand
 
 AnyReplanned = Replanned | ReplannedService
@@ -130,7 +130,7 @@ def _adopted(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
         problem = replace(problem, cluster=cluster)
         return adopt_plan(pricing_for(problem, framework_of(problem)), layout, found.hosts)
     if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
-        from parc.compiler.passes.adopt_service import adopt_service
+        from parc.compiler.placement.adopt_service import adopt_service
 
         problem = replace(problem, cluster=cluster)
         return adopt_service(problem, engine(problem.framework), layout, found.hosts)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parc.backends.registry import engine, serving_backend
-from parc.compiler.cost.serving_stages import stage_caches
+from parc.compiler.checks.check_serving_placement import check_serving_placement
+from parc.compiler.cost.serving.stages import stage_caches
 from parc.compiler.diagnostics import Sink
+from parc.compiler.evaluate.limit_service import limit_service
 from parc.compiler.ir import (
     Cluster,
     Host,
@@ -19,11 +21,9 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.passes.check_serving_placement import check_serving_placement
-from parc.compiler.passes.limit_service import limit_service
-from parc.compiler.passes.place_service import place_service
-from parc.compiler.passes.resolve_service import resolve_service
-from parc.compiler.passes.search_services import search_services
+from parc.compiler.placement.place_service import place_service
+from parc.compiler.resolve.resolve_service import resolve_service
+from parc.compiler.search.search_services import search_services
 from parc.compiler.spec.serving_spec import ServingSpec
 from parc.compiler.spec.spec import TaskSpec
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, AnyProblem, Plan
-from parc.compiler.passes.verify_plan import verify_artifacts
 from parc.compiler.pipeline import emit_plan, plan_spec, resolve_spec
-from parc.compiler.spec.source import Source, read_source
+from parc.compiler.spec.reading.source import Source, read_source
+from parc.compiler.verify.verify_plan import verify_artifacts
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/spec.yaml"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.passes.search_space import Space, families_of
+from parc.compiler.search.search_space import Space, families_of
 
 
 def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[Layout, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Model
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
 
 QWEN3_NEXT: dict[str, Any] = {

@@ -19,8 +19,8 @@ from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.wide_table import read_training_table
 from benchmarks.accuracy.wide_words import features, framework, network_gbps, shard
-from parc.compiler.cost.offload import host_rate
-from tests.house import ROOT
+from parc.compiler.cost.step.offload import host_rate
+from tests.project_files import ROOT
 
 LIMITS = {
     "Selene": 3.5,

@@ -16,11 +16,11 @@ from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_
 from benchmarks.accuracy.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.plots import errors_by_group, main, step_times
-from parc.compiler.cost.efficiency import CLASSES
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.serving_constants import ENGINES, HARDWARE
-from parc.compiler.cost.terms import TERMS
-from tests.house import ROOT
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.serving.constants import ENGINES, HARDWARE
+from parc.compiler.cost.setup.efficiency import CLASSES
+from parc.compiler.cost.step.terms import TERMS
+from tests.project_files import ROOT
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "cost-model.md").read_text("utf-8")

@@ -14,7 +14,7 @@ from benchmarks.accuracy.moe_recipes import (
     recipe_words,
 )
 from benchmarks.accuracy.predict import with_features
-from parc.compiler.cost.efficiency import UNSEEN
+from parc.compiler.cost.setup.efficiency import UNSEEN
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"
 WORDS = {

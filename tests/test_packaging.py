@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.house import ROOMS, ROOT, files, python_files
+from tests.project_files import PACKAGE_FOLDERS, ROOT, files, python_files
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
@@ -21,7 +21,7 @@ DATA = (".yaml", ".json", ".j2")
 
 def packages_of_the_checkout() -> set[str]:
     """``parc`` and a name for every folder of the rooms that has an ``__init__.py``."""
-    inits = [path.parent for path in python_files(*ROOMS) if path.name == "__init__.py"]
+    inits = [path.parent for path in python_files(*PACKAGE_FOLDERS) if path.name == "__init__.py"]
     return {"parc"} | {".".join(("parc", *path.relative_to(ROOT).parts)) for path in inits}
 
 
@@ -34,17 +34,21 @@ def test_the_floor_plan_is_sorted_and_names_each_package_once() -> None:
 
 
 def test_a_folder_with_modules_is_a_package() -> None:
-    loose = [path for path in python_files(*ROOMS) if not (path.parent / "__init__.py").is_file()]
+    loose = [
+        path
+        for path in python_files(*PACKAGE_FOLDERS)
+        if not (path.parent / "__init__.py").is_file()
+    ]
     assert not loose
 
 
 def test_every_room_is_mapped_to_its_folder() -> None:
-    mapped = {"parc": "parc"} | {f"parc.{room}": room for room in ROOMS}
+    mapped = {"parc": "parc"} | {f"parc.{room}": room for room in PACKAGE_FOLDERS}
     assert SETUPTOOLS["package-dir"] == mapped
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a POSIX file system")
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", PACKAGE_FOLDERS)
 def test_the_front_door_has_a_link_to_every_room(room: str) -> None:
     link = ROOT / "parc" / room
     assert link.is_symlink()
@@ -56,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel, built through a source archive, from a copy of the checkout without the links."""
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
-    for folder in (*ROOMS, "parc"):
+    for folder in (*PACKAGE_FOLDERS, "parc"):
         shutil.copytree(ROOT / folder, source / folder, ignore=_links_and_caches)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -74,7 +78,10 @@ def _links_and_caches(folder: str, names: list[str]) -> set[str]:
 def test_the_wheel_has_every_module_and_every_data_file_of_the_rooms(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("parc/")}
-    here = [*python_files(*ROOMS), *(path for path in files(*ROOMS) if path.suffix in DATA)]
+    here = [
+        *python_files(*PACKAGE_FOLDERS),
+        *(path for path in files(*PACKAGE_FOLDERS) if path.suffix in DATA),
+    ]
     expected = {f"parc/{path.relative_to(ROOT).as_posix()}" for path in here}
     assert expected | {"parc/__init__.py", "parc/__main__.py", "parc/py.typed"} <= packed
     assert {name for name in packed if not name.endswith((".py", ".typed", *DATA))} == set()

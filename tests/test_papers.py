@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import ROOT
+from tests.project_files import ROOT
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/spec.yaml"))
 MODELINE = "# yaml-language-server: $schema=../../schemas/spec.schema.json\n"

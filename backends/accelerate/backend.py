@@ -6,7 +6,7 @@ from parc.backends.accelerate.files import emit
 from parc.backends.accelerate.launch import environment, start
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import Start
-from parc.backends.torch_framework import TorchFramework
+from parc.backends.shared.torch_framework import TorchFramework
 from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends import torch_program
 from parc.backends.accelerate import derived
-from parc.backends.field_table import field_table, functions_of, nested
-from parc.backends.render import render
-from parc.backends.torch_framework import learning_rate_file
+from parc.backends.shared import torch_program
+from parc.backends.shared.field_table import field_table, functions_of, nested
+from parc.backends.shared.render import render
+from parc.backends.shared.torch_framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"

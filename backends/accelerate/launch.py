@@ -5,8 +5,8 @@ from __future__ import annotations
 from parc.backends.accelerate.derived import deepspeed_file, machines
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import Start
-from parc.backends.render import shell_word
-from parc.backends.torch_program import accumulation
+from parc.backends.shared.render import shell_word
+from parc.backends.shared.torch_program import accumulation
 from parc.compiler.ir import Plan
 
 

@@ -5,9 +5,9 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.plain_decoder import another_program, not_plain
-from parc.backends.plain_rules import ZIGZAG
-from parc.backends.torch_rules import (
+from parc.backends.shared.plain_decoder import another_program, not_plain
+from parc.backends.shared.plain_rules import ZIGZAG
+from parc.backends.shared.torch_rules import (
     MEGATRON_PINS,
     STAGE_PINS,
     always,

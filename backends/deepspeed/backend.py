@@ -5,7 +5,7 @@ from __future__ import annotations
 from parc.backends.base import Start
 from parc.backends.deepspeed import files, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
-from parc.backends.deepspeed.rules import rules
+from parc.backends.deepspeed.rules.all_rules import rules
 from parc.backends.deepspeed.strategies import STRATEGIES
 from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
 from parc.backends.registry import front_of

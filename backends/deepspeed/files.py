@@ -7,8 +7,8 @@ from typing import Any
 
 from parc.backends.base import Start
 from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, tree
-from parc.backends.launch_script import launch_script
-from parc.backends.render import render, shell_word
+from parc.backends.shared.launch_script import launch_script
+from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "deepspeed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.deepspeed import derived_config, derived_optimizer, derived_program
-from parc.backends.field_table import flag_table, functions_of, nested
+from parc.backends.shared.field_table import flag_table, functions_of, nested
 from parc.compiler.ir import Layout, Problem
 
 DS_CONFIG, TRAIN = "ds_config", "train"

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from parc.backends.deepspeed.versions import VERSIONS
-from parc.backends.versions import knows
+from parc.backends.shared.versions import knows
 from parc.compiler.diagnostics import Finding
 
 PACKAGE = "parc.backends.deepspeed"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from parc.backends.legal_values import pin
-from parc.backends.plain_split import even_counts, looped_split
-from parc.backends.torch_rules import MEGATRON_PINS
+from parc.backends.shared.plain_split import even_counts, looped_split
+from parc.backends.shared.torch_rules import MEGATRON_PINS
+from parc.backends.shared.valid_values import pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model, Pins, Problem, Split
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.variants import pinned
+from parc.backends.shared.variants import pinned
 from parc.compiler.ir import NO_RECOMPUTE, Offload, Problem, Recompute, Variant
 
 _CPU = Offload(optimizer="cpu")

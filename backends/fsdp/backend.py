@@ -5,8 +5,8 @@ from __future__ import annotations
 from parc.backends.base import Start
 from parc.backends.fsdp.files import FOLDER, emit
 from parc.backends.fsdp.rules import rules
-from parc.backends.render import shell_word
-from parc.backends.torch_framework import TorchFramework
+from parc.backends.shared.render import shell_word
+from parc.backends.shared.torch_framework import TorchFramework
 from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.plain_decoder import another_program, not_plain
-from parc.backends.plain_rules import SEQUENCE_SHARD
-from parc.backends.torch_rules import (
+from parc.backends.shared.plain_decoder import another_program, not_plain
+from parc.backends.shared.plain_rules import SEQUENCE_SHARD
+from parc.backends.shared.torch_rules import (
     MEGATRON_PINS,
     STAGE_PINS,
     always,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parc.backends.legal_values import around
+from parc.backends.megatron.arguments.vocab import MULTIPLE, padded_vocab
 from parc.backends.megatron.recomputes import has_own_norms
-from parc.backends.megatron.split import SplitPins, depth
-from parc.backends.megatron.vocab import MULTIPLE, padded_vocab
+from parc.backends.megatron.stages.split import SplitPins, depth
+from parc.backends.shared.valid_values import around
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.ir.layout import bubble_fraction

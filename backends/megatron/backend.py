@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from parc.backends.base import Start
-from parc.backends.megatron import environment, meshes, programs, split, vocab
+from parc.backends.megatron import meshes, programs
 from parc.backends.megatron.advice import advise
-from parc.backends.megatron.args_file import PATH, args_file
-from parc.backends.megatron.arguments import arguments
-from parc.backends.megatron.extra_arguments import check_extra
+from parc.backends.megatron.arguments import environment, vocab
+from parc.backends.megatron.arguments.args_file import PATH, args_file
+from parc.backends.megatron.arguments.arguments import arguments
+from parc.backends.megatron.arguments.extra_arguments import check_extra
 from parc.backends.megatron.recomputes import recomputes
-from parc.backends.megatron.rules import rules
-from parc.backends.megatron.rules_express import another_model
+from parc.backends.megatron.rules.all_rules import rules
+from parc.backends.megatron.rules.express import another_model
+from parc.backends.megatron.stages import split
+from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.megatron.strategies import STRATEGIES
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
-from parc.backends.megatron.why_no_split import why_no_split
-from parc.backends.render import shell_word
-from parc.backends.variants import pinned
+from parc.backends.shared.render import shell_word
+from parc.backends.shared.variants import pinned
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,

@@ -5,7 +5,7 @@ Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_mode
 
 from __future__ import annotations
 
-from parc.backends.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, ordered
+from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, ordered
 from parc.compiler.ir import Family, Layout, Mesh
 
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")

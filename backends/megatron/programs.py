@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.versions import as_number
+from parc.backends.shared.versions import as_number
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.ir import Model, Plan
+from parc.compiler.ir import Model, Plan, Problem
 
 PLAIN = "pretrain_gpt.py"
 HYBRID = "pretrain_hybrid.py"
@@ -13,6 +13,9 @@ OLD_HYBRID = "pretrain_mamba.py"
 HYBRID_SINCE = (0, 18)
 STACK = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 OLD_STACK = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
+
+GROUPED_GEMM = (8, 0)
+"""Least compute capability of the grouped GEMM kernels (validate_args)."""
 
 
 def stack_of(version: str) -> tuple[str, str]:
@@ -50,3 +53,9 @@ def wrong_program(program: str, model: Model, version: str) -> Finding | None:
         causes=(Cause("model", "the model comes from here"),),
         targets=("megatron",),
     )
+
+
+def has_grouped_gemm(problem: Problem) -> bool:
+    """Whether the GPU can."""
+    gpu = problem.cluster.gpu
+    return gpu.vendor == "amd" or gpu.compute_capability >= GROUPED_GEMM

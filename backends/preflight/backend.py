@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from parc.backends.group_spans import families
-from parc.backends.render import render
+from parc.backends.shared.group_spans import families
+from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
 

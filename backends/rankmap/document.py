@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.group_spans import EXPERT_NAMES, families
+from parc.backends.shared.group_spans import EXPERT_NAMES, families
 from parc.compiler.ir import AnyPlan, Host, Placement
 from parc.compiler.ir.placement import PARTS
 

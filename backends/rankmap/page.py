@@ -8,7 +8,7 @@ from parc.backends.rankmap.cells import cell, gigabytes, milliseconds
 from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import Span, spans
 from parc.backends.rankmap.stages import stage_rows
-from parc.backends.render import render
+from parc.backends.shared.render import render
 from parc.compiler.ir import Crossing, Mesh, Plan, Proof
 
 SAMPLE_RANKS = 16

@@ -8,7 +8,7 @@ from parc.backends.rankmap.cells import cell, listed, runs, shortened
 from parc.backends.rankmap.page import SAMPLE_RANKS, formula, span_cells
 from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import spans
-from parc.backends.render import render
+from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan
 from parc.compiler.topology.hostlist import compress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from parc.backends.registry import engine
-from parc.backends.render import render
+from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Artifact, ServingPlan
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.host_runs import runs
-from parc.backends.launch_rules import check_launch
-from parc.backends.launch_script import host_lines, launch_script, start_of
-from parc.backends.render import render, shell_word
+from parc.backends.shared.host_runs import runs
+from parc.backends.shared.launch_rules import check_launch
+from parc.backends.shared.launch_script import host_lines, launch_script, start_of
+from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan, SlurmJob

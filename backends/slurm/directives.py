@@ -6,11 +6,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.network import spans_hosts
+from parc.backends.shared.network import spans_hosts
+from parc.backends.shared.versions import as_number, knows
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
-from parc.backends.versions import as_number, knows
 from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.ir import AnyPlan
 

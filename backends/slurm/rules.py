@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from pathlib import PurePosixPath
 
-from parc.backends.network import spans_hosts
+from parc.backends.shared.network import spans_hosts
+from parc.backends.shared.versions import as_number
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
 from parc.backends.slurm.quoting import breaks_directive
-from parc.backends.versions import as_number
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import AnyPlan
 

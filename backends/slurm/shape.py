@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from parc.backends.host_runs import runs
-from parc.backends.network import spans_hosts
+from parc.backends.shared.host_runs import runs
+from parc.backends.shared.network import spans_hosts
 from parc.compiler.ir import AnyPlan
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parc.backends.launch_rules import check_launch
-from parc.backends.launch_script import host_lines, launch_script
+from parc.backends.shared.launch_rules import check_launch
+from parc.backends.shared.launch_script import host_lines, launch_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
 

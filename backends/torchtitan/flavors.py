@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.plain_decoder import hybrid_parts, not_plain
+from parc.backends.shared.plain_decoder import hybrid_parts, not_plain
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.ir import Model

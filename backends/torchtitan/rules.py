@@ -5,10 +5,9 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 
 from __future__ import annotations
 
-from parc.backends.legal_values import around, divisors, legal, listed, nearest, pin
-from parc.backends.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
-from parc.backends.torch_mesh import replicate_and_shard
-from parc.backends.torch_rules import (
+from parc.backends.shared.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
+from parc.backends.shared.torch_mesh import replicate_and_shard
+from parc.backends.shared.torch_rules import (
     MEGATRON_PINS,
     always,
     foreign_pins,
@@ -16,6 +15,7 @@ from parc.backends.torch_rules import (
     replicas_rule,
     torch_rules,
 )
+from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
 from parc.backends.torchtitan.flavors import Flavor, flavor_of, missing, unknown_model
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding

@@ -6,8 +6,8 @@ the result is written out, so that nothing is left to a default.
 
 from __future__ import annotations
 
-from parc.backends.legal_values import divisors, listed, nearest, pin
-from parc.backends.plain_split import even_counts, looped_split, v_split
+from parc.backends.shared.plain_split import even_counts, looped_split, v_split
+from parc.backends.shared.valid_values import divisors, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem, Split
 

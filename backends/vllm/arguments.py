@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.field_table import field_at, flag_table, functions_of
+from parc.backends.shared.field_table import field_at, flag_table, functions_of
 from parc.backends.vllm import derived
 from parc.compiler.ir import ServingPlan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.network import Variable
+from parc.backends.shared.network import Variable
 from parc.backends.vllm.arguments import engine_words
 from parc.backends.vllm.checks import check_vllm
 from parc.backends.vllm.defaults import default_batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.network import Variable, network_environment
+from parc.backends.shared.network import Variable, network_environment
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serving import even_stages
 from parc.compiler.topology.engine_hosts import engine_hosts

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from difflib import get_close_matches
 
-from parc.backends.extra_arguments import (
+from parc.backends.shared.extra_arguments import (
     Extra,
     judge_extra,
     known_flags,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.render import render, shell_word
+from parc.backends.shared.render import render, shell_word
 from parc.backends.vllm.arguments import arguments
 from parc.backends.vllm.commands import Address, Flag, Process, processes
 from parc.backends.vllm.environment import serving_environment

@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import count
 
-from parc.compiler.cost.runtime import BLOCK_BYTES, MIB
+from parc.compiler.cost.memory.runtime import BLOCK_BYTES, MIB
 
 SMALL_BYTES, LARGE_BYTES = MIB, 10 * MIB
 """Largest request of the small pool, and smallest request that gets a separate segment."""

@@ -22,12 +22,12 @@ from benchmarks.accuracy.layouts import layout_of, recompute_of
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.backends.registry import framework
-from parc.compiler.cost.flops import model_flops
-from parc.compiler.cost.memory import peak_stage
-from parc.compiler.cost.step_time import step_time
+from parc.compiler.cost.counts.flops import model_flops
+from parc.compiler.cost.memory.peak import peak_stage
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import Cluster, Goals, Job, Launch, Layout, Model, Pins, Problem, SlurmJob
-from parc.compiler.passes.enumerate_layouts import recompute_levels
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.search.enumerate_layouts import recompute_levels
 
 ACCUMULATION = 16
 MICRO_BATCHES = (1, 2, 4, 8)

@@ -22,17 +22,17 @@ from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
-from parc.compiler.cost import efficiency
-from parc.compiler.cost.calibrated import PARAMETERS
-from parc.compiler.cost.programs import (
+from parc.compiler.cost.memory.programs import (
     accelerate,
     plain_deepspeed,
     plain_fsdp2,
     torchtitan,
 )
-from parc.compiler.cost.runtime import fsdp2, megatron, megatron_fp8_parameters
-from parc.compiler.cost.serving_constants import ENGINES, HARDWARE
-from parc.compiler.cost.terms import TERMS
+from parc.compiler.cost.memory.runtime import fsdp2, megatron, megatron_fp8_parameters
+from parc.compiler.cost.serving.constants import ENGINES, HARDWARE
+from parc.compiler.cost.setup import efficiency
+from parc.compiler.cost.setup.calibrated import PARAMETERS
+from parc.compiler.cost.step.terms import TERMS
 
 BLOCK = re.compile(
     r"(?P<head><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<tail><!-- end -->)", re.S

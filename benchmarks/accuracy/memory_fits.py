@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.cases import MEGATRON, Case
-from parc.compiler.cost.memory import stage_memory
-from parc.compiler.cost.runtime import (
+from parc.compiler.cost.memory.peak import stage_memory
+from parc.compiler.cost.memory.runtime import (
     Runtime,
     StateBytes,
     fsdp2,
@@ -15,9 +15,9 @@ from parc.compiler.cost.runtime import (
     megatron_fp8_parameters,
     with_gradients,
 )
-from parc.compiler.cost.stages import stage_load
+from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.ir import Layout, Recompute, StageMemory
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.memory import stage_memory
-from parc.compiler.cost.runtime import (
+from parc.compiler.cost.memory.peak import stage_memory
+from parc.compiler.cost.memory.runtime import (
     Runtime,
     StateBytes,
     deepspeed,
@@ -31,7 +31,7 @@ from parc.compiler.cost.runtime import (
     unfused,
     with_gradients,
 )
-from parc.compiler.cost.stages import stage_load
+from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Attention,
@@ -54,8 +54,8 @@ from parc.compiler.ir import (
     Split,
     StageMemory,
 )
-from parc.compiler.passes.resolve_cluster import resolve_cluster
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import MEGATRON, Case
-from parc.compiler.cost import efficiency
-from parc.compiler.cost.fit import Prior
-from parc.compiler.cost.offload import host_rate
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.step_time import step_time
+from parc.compiler.cost.fitting.fit import Prior
+from parc.compiler.cost.setup import efficiency
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.offload import host_rate
+from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.ir import StepTime
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 
 Parameters = Mapping[str, float]
 

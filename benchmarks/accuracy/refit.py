@@ -20,8 +20,8 @@ from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
-from parc.compiler.cost.fit import Fitted, Prior, fit
-from parc.compiler.cost.tangents import Tangent, along, tangents
+from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
+from parc.compiler.cost.fitting.tangents import Tangent, along, tangents
 
 SITE_SPREAD = 0.05
 """Spread of the logarithm of a cluster's factor."""

@@ -17,10 +17,10 @@ from benchmarks.accuracy.cases import MEGATRON, Case
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.row_lines import describe_layout
-from parc.compiler.cost.memory import peak_bytes
+from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
-from parc.compiler.passes.rank_layouts import TIE, simplicity
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.search.rank_layouts import TIE, simplicity
 
 MIN_LAYOUTS = 3
 """Smallest number of layouts in a sweep."""

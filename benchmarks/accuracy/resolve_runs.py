@@ -9,8 +9,8 @@ from benchmarks.accuracy.runs import PUBLISHED, Run, read_models
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
-from parc.compiler.passes.resolve_cluster import resolve_cluster
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec, NodeSpec
 from parc.compiler.spec.model_spec import ModelSpec
 

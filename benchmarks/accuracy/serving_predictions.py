@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.accuracy.serving_rows import ServingRow, read_published
 from benchmarks.accuracy.serving_wide import ServingTable, read_serving_table
-from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.cost.serving_deployment import deploy
-from parc.compiler.cost.serving_step import Batch, step_terms
+from parc.compiler.cost.serving.deployment import deploy
+from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate
 
 

@@ -30,8 +30,8 @@ from parc.compiler.ir.serving import (
     Traffic,
     WeightPrecision,
 )
-from parc.compiler.passes.resolve_cluster import resolve_cluster
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PUBLISHED = Path(__file__).parent / "published" / "serving.csv"

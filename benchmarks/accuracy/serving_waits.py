@@ -2,10 +2,10 @@
 
 python -m benchmarks.accuracy.serving_waits [--data FOLDER]
 
-The fitted constants (WAITS, per engine) are those of ``compiler/cost/serving_waits.py``; the other
-parts of a prediction stay fixed. Each row is also predicted by a fit without any row of its source,
-so that no figure depends on the particularities of one benchmark. Rows do not state how requests
-arrive. For rows that state a concurrency the fit assumes a closed loop that starts full.
+The fitted constants (WAIT_PRIORS, per engine) are those of ``compiler/cost/serving/waits.py``; the
+other parts of a prediction stay fixed. Each row is also predicted by a fit without any row of its
+source, so that no figure depends on the particularities of one benchmark. Rows do not state how
+requests arrive. For rows that state a concurrency the fit assumes a closed loop that starts full.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
-from parc.compiler.cost.fit import Fitted, Prior, fit
-from parc.compiler.cost.serving_constants import ENGINES, Engine
-from parc.compiler.cost.serving_waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
+from parc.compiler.cost.serving.constants import ENGINES, Engine
+from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
 
 WAIT_PRIORS = {
     "wait_share": Prior(0.05, 1.0, 1e-3, 1.0),

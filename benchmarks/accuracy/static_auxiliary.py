@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.memory_rows import MEGATRON, Words, cluster_of
-from parc.compiler.cost.runtime import BLOCK_BYTES, GROUPED_STREAMS, MIB, SCALARS
-from parc.compiler.cost.stages import StageLoad, stage_load
-from parc.compiler.cost.weight_shapes import weight_shapes
-from parc.compiler.cost.workspaces import handovers
+from parc.compiler.cost.memory.runtime import BLOCK_BYTES, GROUPED_STREAMS, MIB, SCALARS
+from parc.compiler.cost.memory.weight_shapes import weight_shapes
+from parc.compiler.cost.memory.workspaces import handovers
+from parc.compiler.cost.setup.stages import StageLoad, stage_load
 from parc.compiler.ir import Layout, Model
 
 LOCAL_SCALARS, SCALER_TENSORS, ROUTED_SCALARS, TRACKERS = 6, 5, 5, 10

@@ -20,7 +20,7 @@ from benchmarks.accuracy.memory_rows import PATH, Words, layout_of, model_of, wo
 from benchmarks.accuracy.static_auxiliary import RecordedRun, auxiliary_tensors
 from benchmarks.accuracy.static_replay import allocated_bytes
 from benchmarks.accuracy.static_tensors import buffers, round_up
-from parc.compiler.cost.runtime import BLOCK_BYTES, MIB
+from parc.compiler.cost.memory.runtime import BLOCK_BYTES, MIB
 
 RECORDS = Path(__file__).parent / "published" / "static.csv"
 UNIT_BYTES = MIB // 16

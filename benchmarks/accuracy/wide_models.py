@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost import params
+from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Model
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
 
 ALIASES = {"gpt-3-175b": "gpt3-175b"}

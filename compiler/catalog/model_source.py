@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from parc.compiler.diagnostics import Finding, Sink, Span
 
 if TYPE_CHECKING:
-    from parc.compiler.catalog.hf_config import ConfigReading
+    from parc.compiler.catalog.huggingface.config import ConfigReading
 
 KIND = "models"
 _LARGEST_CHARACTERS = 4_000_000
@@ -58,8 +58,8 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
     """The facts in the user's config.json; its readers are loaded for those who name one."""
-    from parc.compiler.catalog.hf_config import model_spec_from_config
-    from parc.compiler.catalog.hf_text_part import split_part
+    from parc.compiler.catalog.huggingface.config import model_spec_from_config
+    from parc.compiler.catalog.huggingface.text_part import split_part
 
     path, part = split_part(name)
 

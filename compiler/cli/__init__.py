@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
         """Load the module of the command; None for a name that is not one."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"parc.compiler.cli.{cmd_name}").command
+        command: click.Command = import_module(f"parc.compiler.cli.commands.{cmd_name}").command
         return command
 
     def resolve_command(

@@ -12,8 +12,8 @@ from parc.compiler.cli.on_disk import compare_files, report_edits
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
-from parc.compiler.report.summary import summary_document, summary_text
-from parc.compiler.spec.source import read_source
+from parc.compiler.report.text.summary import summary_document, summary_text
+from parc.compiler.spec.reading.source import read_source
 from parc.compiler.writer import write_artifacts
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import AnyPlan, Layout, LockedPlan
-from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
-from parc.compiler.report.locked_plan import locked_plan
-from parc.compiler.report.plan_json import LOCK_PATH, lock_document
+from parc.compiler.report.json.decisions import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.json.locked_plan import locked_plan
+from parc.compiler.report.json.plan_json import LOCK_PATH, lock_document
 from parc.compiler.topology.hostlist import compress
 
 SHOWN = 8

@@ -43,8 +43,8 @@ def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> 
 
 def edited_files(directory: Path) -> list[str]:
     """Files that are not as the lock of ``directory`` has them; empty where nothing tells."""
-    from parc.compiler.passes.verify_written import verify_written
-    from parc.compiler.report.directory import read_written
+    from parc.compiler.report.json.directory import read_written
+    from parc.compiler.verify.verify_written import verify_written
 
     sink = Sink()
     verify_written(read_written(directory), sink)

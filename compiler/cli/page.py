@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def _section(name: str) -> str:
-    command: click.Command = import_module(f"parc.compiler.cli.{name}").command
+    command: click.Command = import_module(f"parc.compiler.cli.commands.{name}").command
     usage = [f"parc {name}", "[OPTIONS]" if _options(command) else "", *_arguments(command)]
     parts = [f"## parc {name}\n", f"    {' '.join(word for word in usage if word)}\n"]
     parts.append(cleandoc(command.help or "") + "\n")

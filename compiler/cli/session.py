@@ -10,10 +10,10 @@ from typing import Any, TextIO
 
 import click
 
-from parc.compiler.diagnostics.finding import Severity
 from parc.compiler.diagnostics.render import Format, render
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir import AnyPlan
+from parc.compiler.ir.finding import Severity
 
 FOUND = 1
 
@@ -24,7 +24,7 @@ def planned(spec: str, overrides: Sequence[str], *, style: str = "text") -> tupl
     With a machine format the diagnostics of a failed run are the document on standard output.
     """
     from parc.compiler.pipeline import plan_spec
-    from parc.compiler.spec.source import read_source
+    from parc.compiler.spec.reading.source import read_source
 
     sink = Sink()
     plan = plan_spec(read_source(spec), overrides, sink)

@@ -1,7 +1,7 @@
 """Everything PARC says about a mistake: codes, positions, the sink and the renderers."""
 
-from parc.compiler.diagnostics.finding import Cause, Diagnostic, Finding
-from parc.compiler.diagnostics.positions import Positions, Span
 from parc.compiler.diagnostics.sink import Sink
+from parc.compiler.ir.finding import Cause, Diagnostic, Finding
+from parc.compiler.ir.positions import Positions, Span
 
 __all__ = ["Cause", "Diagnostic", "Finding", "Positions", "Sink", "Span"]

@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.compiler.diagnostics.finding import Severity
 from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.ir.finding import Severity
 
 
 @dataclass(frozen=True, slots=True)

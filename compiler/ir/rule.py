@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from parc.compiler.diagnostics.finding import Finding
+from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.problem import Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parc.compiler.diagnostics.finding import Finding
+from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.ir.serving_plan import ServingProblem
 

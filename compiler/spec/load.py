@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.spec.override import apply_overrides, with_overrides
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
 from parc.compiler.spec.spec import Spec, TaskSpec
-from parc.compiler.spec.yaml_tree import Tree, read_tree, split_lines
 
 
 def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.spec.keys import missing_key, unknown_key
 from parc.compiler.spec.nearest import did_you_mean
-from parc.compiler.spec.scalars import plain_scalar
+from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.shape import Place, expected, is_share, literals, locate, plain_types
 
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
-from parc.compiler.spec.tree_builder import join
-from parc.compiler.spec.yaml_tree import Tree, read_tree
+from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 
 FILE = "--set"
 """The file that positions of overrides name; the n-th override is its n-th line."""

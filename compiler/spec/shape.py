@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from parc.compiler.spec.tree_builder import join
+from parc.compiler.spec.reading.tree_builder import join
 from parc.compiler.spec.units import Quantity
 
 _WORDS: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from parc.compiler.ir import Cluster, Host, Plan, SlurmJob
-from tests.passes.placement_plans import NODE, NVL72, cluster, layout, plan
+from tests.placement.placement_plans import NODE, NVL72, cluster, layout, plan
 
 HOSTILE = "x y\"'`;#$(touch pwned)\\&|*"
 """A shell would do something with every part of this."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from parc.backends import torch_program
 from parc.backends.accelerate import derived as accelerate
 from parc.backends.deepspeed import derived_config, derived_program
 from parc.backends.deepspeed import derived_optimizer as deepspeed_optimizer
-from parc.backends.field_table import FieldTable, field_table, flag_table, functions_of
 from parc.backends.fsdp import derived as fsdp
-from parc.backends.megatron import (
+from parc.backends.megatron.arguments import (
     derived_layout,
     derived_model,
     derived_optimizer,
     derived_position,
     derived_stages,
 )
+from parc.backends.shared import torch_program
+from parc.backends.shared.field_table import FieldTable, field_table, flag_table, functions_of
+from parc.backends.shared.versions import knows
 from parc.backends.torchtitan import derived as torchtitan
-from parc.backends.versions import knows
 from parc.backends.vllm import derived as vllm
 from tests.backends.plan_fields import LATENT, SERVING, TRAINING
 

@@ -15,9 +15,9 @@ from parc.backends.kubernetes.names import is_label, label
 from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import KubernetesJob, Plan
-from parc.compiler.passes.verify_launch import verify_launch
+from parc.compiler.verify.verify_launch import verify_launch
 from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan, with_launch
-from tests.passes.placement_plans import cluster
+from tests.placement.placement_plans import cluster
 
 JOB = KubernetesJob(
     image="trainer:1",

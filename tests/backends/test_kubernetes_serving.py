@@ -14,9 +14,9 @@ from parc.backends.kubernetes.backend import BACKEND
 from parc.backends.kubernetes.leaderworkerset import pod_names
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
-from parc.compiler.passes.verify_launch import verify_launch
+from parc.compiler.verify.verify_launch import verify_launch
 from tests.backends.test_kubernetes import JOB
-from tests.passes.serving_specs import plan_of, spec
+from tests.search.serving_specs import plan_of, spec
 
 
 def plan_for(layout: dict[str, Any], nodes: int = 1, **changes: Any) -> ServingPlan:

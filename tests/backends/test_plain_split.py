@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.plain_split import even_counts, looped_split, v_split
+from parc.backends.shared.plain_split import even_counts, looped_split, v_split
 from parc.compiler.ir import Split
-from tests.passes.placement_plans import model
+from tests.placement.placement_plans import model
 
 
 def owned(split: Split) -> list[list[list[int]]]:

@@ -18,7 +18,7 @@ import pytest
 from parc.backends.preflight.backend import BACKEND, EXPECTED, PROGRAM
 from parc.backends.registry import backend
 from tests.backends.plans import launch_plan, named_plan, nameless_plan
-from tests.passes.placement_plans import NODE, cluster, layout, plan
+from tests.placement.placement_plans import NODE, cluster, layout, plan
 
 RUFF = Path(sys.executable).parent / "ruff"
 

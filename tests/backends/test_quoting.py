@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.render import shell_word
+from parc.backends.shared.render import shell_word
 from parc.compiler.ir import Plan
 from tests.backends.plans import (
     HOSTILE,

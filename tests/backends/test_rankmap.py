@@ -18,7 +18,7 @@ from parc.backends.rankmap.cells import listed, runs
 from parc.backends.rankmap.page import formula
 from parc.backends.rankmap.stages import stage_rows
 from parc.compiler.ir import Mesh, Plan
-from tests.passes.placement_plans import NVL72, cluster, estimate, layout, plan
+from tests.placement.placement_plans import NVL72, cluster, estimate, layout, plan
 
 DENSE = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8))
 ROUTED = plan(

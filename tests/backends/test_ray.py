@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import serving_backend
-from tests.passes.serving_specs import codes, plan_of, planned, spec
+from tests.search.serving_specs import codes, plan_of, planned, spec
 
 HOSTS = {"node": "hgx-h100", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 

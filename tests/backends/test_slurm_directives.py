@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from parc.backends.host_runs import runs
+from parc.backends.shared.host_runs import runs
 from parc.backends.slurm.backend import BACKEND
 from parc.backends.slurm.directives import directives, flag_table
 from parc.backends.slurm.nodelist import fold_hosts

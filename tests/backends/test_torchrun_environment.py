@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from parc.backends.launch_environment import launch_environment
-from parc.backends.network import network_environment
+from parc.backends.shared.launch_environment import launch_environment
+from parc.backends.shared.network import network_environment
 from parc.compiler.ir import Plan
 from tests.backends.plans import (
     named_plan,

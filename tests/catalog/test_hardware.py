@@ -5,8 +5,8 @@ import pytest
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster
-from parc.compiler.passes.check_hardware import PRECISIONS
-from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.check_hardware import PRECISIONS
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 LIBRARY = Library()

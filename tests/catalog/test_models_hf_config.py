@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.catalog.hf_config import model_spec_from_config
+from parc.compiler.catalog.huggingface.config import model_spec_from_config
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost import params
+from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.configs import LIKE_THE_CATALOG, LLAMA, QWEN3_MOE, ROPE_LLAMA
 
 

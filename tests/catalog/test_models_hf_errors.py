@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from parc.compiler.catalog.hf_config import model_spec_from_config
-from parc.compiler.catalog.hf_defaults import DEFAULTS
+from parc.compiler.catalog.huggingface.config import model_spec_from_config
+from parc.compiler.catalog.huggingface.defaults import DEFAULTS
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.configs import DEEPSEEK_V3, LLAMA, QWEN3_MOE
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.catalog.hf_config import model_spec_from_config
-from parc.compiler.catalog.hf_defaults import DEFAULTS
-from parc.compiler.catalog.hf_known import UNKNOWN_FAMILIES
+from parc.compiler.catalog.huggingface.config import model_spec_from_config
+from parc.compiler.catalog.huggingface.defaults import DEFAULTS
+from parc.compiler.catalog.huggingface.known_keys import UNKNOWN_FAMILIES
 from parc.compiler.catalog.left_out import LEFT_OUT
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost import params
+from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.family_counts import counted_configs
 
 ROOT = Path(__file__).parents[2]

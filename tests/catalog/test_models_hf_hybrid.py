@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.catalog.hf_config import model_spec_from_config
+from parc.compiler.catalog.huggingface.config import model_spec_from_config
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.configs_hybrid import (
     HYBRIDS,
     NEMOTRON_3_NANO,

@@ -4,9 +4,9 @@ import pytest
 
 from parc.compiler.catalog.left_out import LEFT_OUT
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost import params
+from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 
 # Exact: the count that the model page states, that of the paper (Pythia), or that of the model
 # that transformers builds from its config. Load-balancing biases are buffers, so that DeepSeek-V3

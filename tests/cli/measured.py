@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from parc.compiler.calibration.fit_runs import predicted_seconds
-from parc.compiler.calibration.measured_runs import read_measured_runs
-from parc.compiler.cost.calibrated import Values
+from parc.compiler.cost.setup.calibrated import Values
 from parc.compiler.diagnostics import Sink
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
+from parc.compiler.tools.calibration.fit_runs import predicted_seconds
+from parc.compiler.tools.calibration.measured_runs import read_measured_runs
 
 HEADER = (
     "run,model,node,nodes,sequence_length,global_batch,tp,pp,vpp,micro_batch,recompute,step_seconds"

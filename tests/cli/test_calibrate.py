@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from parc.compiler.cost.calibrated import shipped
-from parc.compiler.report.calibration_table import HEAD
+from parc.compiler.cost.setup.calibrated import shipped
+from parc.compiler.tools.calibration.calibration_table import HEAD
 from tests.cli.measured import HEADER, RUNS, nccl_text, write_runs, write_text
 from tests.cli.specs import SPEC, parc
 

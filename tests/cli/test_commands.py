@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from parc.compiler.cost.terms import TERMS
+from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.diagnostics.codes import all_codes
 from tests.cli.specs import SPEC, parc, write_spec
 

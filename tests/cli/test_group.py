@@ -39,7 +39,7 @@ def test_help_imports_click_and_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_that_starts_as_the_list_says(name: str) -> None:
-    command: click.Command = import_module(f"parc.compiler.cli.{name}").command
+    command: click.Command = import_module(f"parc.compiler.cli.commands.{name}").command
     assert command.name == name
     assert (command.help or "").splitlines()[0] == COMMANDS[name]
     result = CliRunner().invoke(main, [name, "--help"])
@@ -73,7 +73,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Make ``parc init`` raise ``error``."""
-    from parc.compiler.cli import init
+    from parc.compiler.cli.commands import init
 
     def broken() -> None:
         raise error

@@ -11,17 +11,18 @@ from ruamel.yaml import YAML
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.importers.registry import KINDS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
+from parc.compiler.tools.importers.registry import KINDS
 from tests.cli.specs import SPEC, parc
+from tests.goldens import emitted_by
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
-    path.parents[1]
-    for path in ROOT.glob("examples/*/expected/plan.json")
-    if all((path.parent / file).is_file() for file in ("megatron/args.sh", "slurm/job.sbatch"))
+    path.parents[2]
+    for path in ROOT.glob("examples/*/expected/megatron/args.sh")
+    if (path.parents[1] / "slurm/job.sbatch").is_file()
 )
 TREE = """\
 SwitchName=leaf1 Nodes=r01n[01-02]
@@ -43,7 +44,7 @@ def written(folder: Path, text: str, name: str = "topology.conf") -> str:
 
 
 def test_the_kinds_of_the_command_are_those_that_have_a_reader() -> None:
-    command = import_module("parc.compiler.cli.import")
+    command = import_module("parc.compiler.cli.commands.import")
     assert set(command.KINDS) == {"auto", *KINDS}
     assert [kind for kind in KINDS if kind not in command.command.help] == []
 
@@ -185,7 +186,9 @@ def test_bad_files_are_told_on_standard_error(
 
 
 def test_a_file_that_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("parc.compiler.importers.import_files"), "MOST_BYTES", 10)
+    monkeypatch.setattr(
+        import_module("parc.compiler.tools.importers.import_files"), "MOST_BYTES", 10
+    )
     result = parc("import", "auto", written(tmp_path, TREE))
     assert result.exit_code == 1
     assert "error[PARC-I06]" in result.stderr
@@ -209,7 +212,7 @@ def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_and_model_of_the_
     example: Path,
 ) -> None:
     folder = example / "expected"
-    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    plan = json.loads(emitted_by(example.name)["plan.json"])
     result = parc("import", "auto", str(folder / "megatron" / "args.sh"), "--format", "json")
     assert result.exit_code == 0
     spec = json.loads(result.stdout)["spec"]

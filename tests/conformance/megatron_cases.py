@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from parc.backends.megatron.arguments import arguments
-from parc.backends.megatron.environment import variables
-from parc.backends.megatron.split import SplitPins, find_split
+from parc.backends.megatron.arguments.arguments import arguments
+from parc.backends.megatron.arguments.environment import variables
+from parc.backends.megatron.stages.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
 from tests.compiled import Spec, planned, resolved

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost.activations import layer_activations
-from parc.compiler.cost.memory import runtime_of
+from parc.compiler.cost.memory.activations import layer_activations
+from parc.compiler.cost.memory.peak import runtime_of
 from parc.compiler.ir import DENSE, Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import files_of, planned
 from tests.conformance.tool_judging import tool_verdicts
 

@@ -175,7 +175,7 @@ def test_topology_and_groups_are_those_of_the_plan() -> None:
     ("pp", "dp", "tp", "ep"), [(16, 512, 8, 1), (8, 1024, 8, 64), (1, 65536, 1, 256), (4, 96, 2, 6)]
 )
 def test_groups_of_large_worlds_are_the_same(pp: int, dp: int, tp: int, ep: int) -> None:
-    from tests.passes.placement_plans import layout
+    from tests.placement.placement_plans import layout
 
     of: Layout = layout(pp=pp, dp=dp, tp=tp, ep=ep, etp=tp)
     world, config = of.world, {"train_batch_size": dp}

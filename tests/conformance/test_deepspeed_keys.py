@@ -10,7 +10,7 @@ import pytest
 
 from parc.backends.deepspeed.known_keys import known_keys
 from parc.backends.deepspeed.versions import DEFAULT
-from parc.backends.versions import knows
+from parc.backends.shared.versions import knows
 from tests.conformance.tool_judging import tool_python
 
 pytestmark = pytest.mark.conformance

@@ -21,7 +21,7 @@ from parc.compiler.topology.node_groups import node_groups
 from parc.compiler.topology.uplinks import Pattern, flow, zone_egress
 from tests.conformance.fabric import RackFabric, missing
 from tests.conformance.tool_judging import tool_python
-from tests.passes.placement_plans import NODE, cluster, estimate, layout, plan
+from tests.placement.placement_plans import NODE, cluster, estimate, layout, plan
 
 pytestmark = [
     pytest.mark.conformance,

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from parc.backends.extra_arguments import known_flags
-from parc.backends.megatron.arguments import PACKAGE
-from parc.backends.megatron.extra_arguments import flags_of, removed_flags
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
+from parc.backends.shared.extra_arguments import known_flags
 from tests.compiled import examples
 from tests.conformance.megatron_cases import case_of, judge, judge_command
 

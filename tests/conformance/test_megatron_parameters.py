@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost import params
-from parc.compiler.cost.stages import stage_load
+from parc.compiler.cost.counts import params
+from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.ir import Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import planned
 from tests.conformance.megatron_cases import case_of, judge
 from tests.conformance.megatron_hybrids import hybrid_spec

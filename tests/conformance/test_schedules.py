@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_table import Shape
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.table import Shape
 
 pytestmark = pytest.mark.conformance
 JUDGE = Path(__file__).with_name("judge_schedules.py")

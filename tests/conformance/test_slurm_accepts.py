@@ -11,7 +11,7 @@ from parc.backends.slurm.backend import BACKEND
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source, read_source
+from parc.compiler.spec.reading.source import Source, read_source
 from tests.conformance.megatron_specs import legal_spec
 from tests.conformance.slurm_paper import PaperSlurm
 from tests.conformance.slurm_release import SlurmRelease, chosen, known_version, missing

@@ -12,10 +12,10 @@ import pytest
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.importers.fragment_text import fragment_tree
-from parc.compiler.importers.import_files import import_files
-from parc.compiler.passes.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.tools.importers.fragment_text import fragment_tree
+from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.topology.hostlist import expand
 from tests.conformance.slurm_cluster import PATIENCE_SECONDS, SlurmCluster
 from tests.conformance.slurm_release import chosen, missing

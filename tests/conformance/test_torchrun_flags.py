@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from parc.compiler.importers.flags import TORCHRUN
+from parc.compiler.tools.importers.flags import TORCHRUN
 from tests.conformance.tool_judging import tool_python
 
 pytestmark = pytest.mark.conformance

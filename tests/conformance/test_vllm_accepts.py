@@ -14,7 +14,7 @@ from tests.conformance.tool_judging import vllm_verdicts
 from tests.conformance.vllm_cases import case_of, cases_of, differences
 from tests.conformance.vllm_specs import legal_service
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
-from tests.passes.serving_specs import planned
+from tests.search.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
 SPECS = 210

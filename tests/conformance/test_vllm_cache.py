@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.serving_shard import Layers
+from parc.compiler.cost.serving.shard import Layers
 from parc.compiler.ir import ServingPlan
 from tests.conformance.tool_judging import vllm_verdicts
 from tests.conformance.vllm_cases import cases_of
 from tests.conformance.vllm_specs import HYBRID, legal_service
-from tests.passes.serving_specs import plan_of, planned, spec
+from tests.search.serving_specs import plan_of, planned, spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 600

@@ -9,13 +9,13 @@ import pytest
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_cluster import resolve_cluster
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from tests.conformance.tool_judging import vllm_gpu, vllm_verdicts
 from tests.conformance.vllm_bad_specs import Bad, bad_services
 from tests.conformance.vllm_cases import config_of
-from tests.passes.serving_specs import planned
+from tests.search.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
 FLAGS = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tests.hybrid_models import NEMOTRON_NANO
-from tests.passes.serving_specs import spec
+from tests.search.serving_specs import spec
 
 Fate = Literal["refused", "silent", "later"]
 Tree = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.schedule_table import Kind, Table
+from parc.compiler.cost.schedules.table import Kind, Table
 
 
 def peak_in_flight(table: Table, until: Kind = "W") -> tuple[int, ...]:

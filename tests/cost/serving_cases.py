@@ -7,8 +7,8 @@ from functools import cache
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
-from parc.compiler.passes.resolve_cluster import resolve_cluster
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.attention import (
+from parc.compiler.cost.kernels.attention import (
     BACKWARD_FACTOR,
     AttentionShape,
     decode_seconds,
     prefill_seconds,
 )
-from parc.compiler.passes.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import load_fit
 
 GPUS = ("a100-sxm-80gb", "b200-180gb", "gb300-288gb", "h100-sxm-80gb", "l40s-48gb", "mi300x-192gb")
 SHAPES = st.builds(

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.cache_blocks import cache_blocks
-from parc.compiler.cost.kv_cache import windowed_layers
-from parc.compiler.cost.recurrent_state import state_bytes
-from parc.compiler.cost.serving_memory import request_bytes
-from parc.compiler.cost.serving_shard import weights_bytes
-from parc.compiler.cost.serving_stages import service_blocks, stage_caches, stage_weights_bytes
+from parc.compiler.cost.counts.kv_cache import windowed_layers
+from parc.compiler.cost.counts.recurrent_state import state_bytes
+from parc.compiler.cost.serving.cache_blocks import cache_blocks
+from parc.compiler.cost.serving.memory import request_bytes
+from parc.compiler.cost.serving.shard import weights_bytes
+from parc.compiler.cost.serving.stages import service_blocks, stage_caches, stage_weights_bytes
 from parc.compiler.ir import Model, ServingLayout
 from parc.compiler.ir.serving import ServingSetup
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
-from tests.passes.serving_specs import plan_of, planned, problem_of, spec
+from tests.search.serving_specs import plan_of, planned, problem_of, spec
 
 GIB = 2**30
 LOCAL = {"checkpoint": "/models/hybrid"}

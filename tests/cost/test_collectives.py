@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.collectives import (
+from parc.compiler.cost.kernels.collective_time import (
     OPERATIONS,
     CollectiveFit,
     Network,
@@ -11,7 +11,7 @@ from parc.compiler.cost.collectives import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.passes.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import load_fit
 
 MIB = 2**20
 BUS_512_MIB = [

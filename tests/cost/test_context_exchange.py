@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.context_exchange import (
+from parc.compiler.cost.collectives.context_exchange import (
     context_bytes,
     exchange_seconds,
     key_bytes,
@@ -14,11 +14,11 @@ from parc.compiler.cost.context_exchange import (
     ring_seconds,
     ulysses_seconds,
 )
-from parc.compiler.cost.links import Reach
-from parc.compiler.cost.pricing import Pricing
+from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.ir import DENSE, ContextComm, Layout
 from tests.every_layout import enumerate_layouts
-from tests.passes.search_reference import pricing_of
+from tests.search.search_reference import pricing_of
 
 SPEC = {
     "parc": 1,

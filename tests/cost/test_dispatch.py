@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from parc.compiler.cost.collectives import OPERATIONS, CollectiveFit, Network, Operation
-from parc.compiler.cost.dispatch import copies_sent, dispatch_seconds, once_seconds, visited
-from parc.compiler.cost.layer_time import layer_time
-from parc.compiler.cost.links import Links, Reach
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.routed_kernels import routed_kernels, routed_launch_seconds
+from parc.compiler.cost.collectives.dispatch import (
+    copies_sent,
+    dispatch_seconds,
+    once_seconds,
+    visited,
+)
+from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
+from parc.compiler.cost.setup.links import Links, Reach
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.layer_time import layer_time
+from parc.compiler.cost.step.routed_kernels import routed_kernels, routed_launch_seconds
 from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
 from tests.every_layout import enumerate_layouts
-from tests.passes.search_reference import pricing_of
+from tests.search.search_reference import pricing_of
 
 
 def experts(count: int, top_k: int, groups: int = 1, group_top_k: int = 1) -> Experts:

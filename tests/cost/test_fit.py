@@ -5,8 +5,8 @@ from math import exp, log
 
 import pytest
 
-from parc.compiler.cost.fit import Prior, fit
-from parc.compiler.cost.linear import cholesky_inverse, solve
+from parc.compiler.cost.fitting.fit import Prior, fit
+from parc.compiler.cost.fitting.linear import cholesky_inverse, solve
 
 WORK = [(a, b) for a in (1.0, 2.0, 5.0, 9.0) for b in (0.5, 3.0, 8.0)]
 PRIORS = {

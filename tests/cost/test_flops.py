@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.flops import model_flops
+from parc.compiler.cost.counts.flops import model_flops
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Model
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 
 
 def catalog(name: str) -> Model:

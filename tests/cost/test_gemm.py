@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.gemm import GemmFit, gemm_seconds
-from parc.compiler.passes.resolve_kernels import load_fit
+from parc.compiler.cost.kernels.gemm import GemmFit, gemm_seconds
+from parc.compiler.resolve.resolve_kernels import load_fit
 
 PUBLISHED_8192 = [
     ("a100-sxm-80gb", 262.5, 0.05),

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.registry import framework
-from parc.compiler.cost.efficiency import BORROWED, CLASSES, efficiency
-from parc.compiler.cost.gradients import accumulate_seconds, exposed_seconds, gradient_window
-from parc.compiler.cost.layer_time import layer_time, recompute_seconds
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_simulation import Costs, StageSeconds, simulate
-from parc.compiler.cost.schedule_table import Shape
-from parc.compiler.cost.step_time import exposed_hops, hop_bytes, hop_seconds
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, simulate
+from parc.compiler.cost.schedules.table import Shape
+from parc.compiler.cost.setup.efficiency import BORROWED, CLASSES, efficiency
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.gradients import accumulate_seconds, exposed_seconds, gradient_window
+from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
+from parc.compiler.cost.step.step_time import exposed_hops, hop_bytes, hop_seconds
 from parc.compiler.ir import DENSE, Layout, Plan, Recompute
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.test_static_memory import plan_of
 
 SECONDS = st.floats(0.0, 1e4)

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.grouped_gemm import ExpertShape, grouped_gemm_seconds
-from parc.compiler.passes.resolve_kernels import load_fit
+from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
+from parc.compiler.resolve.resolve_kernels import load_fit
 
 GPUS = ("a100-sxm-80gb", "b200-180gb", "h100-sxm-80gb", "h200-sxm-141gb", "l40s-48gb")
 DEEPSEEK = ExpertShape(tokens=4096, top_k=8, hidden=7168, inter=2048, experts=256, ep=8)

@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.attention import AttentionShape, prefill_seconds
-from parc.compiler.cost.gemm import gemm_seconds
-from parc.compiler.cost.grouped_gemm import ExpertShape, grouped_gemm_seconds
-from parc.compiler.cost.hardware_fit import LIKE, SECTIONS, kernel_fit
+from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
+from parc.compiler.cost.kernels.gemm import gemm_seconds
+from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
+from parc.compiler.cost.kernels.hardware_fit import LIKE, SECTIONS, kernel_fit
 from parc.compiler.ir import Gpu
-from parc.compiler.passes.resolve_kernels import load_fit
+from parc.compiler.resolve.resolve_kernels import load_fit
 
 GPUS = Library().names("gpus")
 UNKNOWN = Gpu("mine", "nvidia", "hopper", (9, 0), 0, 3350.0, (("bf16", 989.4),), "mine")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.cost.collectives import OPERATIONS, CollectiveFit, Network, Operation
-from parc.compiler.cost.links import Links, Reach, reach
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
+from parc.compiler.cost.schedules.in_flight import chunks_in_flight
+from parc.compiler.cost.setup.links import Links, Reach, reach
 from parc.compiler.ir import Mesh
 from parc.compiler.ir.layout import bubble_fraction
 

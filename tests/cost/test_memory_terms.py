@@ -8,14 +8,14 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.activations import kept_bytes, layer_activations
-from parc.compiler.cost.kv_cache import (
+from parc.compiler.cost.counts.kv_cache import (
     layer_token_bytes,
     rounded_tokens,
     windowed_layers,
 )
-from parc.compiler.cost.memory import peak_bytes, peak_stage
-from parc.compiler.cost.runtime import (
+from parc.compiler.cost.memory.activations import kept_bytes, layer_activations
+from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.cost.memory.runtime import (
     Runtime,
     StateBytes,
     cast_bytes,
@@ -23,8 +23,8 @@ from parc.compiler.cost.runtime import (
 )
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import DENSE, Gpu, Layout, Model, Plan, Recompute, StageMemory
-from parc.compiler.passes.resolve_kernels import pricing_for
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.test_static_memory import plan_of
 
 ZERO = StateBytes(2.0, 2.0, 12.0)

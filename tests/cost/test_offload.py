@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.gradients import dp_traffic, fullest_stage
-from parc.compiler.cost.memory import peak_bytes, runtime_of, stage_memory, static_bytes
-from parc.compiler.cost.offload import (
+from parc.compiler.cost.memory.peak import peak_bytes, runtime_of, stage_memory, static_bytes
+from parc.compiler.cost.memory.runtime import StateBytes
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.gradients import dp_traffic, fullest_stage
+from parc.compiler.cost.step.offload import (
     fetch_seconds,
     gradient_seconds,
     host_bytes,
     host_rate,
     update_seconds,
 )
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.runtime import StateBytes
-from parc.compiler.cost.step_time import optimizer_seconds
+from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Offload, ZeroPlus
-from parc.compiler.passes.search_layouts import search_layouts
-from tests.passes.search_reference import pricing_of
+from parc.compiler.search.search_layouts import search_layouts
+from tests.search.search_reference import pricing_of
 
 SPEC: dict[str, Any] = {
     "parc": 1,

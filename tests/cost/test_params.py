@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost import params
+from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
-from parc.compiler.passes.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_model import resolve_model
 
 
 def model_of(name, **changes):

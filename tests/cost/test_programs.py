@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost.activations import layer_activations
-from parc.compiler.cost.memory import (
+from parc.compiler.cost.memory.activations import layer_activations
+from parc.compiler.cost.memory.peak import (
     cast_bytes,
     gathered_bytes,
     logits_bytes,
@@ -17,7 +17,7 @@ from parc.compiler.cost.memory import (
     stage_memory,
     step_bytes,
 )
-from parc.compiler.cost.programs import (
+from parc.compiler.cost.memory.programs import (
     accelerate,
     accelerate_deepspeed,
     plain_deepspeed,
@@ -25,10 +25,10 @@ from parc.compiler.cost.programs import (
     torchtitan,
     training_runtime,
 )
-from parc.compiler.cost.runtime import Runtime, fsdp2, megatron, with_gradients
-from parc.compiler.cost.stages import stage_load
+from parc.compiler.cost.memory.runtime import Runtime, fsdp2, megatron, with_gradients
+from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.ir import DENSE, Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.test_memory_terms import LLAMA, gpu, model
 from tests.cost.test_static_memory import plan_of
 

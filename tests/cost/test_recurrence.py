@@ -11,18 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.registry import framework
-from parc.compiler.cost import params
-from parc.compiler.cost.context_exchange import context_bytes, mixer_seconds, recurrence_bytes
-from parc.compiler.cost.flops import layer_flops, model_flops
-from parc.compiler.cost.layer_time import layer_time
-from parc.compiler.cost.memory import layer_terms, runtime_of
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.recurrence import recurrence
-from parc.compiler.cost.serving_shard import Layers
-from parc.compiler.cost.stages import chunks_load
-from parc.compiler.cost.weight_shapes import weight_shapes
+from parc.compiler.cost.collectives.context_exchange import (
+    context_bytes,
+    mixer_seconds,
+    recurrence_bytes,
+)
+from parc.compiler.cost.counts import params
+from parc.compiler.cost.counts.flops import layer_flops, model_flops
+from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.memory.peak import layer_terms, runtime_of
+from parc.compiler.cost.memory.weight_shapes import weight_shapes
+from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.stages import chunks_load
+from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.ir import Chunk, LayerKind, Layout, Model
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import plan_of
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
 

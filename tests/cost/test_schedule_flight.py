@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.cost.schedule_flight import batches_in_flight
-from parc.compiler.cost.schedule_orders import interleaved
-from parc.compiler.cost.schedule_table import Shape
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedules.in_flight import chunks_in_flight
+from parc.compiler.cost.schedules.orders import interleaved
+from parc.compiler.cost.schedules.table import Shape
+from parc.compiler.cost.schedules.uneven_flight import batches_in_flight
 
 SHAPES = st.tuples(
     st.integers(2, 6), st.lists(st.integers(0, 5), min_size=2, max_size=4), st.integers(1, 3)

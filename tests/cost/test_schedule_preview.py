@@ -5,15 +5,15 @@ from functools import cache
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost import schedule_preview
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.schedule_preview import Preview, preview
-from parc.compiler.cost.step_time import hop_seconds
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step import schedule_preview
+from parc.compiler.cost.step.schedule_preview import Preview, preview
+from parc.compiler.cost.step.step_time import hop_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.spec.reading.source import Source
 
 LAYOUTS = {
     "1f1b": "{tp: 4, pp: 8, vpp: 1, micro_batch: 1}",

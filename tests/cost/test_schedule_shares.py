@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from parc.compiler.cost.schedule_formulas import Even
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_shares import held_chunks, idle_share
-from parc.compiler.cost.schedule_simulation import StageSeconds, simulate
-from parc.compiler.cost.schedule_table import Shape
+from parc.compiler.cost.schedules.formulas import Even
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.shares import held_chunks, idle_share
+from parc.compiler.cost.schedules.simulation import StageSeconds, simulate
+from parc.compiler.cost.schedules.table import Shape
 from parc.compiler.ir import Schedule
 
 CHUNKS: dict[Schedule, int] = {

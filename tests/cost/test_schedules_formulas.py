@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from parc.compiler.cost.schedule_formulas import Even
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_simulation import StageSeconds, simulate
-from parc.compiler.cost.schedule_table import Shape
-from parc.compiler.cost.schedules import chunks_in_flight
+from parc.compiler.cost.schedules.formulas import Even
+from parc.compiler.cost.schedules.in_flight import chunks_in_flight
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import StageSeconds, simulate
+from parc.compiler.cost.schedules.table import Shape
 from parc.compiler.ir.layout import bubble_fraction
 from tests.cost.in_flight import peak_in_flight
 

@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_simulation import (
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import (
     Costs,
     Deadlock,
     StageSeconds,
     simulate,
 )
-from parc.compiler.cost.schedule_table import Action, Pair, Shape, Table
+from parc.compiler.cost.schedules.table import Action, Pair, Shape, Table
 from tests.cost.in_flight import peak_in_flight
 
 ONE = StageSeconds(1.0, 1.0, 1.0)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_table import Action, Pair, Shape, Table
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.table import Action, Pair, Shape, Table
 
 TEXT = (Path(__file__).parent / "cases" / "schedule_tables.yaml").read_text("utf-8")
 CASES = YAML(typ="safe", pure=True).load(TEXT)

@@ -8,11 +8,11 @@ from math import isinf
 
 import pytest
 
-from parc.compiler.cost.recurrent_state import state_bytes
-from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.cost.serving_deployment import deploy
-from parc.compiler.cost.serving_shard import Layers
-from parc.compiler.cost.serving_step import Batch, step_terms
+from parc.compiler.cost.counts.recurrent_state import state_bytes
+from parc.compiler.cost.serving.deployment import deploy
+from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir import Model
 from parc.compiler.ir.serving import (
     ServingEstimate,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.cost.serving_context import context_seconds, exchanged_widths, kept_width
-from parc.compiler.cost.serving_deployment import Deployment, deploy
-from parc.compiler.cost.serving_memory import request_bytes, serving_memory
-from parc.compiler.cost.serving_step import Batch, step_terms
+from parc.compiler.cost.serving.context import context_seconds, exchanged_widths, kept_width
+from parc.compiler.cost.serving.deployment import Deployment, deploy
+from parc.compiler.cost.serving.memory import request_bytes, serving_memory
+from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.traffic import estimate_serving
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout, ServingSetup, Traffic
 from tests.cost.serving_cases import cluster, model
 

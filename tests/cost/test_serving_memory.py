@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.serving_memory import kv_bytes_per_token, request_bytes, serving_memory
-from parc.compiler.cost.serving_shard import parameters, shard, weights_bytes
+from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_bytes, serving_memory
+from parc.compiler.cost.serving.shard import parameters, shard, weights_bytes
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 from tests.cost.serving_cases import cluster, model
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parc.compiler.cost.serving_stages import stage_caches, stage_splits
+from parc.compiler.cost.serving.stages import stage_caches, stage_splits
 from parc.compiler.ir import ServingLayout
 from parc.compiler.ir.serving import even_stages
-from tests.passes.serving_specs import problem_of, spec
+from tests.search.serving_specs import problem_of, spec
 
 GIB = 2**30
 # vLLM 0.33, model classes built on the meta device for one rank: GiB of weights, and bytes a token

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from parc.compiler.cost.serving import estimate_serving
-from parc.compiler.cost.serving_constants import ENGINES
-from parc.compiler.cost.serving_waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.cost.serving.constants import ENGINES
+from parc.compiler.cost.serving.traffic import estimate_serving
+from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
 from parc.compiler.ir.serving import (
     EngineName,
     ServingEstimate,

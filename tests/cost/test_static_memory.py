@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost.memory import all_stages
+from parc.compiler.cost.memory.peak import all_stages
 from parc.compiler.ir import Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests import compiled
 
 LATENTS_BYTES = 7168 * (1536 + 512 + 64)

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.context_exchange import (
+from parc.compiler.cost.collectives.context_exchange import (
     gather_seconds,
     gathered_key_bytes,
     key_bytes,
     ulysses_seconds,
 )
-from parc.compiler.cost.gradients import (
+from parc.compiler.cost.memory.peak import peak_stage
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.gradients import (
     dp_traffic,
     exposed_rounds,
     exposed_seconds,
     replica_bytes,
     replica_seconds,
 )
-from parc.compiler.cost.memory import peak_stage
-from parc.compiler.cost.pricing import Pricing
-from parc.compiler.cost.step_time import step_time
+from parc.compiler.cost.step.step_time import step_time
+from parc.compiler.evaluate.estimate_layout import axis_traffic
 from parc.compiler.ir import ContextComm, Layout
-from parc.compiler.passes.estimate_layout import axis_traffic
 from tests.every_layout import enumerate_layouts
-from tests.passes.search_reference import pricing_of
+from tests.search.search_reference import pricing_of
 
 GB = 1e9
 

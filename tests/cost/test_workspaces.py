@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.cost.activations import layer_activations, routing_bytes
-from parc.compiler.cost.memory import peak_stage, runtime_of
-from parc.compiler.cost.params import layer_params_on_rank, norm_params_per_layer
-from parc.compiler.cost.runtime import fsdp2, megatron
-from parc.compiler.cost.stages import StageLoad, stage_load
-from parc.compiler.cost.weight_shapes import weight_shapes
-from parc.compiler.cost.workspaces import head_buffer_bytes, placeholder_bytes
+from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
+from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
+from parc.compiler.cost.memory.peak import peak_stage, runtime_of
+from parc.compiler.cost.memory.runtime import fsdp2, megatron
+from parc.compiler.cost.memory.weight_shapes import weight_shapes
+from parc.compiler.cost.memory.workspaces import head_buffer_bytes, placeholder_bytes
+from parc.compiler.cost.setup.stages import StageLoad, stage_load
 from parc.compiler.ir import ROUTED, Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.test_memory_terms import LLAMA, gpu, model
 from tests.cost.test_static_memory import plan_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
 from tests.compiled import changed, planned
 from tests.diagnostics.test_every_code import FOLDERS, HERE
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parc.backends.registry import framework
 from parc.compiler.diagnostics.codes import code_info
-from tests.passes.placement_plans import cluster, layout, problem
+from tests.placement.placement_plans import cluster, layout, problem
 
 
 def test_copies_of_the_optimizer_must_divide_the_expert_replicas() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render.text import render_text
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
 
 ROOT = Path(__file__).parents[2]
 SEEDS = ("gpt2-small", "mixtral-8x7b", "llama-3-70b", "deepseek-v3")

@@ -7,9 +7,17 @@ from hypothesis import strategies as st
 
 from parc.backends.megatron.meshes import FAMILIES
 from parc.compiler.ir import Layout, Mesh
-from parc.compiler.passes.regenerate_groups import TOKENS, Degrees, regenerate
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
-from tests.passes.placement_plans import NODE, NVL72, MegatronOrder, cluster, estimate, layout, plan
+from parc.compiler.verify.regenerate_groups import TOKENS, Degrees, regenerate
+from tests.placement.placement_plans import (
+    NODE,
+    NVL72,
+    MegatronOrder,
+    cluster,
+    estimate,
+    layout,
+    plan,
+)
 
 SMALL = st.sampled_from([1, 2, 3, 4, 8])
 ORDERS = st.sampled_from(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])

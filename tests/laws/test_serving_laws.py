@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import emit_plan
-from tests.passes.serving_specs import plan_of, planned, spec
+from tests.search.serving_specs import plan_of, planned, spec
 
 degree = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 64, 100, 2**20])
 model = st.sampled_from(

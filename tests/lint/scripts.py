@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parc.compiler.lint.lint_file import lint_text
-from parc.compiler.lint.more import More
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.more import More
 
 MEGATRON = """\
 #!/bin/bash

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.lint.added import cluster_tree
-from parc.compiler.lint.more import More
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
+from parc.compiler.tools.lint.added import cluster_tree
+from parc.compiler.tools.lint.more import More
 from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parc.compiler.importers.megatron_flags import TABLE
 from parc.compiler.ir import (
     Attention,
     Cluster,
@@ -20,9 +19,10 @@ from parc.compiler.ir import (
     ServingLayout,
     ServingProblem,
 )
-from parc.compiler.lint.lint_file import lint_text
-from parc.compiler.lint.more import More
-from parc.compiler.lint.needs import in_words
+from parc.compiler.tools.importers.megatron_flags import TABLE
+from parc.compiler.tools.lint.lint_file import lint_text
+from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.needs import in_words
 from tests.lint.scripts import (
     DEEPSPEED,
     EXPERTS,

@@ -13,7 +13,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.report.page.report_page import report_artifact
-from parc.compiler.spec.source import Source, read_source
+from parc.compiler.spec.reading.source import Source, read_source
 
 ROOT = Path(__file__).parent.parent.parent
 EMPTY = ("meta", "path", "rect")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
-from parc.compiler.report.diff_side import Side, side
-from parc.compiler.report.plan_json import lock_artifact, plan_artifact
+from parc.compiler.report.diff.side import Side, side
+from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
 
 
 def files_of(plan: Plan, **extra: str) -> dict[str, str]:

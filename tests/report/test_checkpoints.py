@@ -8,8 +8,8 @@ import pytest
 
 from parc.compiler.ir import Plan
 from parc.compiler.ir.model import Mamba
-from parc.compiler.report.diff_checkpoints import Checkpoint, checkpoint
-from tests.passes.placement_plans import cluster, layout, plan
+from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
+from tests.placement.placement_plans import cluster, layout, plan
 from tests.report.sides import side_of
 
 ON = cluster(8)

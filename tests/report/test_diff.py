@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import Host, Plan
-from parc.compiler.report.diff import Diff, diff
-from parc.compiler.report.diff_ranks import Run
-from parc.compiler.report.diff_sections import headline
-from parc.compiler.report.diff_side import NotAnOutput, side
-from parc.compiler.report.diff_text import diff_markdown, diff_text
+from parc.compiler.report.diff.diff import Diff, diff
+from parc.compiler.report.diff.ranks import Run
+from parc.compiler.report.diff.sections import headline
+from parc.compiler.report.diff.side import NotAnOutput, side
+from parc.compiler.report.diff.text import diff_markdown, diff_text
 from tests.compiled import plan_of
-from tests.passes.placement_plans import cluster, layout, plan, with_hosts
+from tests.placement.placement_plans import cluster, layout, plan, with_hosts
 from tests.report.sides import files_of, side_of
 
 PLAN = plan(cluster(4, 4), layout(tp=8, pp=2, dp=4))

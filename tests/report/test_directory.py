@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.directory import MOST_BYTES, read_directory, read_written, texts
+from parc.compiler.report.json.directory import MOST_BYTES, read_directory, read_written, texts
 
 
 def test_what_is_ours_is_read_and_deeper_what_the_lock_lists(

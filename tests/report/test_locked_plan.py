@@ -9,9 +9,9 @@ import pytest
 
 from parc.compiler.ir import Layout, Offload, Recompute
 from parc.compiler.ir.serialize import as_json, from_json
-from parc.compiler.report.decisions import LockUnreadable
-from parc.compiler.report.locked_plan import locked_plan
-from tests.passes.placement_plans import layout
+from parc.compiler.report.json.decisions import LockUnreadable
+from parc.compiler.report.json.locked_plan import locked_plan
+from tests.placement.placement_plans import layout
 
 SOME = replace(
     layout(tp=8, pp=4, vpp=2, dp=2),

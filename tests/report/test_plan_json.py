@@ -10,16 +10,16 @@ import jsonschema
 import pytest
 
 from parc.compiler.ir import Level
-from parc.compiler.report.decisions import LockUnreadable, changed_decisions, decisions
-from parc.compiler.report.numbers import rounded
-from parc.compiler.report.output_schemas import schema_text
-from parc.compiler.report.plan_json import (
+from parc.compiler.report.json.decisions import LockUnreadable, changed_decisions, decisions
+from parc.compiler.report.json.output_schemas import schema_text
+from parc.compiler.report.json.plan_json import (
     lock_artifact,
     lock_document,
     plan_artifact,
     plan_document,
 )
-from tests.passes.placement_plans import cluster, layout, plan
+from parc.compiler.report.numbers import rounded
+from tests.placement.placement_plans import cluster, layout, plan
 
 SCHEMAS = Path(__file__).parent.parent.parent / "schemas"
 PLAN = plan(cluster(2, 2), layout(tp=8, pp=2, dp=2), experts=8)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir import Plan
-from parc.compiler.report.search_table import search_csv, search_text
-from parc.compiler.report.summary import placement_words
+from parc.compiler.report.text.search_table import search_csv, search_text
+from parc.compiler.report.text.summary import placement_words
 from tests.compiled import changed, plan_of
 
 TAILS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
 
 CASES: list[dict[str, Any]] = [
     case

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
 
 SPEC = """\
 parc: 1

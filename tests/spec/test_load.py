@@ -6,9 +6,9 @@ from parc.compiler.diagnostics import Sink, Span
 from parc.compiler.spec.job_spec import BatchInTokens
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.spec.source import MAX_TEXT_BYTES, Source
+from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, Source
+from parc.compiler.spec.reading.tree_builder import MAX_DEPTH, MAX_KEY, MAX_VALUES
 from parc.compiler.spec.spec import Spec
-from parc.compiler.spec.tree_builder import MAX_DEPTH, MAX_KEY, MAX_VALUES
 
 HEAD = """\
 parc: 1

@@ -6,8 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from parc.compiler.diagnostics import Sink
+from parc.compiler.spec.reading.yaml_tree import read_tree
 from parc.compiler.spec.schema import FieldDoc, fields, schema_text, spec_schema
-from parc.compiler.spec.yaml_tree import read_tree
 
 GOOD = """\
 parc: 1

@@ -5,7 +5,7 @@ import pytest
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.spec.load import load_spec
-from parc.compiler.spec.source import MAX_TEXT_BYTES, Unreadable, read_source
+from parc.compiler.spec.reading.source import MAX_TEXT_BYTES, Unreadable, read_source
 
 
 def test_a_file_is_read_with_its_folder(tmp_path):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Positions, Sink
-from parc.compiler.importers.fragment_text import fragment_yaml
-from parc.compiler.importers.registry import read_files
+from parc.compiler.tools.importers.fragment_text import fragment_yaml
+from parc.compiler.tools.importers.registry import read_files
 
 FILE = "given"
 

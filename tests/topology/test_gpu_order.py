@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parc.compiler.ir import Mesh
 from parc.compiler.topology.gpu_order import gpu_order
-from tests.passes.placement_plans import NODE
+from tests.placement.placement_plans import NODE
 
 PCIE = replace(NODE, nvlink_domain=1, link_kind="pcie", gpu_numa=(0, 1) * 4)
 PAIRS = (Mesh.of((("tp", 2), ("dp", 16))),)

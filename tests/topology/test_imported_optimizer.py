@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from parc.compiler.diagnostics import Sink
-from parc.compiler.importers.deepspeed_json import read_deepspeed_json
-from parc.compiler.importers.megatron_args import read_megatron_args
-from parc.compiler.importers.megatron_flags import OPTIMIZER
+from parc.compiler.tools.importers.deepspeed_json import read_deepspeed_json
+from parc.compiler.tools.importers.megatron_args import read_megatron_args
+from parc.compiler.tools.importers.megatron_flags import OPTIMIZER
 from tests.backends.deepspeed.boundaries import DENSE as DEEPSPEED
 from tests.backends.megatron.boundaries import DENSE as MEGATRON
 from tests.compiled import Spec, changed, files_of

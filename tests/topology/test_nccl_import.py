@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.source import Source
+from parc.compiler.spec.reading.source import Source
 from tests.cli.specs import SPEC
 from tests.topology.reading import read, told
 

@@ -9,16 +9,16 @@ from math import prod
 
 import pytest
 
-from parc.compiler.passes.pose_placement import Posed, pose_placement
-from parc.compiler.topology.placing.cuts import grid_cuts
-from parc.compiler.topology.placing.digits import node_digits, sequence, shapes
-from parc.compiler.topology.placing.exhaust import every_place
-from parc.compiler.topology.placing.loads import Loads
-from parc.compiler.topology.placing.messages import messages
-from parc.compiler.topology.placing.packing import levels, pack
-from parc.compiler.topology.placing.sites import canonical_hosts, sites_of
-from tests.passes.placement_plans import NVL72, MegatronOrder, cluster, layout
-from tests.passes.random_clusters import in_pods, irregular
+from parc.compiler.placement.build_placement_problem import Posed, pose_placement
+from parc.compiler.placement.order.cuts import grid_cuts
+from parc.compiler.placement.order.exhaust import every_place
+from parc.compiler.placement.order.loads import Loads
+from parc.compiler.placement.order.messages import messages
+from parc.compiler.placement.order.packing import levels, pack
+from parc.compiler.placement.order.rank_boxes import node_digits, sequence, shapes
+from parc.compiler.placement.order.sites import canonical_hosts, sites_of
+from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
+from tests.placement.random_clusters import in_pods, irregular
 
 
 def posed(seed: int) -> Posed:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parc.compiler.diagnostics.finding import Diagnostic, Severity
 from parc.compiler.diagnostics.sink import Sink
+from parc.compiler.ir.finding import Diagnostic, Severity
 
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice": "notice"}
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parc.compiler.diagnostics.finding import Diagnostic, Severity
-from parc.compiler.diagnostics.positions import Positions, Span
 from parc.compiler.diagnostics.render.columns import excerpt, printable
 from parc.compiler.diagnostics.sink import Sink
+from parc.compiler.ir.finding import Diagnostic, Severity
+from parc.compiler.ir.positions import Positions, Span
 
 DISTANT = 10
 """Lines between two shown ones from which ``...`` stands for what is left out."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.estimate import STEP_BAND
-from parc.compiler.report.layout_words import layout_words
 from parc.compiler.report.numbers import gib, percent, quantity, seconds
-from parc.compiler.report.serving_summary import serving_subject, serving_words
-from parc.compiler.report.summary import placement_words, subject
+from parc.compiler.report.text.layout_words import layout_words
+from parc.compiler.report.text.serving_summary import serving_subject, serving_words
+from parc.compiler.report.text.summary import placement_words, subject
 
 
 class Card(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parc.compiler.cost.terms import TERMS
+from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
 from parc.compiler.report.numbers import GIB, gib
 from parc.compiler.report.page.bars import Chart, Column, Mark, columns

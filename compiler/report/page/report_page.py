@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.render import render
+from parc.backends.shared.render import render
 from parc.compiler.ir import AnyPlan, Artifact, ServingPlan
 from parc.compiler.report.page.cluster_map import cluster_map
 from parc.compiler.report.page.head import page_head

@@ -6,16 +6,16 @@ from dataclasses import fields
 
 from parc.backends.rankmap.page import span_cells
 from parc.backends.rankmap.spans import spans
-from parc.compiler.cost.serving_terms import SERVING_TERMS
-from parc.compiler.cost.terms import TERMS
+from parc.compiler.cost.serving.terms import SERVING_TERMS
+from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
 from parc.compiler.report.numbers import gib, percent, seconds
 from parc.compiler.report.page.bars import band
 from parc.compiler.report.page.figure import Figure
 from parc.compiler.report.page.grid import Grid, grid
-from parc.compiler.report.search_table import candidate_table, reason
-from parc.compiler.report.serving_tables import SERVING_HEAD, serving_row
+from parc.compiler.report.text.search_table import candidate_table, reason
+from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_row
 
 SHOWN = 10
 """Candidates of the search in the table."""

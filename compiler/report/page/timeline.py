@@ -6,14 +6,14 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from parc.backends.registry import framework_of
-from parc.compiler.cost.schedule_preview import Preview, preview
-from parc.compiler.cost.schedule_registry import SCHEDULES
-from parc.compiler.cost.schedule_table import Action, Pair
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.table import Action, Pair
+from parc.compiler.cost.step.schedule_preview import Preview, preview
 from parc.compiler.ir import Plan
-from parc.compiler.passes.resolve_kernels import pricing_for
 from parc.compiler.report.numbers import percent, seconds
 from parc.compiler.report.page.bars import nice_step, on
 from parc.compiler.report.page.figure import Canvas, Figure
+from parc.compiler.resolve.resolve_kernels import pricing_for
 
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.passes.pose_placement import TERMS, traffic_flows
+from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
 from parc.compiler.report.numbers import plain, quantity, seconds
 from parc.compiler.report.page.bars import WIDTH
 from parc.compiler.report.page.figure import Canvas, Figure

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Span
-from parc.compiler.spec.tree_builder import join
-from parc.compiler.spec.yaml_tree import Tree, read_tree
+from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.reading.yaml_tree import Tree, read_tree
 from parc.compiler.topology.readers.reading import Reading
 
 Path = tuple[str | int, ...]

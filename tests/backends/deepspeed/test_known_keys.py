@@ -7,7 +7,7 @@ import pytest
 from parc.backends.deepspeed.key_table import DS_CONFIG
 from parc.backends.deepspeed.known_keys import PACKAGE, key_fault, keys_of, known_keys
 from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
-from parc.backends.field_table import flag_table
+from parc.backends.shared.field_table import flag_table
 
 
 def test_keys_are_sorted_and_their_versions_are_those_of_the_backend() -> None:

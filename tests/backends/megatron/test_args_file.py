@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from parc.backends.field_table import flag_table
-from parc.backends.megatron.args_file import args_file
-from parc.backends.megatron.arguments import PACKAGE
-from parc.backends.megatron.environment import environment
-from parc.backends.megatron.extra_arguments import spec_fields
+from parc.backends.megatron.arguments.args_file import args_file
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.arguments.environment import environment
+from parc.backends.megatron.arguments.extra_arguments import spec_fields
+from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.spec.schema import fields

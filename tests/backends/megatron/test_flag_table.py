@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from parc.backends.extra_arguments import known_flags
-from parc.backends.field_table import flag_table
-from parc.backends.megatron.arguments import PACKAGE
-from parc.backends.megatron.derived_model import spell_pattern
-from parc.backends.megatron.extra_arguments import flags_of, removed_flags
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.arguments.derived_model import spell_pattern
+from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
+from parc.backends.shared.extra_arguments import known_flags
+from parc.backends.shared.field_table import flag_table
 
 
 def test_every_flag_is_emitted_for_exactly_the_versions_that_know_it() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.balance_pattern import balance_pattern
 from parc.backends.megatron.recomputes import recomputes
-from parc.compiler.passes.read_emitted import read_arguments
+from parc.backends.megatron.stages.balance_pattern import balance_pattern
+from parc.compiler.verify.read_emitted import read_arguments
 from tests.backends.megatron.boundaries import DENSE, LINEAR, PATTERN
 from tests.compiled import Spec, changed, error_codes, files_of, plan_of, planned
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.layout_string import LayoutStringError, Stage, parse, spell
+from parc.backends.megatron.stages.layout_string import LayoutStringError, Stage, parse, spell
 
 READ = {
     "Et|tL": [(1, 1, 0, 0), (0, 1, 0, 1)],

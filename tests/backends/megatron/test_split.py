@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.layout_string import parse
-from parc.backends.megatron.split import Depth, SplitPins, _find, layout_fault
+from parc.backends.megatron.stages.layout_string import parse
+from parc.backends.megatron.stages.split import Depth, SplitPins, _find, layout_fault
 from parc.compiler.ir import Split
 
 FREE = SplitPins(None, None, None, None, None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parc.backends.vllm.commands import Address, Process, processes
-from tests.passes.serving_specs import plan_of, spec
+from tests.search.serving_specs import plan_of, spec
 
 H200 = "hgx-h200"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.extra_arguments import known_flags
+from parc.backends.shared.extra_arguments import known_flags
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
 
 

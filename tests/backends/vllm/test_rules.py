@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
-from tests.passes.serving_specs import codes, spec
+from tests.search.serving_specs import codes, spec
 
 FP8 = {"precision": "fp8", "max_model_len": 4096}
 Q30 = ("qwen3-30b-a3b", "dgx-h100", 1, {})

@@ -12,7 +12,7 @@ import pytest
 from parc.backends.vllm.commands import Address, processes
 from parc.backends.vllm.script import serve_script
 from parc.compiler.ir import ServingPlan
-from tests.passes.serving_specs import plan_of, spec
+from tests.search.serving_specs import plan_of, spec
 
 VLLM = """#!/bin/bash
 line=$(printf '%s ' "$CUDA_VISIBLE_DEVICES" "$@")

@@ -9,7 +9,7 @@ import pytest
 
 from parc.backends.registry import serving_backend
 from tests.backends.stage import HOSTNAME, SCONTROL, SRUN, Stage
-from tests.passes.serving_specs import plan_of, spec
+from tests.search.serving_specs import plan_of, spec
 
 VLLM = """#!/bin/bash
 echo "$HOST $*" >> "$STAGE/calls"

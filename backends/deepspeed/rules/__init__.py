@@ -1,0 +1,1 @@
+"""Rules of DeepSpeed for a valid layout, by topic."""

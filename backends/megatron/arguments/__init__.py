@@ -1,0 +1,1 @@
+"""Values of Megatron-LM arguments, computed from the plan."""

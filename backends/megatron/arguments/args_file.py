@@ -1,0 +1,38 @@
+"""``megatron/args.sh``: one bash array, one flag a line, every word quoted."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from parc.backends.megatron.arguments.arguments import Argument, arguments
+from parc.backends.shared.extra_arguments import read_extra
+from parc.backends.shared.render import render
+from parc.compiler.ir import Artifact, Plan
+
+PATH = "megatron/args.sh"
+
+
+def args_file(plan: Plan) -> Artifact:
+    """The file; the user's own arguments come last."""
+    problem = plan.problem
+    values = {
+        "version": problem.version("megatron"),
+        "groups": _groups(arguments(problem, plan.layout), problem.launch.args),
+    }
+    return Artifact(PATH, render("megatron", "args.sh.j2", values))
+
+
+def _groups(
+    planned: tuple[Argument, ...], extra: tuple[str, ...]
+) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """(header, lines of words); a flag that the user gives too is written once, with his value."""
+    extras, stray = read_extra(extra)
+    given = {item.flag for item in extras}
+    kept = (argument for argument in planned if argument.flag not in given)
+    groups = [
+        (group, [(argument.flag, *argument.values) for argument in rows])
+        for group, rows in groupby(kept, key=lambda argument: argument.group)
+    ]
+    lines: list[tuple[str, ...]] = [(word,) for word in stray]
+    lines += [(item.flag, *item.values) for item in extras]
+    return [*groups, ("extra", lines)] if lines else groups

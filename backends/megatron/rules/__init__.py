@@ -1,0 +1,1 @@
+"""Rules of Megatron-LM for a valid layout, by topic."""

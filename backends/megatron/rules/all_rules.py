@@ -1,0 +1,32 @@
+"""What a legal Megatron layout keeps: all families, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.rules.context import CONTEXT_RULES
+from parc.backends.megatron.rules.experts import expert_rules
+from parc.backends.megatron.rules.express import express_rules
+from parc.backends.megatron.rules.mesh import MESH_RULES
+from parc.backends.megatron.rules.mixer import mixer_rules
+from parc.backends.megatron.rules.pipeline import PIPELINE_RULES
+from parc.backends.megatron.rules.precision import precision_rules
+from parc.backends.megatron.rules.recompute import RECOMPUTE_RULES
+from parc.backends.megatron.rules.sequence import SEQUENCE_RULES
+from parc.backends.megatron.rules.split import split_rules
+from parc.compiler.ir import Problem
+from parc.compiler.ir.rule import Rule
+
+
+def rules(problem: Problem) -> tuple[Rule, ...]:
+    """Rules that bear on ``problem``; those that its model cannot break are left out."""
+    return (
+        *express_rules(problem),
+        *MESH_RULES,
+        *mixer_rules(problem),
+        *expert_rules(problem),
+        *SEQUENCE_RULES,
+        *CONTEXT_RULES,
+        *split_rules(problem),
+        *PIPELINE_RULES,
+        *RECOMPUTE_RULES,
+        *precision_rules(problem),
+    )

@@ -1,0 +1,59 @@
+"""Families D, S and M where the model has experts, or expert degrees without them."""
+
+from __future__ import annotations
+
+from parc.backends.megatron.rules.dispatch import DISPATCH_RULES
+from parc.backends.megatron.rules.express import linear_bias
+from parc.backends.megatron.rules.mesh import EXPERT_MESH_RULE
+from parc.backends.megatron.rules.sequence import EXPERT_SEQUENCE_RULE
+from parc.backends.shared.plain_rules import EXPERT_COUNT, NO_EXPERTS, experts_of
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
+
+
+def _bias_broken(problem: Problem, layout: Layout) -> bool:
+    return layout.etp > 1
+
+
+def _bias(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message=f"experts with biases cannot be split over etp={layout.etp}",
+        label=f"etp {layout.etp}, must be 1",
+        help="legal etp: 1",
+        fix="layout.etp: 1",
+        causes=(Cause("model", "linear layers carry biases"),),
+    )
+
+
+def _gradient_broken(problem: Problem, layout: Layout) -> bool:
+    experts = experts_of(problem)
+    return experts.top_k == 1 and experts.score_function == "softmax" and not experts.pre_softmax
+
+
+def _gradient(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message="the softmax over one chosen expert has no gradient",
+        label="top_k 1, score_function softmax, pre_softmax false",
+        help="legal with top_k 1: pre_softmax true, or score_function sigmoid",
+        fix="model.experts.pre_softmax: true",
+    )
+
+
+def expert_rules(problem: Problem) -> tuple[Rule, ...]:
+    """The rules that matter for this model."""
+    experts = problem.model.experts
+    if experts is None:
+        return (NO_EXPERTS, EXPERT_MESH_RULE)
+    rules = [
+        EXPERT_COUNT,
+        EXPERT_MESH_RULE,
+        EXPERT_SEQUENCE_RULE,
+        *DISPATCH_RULES,
+    ]
+    rules.append(
+        Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient, ())
+    )
+    if linear_bias(problem.model):
+        rules.append(Rule("M02", ("layout.etp", "model"), _bias_broken, _bias, ("etp",)))
+    return tuple(rules)

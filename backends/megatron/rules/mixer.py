@@ -1,0 +1,89 @@
+"""D18 and S17: what layers without softmax attention owe to tensor and context parallelism.
+
+Tensor ranks split heads and groups; context ranks exchange tokens for heads before the scan.
+Source: megatron/core/transformer/transformer_config.py, __post_init__; ssm/mamba_mixer.py;
+ssm/mamba_context_parallel.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from parc.backends.shared.valid_degrees import GROUPS, legal_tp, mixer_heads
+from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.versions import as_number
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
+
+LINEAR_CONTEXT_SINCE = (0, 18)
+
+
+class _Cut(NamedTuple):
+    """``heads`` that ``ranks`` cannot share."""
+
+    what: str
+    heads: int
+    ranks: int
+
+
+def _uncut(problem: Problem, tp: int, cp: int) -> _Cut | None:
+    """The first kind of heads that does not divide; None where all do."""
+    groups = problem.model.mamba.groups if problem.model.mamba else 0
+    for what, count in mixer_heads(problem.model):
+        # Groups are copied over context ranks where these are more.
+        ranks = tp if what == GROUPS else tp * cp
+        if count % ranks:
+            return _Cut(what, count, ranks)
+    own = groups // tp
+    if own and own % cp and cp % own:
+        return _Cut(GROUPS, groups, tp * cp)
+    return None
+
+
+def _heads_broken(problem: Problem, layout: Layout) -> bool:
+    return _uncut(problem, layout.tp, layout.cp) is not None
+
+
+def _heads(problem: Problem, layout: Layout) -> Finding:
+    tp, cp = layout.tp, layout.cp
+    what, count, ranks = _uncut(problem, tp, cp) or _Cut("heads", 1, tp * cp)
+    good_tp = [n for n in legal_tp(problem) if _uncut(problem, n, cp) is None]
+    most = max(heads for _, heads in mixer_heads(problem.model))
+    good_cp = legal(divisors(most), lambda n: _uncut(problem, tp, n) is None)
+    by_tp = ranks == tp or not good_cp
+    return Finding(
+        message=f"{count} {what} cannot be split over tp={tp} x cp={cp}",
+        label=f"{count} % {ranks} = {count % ranks}, must be 0",
+        help=f"legal tp with cp {cp}: {listed(good_tp)}; legal cp with tp {tp}: {listed(good_cp)}",
+        fix=pin("layout.tp", nearest(good_tp or [1], tp))
+        if by_tp
+        else pin("layout.cp", nearest(good_cp, cp)),
+        causes=(Cause("model", f"{count} {what}"),),
+    )
+
+
+def _context_broken(problem: Problem, layout: Layout) -> bool:
+    return layout.cp > 1
+
+
+def _context(problem: Problem, layout: Layout) -> Finding:
+    version = problem.version("megatron")
+    return Finding(
+        message=f"Megatron-LM {version} has no context parallelism for linear attention",
+        label=f"cp {layout.cp}, must be 1 before version 0.18",
+        help="legal: cp 1, or a newer version",
+        fix="layout.cp: 1",
+        causes=(Cause("model", f"{problem.model.name} has linear attention"),),
+    )
+
+
+def mixer_rules(problem: Problem) -> tuple[Rule, ...]:
+    """None where all layers have attention."""
+    if not mixer_heads(problem.model):
+        return ()
+    rules = [Rule("D18", ("layout.cp", "layout.tp", "model"), _heads_broken, _heads, ("tp", "cp"))]
+    old = as_number(problem.version("megatron")) < LINEAR_CONTEXT_SINCE
+    if problem.model.linear is not None and old:
+        rules.append(Rule("S17", ("layout.cp", "model"), _context_broken, _context, ("cp",)))
+    return tuple(rules)

@@ -1,0 +1,114 @@
+"""Family P, and B01: conservation of layers, interleaving, micro-batches."""
+
+from __future__ import annotations
+
+from parc.backends.shared.plain_rules import BATCH, DP
+from parc.backends.shared.valid_values import around, divisors, listed, nearest, pin
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import Rule
+
+
+def _interleave_broken(problem: Problem, layout: Layout) -> bool:
+    return layout.vpp > 1 and layout.pp == 1
+
+
+def _interleave(problem: Problem, layout: Layout) -> Finding:
+    return Finding(
+        message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
+        label="vpp > 1 needs pp > 1",
+        help="legal: vpp 1, or pp > 1",
+        fix="layout.vpp: 1",
+        causes=(Cause("layout.pp", "pp 1"),),
+    )
+
+
+def held(layout: Layout) -> tuple[int, int, int, int]:
+    """Decoder layers, MTP layers, embeddings and losses that all chunks hold together."""
+    layers = mtp = embeddings = losses = 0
+    for row in layout.split.chunks:
+        for chunk in row:
+            layers += chunk.layers
+            mtp += chunk.mtp_layers
+            embeddings += chunk.embedding
+            losses += chunk.loss
+    return layers, mtp, embeddings, losses
+
+
+def _conserve_broken(problem: Problem, layout: Layout) -> bool:
+    return held(layout) != (problem.model.layers, problem.model.mtp_layers, 1, 1)
+
+
+def _conserve(problem: Problem, layout: Layout) -> Finding:
+    layers, mtp, embeddings, losses = held(layout)
+    return Finding(
+        message=f"the stages hold {layers} decoder layers, the model has {problem.model.layers}",
+        label=f"decoder {layers} of {problem.model.layers}, MTP {mtp} of "
+        f"{problem.model.mtp_layers}, embedding {embeddings} of 1, loss {losses} of 1",
+        help="every layer stands on exactly one stage",
+        fix="layout.pipeline_layout: (remove it, and let the split be decided)",
+        causes=(Cause("model.layers", f"{problem.model.layers} layers"),),
+    )
+
+
+def _grid_broken(problem: Problem, layout: Layout) -> bool:
+    chunks = layout.split.chunks
+    return len(chunks) != layout.pp or any(len(row) != layout.vpp for row in chunks)
+
+
+def _grid(problem: Problem, layout: Layout) -> Finding:
+    have = sum(len(row) for row in layout.split.chunks)
+    good = even_vpp(problem, layout.pp)
+    return Finding(
+        message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} needs "
+        f"{layout.pp * layout.vpp}",
+        label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
+        help=f"legal vpp for an even split over pp {layout.pp}: {listed(good)}",
+        fix=pin("layout.vpp", nearest(good, layout.vpp)),
+    )
+
+
+def even_vpp(problem: Problem, pp: int) -> list[int]:
+    """Vpp degrees that split the layers evenly over ``pp`` ranks; 1 always is one."""
+    layers = problem.model.layers
+    return [1] if pp == 1 or layers % pp else divisors(layers // pp)
+
+
+def _group_broken(problem: Problem, layout: Layout) -> bool:
+    if layout.vpp == 1:
+        return False
+    count = layout.micro_batches(problem.job.global_batch)
+    return count < layout.pp or count % layout.pp != 0
+
+
+def _group(problem: Problem, layout: Layout) -> Finding:
+    batch, step = problem.job.global_batch, layout.micro_batch * layout.dp
+    count = layout.micro_batches(batch)
+    below, above = around(count, layout.pp)
+    return Finding(
+        message=f"interleaving over pp={layout.pp} cannot run {count} micro-batches",
+        label=f"{count} % {layout.pp} = {count % layout.pp}, must be 0, and {count} >= {layout.pp}",
+        help=f"nearest legal global batches: {listed(sorted({below * step, above * step}))}; "
+        "or vpp 1",
+        fix=pin("job.global_batch", above * step),
+        causes=(
+            Cause(
+                "job.global_batch", f"{batch} / (micro-batch {layout.micro_batch} x dp {layout.dp})"
+            ),
+        ),
+    )
+
+
+PIPELINE_RULES: tuple[Rule, ...] = (
+    Rule("P06", ("layout.vpp", "layout.pp"), _interleave_broken, _interleave, ("vpp", "pp")),
+    Rule("P02", ("layout.vpp", "layout.pp"), _grid_broken, _grid, ("split", "pp", "vpp")),
+    Rule("P01", ("layout.pipeline_layout", "layout.pp"), _conserve_broken, _conserve, ("split",)),
+    BATCH,
+    Rule(
+        "P07",
+        ("layout.vpp", "job.global_batch", "layout.pp"),
+        _group_broken,
+        _group,
+        ("vpp", "micro_batch", "pp", *DP),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Pipeline stages of Megatron-LM: layer splits, balance, layout strings."""

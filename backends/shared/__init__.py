@@ -1,0 +1,1 @@
+"""Parts that several backends use: rules, meshes, launch scripts, flag tables, templates."""

@@ -1,0 +1,152 @@
+"""The ways to spread a model, and which framework can say which: rules and a matrix from one table.
+
+A framework lists what it can express (``Framework.strategies``: name -> how it is said). What a
+layout uses beyond that is refused (E08) and never left out in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from parc.backends.registry import behind_front, declaration
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Layout, Problem, ZeroPlus
+from parc.compiler.ir.rule import Rule
+
+Uses = Callable[[Layout], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to spread a model."""
+
+    name: str
+    title: str
+    path: str
+    """Spec path that asks for it."""
+    without: str
+    """The pin that does without it: ``layout.tp: 1``."""
+    reads: tuple[str, ...]
+    """Fields of the layout that ``uses`` reads."""
+    uses: Uses
+
+
+def _zero(stage: int) -> Uses:
+    return lambda layout: layout.zero_stage == stage and layout.dp_shard > 1
+
+
+def _context(comm: str) -> Uses:
+    return lambda layout: layout.cp > 1 and layout.cp_comm == comm
+
+
+def _schedule(name: str) -> Uses:
+    return lambda layout: layout.pp > 1 and layout.schedule == name
+
+
+def _recompute(granularity: str) -> Uses:
+    return lambda layout: layout.recompute.granularity == granularity
+
+
+def _axis(name: str) -> Uses:
+    return lambda layout: bool(getattr(layout, name) > 1)
+
+
+_ZERO = ("zero_stage", "dp_shard")
+_CP = ("cp", "cp_comm")
+_PP = ("pp", "schedule")
+
+STRATEGIES: tuple[Strategy, ...] = (
+    Strategy("dp", "data parallel (DDP)", "layout.dp", "layout.dp: 1", ("dp_shard", "dp_replicate"),
+             lambda layout: layout.dp > 1),
+    Strategy("zero-1", "ZeRO-1", "layout.zero_stage", "layout.zero_stage: 0", _ZERO, _zero(1)),
+    Strategy("zero-2", "ZeRO-2", "layout.zero_stage", "layout.zero_stage: 1", _ZERO, _zero(2)),
+    Strategy("zero-3", "ZeRO-3, FSDP", "layout.zero_stage", "layout.zero_stage: 1", _ZERO,
+             _zero(3)),
+    Strategy("hsdp", "hybrid sharding (HSDP)", "layout.dp_shard", "layout.dp_shard: auto",
+             ("dp_replicate", "zero_stage"),
+             lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
+    Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _axis("tp")),
+    Strategy("sp", "sequence parallel beside tp", "layout.sequence_parallel",
+             "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
+             lambda layout: layout.tp > 1 and layout.sequence_parallel),
+    Strategy("cp-p2p", "context parallel, ring", "layout.cp_comm", "layout.cp: 1", _CP,
+             _context("p2p")),
+    Strategy("cp-all-gather", "context parallel, gather", "layout.cp_comm", "layout.cp: 1", _CP,
+             _context("all_gather")),
+    Strategy("cp-a2a", "context parallel, Ulysses", "layout.cp_comm", "layout.cp: 1", _CP,
+             _context("a2a")),
+    Strategy("cp-hierarchical", "context parallel, Ulysses within a ring", "layout.cp_comm",
+             "layout.cp: 1", _CP, _context("a2a+p2p")),
+    Strategy("gpipe", "pipeline, GPipe", "layout.schedule", "layout.schedule: auto", _PP,
+             _schedule("gpipe")),
+    Strategy("1f1b", "pipeline, 1F1B", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),
+    Strategy("interleaved", "pipeline, interleaved (vpp)", "layout.vpp", "layout.vpp: 1", _PP,
+             _schedule("interleaved")),
+    Strategy("zb-h1", "pipeline, zero bubble H1", "layout.schedule", "layout.schedule: auto", _PP,
+             _schedule("zb-h1")),
+    Strategy("zb-v", "pipeline, zero bubble V", "layout.schedule", "layout.schedule: auto", _PP,
+             _schedule("zb-v")),
+    Strategy("dualpipe-v", "pipeline, DualPipeV", "layout.schedule", "layout.schedule: auto", _PP,
+             _schedule("dualpipe-v")),
+    Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _axis("ep")),
+    Strategy("etp", "tensor parallel in experts", "layout.etp", "layout.etp: 1", ("etp", "ep"),
+             lambda layout: layout.etp > 1 and layout.ep > 1),
+    Strategy("recompute-selective", "recompute of modules", "layout.recompute",
+             "layout.recompute: full", ("recompute",), _recompute("selective")),
+    Strategy("recompute-full", "recompute of layers", "layout.recompute",
+             "layout.recompute: none", ("recompute",), _recompute("full")),
+    Strategy("offload-optimizer", "optimizer on the host", "layout.offload",
+             "layout.offload: none", ("offload",),
+             lambda layout: layout.offload.optimizer != "none"),
+    Strategy("offload-parameters", "weights on the host", "layout.offload",
+             "layout.offload: none", ("offload",),
+             lambda layout: layout.offload.parameters != "none"),
+    Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
+             lambda layout: layout.zero_plus != ZeroPlus()),
+)  # fmt: skip
+"""In the order of the matrix."""
+
+
+def strategy_rules(framework: str, said: Mapping[str, str]) -> tuple[Rule, ...]:
+    """E08 for every strategy that ``framework`` cannot express; ``said`` are those it can."""
+    return tuple(_refusals(framework, said))
+
+
+def _refusals(framework: str, said: Mapping[str, str]) -> Iterator[Rule]:
+    known = [one for one in STRATEGIES if one.name in said]
+    for one in STRATEGIES:
+        if one.name not in said:
+            like = [other for other in known if other.path == one.path]
+            explain = _finding(framework, one, like)
+            yield Rule("E08", (one.path, "emit"), _broken(one), explain, one.reads)
+
+
+def _broken(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+    return lambda _, layout: strategy.uses(layout)
+
+
+def _finding(
+    framework: str, strategy: Strategy, like: list[Strategy]
+) -> Callable[[Problem, Layout], Finding]:
+    names = ", ".join(one.title for one in like)
+    known = f"{framework} has: {names}" if names else f"parc backends says what {framework} has"
+
+    def explain(_: Problem, layout: Layout) -> Finding:
+        del layout
+        return Finding(
+            f"{framework} has no {strategy.title}",
+            label="cannot be expressed",
+            help=known + _behind(framework, strategy),
+            fix=strategy.without,
+            targets=(framework,),
+        )
+
+    return explain
+
+
+def _behind(framework: str, strategy: Strategy) -> str:
+    """Which framework has it that this one can start, in words."""
+    started = (front.framework for front in declaration(framework).fronts)
+    names = [name for name in started if strategy.name in behind_front(framework, name).strategies]
+    return "".join(f"; beside {name} it has {strategy.title}" for name in names)

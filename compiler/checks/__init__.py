@@ -1,0 +1,1 @@
+"""Warnings and advice about a finished plan."""

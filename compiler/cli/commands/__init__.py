@@ -1,0 +1,1 @@
+"""The click commands, one per file."""

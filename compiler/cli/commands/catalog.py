@@ -1,0 +1,36 @@
+"""``parc catalog``."""
+
+from __future__ import annotations
+
+import click
+
+from parc.compiler.cli import options, session
+
+KINDS = ("gpus", "nodes", "fabrics", "models", "clusters")
+
+
+@click.command("catalog")
+@click.argument("kind", metavar="gpus|nodes|fabrics|models|clusters", type=click.Choice(KINDS))
+@click.argument("name", metavar="[NAME]", required=False)
+@options.format_option("text", "json")
+def command(kind: str, name: str | None, style: str) -> None:
+    """List what the catalog knows, or show one entry with its sources."""
+    from parc.compiler.catalog.library import Library
+    from parc.compiler.report.text.catalog_text import entry_text, list_text, unknown_name
+
+    library = Library(None)
+    if name is None:
+        entries = {each: dict(library.entry(kind, each)) for each in library.names(kind)}
+        if style == "json":
+            session.print_json({"format": 1, kind: entries})
+        else:
+            click.echo(list_text(kind, entries), nl=False)
+        return
+    try:
+        entry = dict(library.entry(kind, name))
+    except KeyError:
+        raise click.UsageError(unknown_name(kind, name, library.names(kind))) from None
+    if style == "json":
+        session.print_json({"format": 1, "name": name, "entry": entry})
+    else:
+        click.echo(entry_text(name, entry), nl=False)

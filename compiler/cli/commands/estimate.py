@@ -1,0 +1,29 @@
+"""``parc estimate``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from parc.compiler.cli import options, session
+
+
+@click.command("estimate")
+@options.spec_argument
+@options.set_option
+@options.format_option("text", "json")
+def command(spec: str, overrides: tuple[str, ...], style: str) -> None:
+    """Show memory, step time and traffic of SPEC, term by term.
+
+    What the spec does not pin is decided as parc compile would. parc explain TERM gives the
+    formula of a term.
+    """
+    from parc.compiler.report.text.estimate_tables import estimate_document, estimate_text
+
+    plan, sink = session.planned(spec, overrides, style=style)
+    if style == "json":
+        session.print_json(estimate_document(plan))
+    else:
+        session.show((sink,), "text", sys.stderr)
+        click.echo(estimate_text(plan), nl=False)

@@ -1,0 +1,21 @@
+"""``parc explain``."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("explain")
+@click.argument("topic", metavar="CODE|FIELD|TERM|PASS")
+def command(topic: str) -> None:
+    """Explain a diagnostic code, a spec field, a cost term or a pass.
+
+    Examples: parc explain PARC-D01, parc explain layout.tp, parc explain activations_bytes,
+    parc explain place_ranks.
+    """
+    from parc.compiler.report.text.explain import UnknownTopic, explain
+
+    try:
+        click.echo(explain(topic), nl=False)
+    except UnknownTopic as error:
+        raise click.UsageError(str(error)) from None

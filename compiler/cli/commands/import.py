@@ -1,0 +1,90 @@
+"""``parc import``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from parc.compiler.cli import options, session
+
+KINDS = (
+    "auto",
+    "slurm-topology",
+    "scontrol-nodes",
+    "nvidia-smi-topo",
+    "topograph",
+    "k8s-nodes",
+    "aws",
+    "gcp",
+    "oci",
+    "lambda",
+    "ibnetdiscover",
+    "squeue",
+    "nccl-tests",
+    "hf-config",
+    "deepspeed-json",
+    "sbatch",
+    "megatron-args",
+    "vllm-args",
+)
+
+
+@click.command("import")
+@click.argument("kind", metavar="KIND", type=click.Choice(KINDS))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the fragment to FILE.",
+)
+@options.format_option("yaml", "json")
+def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
+    """Print a spec fragment made from files of other tools.
+
+    KIND is auto (seen from the content), or one of slurm-topology, scontrol-nodes,
+    nvidia-smi-topo, topograph, k8s-nodes, aws, gcp, oci, lambda, ibnetdiscover (clusters), squeue
+    (the hosts of a job), nccl-tests (a calibration), hf-config (a model), megatron-args,
+    deepspeed-json, vllm-args, sbatch (a layout and a job). Several files of one kind, or about one
+    cluster, become one fragment; - is standard input. What has no field in a spec is named, at its
+    line. docs/import.md has the details.
+    """
+    from parc.compiler.catalog.huggingface.text_part import split_part
+    from parc.compiler.diagnostics import Positions, Sink
+    from parc.compiler.report.numbers import json_text
+    from parc.compiler.spec.reading.source import read_source
+    from parc.compiler.tools.importers.fragment_text import fragment_json, fragment_yaml
+    from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
+
+    parts = [split_part(name) for name in files]
+    sources = [read_source(path, MOST_BYTES) for path, _ in parts]
+    texts = [
+        (source.text, f"{source.name}#{part}" if part else source.name)
+        for source, (_, part) in zip(sources, parts, strict=True)
+    ]
+    lines = {name: tuple(text.splitlines()) for text, name in texts}
+    sink = Sink(Positions(files[0], lines=lines))
+    found = import_files(kind, texts, sink)
+    text = ""
+    if found is not None and style == "yaml":
+        text = fragment_yaml(found.fragment, found.kinds, sink)
+    elif found is not None:
+        text = json_text(fragment_json(found.fragment, sink))
+    if sink.failed():
+        session.fail((sink,), "text")
+    session.show((sink,), "text", sys.stderr)
+    _out(text, output)
+
+
+def _out(text: str, output: Path | None) -> None:
+    from parc.compiler.tools.calibration.write_file import write_file
+
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    head = "# parc import " if text.startswith("#") else '{\n  "format": 1,\n  "notes"'
+    write_file(output, text, head, by="parc import")
+    click.echo(f"wrote {output}")

@@ -1,0 +1,38 @@
+"""``parc search``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from parc.compiler.cli import options, session
+
+
+@click.command("search")
+@options.spec_argument
+@options.set_option
+@click.option(
+    "--top",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many candidates to list.",
+)
+@options.format_option("table", "json", "csv")
+def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None:
+    """List the layouts that fit SPEC, ranked, and what the others lost by.
+
+    The first is what parc compile writes. Below the table stands how many layouts each rule
+    dropped.
+    """
+    from parc.compiler.report.text import search_table
+
+    plan, sink = session.planned(spec, overrides, style=style)
+    if style == "json":
+        session.print_json(search_table.search_document(plan, top))
+        return
+    session.show((sink,), "text", sys.stderr)
+    text = search_table.search_csv if style == "csv" else search_table.search_text
+    click.echo(text(plan, top), nl=False)

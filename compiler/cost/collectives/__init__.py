@@ -1,0 +1,1 @@
+"""Communication inside a layer: context parallelism and expert dispatch."""

@@ -1,0 +1,1 @@
+"""Exact counts of a model: parameters, FLOPs, key-value cache, recurrent state."""

@@ -1,0 +1,1 @@
+"""Least-squares fits of cost-model parameters to measurements."""

@@ -1,0 +1,147 @@
+"""All kernel and collective fits of one GPU type, from catalog data or a like GPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from parc.compiler.cost.kernels.attention import DecodeFit, PrefillFit
+from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Operation
+from parc.compiler.cost.kernels.gemm import Cast, GemmFit, HostFloors
+from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
+from parc.compiler.ir import Gpu
+
+Entry = Mapping[str, Any]
+Read = Callable[[str], Entry]
+"""Name of a GPU -> its entry of the catalog's kernels; KeyError where there is none."""
+Form = TypeVar("Form", GemmFit, GroupedFit)
+
+LIKE = {
+    "volta": "a100-sxm-80gb",
+    "ampere": "a100-sxm-80gb",
+    "ada": "l40s-48gb",
+    "hopper": "h100-sxm-80gb",
+    "blackwell": "b200-180gb",
+    "cdna2": "mi250x-64gb",
+    "cdna3": "mi300x-192gb",
+    "cdna4": "mi355x-288gb",
+}
+"""Whose constants a GPU gets that the catalog does not have, by generation."""
+SECTIONS = ("gemm", "prefill", "decode", "grouped", "collectives")
+OPERAND_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
+"""One element with its scales: nvfp4 has one byte for every sixteen."""
+NEAREST = {
+    "bf16": ("bf16",),
+    "fp16": ("bf16",),
+    "fp8": ("fp8", "fp8_block", "bf16"),
+    "mxfp8": ("fp8", "fp8_block", "bf16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16"),
+    "nvfp4": ("nvfp4", "fp8", "bf16"),
+    "mxfp4": ("nvfp4", "fp8", "bf16"),
+}
+"""Precision -> the measured ones that stand for it, best first."""
+PEAKS = {"fp8_block": "fp8", "bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFit:
+    """What one GPU type takes for every kernel the cost model knows."""
+
+    gpu: str
+    fitted: bool
+    """Whether anything was measured on this GPU type; else all of it is scaled by data sheet."""
+    assumed: tuple[str, ...]
+    """Sections (of SECTIONS) that come from another GPU type's measurements."""
+    gemms: Mapping[str, GemmFit]
+    prefill: PrefillFit
+    decode: DecodeFit
+    grouped: Mapping[str, GroupedFit]
+    collectives: Mapping[Operation, CollectiveFit]
+
+    def gemm(self, precision: str) -> GemmFit:
+        """The fit for ``precision``, or for the nearest wider one that the GPU has."""
+        return _nearest(self.gemms, precision)
+
+    def experts(self, precision: str) -> GroupedFit:
+        """The grouped GEMM for ``precision``, or for the nearest wider one that the GPU has.
+
+        Of the two kinds of 8-bit scaling the faster: one of them ran untuned on some GPUs.
+        """
+        fit = _nearest(self.grouped, precision)
+        other = self.grouped.get("fp8_block" if fit is self.grouped.get("fp8") else "fp8")
+        if other is None or fit.operand_bytes != other.operand_bytes:
+            return fit
+        return max(fit, other, key=lambda each: each.peak_share)
+
+
+def kernel_fit(gpu: Gpu, read: Read) -> KernelFit:
+    """The fits of ``gpu``: fitted shares of its own data-sheet numbers.
+
+    A section that its entry lacks is taken from the entry it names under ``like``; a GPU without
+    an entry gets all of them from LIKE.
+    """
+    try:
+        own = read(gpu.catalog_name)
+    except KeyError:
+        own = {"like": LIKE[gpu.generation], "fitted": False}
+    entry = _complete(own, read)
+    core: dict[str, Any] = {
+        "sms": int(entry["sms"]),
+        "flops_per_second": _flops_per_second(gpu, "bf16") or 1e12,
+        "bytes_per_second": gpu.memory_gb_per_s * 1e9,
+    }
+    return KernelFit(
+        gpu=gpu.name,
+        fitted=bool(own["fitted"]),
+        assumed=tuple(section for section in SECTIONS if section not in own),
+        gemms=_by_precision(gpu, core, entry, ("gemm", GemmFit)),
+        prefill=PrefillFit(**core, **entry["prefill"]["terms"]),
+        decode=DecodeFit(**core, **entry["decode"]["terms"]),
+        grouped=_by_precision(gpu, core, entry, ("grouped", GroupedFit)),
+        collectives={op: _collective(op, entry["collectives"]) for op in OPERATIONS},
+    )
+
+
+def _complete(entry: Entry, read: Read) -> Entry:
+    if "like" not in entry:
+        return entry
+    return {**_complete(read(entry["like"]), read), **entry}
+
+
+def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
+    peak = gpu.peak(PEAKS[precision])
+    if peak is None and precision == "bf16":
+        peak = gpu.peak("fp16")
+    return None if peak is None else peak * 1e12
+
+
+def _by_precision(
+    gpu: Gpu, core: dict[str, Any], entry: Entry, section: tuple[str, type[Form]]
+) -> dict[str, Form]:
+    """The fits of a section for the precisions that the data sheet of ``gpu`` has."""
+    name, form = section
+    found = {}
+    for precision, fit in entry[name].items():
+        flops_per_second = _flops_per_second(gpu, precision)
+        if flops_per_second is None and precision != "bf16":
+            continue
+        terms = {**core, **fit["terms"], "operand_bytes": OPERAND_BYTES[precision]}
+        terms["flops_per_second"] = flops_per_second or core["flops_per_second"]
+        terms["peak_share"] *= entry.get("peak_share_factor", 1.0)
+        terms |= {"cast": Cast(**fit["cast"])} if "cast" in fit else {}
+        terms |= {"floors": HostFloors(**fit["floors"])} if "floors" in fit else {}
+        found[precision] = form(**terms)
+    return found
+
+
+def _collective(operation: Operation, section: Entry) -> CollectiveFit:
+    terms = section[operation]["terms"]
+    return CollectiveFit(operation=operation, link_gb_per_s=section["link_gb_per_s"], **terms)
+
+
+def _nearest(fits: Mapping[str, Form], precision: str) -> Form:
+    for name in NEAREST.get(precision, ("bf16",)):
+        if name in fits:
+            return fits[name]
+    return fits["bf16"]

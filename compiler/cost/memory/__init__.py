@@ -1,0 +1,1 @@
+"""Peak device memory of one rank, term by term."""

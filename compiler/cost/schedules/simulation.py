@@ -1,0 +1,203 @@
+"""Event simulation of a pipeline schedule: when actions start, who waits, what is held.
+
+A rank works through its row in order; an action starts when the rank is free and its input is
+there. A hop between ranks delays the input and leaves both ranks free (asynchronous sends).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+
+from parc.compiler.cost.schedules.table import Kind, Pair, Table
+
+
+class Deadlock(ValueError):
+    """Some ranks wait for each other for ever: the table is no schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """Seconds of one micro-batch on one stage (one chunk, where a rank holds several)."""
+
+    forward: float
+    input_gradient: float
+    weight_gradient: float
+
+    @property
+    def backward(self) -> float:
+        """Both gradients."""
+        return self.input_gradient + self.weight_gradient
+
+    @property
+    def total(self) -> float:
+        """Forward and backward."""
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of every stage of the model, in the order of its layers."""
+
+    stages: tuple[StageSeconds, ...]
+    hop_seconds: float = 0.0
+    """An activation, or its gradient, from one rank to the next."""
+    overlap: float = 0.0
+    """Share of the shorter half of a ``Pair`` that the longer one hides: 0 sum, 1 maximum."""
+
+    def pair_seconds(self, pair: Pair) -> float:
+        """Seconds of an overlapped forward and backward."""
+        depth = len(self.stages)
+        forward = self.stages[pair.forward.stage % depth].forward
+        backward = self.stages[pair.backward.stage % depth].backward
+        return forward + backward - self.overlap * min(forward, backward)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What a simulation saw, rank by rank."""
+
+    makespan_seconds: float
+    busy_seconds: tuple[float, ...]
+    start_seconds: tuple[tuple[float, ...], ...]
+    """Start of every item of the table's rows."""
+
+
+def simulate(table: Table, costs: Costs) -> Timeline:
+    """Play ``table``.
+
+    Args:
+        table: rows in which every micro-batch passes every stage forward and backward.
+        costs: as many stages as ``table.depth``.
+
+    Raises:
+        Deadlock: ranks wait for each other, or for an action that no row has.
+    """
+    run = _Run(table, costs)
+    ready = deque(range(len(table.rows)))
+    while ready:
+        rank = ready.popleft()
+        run.advance(rank)
+        ready.extend(run.woken(rank))
+    if stuck := [r for r, row in enumerate(table.rows) if len(run.starts[r]) < len(row)]:
+        raise Deadlock(f"ranks {stuck} wait for ever")
+    return Timeline(max(run.clocks), tuple(run.busy), tuple(map(tuple, run.starts)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """How actions of one kind run; lists by stage, and by micro-batch within."""
+
+    inputs: list[list[float]]
+    """When the input leaves its stage; infinite while unknown."""
+    hops: list[float]
+    ends: list[list[float]]
+    seconds: list[float]
+
+
+class _Run:
+    """State of a simulation."""
+
+    def __init__(self, table: Table, costs: Costs) -> None:
+        ranks = len(table.rows)
+        self.table = table
+        self.costs = costs
+        self.lanes = _lanes(table, costs)
+        self.clocks = [0.0] * ranks
+        self.busy = [0.0] * ranks
+        self.starts: list[list[float]] = [[] for _ in range(ranks)]
+        self.neighbours = _neighbours(table)
+        self.waits: list[tuple[list[float], int] | None] = [None] * ranks
+
+    def advance(self, rank: int) -> None:
+        """Run ``rank`` until it is done or misses an input."""
+        clock, busy, starts = self.clocks[rank], self.busy[rank], self.starts[rank]
+        lanes, row = self.lanes, self.table.rows[rank]
+        self.waits[rank] = None
+        for index in range(len(starts), len(row)):
+            item = row[index]
+            if isinstance(item, Pair):
+                stop = self._start_pair(item, rank, clock)
+                if stop is None:
+                    break
+                start, end = stop
+            else:
+                stage, kind, micro_batch = item
+                lane = lanes[kind]
+                source = lane.inputs[stage]
+                start = source[micro_batch] + lane.hops[stage]
+                if start == inf:
+                    self.waits[rank] = (source, micro_batch)
+                    break
+                start = max(start, clock)
+                lane.ends[stage][micro_batch] = end = start + lane.seconds[stage]
+            starts.append(start)
+            busy += end - start
+            clock = end
+        self.clocks[rank], self.busy[rank] = clock, busy
+
+    def _start_pair(self, pair: Pair, rank: int, clock: float) -> tuple[float, float] | None:
+        """Start and end of ``pair``; None while an input of either half is missing."""
+        start = clock
+        for action in pair:
+            lane = self.lanes[action.kind]
+            source = lane.inputs[action.stage]
+            start = max(start, source[action.micro_batch] + lane.hops[action.stage])
+            if start == inf:
+                self.waits[rank] = (source, action.micro_batch)
+                return None
+        end = start + self.costs.pair_seconds(pair)
+        for action in pair:
+            self.lanes[action.kind].ends[action.stage][action.micro_batch] = end
+        return start, end
+
+    def woken(self, rank: int) -> list[int]:
+        """Neighbours of ``rank`` that wait for something which is there by now."""
+        found = []
+        for other in self.neighbours[rank]:
+            wait = self.waits[other]
+            if wait and wait[0][wait[1]] < inf:
+                self.waits[other] = None
+                found.append(other)
+        return found
+
+
+def _lanes(table: Table, costs: Costs) -> dict[Kind, _Lane]:
+    """A forward waits for the stage before, a backward for the stage after (the last: itself)."""
+    stages, depth = len(table.owners), table.depth
+    count = 1 + max(action.micro_batch for action in table.actions(0))
+    forward, gradient, weight = (
+        [[inf] * count for _ in range(stages)] for _ in ("forward", "gradient", "weight")
+    )
+    at_hand = [0.0] * count
+    first = [stage % depth == 0 for stage in range(stages)]
+    last = [stage % depth == depth - 1 for stage in range(stages)]
+    before = [at_hand if first[s] else forward[s - 1] for s in range(stages)]
+    after = [forward[s] if last[s] else gradient[s + 1] for s in range(stages)]
+    hop_in = [0.0 if first[s] else _hop(table, costs, s - 1) for s in range(stages)]
+    hop_back = [0.0 if last[s] else _hop(table, costs, s) for s in range(stages)]
+    seconds = [costs.stages[stage % depth] for stage in range(stages)]
+    return {
+        "F": _Lane(before, hop_in, forward, [item.forward for item in seconds]),
+        "B": _Lane(after, hop_back, gradient, [item.backward for item in seconds]),
+        "I": _Lane(after, hop_back, gradient, [item.input_gradient for item in seconds]),
+        "W": _Lane(gradient, [0.0] * stages, weight, [item.weight_gradient for item in seconds]),
+    }
+
+
+def _hop(table: Table, costs: Costs, stage: int) -> float:
+    """Seconds between ``stage`` and the next one; none where one rank holds both."""
+    same = table.owners[stage] == table.owners[stage + 1]
+    return 0.0 if same else costs.hop_seconds
+
+
+def _neighbours(table: Table) -> list[tuple[int, ...]]:
+    """Ranks that take what a rank makes."""
+    found: list[set[int]] = [set() for _ in table.rows]
+    for stage in range(len(table.owners) - 1):
+        if (stage + 1) % table.depth:
+            near, far = table.owners[stage], table.owners[stage + 1]
+            found[near].add(far)
+            found[far].add(near)
+    return [tuple(sorted(ranks)) for ranks in found]

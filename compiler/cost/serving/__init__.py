@@ -1,0 +1,1 @@
+"""Times, memory and capacity of a serving deployment."""

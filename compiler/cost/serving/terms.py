@@ -1,0 +1,76 @@
+"""Terms of a serving estimate: the formula of each in words, and where it is from."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.step.terms import Term
+
+_VLLM = "vLLM, v1/core/kv_cache_planning.py and v1/worker/gpu_worker.py"
+_SARATHI = "Sarathi-Serve, arXiv:2403.02310; Little's law"
+_STEP = "fitted to published serving measurements, docs/cost-model.md"
+
+SERVING_TERMS: dict[str, Term] = {
+    term.name: term
+    for term in (
+        Term(
+            "ttft_seconds",
+            "seconds",
+            "mean time to the first token",
+            "wait for a slot + front end + steps until the engine looks + prompts before one's own "
+            "+ its chunks through the stages + one step",
+            "fitted to published times, docs/cost-model.md; M/D/1 under a request rate",
+        ),
+        Term(
+            "tpot_seconds",
+            "seconds",
+            "mean time per output token",
+            "decode step + running / output tokens x what one prompt adds to steps",
+            _SARATHI,
+        ),
+        Term(
+            "tokens_per_second",
+            "tokens a second",
+            "output tokens a second, all replicas",
+            "running requests / (ttft + output tokens x tpot) x output tokens",
+            "Little's law",
+        ),
+        Term(
+            "cache_bytes",
+            "bytes",
+            "memory of a rank for the key-value cache",
+            "device memory x (1 - memory_headroom) - weights - overhead",
+            _VLLM,
+        ),
+        Term(
+            "block_bytes",
+            "bytes",
+            "one block of the cache on a rank",
+            "block tokens x layers of the stage x 2 x max(1, kv_heads / tp) x head_dim x bytes; "
+            "latent attention: (kv_lora_rank + qk_rope_dim) x bytes, not divided by tp; with "
+            "recurrent layers: layers of the widest group, block tokens raised until a state fits",
+            _VLLM,
+        ),
+        Term(
+            "longest_bytes",
+            "bytes",
+            "cache of one request of max_model_len on a rank",
+            "ceil(max_model_len / dcp / block tokens) x block_bytes; a window caps it; with "
+            "recurrent layers 3 blocks more for each group of states",
+            _VLLM,
+        ),
+        Term(
+            "overhead_bytes",
+            "bytes",
+            "what a rank needs beside weights and cache",
+            "2.5 GB of context, communicators and graphs + 2 bytes x max_num_batched_tokens x "
+            "(6 hidden + 4 width / tp)",
+            _STEP,
+        ),
+        Term(
+            "prefill_seconds",
+            "seconds",
+            "what the prompt of one request adds to steps",
+            "step with a chunk of prompts - step without, x prompt / chunk",
+            _SARATHI,
+        ),
+    )
+}

@@ -1,0 +1,1 @@
+"""Quantities computed once per problem: rates, links, efficiency factors, stage shapes."""

@@ -1,0 +1,1 @@
+"""Time of one optimizer step, term by term."""

@@ -1,0 +1,248 @@
+"""Seconds of one layer and one micro-batch on one rank: compute and what it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.collectives.context_exchange import mixer_seconds
+from parc.compiler.cost.collectives.dispatch import dispatch_seconds
+from parc.compiler.cost.counts.flops import layer_flops
+from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
+from parc.compiler.cost.kernels.layer_kernels import (
+    Seconds,
+    Shape,
+    attention_gemms,
+    core_seconds,
+    gemm_pass,
+    mlp_gemms,
+    stream_bytes,
+    unfused_core,
+)
+from parc.compiler.cost.kernels.recurrence import recurrence, scan_seconds
+from parc.compiler.cost.kernels.smooth import overlap
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.gradients import accumulate_seconds
+from parc.compiler.cost.step.routed_kernels import routed_kernels, routed_launch_seconds
+from parc.compiler.ir import LayerKind, Layout
+
+NOTHING = Seconds(0.0, 0.0)
+LAUNCH_NORM = 4.0
+"""How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
+TP_BACKWARD = 0.5
+"""Share of backward tensor-parallel collectives that Megatron's overlap with GEMMs leaves."""
+WEIGHT_GRADIENTS = 0.25
+"""Of a layer's backward GEMMs, about: the weight gradients that such a collective runs beside,
+half of the backward of the first projections of attention and MLP."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Seconds of one layer and micro-batch, by what they are spent on."""
+
+    forward: float
+    """Compute of the forward pass."""
+    core: float
+    """Of it, the attention core."""
+    backward: float
+    tp_forward: float
+    """Tensor-parallel collectives of the forward pass that are exposed."""
+    tp_backward: float
+    cp: float
+    ep: float
+
+    @property
+    def compute(self) -> float:
+        """Forward and backward, no communication."""
+        return self.forward + self.backward
+
+    @property
+    def tp(self) -> float:
+        """Tensor-parallel collectives, forward and backward."""
+        return self.tp_forward + self.tp_backward
+
+    @property
+    def total(self) -> float:
+        """Compute and exposed communication."""
+        return self.compute + self.tp + self.cp + self.ep
+
+    @property
+    def forward_pass(self) -> float:
+        """The forward pass with its collectives."""
+        return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
+
+
+def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
+    """One layer of ``kind``."""
+    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
+    tokens = layout.tokens(job.sequence_length)
+    passes = [_pass(pricing, shape) for shape in _gemms(pricing, layout, kind, tokens)]
+    gemms = Seconds(sum(one.forward for one in passes), sum(one.backward for one in passes))
+    core, scan = _core(pricing, layout, kind), _scan(pricing, layout, kind, tokens)
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    stream = row.stream * stream_bytes(model, layout, kind, tokens) / rate
+    forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
+    backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
+    backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
+    launch = row.layer_seconds * kind.parts / 2
+    if kind.routed:
+        own = routed_kernels(pricing, layout, tokens)
+        forward, backward = forward + own.forward, backward + own.backward
+        launch = routed_launch_seconds(pricing)
+    groups = pricing.groups(layout)
+    forward = overlap(forward, launch, LAUNCH_NORM)
+    backward = overlap(backward, 2 * launch, LAUNCH_NORM)
+    tp = _tp_seconds(pricing, layout, kind, WEIGHT_GRADIENTS * gemms.backward)
+    return LayerTime(
+        forward=forward,
+        core=core.forward,
+        backward=backward,
+        tp_forward=row.tp * tp.forward,
+        tp_backward=row.tp * tp.backward,
+        cp=mixer_seconds(pricing, layout, kind, core.forward),
+        ep=dispatch_seconds(pricing, layout, groups, forward + backward) if kind.routed else 0.0,
+    )
+
+
+def _pass(pricing: Pricing, shape: Shape) -> Seconds:
+    """Forward and backward of one matrix multiplication; layers share their shapes."""
+    return pricing.memo(("gemm", shape), lambda: gemm_pass(pricing.gemm, [shape]))
+
+
+def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> list[Shape]:
+    """Matrix multiplications of a layer, forward; those of routed experts are not among them."""
+    model, shapes = pricing.problem.model, []
+    part = recurrence(model, kind)
+    if kind.mixer == "attention":
+        shapes += attention_gemms(model, layout, tokens)
+    elif part is not None:
+        inner = part.inner / layout.tp
+        shapes = [(tokens, part.projected / layout.tp, model.hidden), (tokens, model.hidden, inner)]
+    width = model.ffn.size if kind.mlp == "dense" else 0
+    if kind.routed and model.experts is not None:
+        width = model.experts.shared_size
+    return shapes + mlp_gemms(model, layout, tokens, width) if width else shapes
+
+
+def _scan(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> Seconds:
+    """Chunks, convolution, norms and gate of a recurrence."""
+    part = recurrence(pricing.problem.model, kind)
+    if part is None:
+        return NOTHING
+    own = tokens / layout.tp
+    scan = scan_seconds(pricing.kernels, part, own)
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    stream = pricing.efficiency.stream * own * part.streamed_bytes / rate
+    return Seconds(scan.forward + stream, scan.backward + 2 * stream)
+
+
+def _core(pricing: Pricing, layout: Layout, kind: LayerKind) -> Seconds:
+    """Attention core; of layers that have one."""
+    if kind.mixer != "attention":
+        return NOTHING
+    key = ("core", layout.tp, layout.cp, layout.micro_batch)
+    return pricing.memo(key, lambda: _attention_core(pricing, layout))
+
+
+def _attention_core(pricing: Pricing, layout: Layout) -> Seconds:
+    """Attention core, fused or as the software class has it."""
+    model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
+    row = pricing.efficiency
+    if row.unfused:
+        core = unfused_core(pricing.kernels, model, layout, sequence)
+        return Seconds(row.attention * core.forward, row.attention * core.backward)
+    forward = row.attention * core_seconds(pricing.kernels, model, layout, sequence)
+    return Seconds(forward, BACKWARD_FACTOR * forward)
+
+
+def _tp_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, window: float) -> Seconds:
+    """Collectives of 2Th around mixer and MLP (Korthikanti et al. 2022).
+
+    With sequence parallelism a gather and a scatter each, forward; backward the same and one
+    gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
+    each, and backward all of it may hide so. A routed MLP at etp = 1 needs none.
+    """
+    if layout.tp == 1:
+        return NOTHING
+    job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
+    groups = pricing.groups(layout)
+    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
+    blocks = kind.parts - kind.routed
+    if layout.sequence_parallel:
+        gather = links.seconds("all_gather", nbytes, groups.tp)
+        scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
+        forward, backward = blocks * (gather + scatter), blocks * (2 * gather + scatter)
+    else:
+        forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
+    share = TP_BACKWARD if layout.sequence_parallel else 0.0
+    backward = max(share * backward, backward - window)
+    if kind.routed and layout.etp > 1 and model.experts is not None:
+        visits = nbytes / layout.tp * model.experts.top_k * layout.etp
+        expert = links.seconds("all_gather", visits, groups.etp)
+        expert += links.seconds("reduce_scatter", visits, groups.etp)
+        forward, backward = forward + expert, backward + expert
+    return Seconds(forward, backward)
+
+
+def head_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Output projection and loss of one micro-batch, forward and backward."""
+    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
+    tokens = layout.tokens(job.sequence_length)
+    vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
+    gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
+    moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
+    added = accumulate_seconds(pricing, layout, vocab * model.hidden)
+    return row.gemm * (gemm.forward + gemm.backward) + moved + added
+
+
+def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: LayerKind) -> float:
+    """Forward work done again in the backward pass of one layer.
+
+    Full: the forward with its collectives; selective: the attention core, the share of the other
+    modules' FLOPs, and dispatch and combine where the experts run again.
+    """
+    recompute = layout.recompute
+    if recompute.granularity == "none":
+        return 0.0
+    if recompute.granularity == "full":
+        return layer.forward_pass * _block_share(pricing, layout)
+    key = ("shares", recompute.modules, kind)
+    share = pricing.memo(key, lambda: _shares(pricing, recompute.modules, kind))
+    again = layer.forward * share + (layer.core if "core_attn" in recompute.modules else 0.0)
+    return again + (layer.ep / 2 if "moe" in recompute.modules else 0.0)
+
+
+def _shares(pricing: Pricing, modules: tuple[str, ...], kind: LayerKind) -> float:
+    """Share of a layer's forward that ``modules`` have together."""
+    return sum(_share(pricing, name, kind) for name in modules)
+
+
+def _block_share(pricing: Pricing, layout: Layout) -> float:
+    """Share of the layers that run again: all, or the first ``layers`` of each chunk (block)."""
+    recompute = layout.recompute
+    if recompute.method != "block" or recompute.layers is None:
+        return 1.0
+    chunk = pricing.problem.model.layers / (layout.pp * layout.vpp)
+    return min(1.0, recompute.layers / chunk)
+
+
+def _share(pricing: Pricing, module: str, kind: LayerKind) -> float:
+    """Share of a layer's forward that a module has, by FLOPs; streaming modules count 3 %.
+
+    ``mlp_in`` is an MLP without its last product, which a compiler sees that no gradient needs;
+    ``attn_out`` the output projection.
+    """
+    job, model = pricing.problem.job, pricing.problem.model
+    flops = layer_flops(model, kind, 1.0, job.sequence_length)
+    total = flops.total or 1.0
+    if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):
+        return 0.0
+    table = {
+        "core_attn": 0.0,  # has a time of its own
+        "mlp": flops.mlp / total,
+        "mlp_in": flops.mlp / total * (2 / 3 if model.ffn.gated else 1 / 2),
+        "attn_out": 2 * model.attention.heads * model.attention.head_dim * model.hidden / total,
+        "moe": (flops.experts + flops.mlp) / total,
+        "shared_experts": flops.mlp / total,
+        "mla_up_proj": 0.5 * flops.attention_projections / total,
+    }
+    return table.get(module, 0.03)

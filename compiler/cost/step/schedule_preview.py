@@ -1,0 +1,77 @@
+"""The schedule of a layout, played for a few micro-batches: what a picture of it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, Timeline, simulate
+from parc.compiler.cost.schedules.table import Shape, Table
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.stages import chunks_load
+from parc.compiler.cost.step.layer_time import head_seconds
+from parc.compiler.cost.step.step_time import (
+    hop_seconds,
+    shared_layer_time,
+    stage_time,
+)
+from parc.compiler.ir import Chunk, Layout
+
+MOST_ROUNDS = 2
+"""Micro-batches that are played, in pipeline lengths: a warm-up, a steady state, a cool-down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A shortened step."""
+
+    table: Table
+    timeline: Timeline
+    costs: Costs
+    micro_batches: int
+    """Micro-batches that were played."""
+    left_out: int
+    """Micro-batches of the steady state that were not: whole pipeline lengths."""
+
+
+def preview(pricing: Pricing, layout: Layout) -> Preview:
+    """Play the schedule of ``layout`` with the seconds that its estimate has for every chunk.
+
+    Steps of many micro-batches are shortened by whole rounds of ``pp`` micro-batches, over which
+    every schedule repeats itself in its steady state.
+    """
+    whole = layout.micro_batches(pricing.problem.job.global_batch)
+    rounds = max(0, (whole - MOST_ROUNDS * layout.pp) // layout.pp)
+    played = whole - rounds * layout.pp
+    schedule = SCHEDULES[layout.schedule]
+    shape = Shape(layout.pp, played, layout.vpp)
+    if schedule.refusal(shape):
+        shape = Shape(layout.pp, whole, layout.vpp)
+    table = schedule.table(shape)
+    costs = _costs(pricing, layout, table)
+    left_out = whole - shape.micro_batches
+    return Preview(table, simulate(table, costs), costs, shape.micro_batches, left_out)
+
+
+def _costs(pricing: Pricing, layout: Layout, table: Table) -> Costs:
+    """Seconds of every stage of ``table``; the n-th stage of a rank is its n-th chunk."""
+    held = [0] * layout.pp
+    stages = []
+    for owner in table.owners[: table.depth]:
+        stages.append(_seconds(pricing, layout, layout.split.chunks[owner][held[owner]]))
+        held[owner] += 1
+    return Costs(tuple(stages), hop_seconds(pricing, layout))
+
+
+def _seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
+    """Forward, and the two halves of the backward pass; what is repeated belongs to the first."""
+    load = chunks_load(pricing.problem.model, (chunk,))
+    counts = load.by_kind(pricing.problem.model)
+    layers = {kind: shared_layer_time(pricing, layout, kind) for kind in counts}
+    whole = stage_time(pricing, layout, load, layers)
+    forward = sum(count * layers[kind].forward_pass for kind, count in counts.items())
+    heads = int(load.loss) + load.mtp_layers
+    forward += heads * head_seconds(pricing, layout) / 3 if heads else 0.0
+    backward = whole.total - forward
+    weight = max(0.0, (backward - whole.recompute) / 2)
+    return StageSeconds(forward, backward - weight, weight)

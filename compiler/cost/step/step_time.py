@@ -1,0 +1,175 @@
+"""Seconds of one optimizer step, by term, on the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2
+
+from parc.compiler.cost.schedules.shares import idle_share
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.step.gradients import (
+    closing_seconds,
+    dp_traffic,
+    exchanges_often,
+    exposed_rounds,
+    fullest_stage,
+    gathers_once,
+    gradient_window,
+    group_seconds,
+)
+from parc.compiler.cost.step.layer_time import (
+    LayerTime,
+    head_seconds,
+    layer_time,
+    recompute_seconds,
+)
+from parc.compiler.cost.step.offload import shard_parameters, update_seconds
+from parc.compiler.ir import LayerKind, Layout, StepTime
+
+OPTIMIZER_BYTES = 40
+"""Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """Seconds of one micro-batch on one pipeline rank."""
+
+    compute: float
+    recompute: float
+    tp: float
+    cp: float
+    ep: float
+
+    @property
+    def total(self) -> float:
+        """Forward and backward, all chunks."""
+        return self.compute + self.recompute + self.tp + self.cp + self.ep
+
+
+def stage_time(
+    pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[LayerKind, LayerTime]
+) -> StageTime:
+    """One micro-batch through one pipeline rank, forward and backward."""
+    compute = recompute = tp = cp = ep = 0.0
+    for kind, count in load.by_kind(pricing.problem.model).items():
+        layer = layers[kind]
+        compute += count * layer.compute
+        recompute += count * recompute_seconds(pricing, layout, layer, kind)
+        tp += count * layer.tp
+        cp += count * layer.cp
+        ep += count * layer.ep
+    if load.loss:
+        compute += head_seconds(pricing, layout)
+    if load.mtp_layers:
+        compute += load.mtp_layers * head_seconds(pricing, layout)
+    return StageTime(compute, recompute, tp, cp, ep)
+
+
+def step_time(pricing: Pricing, layout: Layout) -> StepTime:
+    """All terms. The slowest stage paces the pipeline; the others only add to the bubble.
+
+    T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer, with b the
+    share of the bubble that the schedule leaves (``schedule_shares.idle_share``).
+    """
+    micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
+    classes = pricing.classes(layout.split)
+    model = pricing.problem.model
+    kinds = {kind for item in classes for kind in item.load.by_kind(model)}
+    layers = {kind: shared_layer_time(pricing, layout, kind) for kind in sorted(kinds)}
+    times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
+    slowest = max((item for item, _ in times), key=lambda item: item.total)
+    whole = sum(item.total * count for item, count in times)
+    hop = hop_seconds(pricing, layout)
+    wait = straggling(pricing, layout)
+    return StepTime(
+        compute_seconds=micro_batches * slowest.compute * wait,
+        recompute_seconds=micro_batches * slowest.recompute,
+        tp_seconds=micro_batches * slowest.tp,
+        cp_seconds=micro_batches * slowest.cp,
+        ep_seconds=micro_batches * slowest.ep,
+        pp_seconds=hop * exposed_hops(layout.pp, layout.vpp, micro_batches),
+        bubble_seconds=bubble_share(layout) * (whole - slowest.total) / layout.vpp,
+        dp_seconds=_dp_seconds(pricing, layout, slowest),
+        optimizer_seconds=optimizer_seconds(pricing, layout),
+    )
+
+
+def bubble_share(layout: Layout) -> float:
+    """``idle_share`` of the schedule of ``layout``."""
+    return idle_share(layout.schedule, layout.pp, layout.recompute.granularity == "full")
+
+
+def straggling(pricing: Pricing, layout: Layout) -> float:
+    """Synchronous steps wait for the slowest host: 1 + s log2(hosts)."""
+    hosts = layout.world / pricing.problem.cluster.node.gpus
+    return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
+
+
+def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
+    """``layer_time``, once for all layouts that share what it depends on."""
+    groups = pricing.groups(layout)
+    lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
+    state = (layout.sequence_parallel, layout.zero_stage)
+    experts = (layout.ep, layout.etp, groups.ep, groups.etp) if kind.routed else ()
+    key = ("time", kind, lane, state, groups.tp, groups.cp_stride, experts)
+    return pricing.memo(key, lambda: layer_time(pricing, layout, kind))
+
+
+def hop_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Bytes of one activation between two stages: 2 T h, over t where it is divided.
+
+    Sequence parallelism divides it; Megatron before that sent a part from each rank and gathered
+    it on arrival (Narayanan et al. 2021, section 4.1), as DeepSpeed's pipeline does.
+    """
+    job, model = pricing.problem.job, pricing.problem.model
+    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
+    return nbytes / (layout.tp if layout.sequence_parallel or pricing.efficiency.unfused else 1)
+
+
+def hop_seconds(pricing: Pricing, layout: Layout) -> float:
+    """One activation from a stage to the next, the part that is exposed."""
+    if layout.pp == 1:
+        return 0.0
+    groups, nbytes = pricing.groups(layout), hop_bytes(pricing, layout)
+    seconds = pricing.links.hop_seconds(nbytes, groups.pp_stride)
+    if pricing.efficiency.unfused and not layout.sequence_parallel:
+        seconds += pricing.links.seconds("all_gather", nbytes * layout.tp, groups.tp)
+    return pricing.efficiency.pp * seconds
+
+
+def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
+    """Hops on the critical path; what the simulation of the schedules has for short hops.
+
+    1F1B: a rank has at most p micro-batches under way, so every p of them pay a round trip over
+    all ranks, whatever their order. Interleaving hides hops but while it fills and drains: each
+    way a micro-batch passes all chunks of all ranks.
+    """
+    if vpp > 1:
+        return 2.0 * (pp * vpp - 1)
+    visits = micro_batches + pp - 1
+    return 2.0 * (visits - -(-visits // pp))
+
+
+def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
+    """What overlap with one micro-batch leaves of the traffic."""
+    count = layout.micro_batches(pricing.problem.job.global_batch)
+    rounds = count if exchanges_often(pricing, layout) else 1
+    window = gradient_window(pricing) * slowest.total
+    exposed = exposed_rounds(dp_traffic(pricing, layout), window, rounds)
+    return exposed + closing_seconds(pricing, layout)
+
+
+def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Adam over the shard, at memory bandwidth, and what happens once a step.
+
+    On the host it takes the time of its cores, and of the weights on their way back.
+    """
+    held, row = fullest_stage(pricing, layout), pricing.efficiency
+    seconds = row.step_seconds
+    if gathers_once(pricing, layout):
+        seconds += group_seconds(pricing, layout, "all_gather")
+    if layout.offload.optimizer != "none":
+        return seconds + update_seconds(pricing, layout, held)
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, held) / rate

@@ -1,0 +1,1 @@
+"""A single layout or serving layout: the rules that it must satisfy, and its full estimate."""

@@ -1,0 +1,115 @@
+"""Price one layout in full: every stage, every term, every axis."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.collectives.context_exchange import context_bytes
+from parc.compiler.cost.collectives.dispatch import copies_sent
+from parc.compiler.cost.counts.flops import step_flops, utilization
+from parc.compiler.cost.memory.peak import all_stages
+from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.step.gradients import dp_bytes, replica_bytes
+from parc.compiler.cost.step.step_time import hop_bytes, step_time
+from parc.compiler.ir import AxisTraffic, Estimate, Layout, Model
+
+
+def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
+    """Memory of all stages, time and traffic; deterministic, no state but the memo."""
+    problem = pricing.problem
+    time = step_time(pricing, layout)
+    tokens = problem.job.global_batch * problem.job.sequence_length
+    return Estimate(
+        memory=all_stages(pricing, layout),
+        limit_bytes=memory_limit(pricing),
+        time=time,
+        traffic=axis_traffic(pricing, layout),
+        model_flops_per_step=step_flops(problem),
+        mfu=utilization(problem, time.total_seconds, layout.world),
+        tokens_per_second=tokens / time.total_seconds,
+    )
+
+
+def memory_limit(pricing: Pricing) -> float:
+    """Device bytes less the headroom that the goals ask for."""
+    problem = pricing.problem
+    return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
+
+
+def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
+    """Bytes that a rank of the fullest stage sends in one step; idle axes are left out."""
+    groups = pricing.groups(layout)
+    volumes = _volumes(pricing, layout)
+    rows = []
+    for axis, nbytes in volumes.items():
+        links = pricing.links
+        if axis == "pp":
+            span = Reach(2, 1 if groups.pp_stride >= links.domain else 2)
+        else:
+            span = getattr(groups, axis)
+        rows.append(
+            AxisTraffic(
+                axis=axis,
+                bytes_per_rank=nbytes,
+                level="fabric" if span.domains > 1 else "nvlink",
+                gb_per_s=links.gb_per_s(span),
+            )
+        )
+    return tuple(rows)
+
+
+def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+    """Axis -> bytes a rank sends in a step (facts: (n-1)/n of the payload for rings)."""
+    problem = pricing.problem
+    job, model = problem.job, problem.model
+    micro_batches = layout.micro_batches(job.global_batch)
+    loads = [kind.load for kind in pricing.classes(layout.split)]
+    routed = max(load.routed_layers(model) for load in loads)
+    tokens = layout.tokens(job.sequence_length)
+    volumes: dict[str, float] = {}
+    if layout.tp > 1:
+        collectives = 5 * max(_blocks(load, model) for load in loads)
+        payload = 2 * tokens * model.hidden
+        volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
+    if layout.cp > 1:
+        each = [_context_volumes(pricing, layout, load) for load in loads]
+        fullest = max(each, key=lambda one: sum(one.values()))
+        volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
+    if layout.ep > 1 and model.experts is not None:
+        copies = copies_sent(job, model.experts, pricing.groups(layout).ep)
+        volumes["ep"] = 4 * micro_batches * routed * copies * tokens / layout.tp * model.hidden * 2
+    if layout.pp > 1:
+        volumes["pp"] = 2 * micro_batches * layout.vpp * hop_bytes(pricing, layout)
+    return volumes | _data_volumes(pricing, layout)
+
+
+def _blocks(load: StageLoad, model: Model) -> int:
+    """Mixers and dense MLPs of a stage: what tensor ranks gather and scatter around."""
+    counts = zip(model.kinds, load.counts, strict=True)
+    return sum(count * (kind.parts - kind.routed) for kind, count in counts)
+
+
+def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
+    """Axis -> bytes that a rank of a stage sends among context ranks for one micro-batch."""
+    volumes: dict[str, float] = {}
+    for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
+        for axis, nbytes in context_bytes(pricing, layout, kind).items():
+            volumes[axis] = volumes.get(axis, 0.0) + count * nbytes
+    return volumes
+
+
+def _data_volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
+    """The same for gradients and weights; hybrid shards and their copies are axes of their own."""
+    groups = pricing.groups(layout)
+    dense, expert = dp_bytes(pricing, layout)
+    axes = {axis.name for axis in pricing.framework.meshes(layout)[0].axes}
+    hybrid = layout.dp_replicate > 1 and layout.zero_stage > 0 and "dp_shard" in axes
+    names = ("dp_shard_cp", "edp_shard") if hybrid else ("dp_cp", "edp")
+    volumes = {}
+    for name, nbytes in zip(names, (dense, expert), strict=True):
+        ranks = getattr(groups, name).size
+        if ranks > 1 and nbytes:
+            volumes[name] = nbytes * (ranks - 1) / ranks
+    if hybrid:
+        volumes["dp_replicate"] = replica_bytes(pricing, layout)
+    return volumes

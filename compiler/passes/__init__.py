@@ -1,1 +1,0 @@
-"""One verb a file: a pass takes nouns and returns a noun; the sink is its only effect."""

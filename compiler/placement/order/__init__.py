@@ -1,0 +1,1 @@
+"""The order of hosts: shared links, messages, candidate orders, swaps and lower bounds."""

@@ -1,0 +1,1 @@
+"""Differences between two specs or two output directories."""

@@ -1,0 +1,111 @@
+"""What changes from one plan to another, and the sides that are compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.diff.changes import (
+    Change,
+    changes,
+    input_changes,
+    layout_changes,
+    memory_changes,
+    rate_changes,
+    time_changes,
+)
+from parc.compiler.report.diff.checkpoints import Checkpoint, checkpoint
+from parc.compiler.report.diff.groups import AxisChange, group_changes
+from parc.compiler.report.diff.ranks import Moves, rank_moves
+from parc.compiler.report.diff.serving import (
+    serving_layout,
+    serving_memory,
+    serving_rates,
+    serving_time,
+)
+from parc.compiler.report.diff.side import NotAnOutput, Side
+from parc.compiler.report.numbers import rounded_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Everything that differs; empty parts are the same on both sides."""
+
+    old: str
+    new: str
+    inputs: tuple[Change, ...]
+    layout: tuple[Change, ...]
+    moves: Moves | None
+    """None where a side has no rank map."""
+    groups: tuple[AxisChange, ...]
+    arguments: tuple[Change, ...]
+    environment: tuple[Change, ...]
+    directives: tuple[Change, ...]
+    memory: tuple[Change, ...]
+    time: tuple[Change, ...]
+    rates: tuple[Change, ...]
+    checkpoint: Checkpoint | None
+    """None where nothing is trained."""
+
+    @property
+    def any(self) -> bool:
+        """Whether the two sides differ in anything."""
+        parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
+        costs = (self.directives, self.memory, self.time, self.rates)
+        return any(parts) or any(costs) or (self.moves is not None and self.moves.any)
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping of JSON types; numbers as they stand in plan.json."""
+        document = {"format": 1, "changed": self.any, **as_json(self)}
+        return dict(rounded_tree(document))
+
+
+def diff(old: Side, new: Side) -> Diff:
+    """Compare ``old`` with ``new``; NotAnOutput where a plan.json is not one of ours."""
+    try:
+        return _compared(old, new)
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
+        # A file that breaks the schema is the user's to mend; anything else is a bug of ours.
+        for each in (old, new):
+            _check_schema(each)
+        raise
+
+
+def _check_schema(each: Side) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    text = (files("parc.schemas") / "plan.schema.json").read_text("utf-8")
+    error = best_match(Draft202012Validator(json.loads(text)).iter_errors(each.plan))
+    if error is not None:
+        reason = error.message if len(error.message) < 120 else f"{error.message[:117]}..."
+        raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
+
+
+def _compared(old: Side, new: Side) -> Diff:
+    if old.serves != new.serves:
+        trains, serves = (new, old) if old.serves else (old, new)
+        raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")
+    moves: Moves | None = None
+    groups: tuple[AxisChange, ...] = ()
+    if old.ranks is not None and new.ranks is not None:
+        moves = rank_moves(old.ranks, new.ranks)
+        groups = group_changes(old.ranks, new.ranks, old.experts or new.experts)
+    return Diff(
+        old=old.name,
+        new=new.name,
+        inputs=input_changes(old, new),
+        layout=serving_layout(old, new) if old.serves else layout_changes(old, new),
+        moves=moves,
+        groups=groups,
+        arguments=changes(old.arguments, new.arguments),
+        environment=changes(old.environment, new.environment),
+        directives=changes(old.directives, new.directives),
+        memory=serving_memory(old, new) if old.serves else memory_changes(old, new),
+        time=serving_time(old, new) if old.serves else time_changes(old, new),
+        rates=serving_rates(old, new) if old.serves else rate_changes(old, new),
+        checkpoint=None if old.serves else checkpoint(old, new),
+    )

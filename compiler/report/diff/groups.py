@@ -1,0 +1,120 @@
+"""Communication groups that have other members, or that now cross a rack or an NVLink domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+
+from parc.compiler.report.diff.side import Ranks
+
+EXAMPLES = 3
+MEMBERS = 4
+"""Ranks of a group that an example names before it says ``...``."""
+
+Group = tuple[int, ...]
+
+DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
+EXPERT = ("etp", "ep", "edp", "efsdp")
+SERVING = ("replica", "dp", "pp", "cp", "tp")
+BOTH = ("pp", "dp-replicate")
+"""Axes of the dense mesh, of the expert mesh alone, and of both; a framework has some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisChange:
+    """The groups of one axis on both sides; counts of groups, sizes in ranks."""
+
+    axis: str
+    old_size: int
+    new_size: int
+    old_groups: int
+    new_groups: int
+    same_members: int
+    """Groups that have the same ranks on both sides."""
+    old_crossing_racks: int
+    new_crossing_racks: int
+    old_crossing_domains: int
+    new_crossing_domains: int
+    now_crossing_racks: int
+    """Groups that cross racks and hold a rank whose group did not cross before."""
+    examples: tuple[str, ...]
+    """The first of those."""
+
+    @property
+    def any(self) -> bool:
+        """Whether members or crossings differ."""
+        return (
+            self.same_members != max(self.old_groups, self.new_groups)
+            or self.old_crossing_racks != self.new_crossing_racks
+            or self.old_crossing_domains != self.new_crossing_domains
+            or self.now_crossing_racks > 0
+        )
+
+
+def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
+    """Every axis of both sides whose groups differ; those of experts where the model has some."""
+    known = old.coordinates.keys() & new.coordinates.keys()
+    dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
+    compared = [_compare(axis, dense, old, new) for axis in dense if axis in known]
+    if experts:
+        mesh = (*BOTH, *sparse)
+        compared += [_compare(axis, mesh, old, new) for axis in sparse if axis in known]
+    return tuple(change for change in compared if change.any)
+
+
+def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
+    """Ranks that share every coordinate of ``mesh`` but ``axis``, by their first rank.
+
+    Axes of ``mesh`` that the framework of ``ranks`` does not have cut nothing.
+    """
+    own = ranks.coordinates
+    others = [own[name] for name in mesh if name != axis and name in own]
+    found: dict[tuple[str, ...], list[int]] = {}
+    keys = zip(*others, strict=True) if others else repeat((), ranks.world)
+    for rank, key in enumerate(keys):
+        found.setdefault(key, []).append(rank)
+    return [tuple(group) for group in found.values()]
+
+
+def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
+    before, after = groups(old, axis, mesh), groups(new, axis, mesh)
+    racks_before, racks_after = _crossing(before, old.racks), _crossing(after, new.racks)
+    fresh = _fresh(racks_after, racks_before, old.world)
+    return AxisChange(
+        axis=axis,
+        old_size=len(before[0]),
+        new_size=len(after[0]),
+        old_groups=len(before),
+        new_groups=len(after),
+        same_members=len(set(before) & set(after)),
+        old_crossing_racks=len(racks_before),
+        new_crossing_racks=len(racks_after),
+        old_crossing_domains=len(_crossing(before, old.domains)),
+        new_crossing_domains=len(_crossing(after, new.domains)),
+        now_crossing_racks=len(fresh),
+        examples=tuple(_example(group, new.racks) for group in fresh[:EXAMPLES]),
+    )
+
+
+def _crossing(found: list[Group], places: tuple[str, ...]) -> list[Group]:
+    if len(found[0]) == 1:
+        return []
+    return [group for group in found if len({places[rank] for rank in group}) > 1]
+
+
+def _fresh(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
+    """Groups with a rank whose own group did not cross before; ranks that are new do not count."""
+    crossed = {rank for group in before for rank in group}
+    return [
+        group
+        for group in now
+        if group[0] >= old_world or any(rank not in crossed for rank in group if rank < old_world)
+    ]
+
+
+def _example(group: Group, racks: tuple[str, ...]) -> str:
+    shown = ", ".join(str(rank) for rank in group[:MEMBERS])
+    more = f", ... {group[-1]}" if len(group) > MEMBERS else ""
+    names = list(dict.fromkeys(racks[rank] for rank in group))
+    where = ", ".join(names[:MEMBERS]) + (f" and {len(names) - MEMBERS} more" * (len(names) > 4))
+    return f"ranks {shown}{more}: {where}"

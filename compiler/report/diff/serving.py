@@ -1,0 +1,70 @@
+"""What changes between two serving plans: layout, memory of the fullest stage, times, rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parc.compiler.report.diff.changes import Change, changes
+from parc.compiler.report.diff.side import Side
+
+LAYOUT = ("tp", "pp", "pcp", "dcp", "dp", "ep", "replicas", "redundant_experts", "gpus")
+LIMITS = (
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "gpu_memory_utilization",
+    "block_tokens",
+    "blocks",
+    "cache_tokens",
+)
+MEMORY = ("weights_bytes", "overhead_bytes", "cache_bytes", "longest_bytes")
+TIMES = ("ttft_seconds", "tpot_seconds", "prefill_seconds")
+RATES = ("tokens_per_second", "requests_per_second", "max_concurrency")
+
+
+def serving_layout(old: Side, new: Side) -> tuple[Change, ...]:
+    """Degrees, stages, and the limits that the engine is told."""
+    return _named(_layout(old), _layout(new))
+
+
+def serving_memory(old: Side, new: Side) -> tuple[Change, ...]:
+    """Bytes on a rank of the stage with the least cache."""
+    return _named(_memory(old), _memory(new))
+
+
+def serving_time(old: Side, new: Side) -> tuple[Change, ...]:
+    """What users wait for."""
+    return _named(_estimate(old, TIMES), _estimate(new, TIMES))
+
+
+def serving_rates(old: Side, new: Side) -> tuple[Change, ...]:
+    """What the deployment gives."""
+    return changes(_estimate(old, RATES), _estimate(new, RATES))
+
+
+def _named(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
+    """What differs, in the order of the keys."""
+    return tuple(
+        Change(name, before[name], after[name])
+        for name in before
+        if before[name] != after.get(name)
+    )
+
+
+def _layout(side: Side) -> dict[str, Any]:
+    layout, limits = side.plan["layout"], side.plan["limits"]
+    stages = ", ".join(str(stage["layers"]) for stage in side.plan["stages"])
+    return {
+        **{name: layout[name] for name in LAYOUT},
+        "layers_by_stage": stages,
+        **{name: limits[name] for name in LIMITS},
+    }
+
+
+def _memory(side: Side) -> dict[str, Any]:
+    fullest = min(side.plan["stages"], key=lambda stage: stage["blocks"])
+    return {name: fullest[name] for name in MEMORY}
+
+
+def _estimate(side: Side, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: side.plan["estimate"][name] for name in names}

@@ -1,0 +1,1 @@
+"""plan.json, parc.lock and the JSON Schemas of everything that PARC reads and writes."""

@@ -1,0 +1,1 @@
+"""Plain-text tables and summaries for the terminal."""

@@ -1,0 +1,133 @@
+"""Memory, time and traffic of a plan, term by term, as text and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
+from parc.compiler.ir.estimate import STAGE_TOTALS
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.report.numbers import GIB, percent, plain, quantity, rounded_tree, seconds, span
+from parc.compiler.report.table import table
+from parc.compiler.report.text.layout_words import layout_words
+from parc.compiler.report.text.serving_tables import (
+    serving_estimate_document,
+    serving_estimate_text,
+)
+from parc.compiler.report.text.summary import placement_words
+from parc.compiler.report.text.tree_table import tree_document, tree_text
+
+LEVELS = {
+    "device": "one GPU",
+    "nvlink": "NVLink domain",
+    "host": "one host",
+    "rack": "one rack",
+    "fabric": "across racks",
+}
+
+
+def estimate_text(plan: AnyPlan) -> str:
+    """Four tables, and where each term is explained."""
+    if isinstance(plan, ServingPlan):
+        return serving_estimate_text(plan)
+    estimate = plan.estimate
+    parts = (
+        f"{plan.problem.name}: {layout_words(plan.layout)}\n",
+        f"memory of one GPU in GiB, by pipeline stage (limit {_gib(estimate.limit_bytes)})\n"
+        + _memory(estimate),
+        "time of one step, as exposed on the critical path\n" + _time(estimate),
+        "traffic that one GPU sends in a step\n" + _traffic(estimate),
+        tree_text(plan.problem.cluster),
+        f"placement: {placement_words(plan)}\n",
+        f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
+        f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
+        + _calibrated(plan)
+        + "parc explain TERM gives the formula of a term, e.g. parc explain activations_bytes\n",
+    )
+    return "\n".join(parts)
+
+
+def _calibrated(plan: Plan) -> str:
+    """How many parameters are the user's own; empty where all are shipped."""
+    count = len(plan.problem.calibration)
+    return f"{count} parameters of the cost model from cluster.calibration\n" if count else ""
+
+
+def estimate_document(plan: AnyPlan) -> dict[str, Any]:
+    """The estimate as JSON types, with totals."""
+    if isinstance(plan, ServingPlan):
+        return serving_estimate_document(plan)
+    estimate = plan.estimate
+    document = {
+        "format": 1,
+        "name": plan.problem.name,
+        "layout": {**as_json(plan.layout), "dp": plan.layout.dp, "edp": plan.layout.edp},
+        **as_json(estimate),
+        "memory": [
+            {**as_json(stage), **{name: getattr(stage, name) for name in STAGE_TOTALS}}
+            for stage in estimate.memory
+        ],
+        "time": {**as_json(estimate.time), "total_seconds": estimate.time.total_seconds},
+        "peak_stage": estimate.peak.stage,
+        "peak_bytes": estimate.peak.total_bytes,
+        "fits": estimate.fits,
+        "verdict": estimate.verdict,
+        "placement": as_json(plan.placement.proof),
+        "levels": tree_document(plan.problem.cluster),
+    }
+    return dict(rounded_tree(document))
+
+
+def _memory(estimate: Estimate) -> str:
+    """A row a run of equal stages; the fullest is starred."""
+    terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
+    rows = [
+        (
+            span(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
+            *(_gib(getattr(stage, term)) for term in terms),
+            _gib(stage.total_bytes),
+            f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
+        )
+        for first, last, stage in _runs(estimate.memory)
+    ]
+    head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
+    return table(head, rows)
+
+
+def _runs(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
+    """(first stage, last stage, memory) of neighbours that need the same."""
+    runs: list[tuple[int, int, StageMemory]] = []
+    for stage in memory:
+        if runs and replace(runs[-1][2], stage=stage.stage) == stage:
+            runs[-1] = (runs[-1][0], stage.stage, runs[-1][2])
+        else:
+            runs.append((stage.stage, stage.stage, stage))
+    return runs
+
+
+def _time(estimate: Estimate) -> str:
+    total = estimate.time.total_seconds
+    terms = [(field.name, getattr(estimate.time, field.name)) for field in fields(estimate.time)]
+    rows = [
+        (name.removesuffix("_seconds"), seconds(spent), percent(spent / total if total else 0.0))
+        for name, spent in [*terms, ("total", total)]
+    ]
+    return table(("term", "time", "share"), rows)
+
+
+def _traffic(estimate: Estimate) -> str:
+    rows = [
+        (
+            axis.axis,
+            LEVELS.get(axis.level, axis.level),
+            quantity(axis.bytes_per_rank, "B"),
+            plain(axis.gb_per_s),
+        )
+        for axis in estimate.traffic
+    ]
+    return table(("axis", "stays in", "bytes", "GB/s"), rows, left=2)
+
+
+def _gib(count_bytes: float) -> str:
+    return f"{count_bytes / GIB:.2f}"

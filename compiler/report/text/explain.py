@@ -1,0 +1,158 @@
+"""The text of ``parc explain``: codes, spec fields, cost terms and passes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from difflib import get_close_matches
+from importlib.resources import files
+from textwrap import fill
+from typing import Any
+
+from parc.compiler.diagnostics.codes import CodeInfo, all_codes, code_info
+
+PASS_PACKAGES = ("resolve", "search", "evaluate", "placement", "checks", "verify")
+"""Sub-packages of ``parc.compiler`` that hold passes, in the order of the pipeline."""
+CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
+
+
+class UnknownTopic(LookupError):
+    """Nothing of that name; the message names what is near."""
+
+
+def explain(topic: str) -> str:
+    """The explanation of ``topic``; UnknownTopic where there is none."""
+    for find in (_code, _field, _term, _pass):
+        text = find(topic)
+        if text is not None:
+            return text
+    near = get_close_matches(topic, topics(), n=3, cutoff=0.6)
+    hint = f"did you mean {', '.join(near)}?" if near else "it is no code, field, term or pass"
+    raise UnknownTopic(f"nothing is known about {topic!r}: {hint}")
+
+
+def topics() -> list[str]:
+    """Everything that can be explained."""
+    codes = [f"PARC-{info.code}" for info in all_codes()]
+    return [*codes, *sorted(_fields()), *sorted(_terms()), *pass_names()]
+
+
+def _code(topic: str) -> str | None:
+    match = CODE.fullmatch(topic)
+    if match is None:
+        return None
+    code = match[1][0].upper() + match[1][1:]
+    try:
+        return code_text(code_info(code))
+    except KeyError:
+        return None
+
+
+def code_text(info: CodeInfo) -> str:
+    """Title, rule, reason, fix, a bad and a good spec, sources."""
+    silent = "; the framework itself says nothing" if info.silent else ""
+    parts = [
+        f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
+        _prose("rule", info.rule),
+        _prose("why", info.why),
+        _prose("fix", info.fix),
+    ]
+    parts += [_example(name, text) for name, text in (("bad", info.bad), ("good", info.good))]
+    if info.sources:
+        parts.append("source:\n" + "\n".join(f"  {source}" for source in info.sources))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _prose(name: str, text: str) -> str:
+    """``why:  ...``, wrapped, the following lines under the first."""
+    return fill(text.strip(), 88, initial_indent=f"{name}:".ljust(6), subsequent_indent=" " * 6)
+
+
+def _example(name: str, text: str) -> str:
+    if not text:
+        return ""
+    return f"{name}:\n" + "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def _fields() -> dict[str, Any]:
+    from parc.compiler.spec.schema import fields
+
+    return dict(fields())
+
+
+def _field(topic: str) -> str | None:
+    path = re.sub(r"\[\d+\]", "[]", topic)
+    found = _fields().get(path) or _fields().get(topic)
+    if found is None:
+        return None
+    serving = _serving_words(path, found)
+    below = [name for name in _fields() if name.startswith((f"{path}.", f"{path}["))]
+    default = "none, it must be given" if found.required else _written(found.default)
+    lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
+    lines += [serving] if serving else []
+    lines += ["keys:", *(f"  {name}" for name in below)] if below else []
+    return "\n".join(lines) + "\n"
+
+
+def _serving_words(path: str, found: Any) -> str:
+    """What the same field takes in a job that serves, where that differs."""
+    from parc.compiler.spec.schema import serving_fields
+
+    other = serving_fields().get(path)
+    if other is None or other == found:
+        return ""
+    return f"serving: {other.description} {other.type}; default {_written(other.default)}"
+
+
+def _written(default: Any) -> str:
+    if default is None:
+        return "absent"
+    return default if isinstance(default, str) else json.dumps(default, default=str)
+
+
+def _terms() -> dict[str, Any]:
+    from parc.compiler.cost.serving.terms import SERVING_TERMS
+    from parc.compiler.cost.step.terms import TERMS
+
+    return {**SERVING_TERMS, **TERMS}
+
+
+def _term(topic: str) -> str | None:
+    terms = _terms()
+    names: tuple[str, ...] = (topic, f"{topic}_bytes", f"{topic}_seconds")
+    term = next((terms[name] for name in names if name in terms), None)
+    if term is None:
+        return None
+    return f"{term.name}: {term.title} ({term.unit})\n\n{term.formula}\n\nsource: {term.source}\n"
+
+
+def pass_names() -> list[str]:
+    """Return the names of all passes: modules with a public function of the same name."""
+    return sorted(_pass_sources())
+
+
+def _pass_sources() -> dict[str, str]:
+    """Return name -> source text of every pass."""
+    found = {}
+    for package in PASS_PACKAGES:
+        for entry in files(f"parc.compiler.{package}").iterdir():
+            name = entry.name.removesuffix(".py")
+            if name != entry.name and f"def {name}(" in (text := entry.read_text("utf-8")):
+                found[name] = text
+    return found
+
+
+def _pass(topic: str) -> str | None:
+    """The docstrings of the module and of its function, read without importing it."""
+    text = _pass_sources().get(topic)
+    if text is None:
+        return None
+    module = ast.parse(text)
+    parts = [f"{topic}: {ast.get_docstring(module) or ''}"]
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name == topic:
+            signature = f"{topic}({ast.unparse(node.args)})"
+            returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            parts += [signature + returns, ast.get_docstring(node) or ""]
+    return "\n\n".join(part for part in parts if part) + "\n"

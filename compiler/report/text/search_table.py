@@ -1,0 +1,143 @@
+"""The candidates of a search, ranked, and how many each rule dropped."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from parc.compiler.diagnostics.codes import code_title
+from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
+from parc.compiler.report.numbers import GIB, percent, rounded, seconds
+from parc.compiler.report.table import table
+from parc.compiler.report.text.layout_words import recompute_words
+from parc.compiler.report.text.serving_tables import serving_records, serving_search_text
+
+OTHER = {
+    "recompute": "the same layout fits with less recompute",
+    "ttft": "time to the first token over goals.ttft",
+    "tpot": "time per output token over goals.tpot",
+    "request_rate": "requests arrive faster than they are served",
+}
+"""Reasons that are no broken rule."""
+DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
+CANDIDATE_HEAD = (
+    *("rank", *DEGREES, "recompute", "split", "step", "placed", "against it", "memory GiB", "MFU"),
+)
+
+
+def search_text(plan: AnyPlan, top: int) -> str:
+    """The table of the best ``top`` and the dropped ones by rule."""
+    if isinstance(plan, ServingPlan):
+        return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
+    search = plan.search
+    head, rows = candidate_table(search, top)
+    kept = search.enumerated - sum(count for _, count in search.dropped)
+    lines = [f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal and fitting"]
+    return "\n".join(lines) + "\n\n" + table(head, rows) + dropped_text(search.dropped)
+
+
+def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
+    """The same as JSON types."""
+    return {
+        "format": 1,
+        "name": plan.problem.name,
+        "enumerated": plan.search.enumerated,
+        "dropped": [
+            dict(zip(("code", "title"), reason(code), strict=True), count=count)
+            for code, count in plan.search.dropped
+        ],
+        "candidates": _records(plan, top),
+    }
+
+
+def search_csv(plan: AnyPlan, top: int) -> str:
+    """A row a candidate."""
+    records = _records(plan, top)
+    out = io.StringIO()
+    names = list(records[0]) if records else ["rank"]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return out.getvalue()
+
+
+def _records(plan: AnyPlan, top: int) -> list[dict[str, Any]]:
+    if isinstance(plan, ServingPlan):
+        return serving_records(plan, top)
+    return [_record(rank, one) for rank, one in _top(plan.search, top)]
+
+
+def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
+    return list(enumerate(search.ranked[:top], start=1))
+
+
+def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of the best ``top``; what placements add stands there if any adds something."""
+    shown = _top(search, top)
+    rows = [_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
+    if any(candidate.placed_seconds for _, candidate in shown):
+        return CANDIDATE_HEAD, rows
+    at = CANDIDATE_HEAD.index("placed")
+    plain = [row[:at] + row[at + 1 :] for row in (CANDIDATE_HEAD, *rows)]
+    return plain[0], plain[1:]
+
+
+def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
+    """One candidate in words, under CANDIDATE_HEAD."""
+    layout = candidate.layout
+    total = best.step_seconds + best.placed_seconds
+    slower = (candidate.step_seconds + candidate.placed_seconds) / total - 1
+    added = candidate.placed_seconds
+    return (
+        str(rank),
+        *(str(getattr(layout, name)) for name in DEGREES),
+        recompute_words(layout.recompute),
+        layout.split.form,
+        seconds(candidate.step_seconds),
+        f"+{seconds(added)}" if added else "-",
+        f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
+        f"{candidate.peak_bytes / GIB:.1f}",
+        percent(candidate.mfu),
+    )
+
+
+def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
+    layout = candidate.layout
+    return {
+        "rank": rank,
+        **{name: getattr(layout, name) for name in DEGREES},
+        "schedule": layout.schedule,
+        "sequence_parallel": layout.sequence_parallel,
+        "zero_stage": layout.zero_stage,
+        "recompute": recompute_words(layout.recompute),
+        "split": layout.split.form,
+        "order": layout.order,
+        "step_seconds": rounded(candidate.step_seconds),
+        "placed_seconds": rounded(candidate.placed_seconds),
+        "peak_bytes": rounded(candidate.peak_bytes),
+        "mfu": rounded(candidate.mfu),
+    }
+
+
+def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
+    """The table of what each rule dropped; empty where nothing was."""
+    if not dropped:
+        return ""
+    rows = [
+        (*reason(code), f"{count:,}")
+        for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
+    ]
+    return "\ndropped by the first rule that each layout broke\n" + table(
+        ("code", "rule", "layouts"), rows, left=2
+    )
+
+
+def reason(code: str) -> tuple[str, str]:
+    """(``PARC-D01``, title) of what dropped a layout; a better twin and the like have no code."""
+    if code in OTHER:
+        return code, OTHER[code]
+    try:
+        return f"PARC-{code}", code_title(code)
+    except KeyError:
+        return f"PARC-{code}", ""

@@ -1,0 +1,147 @@
+"""Memory, cache and times of a serving plan, term by term, and the candidates of its search."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from parc.compiler.ir import ServingPlan
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.ir.serving_plan import ServingCandidate
+from parc.compiler.report.json.serving_json import serving_estimate
+from parc.compiler.report.numbers import (
+    GIB,
+    percent,
+    plain,
+    quantity,
+    rounded,
+    rounded_tree,
+    seconds,
+)
+from parc.compiler.report.table import table
+from parc.compiler.report.text.serving_summary import serving_words
+
+DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
+SERVING_HEAD = (
+    *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "against it", "weights GiB"),
+)
+
+
+def serving_estimate_text(plan: ServingPlan) -> str:
+    """Three tables: memory by stage, the decode step by term, what users see."""
+    budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
+    parts = (
+        f"{plan.problem.name}: {serving_words(plan.layout)}\n",
+        f"memory of one GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n"
+        + _memory(plan),
+        f"one decode step of {plan.estimate.running:,.1f} requests on an engine\n" + _step(plan),
+        "what users see\n" + _users(plan),
+        "parc explain TERM gives the formula of a term, e.g. parc explain tpot\n",
+    )
+    return "\n".join(parts)
+
+
+def _memory(plan: ServingPlan) -> str:
+    rows = [
+        (
+            str(stage.stage),
+            str(stage.layers),
+            f"{stage.weights_bytes / GIB:.2f}",
+            f"{stage.overhead_bytes / GIB:.2f}",
+            f"{stage.cache_bytes / GIB:.2f}",
+            f"{stage.block_bytes / plan.limits.block_tokens:,.0f}",
+            f"{stage.blocks:,}",
+            f"{stage.longest_bytes / GIB:.2f}",
+        )
+        for stage in plan.stages
+    ]
+    head = ("stage", "layers", "weights", "step", "cache", "B a token", "blocks", "longest request")
+    return table(head, rows)
+
+
+def _step(plan: ServingPlan) -> str:
+    decode = plan.estimate.decode
+    total = decode.total_seconds
+    terms = [(field.name, getattr(decode, field.name)) for field in fields(decode)]
+    rows = [
+        (name, seconds(spent), percent(spent / total if total else 0.0))
+        for name, spent in [*terms, ("total", total)]
+    ]
+    return table(("term", "time", "share"), rows)
+
+
+def _users(plan: ServingPlan) -> str:
+    estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
+    rows = [
+        ("ttft", seconds(estimate.ttft_seconds), _limit(goals.ttft_seconds)),
+        ("tpot", seconds(estimate.tpot_seconds), _limit(goals.tpot_seconds)),
+        ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
+        ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
+        ("output a GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
+        ("requests a second", plain(estimate.requests_per_second, 3), ""),
+        ("requests that run at most", f"{estimate.max_concurrency:,.0f}", ""),
+        ("cache of a data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
+        (f"requests of {limits.max_model_len:,} tokens in it", f"{limits.full_requests:.2f}", ""),
+    ]
+    return table(("", "estimated", "limit"), rows)
+
+
+def _limit(limit_seconds: float | None) -> str:
+    return "" if limit_seconds is None else seconds(limit_seconds)
+
+
+def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
+    """The estimate as JSON types, with totals."""
+    document = {
+        "format": 1,
+        "name": plan.problem.name,
+        "layout": as_json(plan.layout),
+        "limits": as_json(plan.limits),
+        "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
+        **serving_estimate(plan),
+    }
+    return dict(rounded_tree(document))
+
+
+def serving_search_text(plan: ServingPlan, top: int) -> str:
+    """The table of the best ``top`` candidates."""
+    search = plan.search
+    kept = search.enumerated - sum(count for _, count in search.dropped)
+    best = search.ranked[0].tokens_per_second
+    rows = [serving_row(rank, one, best) for rank, one in enumerate(search.ranked[:top], start=1)]
+    line = (
+        f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal, fitting and in time"
+    )
+    return f"{line}\n\n" + table(SERVING_HEAD, rows)
+
+
+def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
+    """One candidate in words, under SERVING_HEAD."""
+    share = one.tokens_per_second / best - 1
+    return (
+        str(rank),
+        *(str(getattr(one.layout, name)) for name in DEGREES),
+        str(one.layout.gpus),
+        seconds(one.ttft_seconds),
+        seconds(one.tpot_seconds),
+        f"{one.tokens_per_second:,.0f}",
+        f"{share * 100:+.1f} %" if rank > 1 else "chosen",
+        f"{one.weights_bytes / GIB:.1f}",
+    )
+
+
+def serving_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
+    """The best ``top`` candidates as JSON types."""
+    return [
+        {
+            "rank": rank,
+            **{name: getattr(one.layout, name) for name in DEGREES},
+            "gpus": one.layout.gpus,
+            "stages": "+".join(map(str, one.layout.stages)),
+            "ttft_seconds": rounded(one.ttft_seconds),
+            "tpot_seconds": rounded(one.tpot_seconds),
+            "tokens_per_second": rounded(one.tokens_per_second),
+            "weights_bytes": rounded(one.weights_bytes),
+        }
+        for rank, one in enumerate(plan.search.ranked[:top], start=1)
+    ]

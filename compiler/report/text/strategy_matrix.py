@@ -1,0 +1,78 @@
+"""Strategy x target: how each framework and engine expresses each parallelism strategy.
+
+``python -m parc.compiler.report.text.strategy_matrix README.md`` rewrites the block of that file.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from parc.backends.registry import behind_front, built_in, engine, framework, installed
+from parc.backends.shared.strategies import STRATEGIES
+from parc.compiler.report.table import table
+
+BEGIN = "<!-- strategies: made by make docs -->"
+END = "<!-- end of strategies -->"
+
+
+def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
+    """Return target -> strategy -> the setting that expresses it; others are not supported.
+
+    Targets are frameworks, pairs of a front and a framework, and engines; those of installed
+    packages only with ``plugins``, because the README must not depend on them.
+    """
+    declared = installed if plugins else built_in
+    frameworks = declared("framework")
+    fronts = ((one.name, front.framework) for one in frameworks for front in one.fronts)
+    targets = [framework(one.name) for one in frameworks]
+    targets += [behind_front(*pair) for pair in fronts]
+    found = {target.name: dict(target.strategies) for target in targets}
+    return found | {one.name: dict(engine(one.name).strategies) for one in declared("engine")}
+
+
+def matrix_text() -> str:
+    """Return the matrix for a terminal: one row per strategy, ``yes`` if a target supports it."""
+    columns = strategies_by_target(plugins=True)
+    rows = [
+        (one.title, *("yes" if one.name in columns[name] else "-" for name in columns))
+        for one in STRATEGIES
+    ]
+    return table(("strategy", *columns), rows, left=1 + len(columns))
+
+
+def matrix_markdown() -> str:
+    """Return the matrix for the README: one row per strategy, with the setting per target."""
+    columns = strategies_by_target()
+    head = ["strategy", *columns]
+    rows = [
+        [one.title, *(_cell(columns[name].get(one.name)) for name in columns)] for one in STRATEGIES
+    ]
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(setting: str | None) -> str:
+    """Return flags and keys as code, sentences as text; empty if not supported."""
+    if setting is None:
+        return ""
+    return setting if " " in setting and not setting.startswith("-") else f"`{setting}`"
+
+
+def with_matrix(text: str) -> str:
+    """Return ``text`` with its block rewritten; ValueError if it has no block."""
+    before, found, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise ValueError(f"there is no {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n{matrix_markdown()}{END}{after}"
+
+
+def main() -> None:
+    """Rewrite the file that the command line names."""
+    path = Path(sys.argv[1])
+    path.write_text(with_matrix(path.read_text("utf-8")), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Passes from a parsed spec to a complete problem: names, units and defaults resolved."""

@@ -1,0 +1,173 @@
+"""``cluster:`` to the hosts that a job may use, by rack and NVLink domain."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.catalog.lookup import look_up
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import Cluster, Host, NodeType, Rack
+from parc.compiler.resolve.resolve_hardware import resolve_hardware
+from parc.compiler.resolve.resolve_hosts import Hosts, WrittenRack, resolve_hosts
+from parc.compiler.resolve.resolve_levels import resolve_levels, with_leaf
+from parc.compiler.resolve.resolve_topology import check_told, resolve_topology
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.topology.domains import domain_names
+
+AT = "cluster"
+
+
+def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cluster | None:
+    """The cluster, racks and hosts in the order of the spec; None where ``sink`` has an error.
+
+    Spare and unavailable hosts leave their racks, but keep their place when a rack is cut into
+    NVLink domains: a drained host does not move the others to another domain.
+    """
+    written = _complete(spec, library, sink)
+    told = resolve_topology(written, library, sink) if written else None
+    if told is None:
+        if written is not None:
+            resolve_hardware(written, library, sink, AT)
+        return None
+    complete = told.spec
+    hosts = resolve_hosts(complete, sink, AT)
+    hardware = resolve_hardware(complete, library, sink, AT)
+    if hosts is None or hardware is None:
+        return None
+    gpu, node, fabric = hardware
+    check_told(told, node, sink)
+    all_racks = [_with_domains(rack, node) for rack in hosts.racks]
+    _check_sizes(hosts.racks, all_racks, node, sink)
+    _check_owners(hosts.racks, all_racks, sink)
+    upper = resolve_levels(complete, hosts.racks, fabric, sink)
+    members = [host for rack in all_racks for host in rack.hosts]
+    racks = tuple(kept for rack in all_racks if (kept := _usable(rack, hosts)).hosts)
+    _check_left(hosts, racks, node, sink)
+    if sink.failed():
+        return None
+    place = {host.name: host for host in members}
+    return Cluster(
+        gpu=gpu,
+        node=node,
+        fabric=with_leaf(complete, fabric),
+        racks=racks,
+        spare=tuple(place[name] for name in hosts.spare),
+        unavailable=tuple(hosts.unavailable),
+        named=hosts.named,
+        upper=upper,
+    )
+
+
+def _complete(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
+    """A catalog cluster, with the changes of the spec over it."""
+    name = spec if isinstance(spec, str) else spec.base
+    if name is None:
+        return spec if isinstance(spec, ClusterSpec) else None
+    entry = look_up("clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base")
+    if entry is None:
+        return None
+    base = ClusterSpec.model_validate_json(json.dumps(entry))
+    return base if isinstance(spec, str) else _changed(base, spec)
+
+
+def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
+    """The other form of hosts goes: racks of the spec replace nodes of the base, and back."""
+    update = {
+        key: getattr(changes, key)
+        for key in sorted(changes.model_fields_set - {"base"})
+        if getattr(changes, key) is not None
+    }
+    if "racks" in update or "topology" in update:
+        update = {"nodes": None, "nodes_per_rack": None, "racks": None, **update}
+    elif "nodes" in update:
+        update = {"racks": None, **update}
+    return base.model_copy(update=update)
+
+
+def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
+    """All hosts of a rack, each in its NVLink domain; hosts of one domain side by side."""
+    if rack.nvlink_domain is not None:
+        domains = [rack.nvlink_domain] * len(rack.hosts)
+    elif rack.domains:
+        domains = [rack.domains.get(name, name) for name in rack.hosts]
+    else:
+        domains = domain_names(rack.name, rack.hosts, node.nvlink_domain // node.gpus)
+    pairs = list(zip(rack.hosts, domains, strict=True))
+    if rack.domains:
+        place = {domain: index for index, domain in enumerate(dict.fromkeys(domains))}
+        pairs.sort(key=lambda pair: place[pair[1]])  # stable: else in the order written
+    hosts = (Host(name, rack.name, domain, rack.above) for name, domain in pairs)
+    return Rack(rack.name, tuple(hosts))
+
+
+def _check_sizes(written: list[WrittenRack], racks: list[Rack], node: NodeType, sink: Sink) -> None:
+    """H07 where a named NVLink domain holds more GPUs than the node type can join."""
+    most = max(node.nvlink_domain // node.gpus, 1)
+    size = Counter(host.nvlink_domain for rack in racks for host in rack.hosts)
+    named = [
+        (domain, path)
+        for rack in written
+        for domain, path in _named_domains(rack)
+        if size[domain] > most
+    ]
+    for domain, path in named:
+        hosts = size[domain]
+        finding = Finding(
+            message=f"NVLink domain {domain} has {hosts} hosts of {node.gpus} GPUs",
+            label=f"{hosts} x {node.gpus} = {hosts * node.gpus} > {most * node.gpus}",
+            help=f"a domain of {node.name} ends after {most} host{'s' if most > 1 else ''}",
+            causes=(Cause(f"{AT}.node", f"domains of {node.nvlink_domain} GPUs"),),
+        )
+        sink.report("H07", finding, at=path)
+
+
+def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
+    """(domain, spec path) of every NVLink domain that a rack names."""
+    if rack.nvlink_domain is not None:
+        return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
+    names = dict.fromkeys(rack.domains.values())
+    return [(name, join(f"{rack.path}.nvlink_domains", name)) for name in names]
+
+
+def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:
+    """H08 where a derived NVLink domain gets the name of one in another rack."""
+    owners: dict[str, WrittenRack] = {}
+    for rack, resolved in zip(written, racks, strict=True):
+        for domain in sorted({host.nvlink_domain for host in resolved.hosts}):
+            owner = owners.setdefault(domain, rack)
+            if owner is rack or (_named(owner, domain) and _named(rack, domain)):
+                continue
+            finding = Finding(
+                message=f"racks {owner.name} and {rack.name} both have an NVLink domain {domain}",
+                label="its hosts would count as one domain",
+                causes=(Cause(f"{owner.path}.name", "the other rack"),),
+            )
+            sink.report("H08", finding, at=f"{rack.path}.name")
+
+
+def _named(rack: WrittenRack, domain: str) -> bool:
+    return domain == rack.nvlink_domain or domain in rack.domains.values()
+
+
+def _usable(rack: Rack, hosts: Hosts) -> Rack:
+    kept = tuple(
+        host
+        for host in rack.hosts
+        if host.name not in hosts.spare and host.name not in hosts.unavailable
+    )
+    return Rack(rack.name, kept)
+
+
+def _check_left(hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink) -> None:
+    """H06 where no host is left, H07 where several have no NIC to talk over."""
+    left = sum(len(rack.hosts) for rack in racks)
+    if not left and not sink.failed():  # a list that was not read would be the reason
+        apart = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
+        finding = Finding("no host is left to run on", f"{len(hosts.where)} hosts, {apart}")
+        sink.report("H06", finding, at=f"{AT}.racks" if hosts.named else f"{AT}.nodes")
+    if left > 1 and not node.nics:
+        finding = Finding(f"{left} hosts and no NIC between them", fix=f"{AT}.node.nics: 8")
+        sink.report("H07", finding, at=f"{AT}.node.nics")

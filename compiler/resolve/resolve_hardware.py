@@ -1,0 +1,184 @@
+"""GPU, node type and fabric of a cluster spec to nouns: catalog names, ``base:`` and changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeVar
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.catalog.lookup import look_up
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir import Fabric, Gpu, NodeType
+from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.resolve.check_hardware import check_gpu, check_node, check_rails
+from parc.compiler.spec.cluster_spec import ClusterSpec, FabricSpec, GpuSpec, NodeSpec
+
+Part = TypeVar("Part", GpuSpec, NodeSpec, FabricSpec)
+
+GPU_FACTS = ("vendor", "generation", "memory", "memory_gb_per_s", "peak_tflops")
+NODE_FACTS = (
+    "gpus_per_node",
+    "nvlink_domain",
+    "link_gb_per_s",
+    "link_kind",
+    "nics",
+    "nic_speed",
+    "cpu_cores",
+)
+FABRIC_FACTS = ("kind", "latency", "oversubscription")
+
+
+def resolve_hardware(
+    spec: ClusterSpec, library: Library, sink: Sink, at: str
+) -> tuple[Gpu, NodeType, Fabric] | None:
+    """What the hosts are made of; None after a diagnostic.
+
+    ``at`` is the spec path of the cluster. ``cluster.gpu`` and ``cluster.fabric`` win over what
+    the node type is sold with.
+    """
+    if spec.node is None:
+        _absent(sink, at, "node", "dgx-h100")
+        return None
+    node_spec = _complete("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
+    if node_spec is None:
+        return None
+    gpu = _gpu(spec.gpu or node_spec.gpu, library, sink, _place(at, "gpu", spec.gpu))
+    fabric = _fabric(
+        spec.fabric or node_spec.fabric, library, sink, _place(at, "fabric", spec.fabric)
+    )
+    node = _node(node_spec, sink, f"{at}.node")
+    if gpu is None or node is None or fabric is None:
+        return None
+    sound = check_node(gpu, node, sink, f"{at}.node")
+    sound &= check_rails(node, fabric, sink, _place(at, "fabric", spec.fabric))
+    return (gpu, node, fabric) if sound else None
+
+
+def _place(at: str, key: str, written: object) -> str:
+    """Where a part is named: by the cluster, else by its node type."""
+    return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
+
+
+def _absent(sink: Sink, at: str, key: str, example: str) -> None:
+    finding = Finding(f"{at} has no {key}", f"{key} is missing", fix=f"{at}.{key}: {example}")
+    sink.report("H05", finding, at=at, key=True)
+
+
+def _complete(
+    kind: str, value: str | Part, shape: type[Part], library: Library, where: tuple[Sink, str]
+) -> Part | None:
+    """The facts of ``value``: a catalog entry, a mapping, or a base with changes over it."""
+    sink, at = where
+    if not isinstance(value, str) and value.base is None:
+        return value
+    name, at = (value, at) if isinstance(value, str) else (value.base or "", f"{at}.base")
+    entry = look_up(kind, name, library, sink, at)
+    if entry is None:
+        return None
+    base = shape.model_validate_json(json.dumps({"name": name, **entry}))
+    return base if isinstance(value, str) else _changed(base, value)
+
+
+def _changed(base: Part, changes: Part) -> Part:
+    """``changes`` over ``base``; a mapping among the facts is merged key by key."""
+    update: dict[str, Any] = {
+        key: getattr(changes, key)
+        for key in sorted(changes.model_fields_set - {"base"})
+        if getattr(changes, key) is not None
+    }
+    for key, value in update.items():
+        if isinstance(value, dict):
+            update[key] = {**(getattr(base, key) or {}), **value}
+    if update:
+        differs = ", ".join(update)
+        if isinstance(base, NodeSpec):
+            update = {**_following(base, update), **update}
+        update.setdefault("name", f"{base.name}{CHANGED}")
+        update.setdefault("source", f"{base.source}; changed: {differs}")
+    return base.model_copy(update=update)
+
+
+def _following(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
+    """Facts of the base that a change makes false, unless they are stated too."""
+    follows: dict[str, Any] = {}
+    if "nics" in update:
+        follows["nic_names"] = ()  # which of the names are left, only the user knows
+    if "gpus_per_node" in update and base.nvlink_domain == base.gpus_per_node:
+        follows["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
+    return follows
+
+
+def _lacks(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
+    """Report the facts that are absent, all in one finding."""
+    missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
+    if missing:
+        finding = Finding(
+            message=f"{at} lacks {', '.join(missing)}",
+            label=f"{len(missing)} of {len(facts)} facts are missing",
+            help="a mapping without base: states every fact; with base: only what differs",
+            fix=f"{at}.{missing[0]}: ..., or {at}.base: a name of the catalog",
+        )
+        sink.report("H05", finding, at=at)
+    return bool(missing)
+
+
+def _gpu(value: str | GpuSpec | None, library: Library, sink: Sink, at: str) -> Gpu | None:
+    if value is None:
+        _absent(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
+        return None
+    spec = _complete("gpus", value, GpuSpec, library, (sink, at))
+    if spec is None or _lacks(spec, GPU_FACTS, sink, at) or not check_gpu(spec, sink, at):
+        return None
+    facts = spec.model_dump()
+    major, minor = re.findall(r"\d+", spec.compute_capability or "0.0")
+    return Gpu(
+        name=spec.name or "custom",
+        vendor=facts["vendor"],
+        generation=facts["generation"],
+        compute_capability=(int(major), int(minor)),
+        memory_bytes=round(facts["memory"] * 1e9),
+        memory_gb_per_s=float(facts["memory_gb_per_s"]),
+        peak_tflops=tuple(sorted(facts["peak_tflops"].items())),
+        source=spec.source or "the spec",
+    )
+
+
+def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
+    required = tuple(fact for fact in NODE_FACTS if fact != "nic_speed" or spec.nics != 0)
+    if _lacks(spec, required, sink, at):
+        return None
+    facts = spec.model_dump()
+    return NodeType(
+        name=spec.name or "custom",
+        gpus=facts["gpus_per_node"],
+        nvlink_domain=facts["nvlink_domain"],
+        link_gb_per_s=float(facts["link_gb_per_s"]),
+        link_kind=facts["link_kind"],
+        nics=facts["nics"],
+        nic_gbps=float(spec.nic_speed or 0),
+        nic_names=spec.nic_names or (),
+        cpu_cores=facts["cpu_cores"],
+        source=spec.source or "the spec",
+        host_memory_bytes=round(spec.host_memory * 1e9) if spec.host_memory else None,
+        gpu_numa=spec.gpu_numa or (),
+        gpu_nics=spec.gpu_nics or (),
+    )
+
+
+def _fabric(value: str | FabricSpec | None, library: Library, sink: Sink, at: str) -> Fabric | None:
+    if value is None:
+        _absent(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
+        return None
+    spec = _complete("fabrics", value, FabricSpec, library, (sink, at))
+    if spec is None or _lacks(spec, FABRIC_FACTS, sink, at):
+        return None
+    facts = spec.model_dump()
+    return Fabric(
+        name=spec.name or "custom",
+        kind=facts["kind"],
+        latency_seconds=facts["latency"],
+        oversubscription=float(facts["oversubscription"]),
+        source=spec.source or "the spec",
+        rails=spec.rails or 0,
+    )

@@ -1,0 +1,70 @@
+"""``launch:`` of a spec to a noun, and the digest that says which spec a plan is of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from parc.compiler.ir import KubernetesJob, Launch, SlurmJob
+from parc.compiler.ir.serialize import as_json
+from parc.compiler.resolve.resolve_targets import Targets
+from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
+from parc.compiler.spec.spec import TaskSpec
+
+
+def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
+    """``launch:`` as a noun; ``program`` is what starts where the spec names none."""
+    slurm = spec.slurm
+    return Launch(
+        program=program if spec.program is None else spec.program,
+        args=spec.args,
+        env=tuple(sorted(spec.env.items())),
+        master_port=spec.master_port,
+        network_interface=spec.network_interface,
+        slurm=SlurmJob(
+            version=dict(targets.versions).get("slurm", ""),
+            partition=slurm.partition,
+            account=slurm.account,
+            qos=slurm.qos,
+            time_limit=slurm.time_limit,
+            reservation=slurm.reservation,
+            container_image=slurm.container_image,
+            container_mounts=slurm.container_mounts,
+            requeue=slurm.requeue,
+            signal_seconds=max(1, round(slurm.signal)),
+            log_dir=slurm.log_dir,
+        ),
+        kubernetes=_kubernetes(spec.kubernetes),
+    )
+
+
+def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    return KubernetesJob(
+        image=spec.image or "",
+        namespace=spec.namespace or "",
+        queue=spec.queue or "",
+        rack_label=spec.rack_label,
+        domain_label=spec.domain_label,
+        gpu_resource=spec.gpu_resource or "",
+        resources=tuple(sorted(spec.resources.items())),
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        claims=tuple(sorted(spec.claims.items())),
+        host_network=spec.host_network,
+        shared_memory=spec.shared_memory,
+        max_restarts=spec.max_restarts,
+    )
+
+
+def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
+    """sha256 over what was written and what the names in it resolved to."""
+    # Only what was written: a key that the language gains changes no digest of older specs.
+    written = spec.model_dump(mode="json", exclude_unset=True)
+    content = [written, *(as_json(noun, LATER) for noun in resolved)]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+LATER = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))
+"""Fields of the cluster that count once a spec, or its topology, says something there: older
+clusters keep their digest."""

@@ -1,0 +1,171 @@
+"""``model:`` resolved: catalog, config.json or mapping into one ``Model`` without defaults left."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from parc.compiler.catalog.left_out import LEFT_OUT
+from parc.compiler.catalog.model_source import Library, find_model
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir.model import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    LinearAttention,
+    Mamba,
+    Model,
+    Position,
+)
+from parc.compiler.resolve.check_model import check_model
+from parc.compiler.spec.model_spec import ExpertsSpec, ModelSpec, PositionSpec
+
+_NESTED = ("experts", "latent", "linear_attention", "mamba", "position")
+
+
+def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
+    """The model that ``spec`` means; None where a finding says why there is none.
+
+    A mapping with ``base`` starts from that entry or file. Its other keys replace those of the
+    base; mappings in it (``experts``, ``position``, ...) are merged key by key; null takes a key
+    out.
+    """
+    facts = _facts(spec, library, sink)
+    if facts is None:
+        return None
+    if not check_model(facts, sink):
+        return None
+    model = _model(facts)
+    if model.left_out:
+        told = f"{model.name} has parts that PARC leaves out: {model.left_out}"
+        sink.report("K06", Finding(told, label=f"family {model.family}"), at="model")
+    return model
+
+
+def _facts(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | None:
+    """Everything that is said about the model, in one ``ModelSpec``."""
+    if isinstance(spec, ModelSpec) and spec.base is None:
+        return spec
+    at = "model" if isinstance(spec, str) else "model.base"
+    name = spec if isinstance(spec, str) else str(spec.base)
+    base = find_model(name, library, sink, at)
+    if base is None:
+        return None
+    changes = {} if isinstance(spec, str) else spec.model_dump(mode="json", exclude_unset=True)
+    changes.pop("base", None)
+    return _validated(_merged(base, changes), sink, at)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """``base`` with ``changes``; a change that keeps the name says so in it."""
+    merged = dict(base)
+    if changes and "name" not in changes:
+        merged["name"] = f"{base['name']}{CHANGED}"
+    for key, value in changes.items():
+        old = merged.get(key)
+        nested = key in _NESTED and isinstance(old, dict) and isinstance(value, dict)
+        merged[key] = old | value if nested and old is not None else value
+    if changes.get("experts", 0) is None:
+        del merged["experts"]
+    return merged
+
+
+def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
+    """The mapping as ``ModelSpec``; K03 for what an entry or a file has wrong."""
+    try:
+        return ModelSpec.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        for found in error.errors():
+            key = ".".join(str(part) for part in found["loc"])
+            sink.report("K03", f"{key}: {found['msg']}", at=at)
+        return None
+
+
+def _model(facts: ModelSpec) -> Model:
+    """The noun; ``check_model`` has seen that nothing is missing."""
+    linear, mamba = facts.linear_attention, facts.mamba
+    return Model(
+        name=facts.name or "custom",
+        family=facts.family or "custom",
+        layers=facts.layers or 0,
+        hidden=facts.hidden or 0,
+        vocab=facts.vocab or 0,
+        attention=_attention(facts),
+        ffn=FeedForward(
+            size=facts.ffn or 0,
+            gated=facts.gated is not False,
+            activation=facts.activation or "silu",
+            bias=bool(facts.mlp_bias),
+        ),
+        experts=_experts(facts, facts.experts) if facts.experts else None,
+        norm=facts.norm or "rmsnorm",
+        norm_epsilon=facts.norm_epsilon or 1e-5,
+        norms_per_layer=facts.norms_per_layer or 2,
+        final_norm=facts.final_norm is not False,
+        position=_position(facts.position),
+        tied_embeddings=bool(facts.tied_embeddings),
+        mtp_layers=facts.mtp_layers or 0,
+        source=facts.source or "the spec",
+        left_out=LEFT_OUT.get(facts.family or "", ""),
+        linear=LinearAttention(**linear.model_dump()) if linear else None,
+        mamba=Mamba(**mamba.model_dump()) if mamba else None,
+        pattern=facts.pattern or "",
+    )
+
+
+def _attention(facts: ModelSpec) -> Attention:
+    heads = facts.heads or 1
+    latent = LatentAttention(**facts.latent.model_dump()) if facts.latent else None
+    # Latent attention: a head of queries and keys is its two parts together.
+    head_dim = latent.qk_nope_dim + latent.qk_rope_dim if latent else facts.head_dim
+    return Attention(
+        heads=heads,
+        kv_heads=facts.kv_heads or heads,
+        head_dim=head_dim or (facts.hidden or 0) // heads,
+        qkv_bias=bool(facts.qkv_bias),
+        output_bias=bool(facts.attention_output_bias),
+        qk_norm=facts.qk_norm or "none",
+        window=facts.window,
+        latent=latent,
+        sinks=bool(facts.sinks),
+        full_attention_every=(facts.full_attention_every or 0) if facts.window else 0,
+        gate=bool(facts.attention_gate),
+    )
+
+
+def _experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
+    """Experts with one entry a layer."""
+    keep = spec.model_dump(exclude={"first_dense_layers", "every"})
+    if facts.pattern:
+        return Experts(**keep, pattern=tuple(letter == "E" for letter in facts.pattern))
+    return Experts(**keep, pattern=routed_layers(spec, facts.layers or 0))
+
+
+def routed_layers(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
+    """True where layer i routes: i >= first_dense_layers and (i + 1) % every == 0.
+
+    The second condition is ``decoder_sparse_step`` of Qwen2-MoE in transformers.
+    """
+    return tuple(i >= spec.first_dense_layers and (i + 1) % spec.every == 0 for i in range(layers))
+
+
+def _position(spec: PositionSpec | None) -> Position:
+    """Positions; ``yarn`` as kind and as scaling are one thing."""
+    spec = spec or PositionSpec()
+    yarn = "yarn" in (spec.kind, spec.scaling)
+    most = spec.max_positions or 0
+    return Position(
+        kind="yarn" if yarn else spec.kind,
+        base=spec.base,
+        percent=spec.percent,
+        scaling="yarn" if yarn else spec.scaling,
+        scaling_factor=spec.scaling_factor,
+        max_positions=most,
+        original_max_positions=spec.original_max_positions or most,
+        mscale=spec.mscale,
+        mscale_all_dim=spec.mscale_all_dim,
+    )

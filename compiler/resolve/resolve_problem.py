@@ -1,0 +1,210 @@
+"""Spec + Model + Cluster -> Problem: batch in sequences, targets known, pins as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import (
+    Cluster,
+    Goals,
+    Job,
+    Limit,
+    Model,
+    Offload,
+    Pins,
+    Problem,
+    Recompute,
+    ZeroPlus,
+)
+from parc.compiler.resolve.check_precision import check_gradients, check_precision
+from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
+from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
+from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
+from parc.compiler.spec.job_spec import BatchInTokens, GoalsSpec, JobSpec
+from parc.compiler.spec.layout_spec import LayoutSpec, OffloadSpec, RecomputeSpec
+from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
+from parc.compiler.spec.spec import Spec
+
+RECOMPUTE: dict[str, Recompute] = {
+    "none": Recompute("none"),
+    "selective": Recompute("selective", ("core_attn",)),
+    "full": Recompute("full", (), "uniform", 1),
+}
+"""What the short words of ``layout.recompute`` stand for."""
+
+
+def resolve_problem(
+    spec: Spec,
+    model: Model,
+    cluster: Cluster,
+    sink: Sink,
+    calibration: tuple[tuple[str, float], ...] = (),
+) -> Problem | None:
+    """The question that the search answers; None where an error leaves it incomplete.
+
+    Only what the spec says alone, or together with the model's context and the GPU's formats, is
+    judged here; whether pins are legal together is for the rules of the framework.
+    """
+    job = _job(spec.job, sink)
+    _check_context(spec.job, model, sink)
+    check_precision(spec.job.precision, cluster.gpu, sink)
+    check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
+    targets = resolve_targets(spec, sink)
+    if job is None or targets is None:
+        return None
+    return Problem(
+        name=spec.name,
+        model=model,
+        cluster=cluster,
+        job=job,
+        goals=_goals(spec.goals),
+        pins=_pins(spec.layout),
+        launch=resolve_launch(spec.launch, targets, _program(targets, model)),
+        emit=targets.emit,
+        framework=targets.framework,
+        versions=targets.versions,
+        digest=spec_digest(
+            spec, (model, cluster, calibration) if calibration else (model, cluster)
+        ),
+        calibration=calibration,
+    )
+
+
+def _program(targets: Targets, model: Model) -> str:
+    """What the framework starts where the spec names no program."""
+    from parc.backends.registry import framework
+
+    version = dict(targets.versions)[targets.framework]
+    return framework(targets.framework).default_program(model, version)
+
+
+def _goals(spec: GoalsSpec) -> Goals:
+    limits = []
+    for axis in LimitsSpec.model_fields if spec.limits else ():
+        limit: AxisLimit | None = getattr(spec.limits, axis)
+        if limit is not None:
+            limits.append(Limit(axis, limit.min or 1, limit.max, limit.only, limit.ban))
+    return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
+
+
+def _job(spec: JobSpec, sink: Sink) -> Job | None:
+    global_batch = _global_batch(spec, sink)
+    assert spec.kind != "serve"  # such a job is read as a ServiceSpec
+    if spec.kind == "finetune" and spec.load_dir is None:
+        sink.report("X19", _NO_CHECKPOINT, at="job.kind")
+    rate = resolve_learning_rate(spec, sink)
+    if global_batch is None:
+        return None
+    return Job(
+        kind=spec.kind,
+        sequence_length=spec.sequence_length,
+        global_batch=global_batch,
+        precision=spec.precision,
+        gradient_precision=spec.gradient_precision,
+        moe_dispatcher=spec.moe_dispatcher,
+        moe_overlap=spec.moe_overlap,
+        steps=spec.steps,
+        learning_rate=spec.learning_rate,
+        min_learning_rate=rate.least,
+        warmup_steps=rate.warmup_steps,
+        warmup_fraction=rate.warmup_fraction,
+        lr_decay=spec.lr_decay,
+        lr_decay_steps=rate.decay_steps,
+        wsd_decay_steps=rate.wsd_steps,
+        weight_decay=spec.weight_decay,
+        adam_beta1=spec.adam_beta1,
+        adam_beta2=spec.adam_beta2,
+        adam_epsilon=spec.adam_epsilon,
+        gradient_clipping=spec.gradient_clipping,
+        seed=spec.seed,
+        data=spec.data,
+        tokenizer_type=spec.tokenizer,
+        tokenizer_model=spec.tokenizer_model,
+        checkpoint_dir=spec.checkpoint_dir,
+        checkpoint_interval=spec.checkpoint_interval,
+        load_dir=spec.load_dir,
+    )
+
+
+_NO_CHECKPOINT = Finding(
+    "a finetune job needs a checkpoint to start from",
+    label="job.load_dir is not set",
+    fix="job.load_dir: /path/to/checkpoint",
+)
+
+
+def _global_batch(spec: JobSpec, sink: Sink) -> int | None:
+    """Sequences a step."""
+    if not isinstance(spec.global_batch, BatchInTokens):
+        return spec.global_batch
+    tokens, length = spec.global_batch.tokens, spec.sequence_length
+    if tokens % length == 0:
+        return tokens // length
+    sink.report("X20", _uneven_batch(tokens, length), at="job.global_batch.tokens")
+    return None
+
+
+def _uneven_batch(tokens: int, length: int) -> Finding:
+    below = tokens // length
+    near = [sequences for sequences in (below, below + 1) if sequences > 0]
+    choices = ", ".join(f"{count * length} ({count} sequences)" for count in near)
+    return Finding(
+        f"{tokens} tokens are not a whole number of sequences of {length}",
+        label=f"{tokens} % {length} = {tokens % length}, must be 0",
+        help=f"nearest: {choices}",
+        fix=_binary_reading(tokens, length) or f"job.global_batch: {near[-1]}",
+        causes=(Cause("job.sequence_length", "the sequence length comes from here"),),
+    )
+
+
+def _binary_reading(tokens: int, length: int) -> str:
+    """16M is often meant as 2^24: the same count with a binary prefix, where that divides."""
+    for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
+        count = tokens // decimal
+        if tokens % decimal == 0 and (count * binary) % length == 0:
+            sequences = count * binary // length
+            return f"job.global_batch.tokens: {count}{prefix}   ({sequences} sequences)"
+    return ""
+
+
+def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
+    """A learned table ends at its last row (S12); rotary positions only get worse (S16)."""
+    position, length = model.position, spec.sequence_length
+    limit = position.max_positions
+    if position.scaling != "none":
+        scaled = int(position.original_max_positions * position.scaling_factor)
+        limit = max(limit, scaled)
+    if position.kind == "none" or length <= limit:
+        return
+    learned = position.kind == "learned"
+    finding = Finding(
+        f"sequences of {length} tokens are longer than the {limit} positions of {model.name}",
+        label=f"{length} > {limit}",
+        help=f"legal: up to {limit}" + ("" if learned else ", or a model with rotary scaling"),
+        fix=f"job.sequence_length: {limit}",
+        causes=(Cause("model", "the positions come from here"),),
+    )
+    sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
+
+
+def _pins(spec: LayoutSpec) -> Pins:
+    """``auto`` becomes None; the fields have the same names on both sides."""
+    written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
+    pins = {name: None if value == "auto" else value for name, value in written.items()}
+    pins["recompute"] = _recompute(spec.recompute)
+    pins["offload"] = _offload(spec.offload)
+    pins["zero_plus"] = ZeroPlus(**spec.zero_plus.model_dump()) if spec.zero_plus else None
+    return Pins(**pins)
+
+
+def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
+    if isinstance(spec, RecomputeSpec):
+        return Recompute(spec.granularity, spec.modules, spec.method, spec.layers)
+    return RECOMPUTE.get(spec)
+
+
+def _offload(spec: str | OffloadSpec) -> Offload | None:
+    if isinstance(spec, OffloadSpec):
+        return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
+    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)

@@ -1,0 +1,1 @@
+"""Framework-neutral halves of the commands around the compiler: lint, import, calibrate."""

@@ -1,0 +1,163 @@
+"""Flags of a framework to fields of the spec, by a table; what has no field is said (I04)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, Literal
+
+from parc.compiler.diagnostics import Finding
+from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.topology.readers.reading import Reading, some
+
+TORCHRUN = {
+    *("--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"),
+    *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--standalone"),
+    *("--max-restarts", "--monitor-interval", "--start-method", "--event-log-handler", "--role"),
+    *("--module", "--no-python", "--run-path", "--log-dir", "--redirects", "--tee"),
+    *("--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters"),
+    *("--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle"),
+    *("--shutdown-timeout", "--virtual-local-rank"),
+}
+"""All of torch 2.13 (torch/distributed/run.py, get_args_parser), with dashes."""
+SRUN = {
+    *("--ntasks-per-node", "--ntasks", "--kill-on-bad-exit", "--mpi", "--label", "--nodes"),
+    *("--distribution", "--cpu-bind"),
+}
+"""Those of srun(1) that stand before a launch of training."""
+LAUNCHER = TORCHRUN | SRUN
+Kind = Literal["int", "float", "text", "texts", "set"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one flag says."""
+
+    path: str
+    """Field of the spec: ``layout.tp``."""
+    kind: Kind = "int"
+    value: Any = None
+    """For ``set``: what the flag alone means."""
+    words: Mapping[str, Any] | None = None
+    """For ``text``: the spec's word for each of the flag's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag as it is written, and the words after it."""
+
+    name: str
+    word: Word
+    values: tuple[Word, ...]
+
+
+def written_flags(words: list[Word], known: Iterable[str]) -> list[Flag]:
+    """Flags of the statements that have one of ``known``, or start with a flag."""
+    names = set(known)
+    found: list[Flag] = []
+    for _, group in groupby(words, key=lambda word: word.statement):
+        statement = list(group)
+        named = any(word.text.partition("=")[0] in names for word in statement)
+        if named or statement[0].is_flag:
+            found += _flags(statement)
+    return found
+
+
+def _flags(statement: list[Word]) -> list[Flag]:
+    starts = [index for index, word in enumerate(statement) if word.is_flag]
+    flags = []
+    for start, end in pairwise([*starts, len(statement)]):
+        word = statement[start]
+        name, equals, rest = word.text.partition("=")
+        values = statement[start + 1 : end]
+        if equals:
+            values = [Word(rest, word.span, word.statement), *values]
+        flags.append(Flag(name, word, tuple(values)))
+    return flags
+
+
+def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) -> list[Flag]:
+    """Put what ``table`` knows into ``reading.spec``; the flags that it does not know."""
+    unknown = []
+    for flag in flags:
+        row = table.get(flag.name)
+        if row is None:
+            unknown.append(flag)
+        elif row.kind == "set":
+            put(reading, row.path, row.value, flag)
+        else:
+            _take(flag, row, reading)
+    return unknown
+
+
+def _take(flag: Flag, row: Row, reading: Reading) -> None:
+    if not flag.values:
+        finding = Finding(f"{flag.name} has no value", "a value is missing here")
+        reading.refuse("I02", finding, flag.word.span)
+        return
+    if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
+        message = f"{flag.name} {flag.values[0].text[:40]} is known only when the script runs"
+        reading.say("I04", Finding(message, help=f"set {row.path} by hand"), flag.values[0].span)
+        return
+    if row.kind == "texts":
+        put(reading, row.path, [word.text for word in flag.values], flag)
+        return
+    value = _value(flag.values[0].text, row)
+    if value is None and row.words is not None:
+        message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
+        finding = Finding(message, help=f"{row.path} can be {', '.join(row.words.values())}")
+        reading.say("I04", finding, flag.values[0].span)
+        return
+    if value is None:
+        wanted = "a whole number" if row.kind == "int" else "a number"
+        message = f"{flag.name} is {flag.values[0].text[:40]!r}, expected {wanted}"
+        reading.refuse("I02", message, flag.values[0].span)
+        return
+    put(reading, row.path, value, flag)
+
+
+def _value(text: str, row: Row) -> Any:
+    if row.kind == "int":
+        return whole_number(text)
+    if row.kind == "float":
+        number = re.fullmatch(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", text)
+        return float(text) if number else None
+    return row.words.get(text) if row.words is not None else text
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` is; None for anything else, and for one that no launch has."""
+    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+
+
+def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
+    """Set a field of the fragment; the last flag of a name wins, as in argparse."""
+    *above, last = path.split(".")
+    node = reading.spec
+    for key in above:
+        inner = node.setdefault(key, {})
+        if not isinstance(inner, dict):
+            inner = node[key] = {}
+        node = inner
+    node[last] = value
+    reading.spans[path] = flag.word.span
+
+
+def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
+    """I04 for each flag without a field, and all of their names as a note.
+
+    Flags of the launcher say nothing about the job: they follow from the hosts.
+    """
+    flags = [
+        flag
+        for flag in flags
+        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
+    ]
+    for flag in flags:
+        words = " ".join(word.text for word in (flag.word, *flag.values[:4]))
+        reading.say("I04", Finding(f"not carried over: {words[:80]}", help=why), flag.word.span)
+    names = list(dict.fromkeys(flag.name for flag in flags))
+    if names:
+        reading.notes.append(f"not carried over: {some(names, len(names))}"[:4000])

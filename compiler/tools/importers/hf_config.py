@@ -1,0 +1,39 @@
+"""Hugging Face: a ``config.json`` to ``model``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from parc.compiler.catalog.huggingface.config import model_spec_from_config
+from parc.compiler.catalog.huggingface.text_part import split_part
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.topology.readers.document import read_document
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reading import Reading
+
+
+def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
+    """The model of a config; K02 to K06 say what is not understood or plays no part."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None or not root.wants(dict):
+        return None
+    path, part = split_part(name)
+    found = model_spec_from_config(root.value, _stem(path), part)
+    above = tuple(part.split(".")) if part else ()
+    for note in found.notes:
+        finding = Finding(note.message, help=note.help)
+        reading.say(note.code, finding, root.document.find((*above, note.key)))
+    if found.failed:
+        return None
+    reading.spec = {"model": found.mapping}
+    return reading.fragment()
+
+
+def _stem(name: str) -> str:
+    """``qwen3-8b/config.json`` and ``qwen3-8b.json`` are both the model qwen3-8b."""
+    path = PurePath(name.replace("\\", "/"))
+    folder = path.parent.name
+    stem = folder if path.stem == "config" and folder not in ("", "..") else path.stem
+    return re.sub(r"[^A-Za-z0-9._-]", "-", stem) or "model"

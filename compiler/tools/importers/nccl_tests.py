@@ -1,0 +1,112 @@
+"""nccl-tests: its output to a calibration, latency and bandwidth of every level it ran over.
+
+Ranks of one host measure the links inside, ranks of several the network. The fit is that of
+``parc calibrate``, on the node type that the names of the GPUs stand for.
+"""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+from typing import Any
+
+from parc import __version__
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.setup.calibrated import collective_terms, hardware_class
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir import Cluster
+from parc.compiler.report.numbers import rounded
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.tools.calibration.fit_nccl import fit_nccl
+from parc.compiler.tools.calibration.nccl_text import Timings, read_nccl
+from parc.compiler.topology.readers.fragment import Fragment
+
+_DEVICE = re.compile(r"(?m)^#[ \t]{1,9}Rank[ \t]{1,9}\d.{0,200}?\[[0-9a-fA-F:.]{1,40}\] (.{1,80})")
+NODES = {
+    "NVIDIA GB300": "gb300-nvl72",
+    "NVIDIA GB200": "gb200-nvl72",
+    "NVIDIA B300": "dgx-b300",
+    "NVIDIA B200": "dgx-b200",
+    "NVIDIA H200": "dgx-h200",
+    "NVIDIA H100 PCIe": "h100-pcie-8",
+    "NVIDIA H100": "dgx-h100",
+    "NVIDIA H800": "hgx-h800",
+    "NVIDIA H20": "hgx-h20",
+    "NVIDIA A100-SXM4-40GB": "dgx-a100-40gb",
+    "NVIDIA A100-PCIE": "a100-pcie-8",
+    "NVIDIA A100": "dgx-a100",
+    "NVIDIA A800": "hgx-a800",
+    "NVIDIA L40S": "l40s-8",
+}
+"""Start of a device's name -> the node type of the catalog that it is sold in, longest first."""
+LARGE_BYTES = 256 * 2**20
+SMALL_BYTES = 8192
+
+
+def read_nccl_tests(text: str, name: str, sink: Sink) -> Fragment | None:
+    """The calibration of one output; ``read_outputs`` fits several together."""
+    return read_outputs([(text, name)], sink)
+
+
+def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
+    """``calibration`` with the collectives and the network that ``files`` measured."""
+    outputs = [read_nccl(text, name, sink) for text, name in files]
+    known = [timings for timings in outputs if timings is not None]
+    if len(known) < len(files) or sink.failed():
+        return None
+    cluster = _cluster(files[0], sink)
+    found = fit_nccl(known, cluster, sink) if cluster is not None else None
+    if cluster is None or found is None or sink.failed():
+        return None
+    document: dict[str, Any] = {
+        "calibration": 1,
+        "written_by": f"parc {__version__}",
+        "class": hardware_class(cluster.gpu),
+        "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
+        "collectives": {
+            operation: {name: rounded(value) for name, value in sorted(terms.items())}
+            for operation, terms in sorted(collective_terms(found.values).items())
+        },
+    }
+    notes = (
+        "a file for cluster.calibration: save it, and name it there",
+        f"fitted on {cluster.node.name}: its data sheet rates are what the shares are of",
+        *(_measured(timings) for timings in known),
+    )
+    return Fragment(spec=document, notes=notes)
+
+
+def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
+    """Two hosts of the node type that the first device is sold in; Q04 where none is known."""
+    text, name = file
+    device = _DEVICE.search(text)
+    named = device[1].strip() if device else "no device"
+    node = next((node for start, node in NODES.items() if named.startswith(start)), None)
+    if node is None:
+        finding = Finding(
+            f"{name}: no node type is known for {named[:60]!r}",
+            help="parc calibrate --nccl fits it on the node type of your runs",
+        )
+        line = text.count("\n", 0, device.start()) + 1 if device else 1
+        sink.report("Q04", finding, span=Span(name, line, 1))
+        return None
+    return resolve_cluster(ClusterSpec(node=node, nodes=2), Library(), sink)
+
+
+def _measured(timings: Timings) -> str:
+    """``all_reduce, 16 ranks on 2 hosts: 28.0 us up to 8 KiB, 357 GB/s over 256 MiB``."""
+    pairs = list(zip(timings.sizes, timings.seconds, strict=True))
+    small = [seconds for size, seconds in pairs if size <= SMALL_BYTES] or [timings.seconds[0]]
+    large = [pair for pair in pairs if pair[0] >= LARGE_BYTES] or [pairs[-1]]
+    rate = median(size * _bus_factor(timings) / seconds for size, seconds in large) / 1e9
+    return (
+        f"{timings.test}, {timings.ranks} ranks on {timings.hosts} hosts: "
+        f"{median(small) * 1e6:.1f} us for small messages, bus {rate:.1f} GB/s for large ones"
+    )
+
+
+def _bus_factor(timings: Timings) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    share = (timings.ranks - 1) / timings.ranks
+    return {"all_reduce": 2 * share, "send": 1.0}.get(timings.test, share)

@@ -1,0 +1,84 @@
+"""vLLM: ``vllm serve MODEL --flags`` to model, layout and job.
+
+Flags: vllm-project/vllm, vllm/engine/arg_utils.py. Flags with underscores are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parc.backends.vllm.extra_arguments import long_name
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.tools.importers.flags import (
+    Flag,
+    Row,
+    put,
+    report_unknown,
+    take_flags,
+    whole_number,
+    written_flags,
+)
+from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reading import Reading
+
+DEGREES = {
+    "--tensor-parallel-size": "layout.tp",
+    "--pipeline-parallel-size": "layout.pp",
+    "--data-parallel-size": "layout.dp",
+    "--decode-context-parallel-size": "layout.dcp",
+    "--prefill-context-parallel-size": "layout.pcp",
+}
+LIMITS = {
+    "--max-model-len": "job.max_model_len",
+    "--max-num-seqs": "job.max_num_seqs",
+    "--max-num-batched-tokens": "job.max_num_batched_tokens",
+    "--block-size": "job.block_tokens",
+}
+"""Flag -> field of the spec, both of whole numbers."""
+SPREAD = "--enable-expert-parallel"
+TABLE: dict[str, Row] = {
+    **{flag: Row(path) for flag, path in {**DEGREES, **LIMITS}.items()},
+    "--model": Row("model", "text"),
+    SPREAD: Row("layout.ep", "set", "on"),
+}
+SIGNS = (*TABLE, "-tp", "-pp", "-dp", "-ep")
+"""Words that a launch of vLLM is known by."""
+
+
+def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Layout pins of a serving job; every other flag is named."""
+    reading = Reading(text, name, sink)
+    read_words(shell_words(text, name), reading)
+    if "layout" not in reading.spec and "model" not in reading.spec and reading.sound:
+        finding = Finding("no command of vLLM in this file", help="vllm serve MODEL -tp 8")
+        reading.refuse("I02", finding, reading.span())
+    return reading.fragment()
+
+
+def read_words(words: list[Word], reading: Reading) -> None:
+    """Take ``vllm serve`` and its flags."""
+    flags = [
+        replace(flag, name=long_name(flag.name)) for flag in written_flags(words, (*SIGNS, "serve"))
+    ]
+    odd = [flag for flag in flags if flag.name in LIMITS and _odd(flag)]
+    unknown = [*odd, *take_flags([flag for flag in flags if flag not in odd], TABLE, reading)]
+    _model(words, reading)
+    if reading.spec:
+        reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    report_unknown(unknown, "set it in the fields of the serving job, if it has one", reading)
+
+
+def _odd(flag: Flag) -> bool:
+    """Whether a length is one that vLLM takes and a spec does not: ``32k``, ``auto``."""
+    value = flag.values[0] if flag.values else None
+    return value is not None and not value.dynamic and whole_number(value.text) is None
+
+
+def _model(words: list[Word], reading: Reading) -> None:
+    """``vllm serve NAME``."""
+    for word, following, after in zip(words, words[1:], words[2:], strict=False):
+        if word.text.endswith("vllm") and following.text == "serve" and not after.is_flag:
+            if not after.dynamic:
+                put(reading, "model", after.text, Flag("serve", after, ()))
+            return

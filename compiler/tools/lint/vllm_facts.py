@@ -1,0 +1,189 @@
+"""A command of vLLM as a serving problem and a layout: whole for wording, partial for judging."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.ir import ServingProblem
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.pipeline import resolve_spec
+from parc.compiler.spec.reading.source import Source
+from parc.compiler.tools.importers.flags import Flag, whole_number
+from parc.compiler.tools.importers.vllm_args import DEGREES, LIMITS, SPREAD
+from parc.compiler.tools.lint.added import MODEL, cluster_tree, known_cluster
+from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.unknown import changed, without
+
+HYBRID = "--data-parallel-hybrid-lb"
+SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
+TYPE = "--dtype"
+PATHS = {
+    **DEGREES,
+    SPREAD: "layout.ep",
+    **LIMITS,
+    SHARE: "goals.memory_headroom",
+    FORMAT: "job.precision",
+    TYPE: "job.precision",
+    CACHE: "job.kv_precision",
+}
+"""Flag -> field of the spec that it stands for."""
+CACHE_FORMATS = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
+TYPES = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+"""Type of activations -> format of weights that are not quantised."""
+OTHER_ROOM = re.compile(
+    r"--(load-format|cpu-offload|offload-|kv-offloading|kv-cache-memory|enable-lora|"
+    r"num-gpu-blocks|speculative-config|hf-overrides|convert|config$|additional-config)"
+)
+"""Flags after which weights or cache take another room than layout and formats say."""
+VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
+"""Ends of the names of checkpoints whose shapes are those of the model before them."""
+OTHER_FORMAT = re.compile(r"-(awq|gptq|int4|int8|w[0-9]a[0-9]+|gguf|nvfp4|mxfp4)\b")
+NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
+"""Families whose own checkpoints are quantised, which the catalog does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``problem`` has a value everywhere, ``known`` only where the command or its user says one."""
+
+    problem: ServingProblem
+    known: ServingProblem
+    layout: ServingLayout
+    refused: tuple[Diagnostic, ...]
+    """What is wrong with values that are known, whatever the layout."""
+
+
+def vllm_facts(
+    model: str, sure: Mapping[str, Flag], written: Collection[str], more: More
+) -> Facts | None:
+    """The launch that flags say; None where their values are none.
+
+    Args:
+        model: what is served; empty: not known.
+        sure: flags that every run has, with one value.
+        written: names of all flags, also of those that only some runs have.
+        more: what the user adds.
+    """
+    name = more.model or catalog_name(model)
+    tree = _tree(name or MODEL, sure, more)
+    plain = _resolved(tree, more, Sink())
+    if plain is None:
+        return None
+    trial = Sink()
+    room = _room(plain, model, sure, written) if name else None
+    asked = None if room is None else _resolved(_joined(tree, room), more, trial)
+    hidden = [*(() if asked else ("service", "goals")), *(() if name else ("model",))]
+    counted = more.gpus is not None or more.cluster in Library(None).names("clusters")
+    problem = asked or plain
+    cluster = known_cluster(problem.cluster, more, False, counted)
+    known = changed(without(problem, hidden), cluster=cluster)
+    if asked and not problem.service.quantize:
+        # a checkpoint of 8 bits has one scale a tensor, a channel or a block: its name does not say
+        service = changed(problem.service, setup=without(problem.service.setup, ["block"]))
+        known = changed(known, service=service)
+    return Facts(problem, known, _layout(tree["layout"]), tuple(trial.diagnostics))
+
+
+def catalog_name(checkpoint: str) -> str | None:
+    """``meta-llama/Llama-3.1-70B-Instruct`` -> ``llama-3.1-70b``; None where it is not there."""
+    names = Library(None).names("models")
+    name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
+    while name not in names and VARIANTS.search(name):
+        name = VARIANTS.sub("", name)
+    return name if name in names else None
+
+
+def number_of(flag: Flag | None) -> int | None:
+    """The whole number that a flag has; None where it has none."""
+    return whole_number(flag.values[0].text) if flag is not None and flag.values else None
+
+
+def _tree(model: str, sure: Mapping[str, Flag], more: More) -> dict[str, Any]:
+    """A spec that is complete, with the degrees of the command."""
+    layout: dict[str, Any] = {
+        path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
+    }
+    nodes: dict[str, Any] = (
+        {} if more.cluster is not None or more.gpus is not None else {"nodes": 64}
+    )
+    return {
+        "parc": 1,
+        "name": "lint",
+        "model": model,
+        "cluster": cluster_tree(nodes, more),
+        "job": {
+            "kind": "serve",
+            "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
+            "checkpoint": "the-checkpoint",
+        },
+        "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
+        "launch": {"load_balancer": "hybrid" if HYBRID in sure else "internal"},
+        "emit": ["vllm"],
+        "versions": {"vllm": more.version},
+    }
+
+
+def _room(
+    plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
+) -> dict[str, Any] | None:
+    """What weights and cache take, as parts of a spec; None where the command does not say it.
+
+    vLLM takes the model's context where nobody says the longest request.
+    """
+    spoken = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
+    unsure = any(flag in written and flag not in sure for flag in spoken)
+    if unsure or any(OTHER_ROOM.match(flag) for flag in written):
+        return None
+    values = {
+        flag: sure[flag].values[0].text for flag in spoken if flag in sure and sure[flag].values
+    }
+    limits = {path: number_of(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
+    share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
+    cache = CACHE_FORMATS.get(values.get(CACHE, "auto"))
+    weights = _weights(plain, checkpoint, values)
+    if weights is None or cache is None or share is None or None in limits.values():
+        return None
+    numbers = {path.partition(".")[2]: number for path, number in limits.items()}
+    numbers.setdefault("max_model_len", plain.service.context)
+    left = f"{100 - 100 * float(share[0]):.6g}%"
+    return {
+        "job": {**numbers, **weights, "kv_precision": cache},
+        "goals": {"memory_headroom": left},
+    }
+
+
+def _weights(
+    plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Format of the weights; None where neither a flag nor the name of the checkpoint says it."""
+    name, quantization = checkpoint.lower(), values.get(FORMAT)
+    plain_type = TYPES.get(values.get(TYPE, "auto"))
+    if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
+        return None
+    if name.endswith("-fp8"):
+        return {"precision": "fp8"}
+    if plain.model.family in NATIVE:
+        return None
+    return {"precision": "fp8", "quantize": True} if quantization else {"precision": plain_type}
+
+
+def _joined(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """``tree`` with the fields of the sections of ``more``."""
+    return {**tree, **{name: {**tree.get(name, {}), **more[name]} for name in more}}
+
+
+def _resolved(tree: Mapping[str, Any], more: More, sink: Sink) -> ServingProblem | None:
+    problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), sink)
+    return problem if isinstance(problem, ServingProblem) else None
+
+
+def _layout(pins: Mapping[str, Any]) -> ServingLayout:
+    tp, pp, dp, pcp, dcp = (pins[axis] for axis in ("tp", "pp", "dp", "pcp", "dcp"))
+    spread = tp * pcp * dp if pins["ep"] == "on" else 1
+    return ServingLayout(tp=tp, pp=pp, dp=dp, ep=spread, pcp=pcp, dcp=dcp)

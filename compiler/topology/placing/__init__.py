@@ -1,1 +1,0 @@
-"""Which host gets which node rank: shared links, messages, orders to try, bounds."""

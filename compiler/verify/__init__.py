@@ -1,0 +1,1 @@
+"""Independent verification of emitted files; shares no code with the emitters."""

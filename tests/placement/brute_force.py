@@ -1,0 +1,131 @@
+"""Placement by trying every order of a few hosts, priced rank by rank; shares no code with it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from parc.compiler.ir import Cluster, Estimate, Host, Layout
+from tests.placement.placement_plans import MegatronOrder
+
+Zones = tuple[tuple[object, ...], ...]
+"""Switches above a host, the leaf first; then its NVLink domain, where those span hosts."""
+AXES = {
+    "tp": (0, ("tp",), "ring"),
+    "cp": (0, ("cp",), "ring"),
+    "dp_cp": (0, ("dp", "cp"), "ring"),
+    "pp": (0, ("pp",), "line"),
+    "ep": (1, ("ep",), "all"),
+    "edp": (1, ("dp",), "ring"),
+}
+
+
+Cost = tuple[float, float, float]
+"""Exposed seconds, bytes over the busiest uplink, bytes over all uplinks."""
+
+
+def best_cost(found: list[Cost], tie_seconds: float) -> Cost:
+    """Of all that expose no more than the least and the tie: the fewest bytes."""
+    floor = min(exposed for exposed, _, _ in found) + tie_seconds
+    return min((one for one in found if one[0] <= floor), key=lambda one: (one[1], one[2], one[0]))
+
+
+def every_cost(on: Cluster, of: Layout, costs: Estimate) -> list[Cost]:
+    """What every order of all hosts of ``on`` costs; every flow is fully exposed."""
+    each = on.node.gpus
+    nodes = of.world // each
+    sends = {row.axis: _sends(of, row.axis, row.bytes_per_rank, each) for row in costs.traffic}
+    labels = {host.name: _zones(on, host) for host in on.hosts}
+    beneath: dict[tuple[object, ...], int] = defaultdict(int)
+    for zones in labels.values():
+        for zone in zones:
+            beneath[zone] += 1
+    wide = on.node.nvlink_domain > each
+    kinds = Counter(zones if wide else zones[:-1] for zones in labels.values())
+    return [_cost(on, order, sends, beneath, wide) for order in _orders(kinds, nodes)]
+
+
+def _orders(kinds: Counter[Zones], nodes: int) -> Iterator[list[Zones]]:
+    """Every way to give each of ``nodes`` one of the places, equal places taken once."""
+    if not nodes:
+        yield []
+        return
+    for kind in [kind for kind, count in kinds.items() if count]:
+        kinds[kind] -= 1
+        yield from ([kind, *rest] for rest in _orders(kinds, nodes - 1))
+        kinds[kind] += 1
+
+
+def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int, float]]:
+    """(sender, receiver, bytes) between node ranks."""
+    if not size:
+        return []
+    which, names, pattern = AXES[axis]
+    mesh = MegatronOrder().meshes(of)[which]
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for group in mesh.groups(*names):
+        at = [rank // each for rank in group]
+        count = len(at)
+        if pattern == "all":
+            pairs = [(a, b, size / (count - 1)) for a in at for b in at]
+        elif pattern == "ring" or of.vpp > 1:
+            share = size if pattern == "ring" else size / 2
+            pairs = [(at[i], at[(i + 1) % count], share) for i in range(count)]
+        else:
+            steps = [(at[i], at[i + 1], size / 2) for i in range(count - 1)]
+            pairs = steps + [(b, a, share) for a, b, share in steps]
+        for a, b, share in pairs:
+            if a != b:
+                found[a, b] += share
+    return [(a, b, share) for (a, b), share in found.items()]
+
+
+def _zones(on: Cluster, host: Host) -> Zones:
+    """Every switch above a host, then its NVLink domain."""
+    path = host.path
+    return (*((level, *path[level:]) for level in range(len(path))), ("domain", host.nvlink_domain))
+
+
+def _cost(
+    on: Cluster,
+    at: list[Zones],
+    sends: dict[str, list[tuple[int, int, float]]],
+    beneath: dict[tuple[object, ...], int],
+    wide: bool,
+) -> Cost:
+    nics = on.node.nics * on.node.nic_gbps / 8 * 1e9
+    tiers = len(on.levels)
+    exposed = 0.0
+    uplinks: dict[tuple[object, ...], float] = defaultdict(float)
+    for pairs in sends.values():
+        carried: dict[tuple[object, ...], float] = defaultdict(float)
+        for a, b, size in pairs:
+            crossed = zip(at[a][:tiers], at[b][:tiers], strict=True)
+            links = [zone for zone, other in crossed if zone != other]
+            if not wide or at[a][-1] != at[b][-1]:
+                links.append(("nics", a))
+            for link in links:
+                carried[link] += size
+        rates = (size / _rate(on, link, nics, beneath) for link, size in carried.items())
+        exposed += max(rates, default=0.0)
+        for link, size in carried.items():
+            if link[0] != "nics":
+                uplinks[link] += size
+    return _digits(exposed), _digits(max(uplinks.values(), default=0.0)), sum(uplinks.values())
+
+
+def _digits(value: float) -> float:
+    """Ten digits: sums in another order are the same."""
+    return float(f"{value:.10g}")
+
+
+def _rate(
+    on: Cluster, link: tuple[object, ...], nics: float, beneath: dict[tuple[object, ...], int]
+) -> float:
+    if link[0] == "nics":
+        return nics
+    rate = beneath[link] * nics
+    assert isinstance(link[0], int)
+    for level in on.levels[: link[0] + 1]:
+        rate /= level.oversubscription
+    return rate

@@ -1,0 +1,197 @@
+"""Small problems and layouts for the tests of placement, rank map and verification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parc.backends.megatron.meshes import families, meshes
+from parc.compiler.ir import (
+    NO_RECOMPUTE,
+    Attention,
+    AxisTraffic,
+    Chunk,
+    Cluster,
+    Estimate,
+    Experts,
+    Fabric,
+    Family,
+    FeedForward,
+    Goals,
+    Gpu,
+    Host,
+    Job,
+    Launch,
+    Layout,
+    Mesh,
+    Model,
+    NodeType,
+    Pins,
+    Plan,
+    Position,
+    Problem,
+    Rack,
+    Search,
+    SlurmJob,
+    Split,
+    StageMemory,
+    StepTime,
+)
+from parc.compiler.placement.place_ranks import place_ranks
+
+GPU = Gpu("h100", "nvidia", "hopper", (9, 0), 80 * 10**9, 3350.0, (("bf16", 989.4),), "test")
+NODE = NodeType("dgx-h100", 8, 8, 450.0, "nvlink", 8, 400.0, (), 112, "test")
+NVL72 = NodeType("gb200-nvl72", 4, 72, 900.0, "nvlink", 4, 400.0, (), 72, "test")
+FABRIC = Fabric("infiniband-ndr", "infiniband", 2e-6, 2.0, "test")
+
+
+class MegatronOrder:
+    """Meshes as Megatron builds them, for tests that need no more of a framework."""
+
+    def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
+        return meshes(layout)
+
+    def families(self, layout: Layout) -> tuple[Family, ...]:
+        return families(layout)
+
+
+def racks(*sizes: int, domain: int = 1) -> tuple[Rack, ...]:
+    """Racks of so many hosts; ``domain`` hosts share an NVLink domain."""
+    return tuple(_rack(index, size, domain) for index, size in enumerate(sizes, start=1))
+
+
+def _rack(index: int, size: int, domain: int) -> Rack:
+    name = f"r{index:02d}"
+    hosts = []
+    for number in range(1, size + 1):
+        host = f"{name}n{number:02d}"
+        shared = f"{name}.{(number - 1) // domain}" if domain > 1 else host
+        hosts.append(Host(host, name, shared))
+    return Rack(name, tuple(hosts))
+
+
+def cluster(*sizes: int, node: NodeType = NODE) -> Cluster:
+    """Named racks of ``node``, no spares."""
+    domain = max(1, node.nvlink_domain // node.gpus)
+    return Cluster(GPU, node, FABRIC, racks(*sizes, domain=domain), (), (), named=True)
+
+
+def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> Layout:
+    """Degrees by keyword (tp, cp, pp, vpp, dp, ep, etp); the rest is 1, layers are even."""
+    sizes = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "dp": 1, "ep": 1, **degrees}
+    sizes.setdefault("etp", sizes["tp"])
+    return Layout(
+        tp=sizes["tp"],
+        cp=sizes["cp"],
+        pp=sizes["pp"],
+        vpp=sizes["vpp"],
+        dp_replicate=1,
+        dp_shard=sizes["dp"],
+        ep=sizes["ep"],
+        etp=sizes["etp"],
+        micro_batch=1,
+        schedule="interleaved" if sizes["vpp"] > 1 else "1f1b",
+        sequence_parallel=sizes["tp"] > 1,
+        zero_stage=1,
+        recompute=NO_RECOMPUTE,
+        split=_even(layers, sizes["pp"], sizes["vpp"]),
+        order=order,
+    )
+
+
+def _even(layers: int, pp: int, vpp: int) -> Split:
+    each = layers // (pp * vpp)
+    chunks = tuple(
+        tuple(
+            Chunk(
+                first_layer=(turn * pp + stage) * each,
+                layers=each,
+                embedding=stage == 0 and turn == 0,
+                mtp_layers=0,
+                loss=stage == pp - 1 and turn == vpp - 1,
+            )
+            for turn in range(vpp)
+        )
+        for stage in range(pp)
+    )
+    return Split("even", False, False, "", chunks)
+
+
+def model(layers: int = 32, experts: int = 0) -> Model:
+    """A small model; only layer and expert counts matter here."""
+    routed = Experts(
+        experts,
+        2,
+        1024,
+        0,
+        False,
+        (True,) * layers,
+        False,
+        "softmax",
+        False,
+        1,
+        1,
+        "none",
+        1.0,
+        0.0,
+    )
+    return Model(
+        name="tiny",
+        family="llama",
+        layers=layers,
+        hidden=1024,
+        vocab=32000,
+        attention=Attention(16, 16, 64, False, False, "none", None, None),
+        ffn=FeedForward(4096, True, "silu", False),
+        experts=routed if experts else None,
+        norm="rmsnorm",
+        norm_epsilon=1e-5,
+        norms_per_layer=2,
+        final_norm=True,
+        position=Position("rope", 10000.0, 1.0, "none", 1.0, 8192, 8192),
+        tied_embeddings=False,
+        mtp_layers=0,
+        source="test",
+    )
+
+
+def problem(on: Cluster, of: Model | None = None) -> Problem:
+    """A pretraining job of ``of`` on ``on``."""
+    slurm = SlurmJob(
+        "24.11", None, None, None, None, None, None, (), requeue=True, signal_seconds=0, log_dir="."
+    )
+    return Problem(
+        name="tiny",
+        model=of or model(),
+        cluster=on,
+        job=Job("pretrain", 4096, 4096, "bf16", 10, 1e-4, (), "NullTokenizer", None, None, 0, None),
+        goals=Goals("throughput", 0.08),
+        pins=Pins(),
+        launch=Launch("pretrain_gpt.py", (), (), 29500, None, slurm),
+        emit=("megatron", "rankmap"),
+        framework="megatron",
+        versions=(("megatron", "0.19"), ("rankmap", "1")),
+        digest="0" * 64,
+    )
+
+
+def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> Estimate:
+    """Traffic by axis, all of it exposed."""
+    traffic = {"dp_cp": dp_bytes, "pp": pp_bytes, **others}
+    rows = tuple(AxisTraffic(axis, size, "fabric", 50.0) for axis, size in traffic.items())
+    memory = StageMemory(0, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 0.0)
+    time = StepTime(1.0, 0.0, 9.0, 9.0, 9.0, 9.0, 0.0, 9.0, 0.0)
+    return Estimate((memory,), 70e9, time, rows, 1e15, 0.4, 1e5)
+
+
+def plan(on: Cluster, of: Layout, costs: Estimate | None = None, experts: int = 0) -> Plan:
+    """A whole plan of ``of`` on ``on``, placed."""
+    layers = sum(of.split.stage_layers(stage) for stage in range(of.pp))
+    question = problem(on, model(layers, experts))
+    costs = costs or estimate()
+    placement = place_ranks(question, MegatronOrder(), of, costs)
+    return Plan(question, of, costs, placement, Search(1, (), ()))
+
+
+def with_hosts(of: Plan, hosts: tuple[Host, ...]) -> Plan:
+    """The same plan on other hosts."""
+    return replace(of, placement=replace(of.placement, hosts=hosts))

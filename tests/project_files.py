@@ -1,0 +1,65 @@
+"""Files of the checkout, their imports and functions, for tests about the project itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE_FOLDERS = ("compiler", "backends", "templates", "schemas")
+"""Top-level folders that are installed as ``parc.<folder>``."""
+TEXT_FOLDERS = (
+    *PACKAGE_FOLDERS,
+    "parc",
+    "examples",
+    "tests",
+    "docs",
+    "benchmarks",
+    ".ci",
+    ".github",
+)
+SKIPPED = ("__pycache__", ".cache", ".hypothesis")
+
+
+def files(*folders: str, pattern: str = "*") -> Iterator[Path]:
+    """Yield the regular files under ``folders`` in a fixed order; symbolic links are skipped."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob(pattern)):
+            inside = path.relative_to(ROOT)
+            if path.is_file() and not path.is_symlink() and not set(inside.parts) & set(SKIPPED):
+                yield path
+
+
+def python_files(*folders: str) -> list[Path]:
+    """Return the Python files under ``folders``; without folders those of the whole project."""
+    return list(files(*(folders or (*PACKAGE_FOLDERS, "tests", "benchmarks")), pattern="*.py"))
+
+
+def module(path: Path) -> str:
+    """Return the module name of an installed file: ``parc.compiler.ir.plan`` for a plan.py."""
+    inside = path.relative_to(ROOT).with_suffix("")
+    parts = inside.parts[:-1] if inside.name == "__init__" else inside.parts
+    return ".".join(("parc", *parts))
+
+
+def imported(path: Path) -> set[str]:
+    """Return the full names of the ``parc`` modules and objects that ``path`` imports.
+
+    Imports inside functions and under ``TYPE_CHECKING`` count as well: they are dependencies too.
+    """
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.split(".")[0] == "parc"}
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield (``file:line name``, number of lines) per function of ``path``."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines

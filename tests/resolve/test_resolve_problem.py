@@ -1,0 +1,233 @@
+from dataclasses import fields, replace
+from functools import cache
+
+import pytest
+
+from parc.backends.registry import backend, framework
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster, Gpu, Model, Pins, Problem, Recompute
+from parc.compiler.resolve.check_precision import precisions
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.resolve.resolve_model import resolve_model
+from parc.compiler.resolve.resolve_problem import resolve_problem
+from parc.compiler.spec.layout_spec import LayoutSpec
+from parc.compiler.spec.load import load_spec
+from parc.compiler.spec.reading.source import Source
+
+HEAD = """\
+parc: 1
+name: run
+model: llama-3-8b
+cluster: {node: dgx-h100, nodes: 4}
+"""
+JOB = "job: {sequence_length: 8192, global_batch: 1024}\n"
+
+
+@cache
+def nouns() -> tuple[Model, Cluster]:
+    sink = Sink()
+    spec = load_spec(Source("spec.yaml", HEAD + JOB, None), (), sink)
+    assert spec is not None
+    model = resolve_model(spec.model, Library(None), sink)
+    cluster = resolve_cluster(spec.cluster, Library(None), sink)
+    assert model is not None
+    assert cluster is not None
+    return model, cluster
+
+
+def resolve(
+    rest: str, *, model: Model | None = None, gpu: Gpu | None = None
+) -> tuple[Problem | None, Sink]:
+    sink = Sink()
+    spec = load_spec(Source("spec.yaml", HEAD + rest, None), (), sink)
+    assert spec is not None, sink.diagnostics
+    usual, cluster = nouns()
+    cluster = replace(cluster, gpu=gpu) if gpu else cluster
+    return resolve_problem(spec, model or usual, cluster, sink), sink
+
+
+def resolved(rest: str) -> Problem:
+    problem, sink = resolve(rest)
+    assert problem is not None, sink.diagnostics
+    assert not sink.diagnostics
+    return problem
+
+
+def told(rest: str, **nouns_: Model | Gpu) -> list[tuple[str, str]]:
+    _, sink = resolve(rest, **nouns_)
+    return [(found.code, found.path) for found in sink.diagnostics]
+
+
+def test_a_spec_that_pins_nothing_leaves_all_pins_open():
+    assert resolved(JOB).pins == Pins()
+
+
+def test_every_pin_of_the_spec_is_a_pin_of_the_problem():
+    assert {field.name for field in fields(Pins)} == set(LayoutSpec.model_fields)
+
+
+def test_pins_are_numbers_and_auto_is_none():
+    pins = resolved(JOB + "layout: {tp: 8, pp: auto, zero_stage: 0, count_loss: false}\n").pins
+    assert (pins.tp, pins.pp, pins.zero_stage, pins.count_loss) == (8, None, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("none", Recompute("none")),
+        ("selective", Recompute("selective", ("core_attn",))),
+        ("full", Recompute("full", (), "uniform", 1)),
+        ("auto", None),
+        ("{granularity: full, method: block, layers: 3}", Recompute("full", (), "block", 3)),
+        ("{granularity: selective, modules: [mlp]}", Recompute("selective", ("mlp",))),
+    ],
+)
+def test_recompute_is_said_in_full(written, meant):
+    assert resolved(f"{JOB}layout: {{recompute: {written}}}\n").pins.recompute == meant
+
+
+def test_a_batch_in_tokens_becomes_sequences():
+    job = resolved("job: {sequence_length: 8192, global_batch: {tokens: 16Mi}}\n").job
+    assert job.global_batch == 2048
+
+
+def test_a_batch_that_splits_a_sequence_names_its_neighbours_and_the_binary_reading():
+    _, sink = resolve("job: {sequence_length: 8192, global_batch: {tokens: 16M}}\n")
+    (found,) = sink.diagnostics
+    assert (found.code, found.path) == ("PARC-X20", "job.global_batch.tokens")
+    assert found.finding.label == "16000000 % 8192 = 1024, must be 0"
+    assert found.finding.help == "nearest: 15998976 (1953 sequences), 16007168 (1954 sequences)"
+    assert found.finding.fix == "job.global_batch.tokens: 16Mi   (2048 sequences)"
+    assert [cause.path for cause in found.finding.causes] == ["job.sequence_length"]
+
+
+def test_a_batch_of_less_than_one_sequence_goes_up_to_one():
+    _, sink = resolve("job: {sequence_length: 8192, global_batch: {tokens: 100}}\n")
+    assert sink.diagnostics[0].finding.fix == "job.global_batch: 1"
+
+
+def test_finetune_needs_a_checkpoint():
+    job = "job: {kind: finetune, sequence_length: 4096, global_batch: 64"
+    assert told(job + "}\n") == [("PARC-X19", "job.kind")]
+    assert resolved(job + ", load_dir: /ckpt}\n").job.load_dir == "/ckpt"
+
+
+def test_targets_are_sorted_and_have_their_default_version():
+    problem = resolved(JOB)
+    assert problem.emit == ("megatron", "preflight", "rankmap", "slurm", "torchrun")
+    assert [name for name, _ in problem.versions] == list(problem.emit)
+    assert problem.version("megatron") == framework("megatron").default_version
+    assert problem.version("slurm") == backend("slurm").versions[-1]
+    assert problem.launch.slurm.version == problem.version("slurm")
+
+
+def test_without_a_framework_the_rank_order_is_that_of_megatron():
+    problem = resolved(JOB + "emit: [rankmap]\n")
+    assert (problem.emit, problem.framework) == (("rankmap",), "megatron")
+    assert [name for name, _ in problem.versions] == ["megatron", "rankmap"]
+    assert problem.launch.slurm.version == ""
+
+
+def test_a_version_may_be_longer_than_the_known_one():
+    assert resolved(JOB + 'versions: {megatron: "0.19.2"}\n').version("megatron") == "0.19"
+    assert resolved(JOB + 'versions: {torchrun: "2.10"}\n').version("torchrun") == "2.10"
+
+
+@pytest.mark.parametrize(
+    ("rest", "expect"),
+    [
+        ("emit: [megatron, slrum]", [("PARC-X16", "emit[1]")]),
+        ("emit: [megatron, slurm, megatron]", [("PARC-X17", "emit[2]")]),
+        ('versions: {vlm: "0.9"}', [("PARC-X16", "versions.vlm")]),
+        ('versions: {megatron: "0.1"}', [("PARC-X18", "versions.megatron")]),
+        ('versions: {megatron: "0.191"}', [("PARC-X18", "versions.megatron")]),
+        ('versions: {megatron: ""}', [("PARC-X18", "versions.megatron")]),
+        ("emit: ['']", [("PARC-X16", "emit[0]")]),
+    ],
+)
+def test_targets_that_do_not_exist_are_refused(rest, expect):
+    assert told(f"{JOB}{rest}\n") == expect
+
+
+def test_a_misspelt_target_gets_the_near_one():
+    _, sink = resolve(JOB + "emit: [megatron-lm]\n")
+    assert sink.diagnostics[0].finding.label == "did you mean megatron?"
+
+
+def gpu(**changes: object) -> Gpu:
+    return replace(nouns()[1].gpu, **changes)
+
+
+@pytest.mark.parametrize(
+    ("capability", "legal"),
+    [
+        ((7, 0), ("fp16",)),
+        ((8, 0), ("fp16", "bf16")),
+        ((8, 9), ("fp16", "bf16", "fp8")),
+        ((9, 0), ("fp16", "bf16", "fp8")),
+        ((10, 0), ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
+        ((12, 0), ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
+    ],
+)
+def test_formats_come_with_the_compute_capability(capability, legal):
+    assert precisions(gpu(compute_capability=capability)) == legal
+
+
+def test_amd_gpus_have_the_formats_of_their_generation():
+    amd = gpu(vendor="amd", generation="cdna3", compute_capability=(0, 0))
+    assert precisions(amd) == ("bf16", "fp16", "fp8")
+    job = JOB.replace("1024}", "1024, precision: mxfp8}")
+    assert told(job, gpu=amd) == [("PARC-R03", "job.precision")]
+
+
+def test_a_format_that_the_gpu_lacks_names_those_it_has():
+    job = JOB.replace("1024}", "1024, precision: fp8}")
+    _, sink = resolve(job, gpu=gpu(compute_capability=(8, 0)))
+    finding = sink.diagnostics[0].finding
+    assert finding.label == "compute capability 8.0 < 8.9"
+    assert (finding.help, finding.fix) == ("legal on this GPU: fp16, bf16", "job.precision: bf16")
+
+
+def placed(**changes: object) -> Model:
+    model = nouns()[0]
+    return replace(model, position=replace(model.position, **changes))
+
+
+def test_a_learned_table_ends_at_its_last_row():
+    learned = placed(kind="learned", max_positions=8191)
+    assert told(JOB, model=learned) == [("PARC-S12", "job.sequence_length")]
+    assert told(JOB, model=placed(kind="learned", max_positions=8192)) == []
+
+
+def test_rotary_positions_beyond_the_context_are_a_warning():
+    problem, sink = resolve(JOB, model=placed(max_positions=4096))
+    assert [(found.code, found.severity) for found in sink.diagnostics] == [("PARC-S16", "warning")]
+    assert problem is not None
+
+
+def test_declared_scaling_extends_the_context():
+    changes = {"max_positions": 4096, "original_max_positions": 4096, "scaling": "linear"}
+    assert told(JOB, model=placed(**changes, scaling_factor=2.0)) == []
+    assert told(JOB, model=placed(**changes, scaling_factor=1.5)) == [
+        ("PARC-S16", "job.sequence_length")
+    ]
+
+
+def test_the_digest_is_of_the_content_and_not_of_its_order():
+    swapped = "job: {global_batch: 1024, sequence_length: 8192}\n"
+    assert resolved(JOB).digest == resolved(swapped).digest
+    assert resolved(JOB).digest != resolved(JOB + "layout: {tp: 2}\n").digest
+    other, _ = resolve(JOB, model=replace(nouns()[0], layers=4))
+    assert other is not None
+    assert resolved(JOB).digest != other.digest
+
+
+def test_all_mistakes_are_reported_in_one_run():
+    rest = (
+        "job: {kind: finetune, sequence_length: 7, global_batch: {tokens: 8}, precision: nvfp4}\n"
+    )
+    found = told(rest + 'emit: [x]\nversions: {megatron: "9"}\n')
+    assert [code for code, _ in found] == [
+        *("PARC-X19", "PARC-X20", "PARC-R03", "PARC-X16", "PARC-X18"),
+    ]

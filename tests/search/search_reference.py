@@ -1,0 +1,112 @@
+"""The search as it reads on paper: every layout built, every rule asked, every fit priced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from parc.backends.registry import framework
+from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.step_time import step_time
+from parc.compiler.diagnostics import Sink
+from parc.compiler.evaluate.estimate_layout import memory_limit
+from parc.compiler.evaluate.layout_rules import all_rules
+from parc.compiler.ir import Layout
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.search.choose_exchange import fastest_exchange
+from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.search_space import Space, families_of
+from tests.compiled import resolved, said
+
+Row = tuple[float, float, Layout]
+"""(step seconds, peak bytes, layout)."""
+
+
+def pricing_of(spec: dict[str, Any]) -> Pricing:
+    """The problem of a spec that has no errors, ready to be priced."""
+    problem, sink = resolved(spec)
+    assert problem is not None, said(sink)
+    return pricing_for(problem, framework(problem.framework))
+
+
+def sift(pricing: Pricing) -> tuple[int, dict[str, int], list[Row]]:
+    """(enumerated, dropped by rule, what is left)."""
+    problem, limit = pricing.problem, memory_limit(pricing)
+    rules = all_rules(problem, pricing.framework)
+    enumerated, dropped = 0, Counter[str]()
+    rows: list[Row] = []
+    for family in first_then_last_resorts(pricing, rows):
+        enumerated += len(family)
+        for index, layout in enumerate(family):
+            code = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
+            peak = peak_bytes(pricing, layout)
+            if code or peak > limit:
+                dropped[code or "R17"] += 1
+                continue
+            rows.append((step_time(pricing, layout).total_seconds, peak, layout))
+            dropped["recompute"] += len(family) - index - 1
+            break
+    return enumerated, {code: count for code, count in dropped.items() if count}, rows
+
+
+def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple[Layout, ...]]:
+    """All families; those of last resorts only while ``rows`` is still empty after the others."""
+    problem, framework = pricing.problem, pricing.framework
+    fastest = fastest_exchange(pricing, all_rules(problem, framework))
+    for last in (False, True):
+        if last and rows:
+            return
+        for variant in framework.variants(problem):
+            if variant.last_resort is last:
+                yield from families_of(Space.of(problem, framework, variant, fastest))
+
+
+def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:
+    """The twenty best; the simplest of those within 3 % whose band fits leads."""
+    few = pricing.problem.goals.maximize == "fewest-gpus"
+    limit = memory_limit(pricing)
+    variants = [
+        (one.zero_stage, one.offload) for one in pricing.framework.variants(pricing.problem)
+    ]
+
+    def simple(layout: Layout) -> tuple[int, ...]:
+        return simplicity(layout, variants.index((layout.zero_stage, layout.offload)))
+
+    rows = sorted(rows, key=lambda row: (row[2].world if few else 0, row[0], simple(row[2])))
+    best = rows[0]
+    ties = [
+        row
+        for row in rows
+        if row[0] <= best[0] * 1.03 and (not few or row[2].world == best[2].world)
+    ]
+    winner = min(
+        ties,
+        key=lambda row: (peak_stage(pricing, row[2]).high_bytes > limit, simple(row[2])),
+    )
+    return [winner, *(row for row in rows if row is not winner)][:20]
+
+
+def simplicity(layout: Layout, variant: int) -> tuple[int, ...]:
+    """Fewer axes, an earlier variant, less recompute, smaller degrees; the larger micro-batch."""
+    axes = [layout.tp, layout.cp, layout.pp, layout.ep]
+    effort = {"none": 0, "selective": 1, "full": 2}[layout.recompute.granularity]
+    used = sum(degree > 1 for degree in axes)
+    rest = (layout.vpp, layout.cp, layout.pp, layout.tp, layout.ep, layout.etp)
+    return (used, variant, effort, *rest, -layout.micro_batch)
+
+
+def assert_plain(spec: dict[str, Any]) -> None:
+    """The search of ``spec`` counts, drops and ranks as it reads on paper."""
+    pricing = pricing_of(spec)
+    found = search_layouts(pricing, Sink())
+    enumerated, dropped, rows = sift(pricing)
+    if not rows:
+        assert found is None or dropped["R17"] == 1 + dict(found.dropped).get("R17", 0)
+        return
+    assert found is not None
+    assert found.enumerated == enumerated == len(rows) + sum(dropped.values())
+    assert dict(found.dropped) == dropped
+    ranked = [(one.step_seconds, one.peak_bytes, one.layout) for one in found.ranked]
+    assert ranked == rank(pricing, rows)

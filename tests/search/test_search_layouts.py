@@ -1,0 +1,208 @@
+"""The search against the same search done plainly."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from parc.backends.base import Framework
+from parc.compiler.cost.memory.peak import peak_bytes
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.diagnostics import Sink
+from parc.compiler.evaluate.layout_rules import all_rules
+from parc.compiler.ir import Layout, Problem
+from parc.compiler.ir.rule import EVERYTHING
+from parc.compiler.search.search_layouts import search_layouts
+from parc.compiler.search.search_screen import PLACES
+from tests.every_layout import enumerate_layouts
+from tests.search.search_reference import assert_plain, pricing_of
+
+MODELS = (
+    "gpt2-xl",
+    "llama-3-8b",
+    "llama-2-13b",
+    "gemma-2-9b",
+    "mixtral-8x7b",
+    "deepseek-v2-lite",
+    "qwen3-30b-a3b",
+)
+PINS: tuple[dict[str, Any], ...] = (
+    {},
+    {"tp": 2},
+    {"pp": 4},
+    {"pp": 3},
+    {"vpp": 3, "pp": 4},
+    {"micro_batch": 2},
+    {"recompute": "full"},
+    {"recompute": {"granularity": "full", "method": "block", "layers": 2}},
+    {"recompute": {"granularity": "selective", "modules": ["core_attn"]}},
+    {"zero_stage": 0},
+    {"sequence_parallel": False},
+    {"cp": 2, "tp": 4},
+)
+
+
+def _case(number: int) -> dict[str, Any]:
+    """A spec, the same for the same number."""
+    draw = Random(number)
+    job: dict[str, Any] = {
+        "sequence_length": draw.choice((2048, 4096, 8192)),
+        "global_batch": draw.choice((48, 96, 128, 480)),
+    }
+    if draw.random() < 0.3:
+        job["precision"] = "fp8"
+    if number % 4 == 1:
+        job |= {"moe_dispatcher": "hybridep", "moe_overlap": True}
+    goals: dict[str, Any] = {
+        "maximize": draw.choice(("throughput", "throughput", "fewest-gpus", "latency"))
+    }
+    if number % 5 == 4:
+        goals["limits"] = {"tp": {"max": 4}, "vpp": {"ban": [2, 3]}, "pp": {"only": [1, 2, 4]}}
+    return {
+        "parc": 1,
+        "name": f"case-{number}",
+        "model": MODELS[number % len(MODELS)],
+        "cluster": {
+            "node": draw.choice(("dgx-h100", "dgx-a100", "gb200-nvl72")),
+            "nodes": draw.choice((1, 2, 3, 4, 6)),
+        },
+        "job": job,
+        "layout": PINS[number % len(PINS)],
+        "goals": goals,
+    }
+
+
+@pytest.mark.parametrize("number", range(36))
+def test_the_search_equals_a_plain_one(number: int) -> None:
+    assert_plain(_case(number))
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-405b", "deepseek-v2", "mixtral-8x22b"])
+def test_where_nothing_fits_the_smallest_layout_is_told(model: str) -> None:
+    spec = _case(0) | {"model": model, "layout": {}}
+    spec["cluster"] = {"node": "dgx-h100", "nodes": 1}
+    pricing = pricing_of(spec)
+    sink = Sink()
+    assert search_layouts(pricing, sink) is None
+    problem, rules = pricing.problem, all_rules(pricing.problem, pricing.framework)
+    least = min(
+        peak_bytes(pricing, layout)
+        for family in enumerate_layouts(problem, pricing.framework)
+        for layout in family
+        if not any(rule.broken(problem, layout) for rule in rules)
+    )
+    (told,) = sink.diagnostics
+    assert told.code == "PARC-R17"
+    assert f"needs {least / 1e9:.1f} GB" in told.finding.message
+
+
+def test_most_of_these_searches_find_something() -> None:
+    found = [search_layouts(pricing_of(_case(number)), Sink()) for number in range(36)]
+    assert sum(search is not None for search in found) >= 24
+
+
+class Traced:
+    """A layout that notes which of its fields are read."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self.seen = layout, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in EVERYTHING:
+            self.seen.add(name)
+            return getattr(self._layout, name)
+        derived = getattr(Layout, name)
+        if isinstance(derived, cached_property):
+            return derived.func(self)
+        return partial(derived, self)
+
+
+@pytest.mark.parametrize("number", range(0, 36, 3))
+def test_a_rule_reads_no_field_that_it_does_not_name(number: int) -> None:
+    pricing = pricing_of(_case(number))
+    problem = pricing.problem
+    families = list(enumerate_layouts(problem, pricing.framework))
+    for family in families[:: max(len(families) // 20, 1)]:
+        for rule in all_rules(problem, pricing.framework):
+            for layout in family:
+                traced = Traced(layout)
+                rule.broken(problem, traced)  # type: ignore[arg-type]
+                assert traced.seen <= set(rule.reads), (rule.code, traced.seen)
+
+
+LIMITS: dict[str, dict[str, Any]] = {
+    "tp": {"max": 4, "ban": [1]},
+    "pp": {"only": [2, 4]},
+    "micro_batch": {"min": 2},
+    "vpp": {"max": 3},
+    "dp": {"ban": [8]},
+}
+
+
+def _limited(limits: dict[str, Any], **pins: int) -> dict[str, Any]:
+    return {
+        "parc": 1,
+        "name": "limited",
+        "model": "llama-3-8b",
+        "cluster": {"node": "dgx-h100", "nodes": 4},
+        "job": {"sequence_length": 4096, "global_batch": 256},
+        "goals": {"limits": limits},
+        "layout": pins,
+    }
+
+
+def test_no_layout_breaks_a_limit() -> None:
+    pricing = pricing_of(_limited(LIMITS))
+    layouts = [one for family in enumerate_layouts(*_open(pricing)) for one in family]
+    assert {layout.tp for layout in layouts} == {2, 4}
+    assert {layout.pp for layout in layouts} == {2, 4}
+    assert {layout.micro_batch for layout in layouts} == {2, 4, 8}
+    assert {layout.vpp for layout in layouts} == {1, 2}
+    assert 8 not in {layout.dp for layout in layouts}
+    found = search_layouts(pricing, Sink())
+    assert found is not None
+    assert found.enumerated == len(layouts)
+
+
+def test_limits_only_take_layouts_away() -> None:
+    every = pricing_of(_limited({}))
+    some = pricing_of(_limited(LIMITS))
+    all_layouts = {one for family in enumerate_layouts(*_open(every)) for one in family}
+    left = {one for family in enumerate_layouts(*_open(some)) for one in family}
+    kept = {
+        layout
+        for layout in all_layouts
+        if layout.tp in (2, 4)
+        and layout.pp in (2, 4)
+        and layout.micro_batch >= 2
+        and layout.vpp <= 3
+        and layout.dp != 8
+    }
+    assert left == kept
+
+
+def test_a_pin_outside_its_limit_leaves_nothing_and_says_so() -> None:
+    sink = Sink()
+    assert search_layouts(pricing_of(_limited({"tp": {"max": 4}}, tp=8)), sink) is None
+    found = [(one.code, one.finding.message) for one in sink.diagnostics]
+    assert found == [("PARC-G01", "no layout of 32 GPUs satisfies the pins and the limits")]
+
+
+def _open(pricing: Pricing) -> tuple[Problem, Framework]:
+    return pricing.problem, pricing.framework
+
+
+def test_a_point_decides_every_field_of_a_layout() -> None:
+    assert set(PLACES) == set(EVERYTHING)
+
+
+def test_a_layout_of_the_space_is_an_ordinary_layout() -> None:
+    pricing = pricing_of(_case(0))
+    layout = next(enumerate_layouts(pricing.problem, pricing.framework))[0]
+    same = Layout(**{name: getattr(layout, name) for name in EVERYTHING})
+    assert layout == same
+    assert hash(layout) == hash(same)
+    assert (layout.dp, layout.world, layout.edp) == (same.dp, same.world, same.edp)

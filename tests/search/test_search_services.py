@@ -1,0 +1,190 @@
+"""The layouts that are chosen: published advice, limits, and the count of what was dropped."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.backends.registry import engine
+from parc.compiler.ir import ServingLayout
+from parc.compiler.search.enumerate_services import enumerate_services
+from tests.search.serving_specs import CHAT, codes, plan_of, planned, problem_of, spec
+
+FP8 = {"precision": "fp8", "kv_precision": "fp8"}
+A100_4 = {"base": "dgx-a100", "gpus_per_node": 4}
+
+
+def degrees(layout: ServingLayout) -> tuple[int, int, int, int, int]:
+    return layout.tp, layout.pp, layout.dp, layout.ep, layout.replicas
+
+
+def job(**changes: object) -> dict[str, object]:
+    traffic = {**CHAT, **changes}
+    return {"traffic": {key: value for key, value in traffic.items() if value is not None}}
+
+
+@pytest.mark.parametrize("concurrency", [1, 16, 64, 256])
+def test_llama_2_70b_on_four_a100_takes_all_four_as_tensor_ranks(concurrency: int) -> None:
+    plan = plan_of(spec("llama-2-70b", A100_4, job=job(concurrency=concurrency)))
+    assert degrees(plan.layout) == (4, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("goal", ["throughput", "latency", "fewest-gpus"])
+def test_llama_405b_on_two_hosts_keeps_tensor_ranks_inside_a_host(goal: str) -> None:
+    plan = plan_of(spec("llama-3.1-405b", "hgx-h100", 2, goals={"maximize": goal}))
+    assert degrees(plan.layout) == (8, 2, 1, 1, 1)
+
+
+@pytest.mark.parametrize("node", ["l40s-8", "rtx-pro-6000-8"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-32b", "llama-3.1-70b"])
+def test_a_loaded_host_without_nvlink_has_no_tensor_ranks_and_the_plan_says_why(
+    model: str, node: str
+) -> None:
+    tree = spec(model, node, job={**FP8, **job(concurrency=512)})
+    plan = plan_of(tree)
+    assert plan.layout.tp == 1
+    assert "V30" in codes(tree)
+
+
+def test_deepseek_v3_under_load_spreads_attention_by_request_and_experts_by_rank() -> None:
+    traffic = job(input_tokens=2000, concurrency=1024)
+    plan = plan_of(spec("deepseek-v3", "hgx-h200", 2, job={**FP8, **traffic}))
+    assert plan.layout.dp >= 4
+    assert plan.layout.ep == plan.layout.tp * plan.layout.dp
+
+
+def test_latency_takes_wider_engines_than_throughput_under_load() -> None:
+    many = plan_of(spec("llama-3.1-8b", "hgx-h100", job={**FP8, **job(concurrency=1024)}))
+    one = spec("llama-3.1-8b", "hgx-h100", job={**FP8, **job(concurrency=1)})
+    few = plan_of(one | {"goals": {"maximize": "latency"}})
+    assert few.layout.tp > many.layout.tp
+
+
+def test_fewest_gpus_meet_every_limit_and_one_engine_less_would_not() -> None:
+    traffic = job(concurrency=None, request_rate=20.0)
+    goals = {"maximize": "fewest-gpus", "ttft": "1s", "tpot": "30ms"}
+    tree = spec("llama-3.1-70b", "hgx-h100", 4, job={**FP8, **traffic}, goals=goals)
+    plan = plan_of(tree)
+    assert plan.estimate.tpot_seconds <= 0.03
+    assert plan.estimate.ttft_seconds <= 1.0
+    assert plan.estimate.requests_per_second >= 0.97 * 20
+    layout = plan.layout
+    assert layout.replicas > 1
+    fewer = {"limits": {"replicas": {"max": layout.replicas - 1}}}
+    pins = {"tp": layout.tp, "pp": layout.pp}
+    assert codes(tree | {"layout": pins, "goals": goals | fewer}) == ["G03"]
+
+
+def test_every_layout_is_ranked_or_counted_under_a_rule() -> None:
+    tree = spec("deepseek-v3", "hgx-h200", 2, job=FP8)
+    plan, problem = plan_of(tree), problem_of(tree)
+    layouts = list(enumerate_services(problem, engine("vllm")))
+    search = plan.search
+    assert search.enumerated == len(layouts)
+    kept = search.enumerated - sum(count for _, count in search.dropped)
+    assert len(search.ranked) == min(kept, 40)
+
+
+def test_experts_are_not_cut_across_the_blocks_that_share_a_scale() -> None:
+    plan = plan_of(spec("qwen3-30b-a3b", "hgx-h100", job=FP8))  # 768 wide, blocks of 128
+    assert dict(plan.search.dropped)["V07"] > 0
+    for one in plan.search.ranked:
+        assert 768 // one.layout.expert_tp % 128 == 0
+
+
+def test_limits_that_nothing_keeps_are_an_error_that_names_the_best() -> None:
+    tree = spec("llama-3.1-70b", "hgx-h100", job=FP8, goals={"tpot": "100us"})
+    plan, sink = planned(tree)
+    assert plan is None
+    (found,) = sink.diagnostics
+    assert found.code == "PARC-G03"
+    assert "tpot" in found.finding.label
+
+
+def test_ties_go_to_the_simpler_layout() -> None:
+    search = plan_of(spec("llama-3.1-8b", "hgx-h100", job=FP8)).search
+    best = max(one.tokens_per_second for one in search.ranked)
+    assert search.ranked[0].tokens_per_second >= best / 1.03
+    assert search.ranked[0].layout.pp == 1
+
+
+def test_an_axis_under_a_limit_is_not_tried_beyond_it() -> None:
+    limits = {"limits": {"tp": {"max": 2}, "replicas": {"only": [1, 2]}}}
+    search = plan_of(spec("llama-3.1-8b", "hgx-h100", goals=limits)).search
+    assert {one.layout.tp for one in search.ranked} == {1, 2}
+    assert {one.layout.replicas for one in search.ranked} <= {1, 2}
+
+
+def test_a_longer_request_than_fits_is_shortened_only_where_nobody_asked_for_it() -> None:
+    node = {"base": "dgx-h100", "gpus_per_node": 2}
+    plan = plan_of(spec("llama-3.1-70b", node))
+    assert 1500 <= plan.limits.max_model_len < 131072
+    fits = plan.limits.max_model_len
+    assert plan.limits.full_requests >= 1
+    assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits})) == []
+    assert codes(spec("llama-3.1-70b", node, job={"max_model_len": fits + 16})) == ["V01"]
+
+
+def test_where_memory_is_tight_layers_move_to_the_middle_and_vllm_is_told() -> None:
+    traffic = {"traffic": {**CHAT, "concurrency": 256}, "max_model_len": 2048}
+    layout = {"tp": 1, "pp": 4}
+    plan = plan_of(spec("qwen2.5-72b", "l40s-8", job=traffic, layout=layout))
+    assert plan.layout.stages == (19, 21, 21, 19)
+    environment = {name: value for name, value, _ in engine("vllm").environment(plan)}
+    assert environment["VLLM_PP_LAYER_PARTITION"] == "19,21,21,19"
+    even = plan_of(
+        spec("qwen2.5-72b", "l40s-8", job=traffic, layout={**layout, "stage_layers": [20] * 4})
+    )
+    assert min(one.blocks for one in plan.stages) > min(one.blocks for one in even.stages)
+    assert plan.estimate.tokens_per_second > even.estimate.tokens_per_second
+    assert "VLLM_PP_LAYER_PARTITION" not in {n for n, _, _ in engine("vllm").environment(even)}
+
+
+LONG = {**FP8, "traffic": {"input_tokens": 30_000, "output_tokens": 1000, "concurrency": 256}}
+
+
+def test_ranks_that_would_hold_copies_of_a_cache_share_it_where_that_pays() -> None:
+    pins = {"tp": 8, "pp": 1, "dp": 1}
+    tree = spec("deepseek-v3", "hgx-h200", job=LONG, layout=pins)
+    plan = plan_of(tree)
+    dcp, limits = plan.layout.dcp, plan.limits
+    assert dcp > 1
+    assert limits.cache_tokens == dcp * limits.blocks * limits.block_tokens
+    alone = plan_of(tree | {"layout": {**pins, "dcp": 1}})
+    assert plan.estimate.tokens_per_second > 1.1 * alone.estimate.tokens_per_second
+    banned = plan_of(tree | {"goals": {"limits": {"dcp": {"max": 2}}}})
+    assert banned.layout.dcp <= 2
+
+
+def test_a_cache_that_is_not_copied_is_not_shared() -> None:
+    problem = problem_of(spec("llama-3.1-70b", "hgx-h200", 2))
+    tried = {(one.tp, one.dcp) for one in enumerate_services(problem, engine("vllm"))}
+    assert {tp for tp, dcp in tried if dcp > 1} == {16}
+    assert {dcp for tp, dcp in tried if tp == 16} == {1, 2}
+
+
+def test_ranks_that_share_prompts_are_tried_where_they_are_left_open() -> None:
+    problem = problem_of(spec("deepseek-v3", "hgx-h200", 2, job=FP8, layout={"pcp": "auto"}))
+    tried = {one.pcp for one in enumerate_services(problem, engine("vllm"))}
+    assert tried == {1, 2, 4, 8}
+    dense = problem_of(spec("llama-3.1-70b", "hgx-h200", layout={"pcp": "auto"}))
+    assert {one.pcp for one in enumerate_services(dense, engine("vllm"))} == {1}
+
+
+def test_where_all_are_too_large_the_one_that_is_least_so_is_told() -> None:
+    tree = spec("nemotron-3-nano-30b-a3b", "hgx-h100", layout={"dp": 8, "replicas": 2})
+    _, sink = planned(tree)
+    (found,) = sink.diagnostics
+    assert (found.code, found.finding.fix) == ("PARC-T11", "layout.replicas: 1")
+
+
+def test_where_memory_alone_bounds_the_requests_a_late_token_is_told_so() -> None:
+    tree = spec("llama-3.1-70b", "hgx-h100") | {"goals": {"ttft": "50ms"}}
+    tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500}
+    _, sink = planned(tree)
+    (found,) = sink.diagnostics
+    assert (found.code, "give job.traffic.concurrency" in found.finding.help) == ("PARC-G03", True)
+
+
+def test_hosts_of_one_gpu_join_none_over_pcie() -> None:
+    layout = {"tp": 4, "replicas": 1}
+    assert codes(spec("llama-3.1-8b", "gh200-1", 4, layout=layout)) == ["T01"]

@@ -1,0 +1,108 @@
+"""The second route through DeepSpeed's files: sound ones pass, all damage gets its code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.backends.deepspeed.meshes import FAMILIES, meshes
+from parc.compiler.verify.regenerate_topology import Topology, regenerate
+from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
+from tests.compiled import Files, changed, files_of, verdict
+from tests.placement.placement_plans import layout
+from tests.verify.damage import Edit, dropped, swapped
+
+ALL = {"emit": ["deepspeed", "rankmap", "torchrun"]}
+CLUSTER = {"node": "dgx-h100", "racks": [{"name": "a", "nodes": "n[1-3]"}]}
+SPECS = {
+    "zero": EMITTED,
+    "pipeline": changed(EMITTED, {"layout.pp": 3, "layout.tp": 2}),
+    "autotp": changed(EMITTED, {"layout.tp": 4}),
+    "sequences": changed(EMITTED, {"layout.cp": 2}),
+    "experts": ROUTED,
+    "experts over tp": changed(ROUTED, {"layout.tp": 2, "layout.etp": 2}),
+}
+SOUND = files_of(SPECS["pipeline"] | ALL | {"cluster": CLUSTER})
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_sound_files_pass(name: str) -> None:
+    assert verdict(files_of(SPECS[name] | ALL)) == set()
+
+
+def edited(file: str, *path: str, value: Any) -> Edit:
+    def edit(files: Files) -> Files:
+        tree = json.loads(files[file])
+        place = tree
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = value
+        return files | {file: json.dumps(tree)}
+
+    return edit
+
+
+CONFIG, PROGRAM = "deepspeed/ds_config.json", "deepspeed/train.json"
+SLOTS, SCRIPT = "deepspeed/hostfile", "deepspeed/launch.sh"
+DAMAGE = [
+    ("axes that are swapped", edited(PROGRAM, "topology", "model", value=4), {"A05"}),
+    ("another pipeline", edited(PROGRAM, "topology", "pipe", value=1), {"A05", "A08"}),
+    ("a stage that lost a layer", edited(PROGRAM, "stages", value=[4, 4, 3]), {"A08"}),
+    ("stages that are no numbers", edited(PROGRAM, "stages", value="4 4 4"), {"A04"}),
+    ("a topology without an axis", edited(PROGRAM, "topology", value={}), {"A04"}),
+    ("a topology that is a list", edited(PROGRAM, "topology", value=[]), {"A04"}),
+    ("a batch that is not whole", edited(CONFIG, "train_batch_size", value=47), {"A09"}),
+    ("a micro-batch of text", edited(CONFIG, "train_micro_batch_size_per_gpu", value="1"), {"A04"}),
+    (
+        "AutoTP beside the topology",
+        edited(CONFIG, "tensor_parallel", value={"autotp_size": 8}),
+        {"A05"},
+    ),
+    ("sequences that nobody planned", edited(CONFIG, "sequence_parallel_size", value=2), {"A05"}),
+    ("text for JSON", swapped(CONFIG, "{", "["), {"A04"}),
+    ("a list for an object", lambda files: files | {PROGRAM: "[]"}, {"A04"}),
+    ("hosts in another order", swapped(SLOTS, "n1 ", "n9 "), {"A02"}),
+    ("a host that is missing", swapped(SLOTS, "n3 slots=8\n", ""), {"A02"}),
+    ("unequal slots", swapped(SLOTS, "n2 slots=8", "n2 slots=4"), {"A07"}),
+    ("another rendezvous", swapped(SCRIPT, "first=n1", "first=n2"), {"A07"}),
+    ("no program", dropped("deepspeed/train.py"), {"A03"}),
+    ("no model", dropped("deepspeed/model.py"), {"A03"}),
+    ("no settings", dropped(PROGRAM), {"A03"}),
+    ("no hostfile", dropped(SLOTS), {"A03"}),
+    ("no config", dropped(CONFIG), {"A03"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"), [row[1:] for row in DAMAGE], ids=[r[0] for r in DAMAGE]
+)
+def test_damage_is_told(edit: Callable[[Files], Files], expected: set[str]) -> None:
+    assert verdict(SOUND) == set()
+    assert expected <= verdict(edit(SOUND))
+
+
+@given(
+    *(st.sampled_from([1, 2, 3, 4]) for _ in range(4)),
+    st.sampled_from([1, 2, 4]),
+)
+def test_the_topology_and_the_meshes_give_the_same_groups(
+    pp: int, replicas: int, tp: int, cp: int, ep: int
+) -> None:
+    dp = replicas * ep
+    topology = Topology(pp, dp, cp, tp, ep, tp)
+    of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
+    laid = dict(zip(("dense", "expert"), meshes(of), strict=True))
+    told = regenerate(topology)
+    assert told.keys() == {family.name for family in FAMILIES}
+    for family in FAMILIES:
+        groups = laid[family.mesh].groups(*family.axes)
+        again = [
+            [base + member for member in told[family.name].members]
+            for base in told[family.name].bases
+        ]
+        assert sorted(map(sorted, groups)) == again, family.name

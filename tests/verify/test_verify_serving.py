@@ -1,0 +1,71 @@
+"""Whatever is changed in the output of a serving job, the second route finds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import compiled
+from tests.compiled import verdict
+from tests.search.serving_specs import plan_of, spec
+from tests.verify.damage import swapped
+
+V3 = {"precision": "fp8", "max_model_len": 4096}
+EMIT = {"emit": ["rankmap", "slurm", "vllm"]}
+HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
+
+
+def emitted(layout: dict[str, object], **launch: str) -> dict[str, str]:
+    """Files of DeepSeek-V3 on four hosts."""
+    tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=layout, launch=launch)
+    return compiled.emitted(plan_of(tree | EMIT | {"cluster": HOSTS}))
+
+
+WIDE: dict[str, object] = {"dp": 32, "tp": 1, "ep": "on", "replicas": 1}
+DEEP: dict[str, object] = {"tp": 8, "pp": 2, "ep": "off", "replicas": 2}
+MANY: dict[str, object] = {"tp": 8, "replicas": 4}
+LONG: dict[str, object] = {"tp": 8, "pp": 2, "dp": 2, "ep": "on", "replicas": 1}
+
+
+@pytest.mark.parametrize("layout", [WIDE, DEEP, MANY, LONG], ids=["wide", "deep", "many", "long"])
+@pytest.mark.parametrize("balancer", ["internal", "external"])
+def test_what_is_emitted_agrees(layout: dict[str, object], balancer: str) -> None:
+    assert verdict(emitted(layout, load_balancer=balancer)) == set()
+
+
+@pytest.mark.parametrize(
+    ("layout", "file", "old", "new", "code"),
+    [
+        (
+            WIDE,
+            "vllm/serve.sh",
+            "--data-parallel-start-rank 8",
+            "--data-parallel-start-rank 9",
+            "A05",
+        ),
+        (WIDE, "vllm/serve.sh", "--data-parallel-size 32", "--data-parallel-size 16", "A07"),
+        (WIDE, "vllm/serve.sh", "start 0,1,2,3,4,5,6,7", "start 0,1,2,3,4,5,6", "A05"),
+        (WIDE, "vllm/serve.sh", "hosts=(h1 h2", "hosts=(h2 h1", "A02"),
+        (WIDE, "vllm/serve.sh", "nodes=4", "nodes=3", "A07"),
+        (WIDE, "vllm/serve.sh", "common=(", "shared=(", "A04"),
+        (DEEP, "vllm/serve.sh", "--node-rank 1", "--node-rank 0", "A05"),
+        (DEEP, "vllm/serve.sh", "--tensor-parallel-size 8", "--tensor-parallel-size 4", "A05"),
+        (DEEP, "vllm/serve.sh", "--pipeline-parallel-size 2", "--pipeline-parallel-size x", "A04"),
+        (DEEP, "rankmap.csv", "\n9,1,h2,1,1,a,h2,0,0,1,0,1", "\n9,1,h2,1,1,a,h2,0,0,0,0,1", "A01"),
+        (DEEP, "rankmap.csv", "\n9,1,h2,1,1", "\n9,1,h3,1,1", "A05"),
+        (DEEP, "rankmap.json", '"tp": {"across"', '"tq": {"across"', "A06"),
+        (DEEP, "slurm/hostfile", "h1\nh2", "h2\nh1", "A02"),
+        (DEEP, "slurm/job.sbatch", "--nodes=4", "--nodes=3", "A07"),
+        (DEEP, "parc.lock", '"h1"', '"h9"', "A02"),
+    ],
+)
+def test_a_change_is_found(
+    layout: dict[str, object], file: str, old: str, new: str, code: str
+) -> None:
+    files = emitted(layout)
+    assert code in verdict(swapped(file, old, new)(files))
+
+
+def test_a_script_that_is_missing_is_missed() -> None:
+    files = emitted(DEEP)
+    del files["vllm/serve.sh"]
+    assert verdict(files) == {"A03"}

@@ -1,0 +1,125 @@
+"""The second route of PyTorch's frameworks sees every change of a file or of the rank map."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+
+import pytest
+
+from parc.compiler.verify.regenerate_mesh import regenerate_mesh
+from parc.compiler.verify.torch_sizes import (
+    TITAN,
+    TorchSizes,
+    accelerate_sizes,
+    fsdp_sizes,
+    titan_sizes,
+)
+from tests.backends.torch.specs import legal_spec
+from tests.compiled import files_of, verdict
+
+FILES = {
+    "fsdp": "fsdp/config.json",
+    "torchtitan": "torchtitan/parc_titan.py",
+    "accelerate": "accelerate/config.yaml",
+}
+READ = {"fsdp": fsdp_sizes, "torchtitan": titan_sizes, "accelerate": accelerate_sizes}
+SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
+
+
+@cache
+def artifacts(name: str) -> dict[str, str]:
+    """What a random legal spec compiles to."""
+    return files_of(legal_spec(name, SEEDS[name]))
+
+
+def torch_sizes(files: dict[str, str]) -> TorchSizes:
+    """The sizes of the one framework among ``files``."""
+    name = next(name for name, file in FILES.items() if file in files)
+    return READ[name](files[FILES[name]])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_emitted_is_right(name: str) -> None:
+    assert verdict(artifacts(name)) == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_framework_alone_is_enough_to_verify(name: str) -> None:
+    files = artifacts(name)
+    assert verdict({FILES[name]: files[FILES[name]]}) <= {"A03"}
+    assert "A03" in verdict({"x": ""})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_swapped_coordinate_is_seen(name: str) -> None:
+    files = dict(artifacts(name))
+    lines = files["rankmap.csv"].splitlines()
+    place = 7 + lines[0].split(",")[7:].index("tp" if name == "torchtitan" else "dp-shard")
+    cells = lines[1].split(",")
+    cells[place] = str(int(cells[place]) + 1)
+    lines[1] = ",".join(cells)
+    files["rankmap.csv"] = "\n".join(lines) + "\n"
+    assert "A01" in verdict(files)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_other_sizes_in_the_file_of_the_framework_are_seen(name: str) -> None:
+    files = dict(artifacts(name))
+    sizes = torch_sizes(files)
+    assert sizes is not None
+    text = files[FILES[name]]
+    old, new = str(sizes.dp_shard), str(2 * sizes.dp_shard)
+    for before, after in (
+        (f'"dp_shard": {old}', f'"dp_shard": {new}'),
+        (f"data_parallel_shard_degree={old}", f"data_parallel_shard_degree={new}"),
+        (f"dp_shard_size: {old}", f"dp_shard_size: {new}"),
+    ):
+        text = text.replace(before, after)
+    assert text != files[FILES[name]]
+    assert "A05" in verdict(files | {FILES[name]: text})
+
+
+@pytest.mark.parametrize("degree", [3, 10**6])
+def test_experts_that_do_not_tile_a_stage_are_told(degree: int) -> None:
+    files = artifacts("torchtitan")
+    text = re.sub(r"expert_parallel_degree=\d+", f"expert_parallel_degree={degree}", files[TITAN])
+    assert verdict(files | {TITAN: text}) == {"A05"}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("text", ["", "{", "a: [", "ParallelismConfig(", "{}", "[]", "\0", "x"])
+def test_a_damaged_file_of_a_framework_is_told(name: str, text: str) -> None:
+    assert verdict(artifacts(name) | {FILES[name]: text}) & {"A04", "A05"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_other_groups_in_the_document_are_seen(name: str) -> None:
+    files = dict(artifacts(name))
+    tree = json.loads(files["rankmap.json"])
+    tree["groups"]["dp"]["count"] += 1
+    assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
+    tree = json.loads(files["rankmap.json"])
+    tree["sizes"]["tp"] += 1
+    assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
+
+
+def test_accelerate_without_a_mesh_is_replicas_or_one_shard() -> None:
+    plain = "distributed_type: MULTI_GPU\nnum_processes: 16\n"
+    sizes = torch_sizes({"accelerate/config.yaml": plain})
+    assert sizes is not None
+    assert (sizes.dp_replicate, sizes.dp_shard, sizes.world) == (16, 1, 16)
+    sizes = torch_sizes({"accelerate/config.yaml": plain.replace("MULTI_GPU", "FSDP")})
+    assert sizes is not None
+    assert (sizes.dp_replicate, sizes.dp_shard) == (1, 16)
+
+
+def test_expert_groups_are_the_fastest_ranks_of_a_replica() -> None:
+    files = artifacts("torchtitan") | {}
+    sizes = torch_sizes(files)
+    assert sizes is not None
+    made = regenerate_mesh(sizes)
+    inner = sizes.dp_shard * sizes.cp * sizes.tp
+    assert made.families["ep"].members == list(range(sizes.ep))
+    assert made.families["efsdp"].members == list(range(0, inner, sizes.ep))

@@ -1,0 +1,180 @@
+"""Every change of a directory is seen, by a contradiction or by the digests of its lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parc.compiler.diagnostics import Sink
+from parc.compiler.report.json.directory import texts
+from parc.compiler.verify.verify_lock import LOCK
+from parc.compiler.verify.verify_plan import verify_artifacts
+from parc.compiler.verify.verify_written import verify_written
+from tests.compiled import emitted, example
+
+Contents = dict[str, bytes]
+NAMES = (
+    *("gpt2-small", "mixtral-8x7b-deepspeed", "llama-3-8b-fsdp", "llama-3-70b-torchtitan"),
+    *("llama-3-70b-kubernetes", "llama-3.1-405b-serve-kubernetes"),
+)
+"""One a framework, and one a kind of launch."""
+ARGS, HOSTS = "megatron/args.sh", "slurm/hostfile"
+
+
+@cache
+def written(name: str) -> Contents:
+    return {path: text.encode() for path, text in emitted(example(name)).items()}
+
+
+SMALL = written("gpt2-small")
+
+
+def found(contents: Contents) -> set[tuple[str, str]]:
+    """(code, file) of everything that ``parc verify`` says of a directory."""
+    sink = Sink()
+    verify_artifacts(texts(contents), sink)
+    verify_written(contents, sink)
+    return {
+        (one.code.removeprefix("PARC-"), one.span.file if one.span else "")
+        for one in sink.diagnostics
+    }
+
+
+def edited(contents: Contents, file: str, at: int, by: int = 1) -> Contents:
+    """One byte of ``file`` is another one."""
+    data = contents[file]
+    at %= len(data)
+    return contents | {file: data[:at] + bytes([(data[at] + by) % 256]) + data[at + 1 :]}
+
+
+def relocked(contents: Contents, change: Callable[[dict[str, Any]], object]) -> Contents:
+    """``change`` is made in the tree of the lock."""
+    lock = json.loads(contents[LOCK])
+    change(lock)
+    return contents | {LOCK: json.dumps(lock).encode()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_written_has_no_finding_and_a_change_of_any_file_has_one(name: str) -> None:
+    contents = written(name)
+    assert found(contents) == set()
+    for number, file in enumerate(sorted(contents)):
+        assert found(edited(contents, file, 7919 * (number + 1))), file
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(sorted(SMALL)), st.integers(0, 10**6), st.integers(1, 255))
+def test_any_byte_of_any_file_is_seen(file: str, at: int, by: int) -> None:
+    assert found(edited(SMALL, file, at, by))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_is_gone_is_named(name: str) -> None:
+    contents = written(name)
+    for file in contents:
+        rest = {path: data for path, data in contents.items() if path != file}
+        assert ("A03", file) in found(rest)
+
+
+def test_a_number_that_no_group_depends_on_is_seen_in_its_file() -> None:
+    rate = SMALL[ARGS].replace(b"--lr ", b"--lr 9", 1)
+    assert found(SMALL | {ARGS: rate}) == {("A10", ARGS)}
+
+
+def test_a_file_that_the_second_route_explains_is_named_once() -> None:
+    hosts = SMALL[HOSTS].replace(b"\n", b"x\n", 1)
+    assert found(SMALL | {HOSTS: hosts}) == {("A02", HOSTS)}
+
+
+def test_an_edit_is_named_beside_the_file_that_it_contradicts() -> None:
+    old = b"--tensor-model-parallel-size 1"
+    assert old in SMALL[ARGS]
+    more = SMALL[ARGS].replace(old, b"--tensor-model-parallel-size 2")
+    codes = found(SMALL | {ARGS: more})
+    assert ("A10", ARGS) in codes
+    assert any(code < "A10" for code, _ in codes)
+
+
+def test_a_lock_without_digests_says_that_it_cannot_tell() -> None:
+    old = relocked(SMALL, lambda lock: (lock.pop("files"), lock.pop("lock_digest")))
+    assert found(old) == {("A11", LOCK)}
+    assert found(edited(old, "report.html", 99)) == {("A11", LOCK)}
+
+
+def test_files_that_got_crlf_line_ends_are_told_once_and_as_that() -> None:
+    contents = {path: data.replace(b"\n", b"\r\n") for path, data in SMALL.items()}
+    sink = Sink()
+    verify_written(contents, sink)
+    (one,) = sink.diagnostics
+    assert one.code == "PARC-A10"
+    assert "CRLF line ends" in one.finding.message
+    assert ("A10", HOSTS) in found(contents | {HOSTS: SMALL[HOSTS] + b"\r\n"})
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda lock: lock["decisions"]["layout"].update(micro_batch=99), {("A10", LOCK)}),
+        (lambda lock: lock.pop("lock_digest"), {("A10", LOCK)}),
+        (lambda lock: lock.pop("files"), {("A10", LOCK)}),
+        (lambda lock: lock.update(lock_digest=None), {("A10", LOCK)}),
+        (lambda lock: lock["files"].update({ARGS: "0"}), {("A10", LOCK), ("A10", ARGS)}),
+        (lambda lock: lock["files"].update({ARGS: None}), {("A10", LOCK), ("A10", ARGS)}),
+        (lambda lock: lock["files"].pop(ARGS), {("A10", LOCK)}),
+        (lambda lock: lock["files"].update({"x/y": "0"}), {("A10", LOCK), ("A03", "x/y")}),
+        (lambda lock: lock["files"].update({"\ud800": "0"}), {("A04", LOCK)}),
+        (lambda lock: lock.update(files=[]), {("A04", LOCK)}),
+    ],
+)
+def test_an_edit_of_the_lock_is_seen(
+    change: Callable[[dict[str, Any]], object], wanted: set[tuple[str, str]]
+) -> None:
+    assert found(relocked(SMALL, change)) - {("A12", "")} == wanted
+
+
+@pytest.mark.parametrize(
+    ("file", "codes"),
+    [
+        ("slurm/notes.txt", {("A12", "")}),
+        ("plan.old.json", {("A12", "")}),
+        ("megatron/.args.sh.swp", {("A12", "")}),
+        ("logs/1.0.log", set()),
+        ("slurm-17.out", set()),
+        ("notes.txt", set()),
+    ],
+)
+def test_files_of_others_are_named_where_a_compile_would_remove_them(
+    file: str, codes: set[tuple[str, str]]
+) -> None:
+    assert found(SMALL | {file: b"\xff\x00"}) == codes
+
+
+def test_of_many_files_of_others_the_first_are_named() -> None:
+    sink = Sink()
+    verify_written(SMALL | {f"slurm/{n}\udc80": b"" for n in range(9)}, sink)
+    (one,) = sink.diagnostics
+    assert one.finding.message.endswith(
+        r"'slurm/0\udc80', 'slurm/1\udc80', 'slurm/2\udc80' and 6 more"
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda s: (
+            st.lists(s)
+            | st.dictionaries(st.sampled_from(["files", "lock_digest", "decisions", ARGS]), s)
+        ),
+    )
+)
+def test_no_lock_raises(tree: object) -> None:
+    if isinstance(tree, dict):
+        tree = {**json.loads(SMALL[LOCK]), **tree}
+    assert found(SMALL | {LOCK: json.dumps(tree).encode()})
