@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, get_args, get_type_hints
 
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from parc.compiler.ir.serialize import from_json
 
@@ -27,7 +27,7 @@ def load_engine_constants(engine: str, package: str) -> EngineConstants:
         text = files(package).joinpath(TABLE).read_text("utf-8")
     except FileNotFoundError:
         raise UndeclaredConstantsError(f"{file} does not exist") from None
-    return engine_constants(engine, own_yaml(text), file)
+    return engine_constants(engine, parse_table(text), file)
 
 
 def engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
@@ -36,7 +36,7 @@ def engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineC
     Raises:
         UndeclaredConstantsError: ``tree`` lacks keys, or has values of another type.
     """
-    named = {"engine": engine, **tree}
+    named = {"name": engine, **tree}
     missing = list(_missing_keys(EngineConstants, named))
     if missing:
         raise UndeclaredConstantsError(f"{file} lacks {', '.join(missing)}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parc.backends.registry import engine
 from parc.backends.shared.engine_constants import engine_constants
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.engine_constants import EngineConstants
 
 TABLE = Path(__file__).parent / "engines.yaml"
@@ -15,7 +15,7 @@ TABLE = Path(__file__).parent / "engines.yaml"
 
 def measured_engines() -> dict[str, EngineConstants]:
     """Return the constants of vLLM from its backend and of the engines in ``engines.yaml``."""
-    table = own_yaml(TABLE.read_text("utf-8"))
+    table = parse_table(TABLE.read_text("utf-8"))
     others = {name: engine_constants(name, tree, TABLE.name) for name, tree in table.items()}
     return {"vllm": engine("vllm").constants(), **others}
 

@@ -140,7 +140,7 @@ class StateConstants:
 class EngineConstants:
     """Constants of one serving engine."""
 
-    engine: str
+    name: str
     """Name of the engine."""
     scheduling: SchedulingConstants
     arrivals: ArrivalConstants

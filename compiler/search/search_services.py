@@ -93,7 +93,7 @@ def _explain_empty(
     rules, layouts = searched
     if too_slow:
         finding = _missed_limits(problem, [found for _, found in too_slow])
-        sink.report("G03", finding, at=sink.positions.culprit(_LIMITS[too_slow[0][0]]))
+        sink.report("G03", finding, at=sink.positions.first_written(_LIMITS[too_slow[0][0]]))
     elif not layouts:
         sink.report("G01", _no_layout(problem), at="layout")
     else:
@@ -130,7 +130,7 @@ def _explain_violated_rules(
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:
         finding = rule.explain(problem, closest)
-        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
 
 
 def _violated_rules(

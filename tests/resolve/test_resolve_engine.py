@@ -12,7 +12,7 @@ import pytest
 from parc.backends.shared.engine_constants import engine_constants, load_engine_constants
 from parc.backends.vllm.backend import Vllm
 from parc.compiler.diagnostics import Diagnostic
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Mesh, ServingLayout
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from tests.backends.plugin_distributions import scanned, write_distribution
@@ -47,7 +47,7 @@ DECLARATION = Declaration(
 
 def table(**changes: Any) -> dict[str, Any]:
     """vLLM's table with other sections."""
-    return {**own_yaml(TABLE), **changes}
+    return {**parse_table(TABLE), **changes}
 
 
 def only_finding(tree: Tree) -> Diagnostic:

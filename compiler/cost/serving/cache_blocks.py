@@ -78,7 +78,7 @@ def cache_blocks(model: Model, setup: ServingSetup, tp: int, block_tokens: int) 
         return CacheBlocks(block_tokens, block_tokens * token_bytes, 1, 0)
     policy = setup.engine.states.pages
     if policy is None:
-        raise ValueError(f"{setup.engine.engine} declares no states.pages for {model.name}")
+        raise ValueError(f"{setup.engine.name} declares no states.pages for {model.name}")
     state = state_bytes(model, setup.engine, tp)
     if not layers.attention:
         return CacheBlocks(block_tokens, state, 0, 1, policy.blocks_per_request)
