@@ -16,7 +16,7 @@ from parc.compiler.ir import Cluster, LockedPlan, Model, ServingPlan, ServingPro
 from parc.compiler.placement.place_service import place_service, reusable_hosts
 from parc.compiler.resolve.resolve_service import resolve_service
 from parc.compiler.search.search_services import search_services
-from parc.compiler.spec.serving_spec import ServingSpec
+from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import TaskSpec
 
 Watch = Callable[[str], None]

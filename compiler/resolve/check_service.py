@@ -8,7 +8,7 @@ from parc.compiler.ir import Gpu
 from parc.compiler.ir.serving import Traffic
 from parc.compiler.ir.serving_plan import Service
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.spec.serving_spec import ServingSpec
+from parc.compiler.spec.service_spec import ServingSpec
 
 TRAINING_KEYS = {"launch.program", "cluster.calibration"}
 """Keys that both kinds of job accept, but that have a meaning only for training."""

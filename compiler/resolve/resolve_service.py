@@ -25,9 +25,9 @@ from parc.compiler.spec.service_spec import (
     ServingGoalsSpec,
     ServingLayoutSpec,
     ServingLimitsSpec,
+    ServingSpec,
     TrafficSpec,
 )
-from parc.compiler.spec.serving_spec import ServingSpec
 
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 

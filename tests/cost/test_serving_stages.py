@@ -61,6 +61,12 @@ def test_the_even_split_is_that_of_vllm(layers: int, pp: int, stages: tuple[int,
     assert even_stages(layers, pp, "before_last") == stages
 
 
+def test_the_engine_declares_which_stages_get_the_remaining_layers() -> None:
+    assert even_stages(11, 4, "first") == (3, 3, 3, 2)
+    assert even_stages(10, 4, "first") == (3, 3, 2, 2)
+    assert even_stages(10, 4, "before_last") == (2, 3, 3, 2)
+
+
 @given(layers=st.integers(1, 200), pp=st.integers(1, 32))
 def test_every_split_holds_every_layer_once_and_no_stage_is_empty(layers: int, pp: int) -> None:
     if pp > layers:
