@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.deepspeed.meshes import FAMILIES, meshes
-from parc.compiler.verify.regenerate_topology import Topology, regenerate
+from parc.backends.deepspeed.verify_groups import Topology, derive_groups
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
 from tests.compiled import Files, changed, files_of, verdict
 from tests.placement.placement_plans import layout
@@ -97,7 +97,7 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     topology = Topology(pp, dp, cp, tp, ep, tp)
     of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
     laid = dict(zip(("dense", "expert"), meshes(of), strict=True))
-    told = regenerate(topology)
+    told = derive_groups(topology)
     assert told.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:
         groups = laid[family.mesh].groups(*family.axes)

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import Stage, spell
+from parc.backends.megatron.verify_arguments import Arguments, read_arguments
+from parc.backends.megatron.verify_layers import verify_layers
 from parc.backends.preflight.backend import BACKEND as PREFLIGHT
 from parc.backends.preflight.backend import EXPECTED
 from parc.backends.rankmap.backend import BACKEND
@@ -19,8 +21,7 @@ from parc.backends.registry import backend
 from parc.backends.shared.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.verify.read_emitted import Arguments, Malformed, read_arguments
-from parc.compiler.verify.verify_model import verify_layers
+from parc.compiler.verify.read_emitted import Malformed
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, with_hosts

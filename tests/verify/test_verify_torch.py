@@ -8,14 +8,11 @@ from functools import cache
 
 import pytest
 
-from parc.compiler.verify.regenerate_mesh import regenerate_mesh
-from parc.compiler.verify.torch_sizes import (
-    TITAN,
-    TorchSizes,
-    accelerate_sizes,
-    fsdp_sizes,
-    titan_sizes,
-)
+from parc.backends.accelerate.verify import read_sizes as accelerate_sizes
+from parc.backends.fsdp.verify import read_sizes as fsdp_sizes
+from parc.backends.torchtitan.verify import MODULE as TITAN
+from parc.backends.torchtitan.verify import read_sizes as titan_sizes
+from parc.compiler.verify.device_mesh import MeshSizes, derive_mesh_groups
 from tests.backends.torch.specs import legal_spec
 from tests.compiled import files_of, verdict
 
@@ -34,7 +31,7 @@ def artifacts(name: str) -> dict[str, str]:
     return files_of(legal_spec(name, SEEDS[name]))
 
 
-def torch_sizes(files: dict[str, str]) -> TorchSizes:
+def torch_sizes(files: dict[str, str]) -> MeshSizes:
     """The sizes of the one framework among ``files``."""
     name = next(name for name, file in FILES.items() if file in files)
     return READ[name](files[FILES[name]])
@@ -119,7 +116,7 @@ def test_expert_groups_are_the_fastest_ranks_of_a_replica() -> None:
     files = artifacts("torchtitan") | {}
     sizes = torch_sizes(files)
     assert sizes is not None
-    made = regenerate_mesh(sizes)
+    derived = derive_mesh_groups(sizes, ("ep", "efsdp"))
     inner = sizes.dp_shard * sizes.cp * sizes.tp
-    assert made.families["ep"].members == list(range(sizes.ep))
-    assert made.families["efsdp"].members == list(range(0, inner, sizes.ep))
+    assert derived["ep"].members == list(range(sizes.ep))
+    assert derived["efsdp"].members == list(range(0, inner, sizes.ep))
