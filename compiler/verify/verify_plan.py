@@ -122,7 +122,7 @@ def _check_contents(folder: _Folder) -> bool:
         return True
     failed = Sink(sink.positions)
     _guard(lambda: framework.check_contents(artifacts, sink), failed)
-    sink.absorb(failed)
+    sink.extend(failed)
     return not failed.diagnostics
 
 
@@ -172,7 +172,7 @@ def _verify_ranks(folder: _Folder, found: RankMap | None) -> tuple[DerivedGroups
         derived = _derive(folder, found.world, trial)
         text = folder.artifacts[TABLE]
         if derived is not None and (whole := matching_rank_map(text, found, derived, visible)):
-            sink.absorb(trial)
+            sink.extend(trial)
             return derived, whole
     table = read_table(folder.artifacts[TABLE])
     hosts = verify_hosts(table, sink, visible)
