@@ -20,7 +20,7 @@ from parc.compiler.ir.finding import Severity
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
-    """Check an output directory again, and find edited files.
+    """Check an output directory again, and find what was edited.
 
     PARC reads the files as they are, derives the process groups of the framework from the emitted
     arguments, and compares them with the rank map, the hostfile and the launch scripts. A missing
