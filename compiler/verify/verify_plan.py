@@ -102,7 +102,7 @@ def _read_folder(artifacts: Mapping[str, str], sink: Sink) -> _Folder:
         return _guard(lambda: reader(artifacts[file]), sink) if file in artifacts else None
 
     lock, document = read(LOCK, read_lock), read(DOCUMENT, read_document)
-    names = (*locked_versions(lock), str((document or {}).get("framework")))
+    names = (*locked_versions(lock), *((str(document.get("framework")),) if document else ()))
     verifiers = load_verifiers(names)
     framework = framework_verifier(verifiers, artifacts)
     engine = engine_verifier(verifiers, artifacts, names)
