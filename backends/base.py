@@ -67,7 +67,7 @@ class Backend(Protocol):
         """Report parts of ``plan`` that the target cannot express, or would ignore."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """Return the files of the target, with paths below its folder; write nothing."""
+        """Return the files of the target, with paths below its folder, without writing them."""
 
 
 class LayoutRules(Protocol):
@@ -166,7 +166,7 @@ class ServingBackend(Protocol):
         """Report parts of ``plan`` that the target cannot express, or would ignore."""
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """Return the files of the target, with paths below its folder; write nothing."""
+        """Return the files of the target, with paths below its folder, without writing them."""
 
 
 class ServingRules(Protocol):

@@ -61,7 +61,7 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
 def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
     """Return the paths under ``directory`` that differ from ``artifacts``, sorted.
 
-    Missing and additional files count as different; empty if a write would change nothing.
+    Missing and additional files count as different; empty if a write would have no effect.
     """
     wanted = {artifact.path: artifact for artifact in artifacts}
     present = {

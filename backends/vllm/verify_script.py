@@ -20,7 +20,7 @@ _NODES = re.compile(r"^nodes=(\d{1,7})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+    """A ``vllm serve`` command of the script; if a flag is repeated, the last one wins."""
     """One ``vllm serve`` of the script; if a flag is repeated, the last one wins."""
 
     node: int

@@ -1,4 +1,4 @@
-"""Each change of a directory is found, by a contradiction or by the digests of its lock."""
+"""Changes of a directory are found by contradictions, or by the digests of its lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = (
     *("gpt2-small", "mixtral-8x7b-deepspeed", "llama-3-8b-fsdp", "llama-3-70b-torchtitan"),
     *("llama-3-70b-kubernetes", "llama-3.1-405b-serve-kubernetes"),
 )
-"""One example per framework and per kind of launch."""
+"""Examples of the frameworks and the kinds of launch."""
 ARGS, HOSTS = "megatron/args.sh", "slurm/hostfile"
 
 
