@@ -20,8 +20,8 @@ _NODES = re.compile(r"^nodes=(\d{1,7})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
     """A ``vllm serve`` command of the script; if a flag is repeated, the last one wins."""
-    """One ``vllm serve`` of the script; if a flag is repeated, the last one wins."""
 
     node: int
     """Node rank of its host."""
