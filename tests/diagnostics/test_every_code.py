@@ -23,6 +23,7 @@ OURS = "AGHIKOQX"
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/verify/test_verify_plan.py" for number in range(1, 10)},
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_written.py"),
+    "A13": "tests/verify/test_verify_plugins.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",
