@@ -34,6 +34,8 @@ RESOLVE = "parc.compiler.resolve"
 SEARCH = "parc.compiler.search"
 EVALUATE = "parc.compiler.evaluate"
 PLACEMENT = "parc.compiler.placement"
+LINT = "parc.compiler.tools.lint"
+IMPORTERS = "parc.compiler.tools.importers"
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     IR: (),
     DIAGNOSTICS: (IR,),
@@ -54,7 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "parc.compiler.verify": (IR, DIAGNOSTICS, TOPOLOGY),
     "parc.compiler.writer": (IR, DIAGNOSTICS, "parc.compiler.swap", REGISTRY),
-    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY),
+    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, LINT, IMPORTERS),
     "parc.templates": (),
     "parc.schemas": (),
 }

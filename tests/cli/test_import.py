@@ -14,7 +14,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.tools.importers.registry import KINDS
+from parc.compiler.tools.importers.registry import import_formats
 from tests.cli.specs import SPEC, parc
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +44,8 @@ def written(folder: Path, text: str, name: str = "topology.conf") -> str:
 
 def test_the_kinds_of_the_command_are_those_that_have_a_reader() -> None:
     command = import_module("parc.compiler.cli.commands.import")
-    assert set(command.KINDS) == {"auto", *KINDS}
-    assert [kind for kind in KINDS if kind not in command.command.help] == []
+    assert set(command.KINDS) == {"auto", *import_formats()}
+    assert [kind for kind in import_formats() if kind not in command.command.help] == []
 
 
 def test_a_fragment_is_printed_and_goes_into_a_spec(tmp_path: Path) -> None:

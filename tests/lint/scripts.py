@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.options import LintOptions
 
 MEGATRON = """\
 #!/bin/bash
@@ -324,7 +324,7 @@ def edited(script: str, edits: tuple[Edit, ...]) -> str:
     return script
 
 
-def codes(text: str, more: More | None = None) -> list[str]:
+def codes(text: str, more: LintOptions | None = None) -> list[str]:
     """Short codes of what lint finds in ``text``."""
-    sink, _ = lint_text(text, "run.sh", more or More())
+    sink, _ = lint_text(text, "run.sh", more or LintOptions())
     return [one.code.removeprefix("PARC-") for one in sink.diagnostics]

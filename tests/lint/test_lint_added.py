@@ -11,7 +11,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.lint.added import cluster_tree
-from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
 
 
@@ -20,27 +20,27 @@ from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
     "script", [MEGATRON, VLLM, DEEPSPEED], ids=["megatron", "vllm", "deepspeed"]
 )
 def test_a_version_that_is_not_known_is_told_so(script: str, version: str) -> None:
-    assert codes(script, More(version=version)) == ["X18"]
+    assert codes(script, LintOptions(version=version)) == ["X18"]
 
 
 @pytest.mark.parametrize("script", [MEGATRON, VLLM], ids=["megatron", "vllm"])
 def test_a_model_or_cluster_that_is_not_there_is_told_so(script: str) -> None:
-    assert codes(script, More(model="nonsense", cluster="nonsense")) == ["K01", "K01"]
-    assert codes(script, More(model="/nowhere/config.json")) == ["K07"]
+    assert codes(script, LintOptions(model="nonsense", cluster="nonsense")) == ["K01", "K01"]
+    assert codes(script, LintOptions(model="/nowhere/config.json")) == ["K07"]
 
 
-CLUSTERS: dict[str, tuple[dict[str, Any], More, tuple[int, int]]] = {
-    "a stand-in": ({}, More(), (1, 8)),
-    "as written": ({"nodes": 4, "node": {"gpus_per_node": 4}}, More(), (4, 4)),
-    "a part of a host": ({}, More(cluster="dgx-h100", gpus=13), (13, 1)),
-    "half a host": ({}, More(cluster="dgx-h100", gpus=4), (1, 4)),
-    "hosts of four": ({}, More(cluster="gb200-nvl72", gpus=64), (16, 4)),
-    "a cluster": ({}, More(cluster="eos"), (576, 8)),
-    "GPUs of a cluster": ({}, More(cluster="gb200-nvl72-8", gpus=64), (16, 4)),
-    "hosts of a cluster": ({"nodes": 4}, More(cluster="eos"), (4, 8)),
+CLUSTERS: dict[str, tuple[dict[str, Any], LintOptions, tuple[int, int]]] = {
+    "a stand-in": ({}, LintOptions(), (1, 8)),
+    "as written": ({"nodes": 4, "node": {"gpus_per_node": 4}}, LintOptions(), (4, 4)),
+    "a part of a host": ({}, LintOptions(cluster="dgx-h100", gpus=13), (13, 1)),
+    "half a host": ({}, LintOptions(cluster="dgx-h100", gpus=4), (1, 4)),
+    "hosts of four": ({}, LintOptions(cluster="gb200-nvl72", gpus=64), (16, 4)),
+    "a cluster": ({}, LintOptions(cluster="eos"), (576, 8)),
+    "GPUs of a cluster": ({}, LintOptions(cluster="gb200-nvl72-8", gpus=64), (16, 4)),
+    "hosts of a cluster": ({"nodes": 4}, LintOptions(cluster="eos"), (4, 8)),
     "parts of its hosts": (
         {"nodes": 4, "node": {"gpus_per_node": 2}},
-        More(cluster="eos"),
+        LintOptions(cluster="eos"),
         (4, 2),
     ),
 }
@@ -59,10 +59,10 @@ def test_hosts_are_those_written_or_those_that_hold_the_gpus(name: str) -> None:
 
 
 SMALL = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768"
-H100 = More(cluster="dgx-h100", gpus=8)
-ROOM: dict[str, tuple[Edit, More, list[str]]] = {
+H100 = LintOptions(cluster="dgx-h100", gpus=8)
+ROOM: dict[str, tuple[Edit, LintOptions, list[str]]] = {
     "it fits": (("-tp 4", "-tp 4"), H100, []),
-    "nobody says the GPU": (("-tp 4", "-tp 1"), More(), []),
+    "nobody says the GPU": (("-tp 4", "-tp 1"), LintOptions(), []),
     "weights do not fit": (("-tp 4", "-tp 1"), H100, ["V02"]),
     "a request does not fit": (("-tp 4 --max-model-len 32768", "-tp 2 -pp 1"), H100, ["V01"]),
     "less memory is taken": (("-tp 4", "-tp 2 --gpu-memory-utilization 0.5"), H100, ["V02"]),
@@ -70,7 +70,7 @@ ROOM: dict[str, tuple[Edit, More, list[str]]] = {
     "an eight-bit checkpoint": (("Instruct -tp 4", "Instruct-FP8 -tp 2"), H100, []),
     "scales that are no blocks": (
         ("Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768", "Llama-2-7b-FP8 -tp 16"),
-        More(),
+        LintOptions(),
         [],
     ),
     "a checkpoint of another format": (("Instruct -tp 4", "Instruct-AWQ -tp 1"), H100, []),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parc.backends.megatron.launch_files.import_table import TABLE
 from parc.compiler.ir import (
     Attention,
     Cluster,
@@ -19,10 +20,9 @@ from parc.compiler.ir import (
     ServingLayout,
     ServingProblem,
 )
-from parc.compiler.tools.importers.megatron_flags import TABLE
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.more import More
-from parc.compiler.tools.lint.needs import in_words
+from parc.compiler.tools.lint.missing_facts import in_words
+from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import (
     DEEPSPEED,
     EXPERTS,
@@ -131,7 +131,7 @@ def test_commands_in_strings_are_read_as_the_shell_puts_them_together() -> None:
 def test_nothing_is_said_about_what_a_stand_in_says() -> None:
     unsized = edited(MEGATRON, (("    --num-layers 32\n", "    --num-layers $LAYERS\n"),))
     assert codes(unsized.replace(f"{PP} 2", f"{PP} 8")) == []
-    assert "P02" in codes(MEGATRON.replace(f"{PP} 2", f"{PP} 64"), More(gpus=256))
+    assert "P02" in codes(MEGATRON.replace(f"{PP} 2", f"{PP} 64"), LintOptions(gpus=256))
     quarter = "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8"
     assert codes(MEGATRON.replace("--bf16", quarter)) == []
 
@@ -165,11 +165,11 @@ def test_a_flag_that_only_some_runs_have_is_not_missed() -> None:
 def test_rules_that_need_more_are_named_and_asked_once_it_is_said() -> None:
     unsized = edited(MEGATRON, (("--nproc-per-node 8 --nnodes 4 ", ""),))
     broken = edited(unsized, (("--global-batch-size 128", "--global-batch-size 130"),))
-    sink, skipped = lint_text(broken, "run.sh", More())
+    sink, skipped = lint_text(broken, "run.sh", LintOptions())
     assert not sink.diagnostics
     assert {"B01", "D09"} <= {one.code for one in skipped}
-    assert "B01" in codes(broken, More(gpus=32))
-    assert "D09" in codes(unsized, More(gpus=36))
+    assert "B01" in codes(broken, LintOptions(gpus=32))
+    assert "D09" in codes(unsized, LintOptions(gpus=36))
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_a_model_that_is_named_is_judged() -> None:
     bare = MEGATRON.replace('"${MODEL_ARGS[@]}"', "")
     script = bare[bare.index("torchrun") :].replace(f"{TP} 4", f"{TP} 16")
     assert codes(script) == []
-    assert "D02" in codes(script.replace(f"{TP} 16", f"{TP} 6"), More(model="llama-3-70b"))
+    assert "D02" in codes(script.replace(f"{TP} 16", f"{TP} 6"), LintOptions(model="llama-3-70b"))
 
 
 def test_the_precision_is_judged_where_the_gpu_is_known() -> None:
     script = MEGATRON.replace("--bf16", "--bf16 --fp8-format hybrid")
     assert "R03" not in codes(script)
-    assert "R03" in codes(script, More(cluster="dgx-a100"))
+    assert "R03" in codes(script, LintOptions(cluster="dgx-a100"))
 
 
 @pytest.mark.parametrize(
@@ -211,13 +211,13 @@ def test_variables_are_judged_where_the_cluster_is_known(
 ) -> None:
     script = MEGATRON.replace("#!/bin/bash\n", f"#!/bin/bash\n{line}\n")
     assert codes(script) == []
-    assert codes(script, More(cluster=cluster)) == [code]
+    assert codes(script, LintOptions(cluster=cluster)) == [code]
 
 
 def test_another_version_knows_other_flags() -> None:
     script = MEGATRON.replace("--bf16", "--bf16 --tokenizer-hf-include-special-tokens")
     assert codes(script) == ["F01"]
-    assert codes(script, More(version="0.17")) == []
+    assert codes(script, LintOptions(version="0.17")) == []
 
 
 def test_flags_of_a_program_of_its_own_are_its_own() -> None:
@@ -229,7 +229,7 @@ def test_flags_of_a_program_of_its_own_are_its_own() -> None:
 
 def test_edits_are_those_of_the_script() -> None:
     script = edited(MEGATRON, (("--global-batch-size 128", "--global-batch-size 130"),))
-    sink, _ = lint_text(script, "run.sh", More())
+    sink, _ = lint_text(script, "run.sh", LintOptions())
     found = sink.diagnostics[0]
     assert found.finding.fix == "--global-batch-size 132"
     assert found.path == "--global-batch-size"
@@ -237,21 +237,21 @@ def test_edits_are_those_of_the_script() -> None:
 
 def test_causes_without_a_place_are_named_in_words() -> None:
     script = edited(MEGATRON, (("--global-batch-size 128", "--global-batch-size 130"),))
-    sink, _ = lint_text(script, "run.sh", More(gpus=32))
+    sink, _ = lint_text(script, "run.sh", LintOptions(gpus=32))
     assert "dp" in [one.path for one in sink.diagnostics[0].finding.causes]
-    sink, _ = lint_text(edited(MEGATRON, ((f"{PP} 2", f"{PP} 3"),)), "run.sh", More())
+    sink, _ = lint_text(edited(MEGATRON, ((f"{PP} 2", f"{PP} 3"),)), "run.sh", LintOptions())
     assert "the cluster" in [one.path for one in sink.diagnostics[0].finding.causes]
 
 
 def test_a_batch_is_compared_with_the_gpus() -> None:
-    assert codes(DEEPSPEED, More(gpus=8)) == []
-    assert codes(DEEPSPEED, More(gpus=4)) == ["B02"]
+    assert codes(DEEPSPEED, LintOptions(gpus=8)) == []
+    assert codes(DEEPSPEED, LintOptions(gpus=4)) == ["B02"]
 
 
 def test_a_key_that_was_removed_is_judged_where_the_version_has_it() -> None:
     text = DEEPSPEED.replace('"fp16": {"enabled": false}', '"amp": {"enabled": true}')
     assert codes(text) == ["X01"]
-    assert codes(text, More(version="0.19.7")) == ["R16"]
+    assert codes(text, LintOptions(version="0.19.7")) == ["R16"]
 
 
 def test_zero_of_the_first_releases_is_true_or_false() -> None:
@@ -265,7 +265,7 @@ def test_auto_is_a_value_of_every_number() -> None:
 
 def test_a_text_that_starts_nothing_is_told_so() -> None:
     assert codes("just words\n") == ["I05"]
-    assert codes("just words\n", More(framework="none")) == []
+    assert codes("just words\n", LintOptions(framework="none")) == []
 
 
 def test_a_text_of_megabytes_is_refused() -> None:
@@ -285,4 +285,4 @@ PIECES = (
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from((" ", "\n", "")))
 def test_any_text_ends_in_findings(words: list[str], between: str) -> None:
     for framework in ("auto", "megatron", "vllm", "deepspeed"):
-        lint_text(between.join(words), "run.sh", More(framework=framework))
+        lint_text(between.join(words), "run.sh", LintOptions(framework=framework))

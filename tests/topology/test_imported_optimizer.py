@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from parc.backends.deepspeed.launch_files.import_config import read_deepspeed_json
+from parc.backends.megatron.launch_files.import_arguments import read_megatron_args
+from parc.backends.megatron.launch_files.import_table import OPTIMIZER
 from parc.compiler.diagnostics import Sink
-from parc.compiler.tools.importers.deepspeed_json import read_deepspeed_json
-from parc.compiler.tools.importers.megatron_args import read_megatron_args
-from parc.compiler.tools.importers.megatron_flags import OPTIMIZER
 from tests.backends.deepspeed.boundaries import DENSE as DEEPSPEED
 from tests.backends.megatron.boundaries import DENSE as MEGATRON
 from tests.compiled import Spec, changed, files_of

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from parc.backends.launch_file_readers import LINTERS
 from parc.compiler.cli import options, session
 from parc.compiler.cli.failure import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.ir.finding import Severity
 
 if TYPE_CHECKING:
-    from parc.compiler.tools.lint.more import More, Skipped
+    from parc.compiler.tools.lint.options import LintOptions, SkippedRule
     from parc.compiler.tools.lint.script_sink import ScriptSink
 
 SHOWN = 8
@@ -26,7 +27,7 @@ SHOWN = 8
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--framework",
-    type=click.Choice(["auto", "megatron", "deepspeed", "vllm", "none"]),
+    type=click.Choice(["auto", *LINTERS, "none"]),
     default="auto",
     show_default=True,
     help="What the file starts; auto: seen from its content, none: the launch lines alone.",
@@ -48,10 +49,10 @@ def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None
     A rule that needs what the script does not say is skipped, and that is said; --model,
     --cluster and --gpus say it. docs/lint.md has the details.
     """
-    from parc.compiler.tools.lint.more import More
+    from parc.compiler.tools.lint.options import LintOptions
 
     style, fail_on = given.pop("style"), cast(Severity, given.pop("fail_on"))
-    more = More(**given, folder=Path())
+    more = LintOptions(**given, folder=Path())
     linted = [found for name in files if (found := _linted(name, more)) is not None]
     sinks = [sink for sink, _ in linted]
     session.show(sinks, cast(Format, style), sys.stdout)
@@ -63,7 +64,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None
         ctx.exit(session.FOUND)
 
 
-def _linted(name: str, more: More) -> tuple[ScriptSink, list[Skipped]] | None:
+def _linted(name: str, more: LintOptions) -> tuple[ScriptSink, list[SkippedRule]] | None:
     """What is wrong with one file; None, and a line, where it cannot be read."""
     from parc.compiler.spec.reading.source import Unreadable, read_source
     from parc.compiler.tools.lint.lint_file import lint_text
@@ -76,7 +77,7 @@ def _linted(name: str, more: More) -> tuple[ScriptSink, list[Skipped]] | None:
     return lint_text(source.text, source.name, more)
 
 
-def _conclude(linted: Sequence[tuple[ScriptSink, list[Skipped]]]) -> None:
+def _conclude(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
     """Files that are fine, and the rules that were not asked."""
     for sink, skipped in linted:
         name = sink.positions.file

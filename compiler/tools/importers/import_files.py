@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.registry import KINDS, OF_CLUSTERS, read_files
+from parc.compiler.tools.importers.registry import OF_CLUSTERS, import_formats, read_files
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.registry import sniff
 
@@ -49,11 +49,10 @@ def import_files(kind: str, files: Sequence[tuple[str, str]], sink: Sink) -> Imp
 
 
 def _seen(text: str, name: str, sink: Sink) -> str | None:
-    kind = sniff(text, KINDS)
+    kind = sniff(text, import_formats())
     if kind is None:
-        finding = Finding(
-            f"nothing shows what wrote {name}", help=f"parc import KIND: {', '.join(KINDS)}"
-        )
+        kinds = ", ".join(import_formats())
+        finding = Finding(f"nothing shows what wrote {name}", help=f"parc import KIND: {kinds}")
         sink.report("I05", finding, span=Span(name, 1, 1))
     return kind
 

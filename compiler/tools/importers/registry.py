@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.deepspeed_json import read_deepspeed_json
+from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.hf_config import read_hf_config
-from parc.compiler.tools.importers.megatron_args import read_megatron_args
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.sbatch import read_sbatch
 from parc.compiler.tools.importers.squeue import read_squeue
-from parc.compiler.tools.importers.vllm_args import read_vllm_args
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
 from parc.compiler.topology.readers.registry import FORMATS, Format
@@ -22,7 +21,7 @@ ILLEGAL = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
 )
 """What no value of a spec may hold: YAML 1.2.2, section 5.1, and line breaks."""
-KINDS: dict[str, Format] = {
+OWN: dict[str, Format] = {
     **FORMATS,
     "squeue": Format(
         read_squeue,
@@ -37,35 +36,30 @@ KINDS: dict[str, Format] = {
     "hf-config": Format(
         read_hf_config, "config.json of Hugging Face", (r'"model_type"\s*:', r'"architectures"\s*:')
     ),
-    "deepspeed-json": Format(
-        read_deepspeed_json,
-        "config of DeepSpeed",
-        (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
-    ),
     "sbatch": Format(
         read_sbatch, "batch script of Slurm with its launch line", (r"(?m)^#SBATCH[ \t]",)
     ),
-    "megatron-args": Format(
-        read_megatron_args,
-        "arguments of Megatron-LM, or a script with them",
-        (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
-    ),
-    "vllm-args": Format(
-        read_vllm_args,
-        "command of vLLM, or a script with it",
-        (r"\bvllm[ \t]+serve\b", r"--tensor-parallel-size\b"),
-    ),
 }
-"""In the order in which a text is compared with them."""
+"""Formats that belong to no framework, in the order in which a text is compared with them."""
 OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 """Kinds that go together: they say something about one cluster."""
+
+
+@cache
+def import_formats() -> dict[str, Format]:
+    """Return KIND -> format: those of frameworks last, so that a batch script is one."""
+    found = dict(OWN)
+    for one in importers().values():
+        found |= one.formats
+    return found
 
 
 def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
     """One fragment of (kind, text, name) triples; None after an error."""
     if {kind for kind, _, _ in files} == {"nccl-tests"}:
         return read_outputs([(text, name) for _, text, name in files], sink)
-    fragments = [KINDS[kind].reader(text, name, sink) for kind, text, name in files]
+    formats = import_formats()
+    fragments = [formats[kind].reader(text, name, sink) for kind, text, name in files]
     sound = [fragment for fragment in fragments if fragment is not None]
     if len(sound) < len(files) or sink.failed():
         return None

@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers import megatron_args, vllm_args
 from parc.compiler.tools.importers.flags import Flag, Row, put, take_flags
-from parc.compiler.tools.importers.megatron_flags import TABLE as MEGATRON
+from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Line, Reading
@@ -46,11 +45,10 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     words = shell_words(text, name)
     _environment(words, reading)
     _launcher(words, reading)
-    texts = {word.text.partition("=")[0] for word in words}
-    if texts & set(MEGATRON):
-        megatron_args.read_words(words, reading)
-    elif texts & set(vllm_args.SIGNS) or any(word.text == "vllm" for word in words):
-        vllm_args.read_words(words, reading)
+    lines = [one.launch_lines for one in importers().values() if one.launch_lines is not None]
+    launch = next((one for one in lines if one.recognizes(words)), None)
+    if launch is not None:
+        launch.read(words, reading)
     if not reading.spec and not reading.hosts and reading.sound:
         reading.refuse("I02", "no #SBATCH line and no known launch line", reading.span())
     return reading.fragment()

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster
+from parc.compiler.ir import Cluster, Problem, ServingProblem
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.lint.launch import Shape
-from parc.compiler.tools.lint.more import More
-from parc.compiler.tools.lint.unknown import changed, without
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.partial_ir import changed, without
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
 """Stand-ins for wording where nobody names a model or a host; no rule is asked about them."""
 
 
-def is_known(more: More, sink: Sink) -> bool:
+VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
+"""Ends of the names of checkpoints whose shapes are those of the model before them."""
+
+
+def is_known(more: LintOptions, sink: Sink) -> bool:
     """Whether the model and the cluster that ``more`` names are there; reports K01 and the like."""
     if more.model is None and more.cluster is None:
         return True
@@ -33,12 +38,19 @@ def is_known(more: More, sink: Sink) -> bool:
         "job": {"sequence_length": 1, "global_batch": 1},
     }
     trial = Sink()
-    resolve_spec(Source("lint", json.dumps(tree), more.folder), (), trial)
+    resolve_tree(tree, more, trial)
     named = ("model", "cluster")
     found = [one for one in trial.diagnostics if one.path.partition(".")[0] in named]
     for one in found:
         sink.report(one.code.removeprefix("PARC-"), replace(one.finding, causes=()))
     return not found
+
+
+def resolve_tree(
+    tree: Mapping[str, Any], more: LintOptions, sink: Sink
+) -> Problem | ServingProblem | None:
+    """Resolve ``tree``, a whole spec, to a problem; None after an error."""
+    return resolve_spec(Source("lint", json.dumps(tree), more.folder), (), sink)
 
 
 def written_hosts(shape: Shape) -> dict[str, Any]:
@@ -51,7 +63,7 @@ def written_hosts(shape: Shape) -> dict[str, Any]:
     return cluster
 
 
-def cluster_tree(written: Mapping[str, Any], more: More) -> Any:
+def cluster_tree(written: Mapping[str, Any], more: LintOptions) -> Any:
     """``cluster`` of a whole spec: the hosts that are ``written``, of the kind that ``more`` says.
 
     ``--gpus`` goes before what is written; the largest part of a host that divides it is used.
@@ -73,7 +85,21 @@ def cluster_tree(written: Mapping[str, Any], more: More) -> Any:
     return {**({"base": base} if base else {}), **node, "nodes": nodes or 1}
 
 
-def known_cluster(cluster: Cluster, more: More, per_node: bool, counted: bool) -> Cluster:
+def is_catalog_cluster(more: LintOptions) -> bool:
+    """Return True if ``--cluster`` names a whole cluster, whose number of hosts is known."""
+    return more.cluster in Library(None).names("clusters")
+
+
+def catalog_name(checkpoint: str) -> str | None:
+    """``meta-llama/Llama-3.1-70B-Instruct`` -> ``llama-3.1-70b``; None where it is not there."""
+    names = Library(None).names("models")
+    name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
+    while name not in names and VARIANTS.search(name):
+        name = VARIANTS.sub("", name)
+    return name if name in names else None
+
+
+def known_cluster(cluster: Cluster, more: LintOptions, per_node: bool, counted: bool) -> Cluster:
     """``cluster`` without what nobody said.
 
     Args:

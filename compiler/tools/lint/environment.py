@@ -8,9 +8,9 @@ from functools import partial
 from parc.backends.shared.launch_rules import check_connections, check_fabric
 from parc.compiler.diagnostics import Span
 from parc.compiler.ir import Layout, Plan, Problem
+from parc.compiler.tools.lint.partial_ir import asked, changed
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
-from parc.compiler.tools.lint.unknown import asked, changed
 
 _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
 

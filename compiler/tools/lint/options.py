@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class LintOptions:
     """None, or empty: unknown."""
 
     framework: str = "auto"
@@ -25,7 +25,7 @@ class More:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedRule:
     """A rule that could not be asked."""
 
     code: str

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parc.compiler.catalog.library import Library
+from parc.backends.vllm.launch_files.import_command import DEGREES, LIMITS, SPREAD
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.pipeline import resolve_spec
-from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.importers.flags import Flag, whole_number
-from parc.compiler.tools.importers.vllm_args import DEGREES, LIMITS, SPREAD
-from parc.compiler.tools.lint.added import MODEL, cluster_tree, known_cluster
-from parc.compiler.tools.lint.more import More
-from parc.compiler.tools.lint.unknown import changed, without
+from parc.compiler.tools.lint.added import (
+    MODEL,
+    catalog_name,
+    cluster_tree,
+    is_catalog_cluster,
+    known_cluster,
+    resolve_tree,
+)
+from parc.compiler.tools.lint.check_rules import LaunchFacts
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.partial_ir import changed, without
 
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
@@ -41,26 +45,21 @@ OTHER_ROOM = re.compile(
     r"num-gpu-blocks|speculative-config|hf-overrides|convert|config$|additional-config)"
 )
 """Flags after which weights or cache take another room than layout and formats say."""
-VARIANTS = re.compile(r"-(hf|instruct|chat|base|it|fp8|awq|gptq|v0\.[0-9])$")
-"""Ends of the names of checkpoints whose shapes are those of the model before them."""
 OTHER_FORMAT = re.compile(r"-(awq|gptq|int4|int8|w[0-9]a[0-9]+|gguf|nvfp4|mxfp4)\b")
 NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
 """Families whose own checkpoints are quantised, which the catalog does not say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """``problem`` has a value everywhere, ``known`` only where the command or its user says one."""
+class Facts(LaunchFacts[ServingProblem, ServingLayout]):
+    """Facts of a launch of vLLM; all of its layout is known."""
 
-    problem: ServingProblem
-    known: ServingProblem
-    layout: ServingLayout
     refused: tuple[Diagnostic, ...]
     """What is wrong with values that are known, whatever the layout."""
 
 
 def vllm_facts(
-    model: str, sure: Mapping[str, Flag], written: Collection[str], more: More
+    model: str, sure: Mapping[str, Flag], written: Collection[str], more: LintOptions
 ) -> Facts | None:
     """The launch that flags say; None where their values are none.
 
@@ -79,7 +78,7 @@ def vllm_facts(
     room = _room(plain, model, sure, written) if name else None
     asked = None if room is None else _resolved(_joined(tree, room), more, trial)
     hidden = [*(() if asked else ("service", "goals")), *(() if name else ("model",))]
-    counted = more.gpus is not None or more.cluster in Library(None).names("clusters")
+    counted = more.gpus is not None or is_catalog_cluster(more)
     problem = asked or plain
     cluster = known_cluster(problem.cluster, more, False, counted)
     known = changed(without(problem, hidden), cluster=cluster)
@@ -87,16 +86,8 @@ def vllm_facts(
         # a checkpoint of 8 bits has one scale a tensor, a channel or a block: its name does not say
         service = changed(problem.service, setup=without(problem.service.setup, ["block"]))
         known = changed(known, service=service)
-    return Facts(problem, known, _layout(tree["layout"]), tuple(trial.diagnostics))
-
-
-def catalog_name(checkpoint: str) -> str | None:
-    """``meta-llama/Llama-3.1-70B-Instruct`` -> ``llama-3.1-70b``; None where it is not there."""
-    names = Library(None).names("models")
-    name = checkpoint.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")
-    while name not in names and VARIANTS.search(name):
-        name = VARIANTS.sub("", name)
-    return name if name in names else None
+    layout = _layout(tree["layout"])
+    return Facts(problem, layout, known, layout, tuple(trial.diagnostics))
 
 
 def number_of(flag: Flag | None) -> int | None:
@@ -104,7 +95,7 @@ def number_of(flag: Flag | None) -> int | None:
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
-def _tree(model: str, sure: Mapping[str, Flag], more: More) -> dict[str, Any]:
+def _tree(model: str, sure: Mapping[str, Flag], more: LintOptions) -> dict[str, Any]:
     """A spec that is complete, with the degrees of the command."""
     layout: dict[str, Any] = {
         path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
@@ -178,8 +169,8 @@ def _joined(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return {**tree, **{name: {**tree.get(name, {}), **more[name]} for name in more}}
 
 
-def _resolved(tree: Mapping[str, Any], more: More, sink: Sink) -> ServingProblem | None:
-    problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), sink)
+def _resolved(tree: Mapping[str, Any], more: LintOptions, sink: Sink) -> ServingProblem | None:
+    problem = resolve_tree(tree, more, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 

@@ -18,9 +18,11 @@ from parc.compiler.tools.importers.flags import (
     whole_number,
     written_flags,
 )
+from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.registry import Format
 
 DEGREES = {
     "--tensor-parallel-size": "layout.tp",
@@ -82,3 +84,20 @@ def _model(words: list[Word], reading: Reading) -> None:
             if not after.dynamic:
                 put(reading, "model", after.text, Flag("serve", after, ()))
             return
+
+
+def starts_vllm(words: list[Word]) -> bool:
+    """Return True if vLLM's command or one of its flags is among ``words``."""
+    return any(word.text == "vllm" or word.text.partition("=")[0] in SIGNS for word in words)
+
+
+IMPORTERS = Importers(
+    {
+        "vllm-args": Format(
+            read_vllm_args,
+            "command of vLLM, or a script with it",
+            (r"\bvllm[ \t]+serve\b", r"--tensor-parallel-size\b"),
+        )
+    },
+    LaunchLines(starts_vllm, read_words),
+)

@@ -9,30 +9,27 @@ from functools import partial
 from parc.backends.megatron.advice import ADVICE
 from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags, unknown_flag
-from parc.backends.megatron.backend import BACKEND
+from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
+from parc.backends.megatron.launch_files.facts import FRAMEWORK, Facts, Known, megatron_facts
+from parc.backends.megatron.launch_files.import_arguments import read_words
+from parc.backends.megatron.launch_files.import_table import TABLE
+from parc.backends.megatron.launch_files.launch_flags import MegatronLaunch, read_launch, takes
 from parc.backends.megatron.programs import wrong_program
-from parc.backends.registry import framework
 from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
-from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir.rule import Rule
-from parc.compiler.search.drop_illegal import CONSERVATION
 from parc.compiler.tools.importers.flags import Flag
-from parc.compiler.tools.importers.megatron_args import read_words
-from parc.compiler.tools.importers.megatron_flags import TABLE
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.lint.added import written_hosts
-from parc.compiler.tools.lint.coupled_flags import MEGATRON, broken_couplings
+from parc.compiler.tools.lint.check_rules import check_layout
+from parc.compiler.tools.lint.coupled_flags import broken_couplings
 from parc.compiler.tools.lint.environment import lint_environment
 from parc.compiler.tools.lint.launch import shape_of
 from parc.compiler.tools.lint.learning_rate import broken_rates
-from parc.compiler.tools.lint.megatron_facts import Facts, Known, megatron_facts
-from parc.compiler.tools.lint.megatron_launch import MegatronLaunch, read_launch, takes
-from parc.compiler.tools.lint.more import More, Skipped
-from parc.compiler.tools.lint.needs import in_words
+from parc.compiler.tools.lint.linter import ScriptLinter
+from parc.compiler.tools.lint.options import LintOptions, SkippedRule
+from parc.compiler.tools.lint.partial_ir import asked
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
-from parc.compiler.tools.lint.unknown import asked
 from parc.compiler.topology.readers.reading import Reading
 
 TYPO = 0.93
@@ -47,7 +44,7 @@ def is_megatron(script: Script) -> bool:
     return any(word.text.partition("=")[0] in own for word in script.words)
 
 
-def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
+def lint_megatron(script: Script, more: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
     """Report what is wrong; the rules that need what the script does not say."""
     launch = read_launch(script)
     first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
@@ -61,7 +58,7 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     sink.locate(reading.spans, flags, first)
     judged = _judge_flags(launch, more.version, sink)
     written = {flag.name: flag for flag in launch.flags}
-    for flag, code, finding in broken_couplings(MEGATRON, launch.sure, written, launch.is_open):
+    for flag, code, finding in broken_couplings(COUPLINGS, launch.sure, written, launch.is_open):
         sink.report(code, finding, span=flag.word.span)
 
     hosts = written_hosts(shape_of(script))
@@ -90,7 +87,7 @@ def lint_megatron(script: Script, more: More, sink: ScriptSink) -> list[Skipped]
     return skipped
 
 
-def _founded(found: Diagnostic, known: Known, more: More) -> bool:
+def _founded(found: Diagnostic, known: Known, more: LintOptions) -> bool:
     """Whether all that a finding about the whole spec rests on is known: no stand-in is in it."""
     paths = [cause.path for cause in found.finding.causes if cause.path]
     if found.path.startswith("model"):
@@ -168,40 +165,13 @@ def _judge_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
             sink.report("E10", replace(finding, causes=()), span=word.span)
 
 
-def _judge_layout(facts: Facts, sink: ScriptSink) -> list[Skipped]:
+def _judge_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
     """All rules of a legal layout, and what costs something; each as far as it is known."""
-    skipped: list[Skipped] = []
-    broken: set[str] = set()
-    _judge_split(facts, broken, sink)
-    for rule in all_rules(facts.problem, framework("megatron")):
-        guessed = facts.guessed_experts and rule.code in GUESSED
-        follows = rule.code in broken or (rule.code == "T11" and "D09" in broken)
-        if rule.code[0] == "E" or guessed or follows:
-            continue
-        need = asked(partial(_ask, rule, facts, broken, sink))
-        skipped += [Skipped(rule.code, in_words(need, sink.flags))] if need else []
+    exempt = GUESSED if facts.guessed_experts else ()
+    skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt)
     for advice in () if broken else ADVICE:
         asked(partial(advice, facts.known_problem, facts.known_layout, sink))
     return skipped
 
 
-def _ask(rule: Rule, facts: Facts, broken: set[str], sink: ScriptSink) -> None:
-    """Report ``rule`` where what is known breaks it; the wording may use stand-ins."""
-    if rule.broken(facts.known_problem, facts.known_layout):
-        broken.add(rule.code)
-        sink.report(
-            rule.code,
-            rule.explain(facts.problem, facts.layout),
-            at=sink.positions.culprit(rule.fields),
-        )
-
-
-def _judge_split(facts: Facts, broken: set[str], sink: Sink) -> None:
-    """Why the layers cannot be cut as the flags say."""
-    problem, layout = facts.problem, facts.known_layout
-    if not hasattr(layout, "split") or not hasattr(layout, "vpp"):
-        return
-    if BACKEND.splits(problem, layout.pp, layout.vpp) is None:
-        code, path, finding = BACKEND.why_no_split(problem, layout.pp, layout.vpp)
-        sink.report(code, finding, at=path)
-        broken.update((code, *CONSERVATION))
+LINTER = ScriptLinter(is_megatron, lint_megatron)

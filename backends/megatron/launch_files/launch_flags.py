@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_table import TABLE
 from parc.backends.shared.extra_arguments import known_flags
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.flags import LAUNCHER, Flag
-from parc.compiler.tools.importers.megatron_flags import TABLE
 from parc.compiler.tools.lint.script import Script
 
 STOCK = (

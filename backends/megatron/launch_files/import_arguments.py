@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
+from parc.backends.megatron.launch_files.import_table import FOLLOWS, OPTIMIZER, TABLE
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import Flag, report_unknown, take_flags, written_flags
-from parc.compiler.tools.importers.megatron_flags import FOLLOWS, OPTIMIZER, TABLE
-from parc.compiler.tools.importers.megatron_hybrid import derive_hybrid, is_own_stack
+from parc.compiler.tools.importers.formats import Importers, LaunchLines
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.registry import Format
 
 if TYPE_CHECKING:
     from parc.backends.shared.field_table import FieldRow
@@ -156,3 +158,20 @@ def _recompute(layout: dict[str, Any]) -> None:
         layout["recompute"] = "none"
     elif len(recompute) == 1:
         layout["recompute"] = recompute["granularity"]
+
+
+def starts_megatron(words: list[Word]) -> bool:
+    """Return True if a flag of Megatron is among ``words``."""
+    return not TABLE.keys().isdisjoint(word.text.partition("=")[0] for word in words)
+
+
+IMPORTERS = Importers(
+    {
+        "megatron-args": Format(
+            read_megatron_args,
+            "arguments of Megatron-LM, or a script with them",
+            (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
+        )
+    },
+    LaunchLines(starts_megatron, read_words),
+)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.megatron.backend import BACKEND
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
+from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import Layout, Problem, Split
-from parc.compiler.pipeline import resolve_spec
-from parc.compiler.search.enumerate_layouts import floor_split
-from parc.compiler.spec.reading.source import Source
-from parc.compiler.tools.lint.added import cluster_tree, known_cluster
-from parc.compiler.tools.lint.more import More
-from parc.compiler.tools.lint.unknown import changed, without
+from parc.compiler.tools.lint.added import cluster_tree, known_cluster, resolve_tree
+from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.partial_ir import changed, without
 
+FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
 """Sizes of a model where the script has none; no rule is asked about them."""
 OF_HEADS = ("kv_heads", "head_dim")
@@ -38,27 +36,23 @@ Known = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """``problem`` and ``layout`` have a value everywhere, the other two only where one is known."""
+class Facts(LaunchFacts[Problem, Layout]):
+    """Facts of a launch of Megatron."""
 
-    problem: Problem
-    layout: Layout
-    known_problem: Problem
-    known_layout: Layout
     guessed_experts: bool
     """Nobody says whether the model routes to experts."""
 
 
 def megatron_facts(
-    spec: Mapping[str, Any], known: Known, more: More
+    spec: Mapping[str, Any], known: Known, more: LintOptions
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
     """The launch of ``spec``, a fragment, and what its values alone break; None where all does."""
     tree = _tree(spec, more)
     trial = Sink()
-    problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), trial)
+    problem = resolve_tree(tree, more, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and more.model is None:
         tree["model"]["head_dim"] = STAND_IN["hidden"]
-        problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), Sink())
+        problem = resolve_tree(tree, more, Sink())
     if not isinstance(problem, Problem):
         return None, trial.diagnostics
     partial = _known_problem(problem, known, more)
@@ -67,13 +61,13 @@ def megatron_facts(
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
 
-def gpus_known(known: Known, more: More) -> bool:
+def gpus_known(known: Known, more: LintOptions) -> bool:
     """Whether the size of the job is known."""
     whole = known("cluster.nodes") and known("cluster.node.gpus_per_node")
     return more.gpus is not None or whole
 
 
-def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
+def _tree(spec: Mapping[str, Any], more: LintOptions) -> dict[str, Any]:
     """A spec that is complete."""
     model: Any = more.model
     if model is None:
@@ -121,7 +115,7 @@ def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
     return layout
 
 
-def _known_problem(problem: Problem, known: Known, more: More) -> Problem:
+def _known_problem(problem: Problem, known: Known, more: LintOptions) -> Problem:
     """``problem`` without what nobody said."""
     job = {"sequence_length", "global_batch", "precision"}
     shared = more.gpus is not None or known("cluster.node.gpus_per_node")
@@ -185,7 +179,7 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         micro_batch=pins.micro_batch or 1,
         schedule="interleaved" if vpp > 1 else "1f1b",
         sequence_parallel=bool(pins.sequence_parallel),
-        recompute=pins.recompute or BACKEND.recomputes(problem)[0],
+        recompute=pins.recompute or FRAMEWORK.recomputes(problem)[0],
         split=split,
         order=pins.order or ORDERS[0],
         cp_comm=pins.cp_comm or "p2p",
@@ -222,9 +216,6 @@ def _present_model(problem: Problem) -> set[str]:
 
 def _split(problem: Problem, pp: int, vpp: int) -> Split:
     """How the flags cut the model: without one of them Megatron's own way, which is even."""
-    found = BACKEND.splits(problem, pp, vpp)
     pins = problem.pins
     said = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
-    if found is None or (not said and found.form != "even"):
-        return floor_split(problem.model.layers, pp, vpp)
-    return found
+    return split_or_even(problem, FRAMEWORK, pp, vpp, bool(said))

@@ -5,11 +5,13 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 
 from __future__ import annotations
 
+from parc.backends.deepspeed.launch_files.import_optimizer import read_optimizer
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.deepspeed_optimizer import read_optimizer
+from parc.compiler.tools.importers.formats import Importers
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 """The product of the last two and the replicas is the first."""
@@ -137,3 +139,14 @@ def _leaves(path: str, value: object) -> list[str]:
         return [path]
     keys = [f"{path}.{name}" for name in value if name != "params"]
     return keys + (_leaves(f"{path}.params", value["params"]) if "params" in value else [])
+
+
+IMPORTERS = Importers(
+    {
+        "deepspeed-json": Format(
+            read_deepspeed_json,
+            "config of DeepSpeed",
+            (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
+        )
+    }
+)

@@ -5,27 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
+from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
+from parc.backends.vllm.launch_files.facts import PATHS, Facts, number_of, vllm_facts
+from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD
 from parc.backends.vllm.rules import RULES
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.evaluate.service_rules import service_rules
-from parc.compiler.ir.serving_rule import ServingRule
-from parc.compiler.resolve.check_service import ALLOW_LONG
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.tools.importers.vllm_args import DEGREES, SPREAD
-from parc.compiler.tools.lint.coupled_flags import VLLM, broken_couplings
-from parc.compiler.tools.lint.more import More, Skipped
-from parc.compiler.tools.lint.needs import in_words
+from parc.compiler.tools.lint.check_rules import check_service
+from parc.compiler.tools.lint.coupled_flags import broken_couplings
+from parc.compiler.tools.lint.linter import ScriptLinter
+from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
-from parc.compiler.tools.lint.unknown import asked
-from parc.compiler.tools.lint.vllm_facts import PATHS, Facts, number_of, vllm_facts
+
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""Variable with which vLLM starts with requests longer than the model's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _serves(word: Word, after: Word) -> bool:
     return word.statement == after.statement and (command or after.text == module)
 
 
-def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
+def lint_vllm(script: Script, more: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
     """Report what is wrong; the rules that need what the script does not say."""
     command = _command(script)
     for flag in command.flags:
@@ -62,7 +62,7 @@ def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
         if told is not None:
             sink.report(told[0], told[1], span=flag.word.span)
     written = {flag.name: flag for flag in command.flags}
-    for flag, code, finding in broken_couplings(VLLM, command.sure, written, command.is_open):
+    for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
     _long_prompts(command, sink)
     spans = {
@@ -74,7 +74,7 @@ def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
         return [
-            Skipped(rule.code, ", ".join(unsure) or "the flags that come at run time")
+            SkippedRule(rule.code, ", ".join(unsure) or "the flags that come at run time")
             for rule in RULES
         ]
     facts = vllm_facts(command.model, command.sure, written, more)
@@ -148,23 +148,13 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
         sink.report("V04", finding, span=whole.word.span)
 
 
-def _judge_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[Skipped]:
+def _judge_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
     """What is wrong with single values, then the rules of a legal layout, each as far as known."""
     for found in facts.refused:
         if found.path in spans:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    skipped = []
-    for rule in service_rules(facts.problem, engine("vllm")):
-        if rule.code == "V01" and any(one.code == "PARC-V02" for one in sink.diagnostics):
-            continue  # no room for one block: none for a long request
-        need = asked(partial(_ask, rule, facts, sink))
-        skipped += [Skipped(rule.code, in_words(need, sink.flags))] if need else []
-    return skipped
+    return check_service(facts, engine("vllm"), sink)
 
 
-def _ask(rule: ServingRule, facts: Facts, sink: ScriptSink) -> None:
-    """Report ``rule`` where what is known breaks it; the wording may use stand-ins."""
-    if rule.broken(facts.known, facts.layout):
-        finding = rule.explain(facts.problem, facts.layout)
-        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))
+LINTER = ScriptLinter(is_vllm, lint_vllm)

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.deepspeed.known_keys import key_fault, keys_of
+from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.deepspeed_json import BATCH
-from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.linter import ConfigLinter
+from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.reading import Reading
 
@@ -28,7 +29,7 @@ NOTHING: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
 """Values that ask for nothing, or that somebody else fills in."""
 
 
-def lint_deepspeed(text: str, name: str, more: More, sink: Sink) -> None:
+def lint_deepspeed(text: str, name: str, more: LintOptions, sink: Sink) -> None:
     """B02, B03, I02, R04, R14, R16, X01: all that the file alone can show."""
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
@@ -149,3 +150,6 @@ def _stage(zero: Node, sink: Sink) -> None:
                 fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_at(zero, key))
+
+
+LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)
