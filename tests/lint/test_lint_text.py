@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parc.backends.megatron.launch_files.import_table import TABLE
+from parc.backends.megatron.launch_files.import_arguments import TABLE
 from parc.compiler.ir import (
     Attention,
     Cluster,
@@ -177,7 +177,7 @@ def test_rules_that_need_more_are_named_and_asked_once_it_is_said() -> None:
     [Problem, ServingProblem, Layout, ServingLayout, Cluster, Job, Model, Attention, Experts],
 )
 def test_what_is_missing_is_said_in_the_words_of_a_script(noun: type) -> None:
-    flags = {row.path: name for name, row in TABLE.items()}
+    flags = TABLE.flag_of()
     for field in fields(noun):
         said = in_words(f"{noun.__name__}.{field.name}", flags)
         assert said.startswith("--") or re.fullmatch(r"[a-zA-Z, ]+( \(--[a-z]+\))?", said), said

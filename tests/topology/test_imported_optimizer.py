@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.launch_files.import_config import read_deepspeed_json
-from parc.backends.megatron.launch_files.import_arguments import read_megatron_args
-from parc.backends.megatron.launch_files.import_table import OPTIMIZER
+from parc.backends.megatron.launch_files.import_arguments import OPTIMIZER, read_megatron_args
 from parc.compiler.diagnostics import Sink
 from tests.backends.deepspeed.boundaries import DENSE as DEEPSPEED
 from tests.backends.megatron.boundaries import DENSE as MEGATRON

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from parc.backends.megatron.launch_files import import_table
+from parc.backends.megatron.launch_files import import_arguments
 from parc.backends.vllm.launch_files import import_command
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
@@ -100,7 +100,10 @@ def test_a_long_line_takes_no_long_time(kind: str, text: str) -> None:
     assert time.process_time() - start < 5
 
 
-@pytest.mark.parametrize("table", [import_table.TABLE, import_command.TABLE, sbatch.TABLE])
+TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, sbatch.TABLE)
+
+
+@pytest.mark.parametrize("table", TABLES)
 def test_a_flag_stands_for_a_field_that_the_spec_has(table: dict[str, Row]) -> None:
     derived = {"virtual", "precision", "bias", "pattern", "experts", "variant", "letters", "wsd"}
     paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}

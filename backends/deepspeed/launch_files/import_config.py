@@ -5,7 +5,7 @@ Keys: https://www.deepspeed.ai/docs/config-json.
 
 from __future__ import annotations
 
-from parc.backends.deepspeed.launch_files.import_optimizer import read_optimizer
+from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_optimizer
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.formats import Importers
 from parc.compiler.topology.readers.document import Node, read_document
@@ -15,15 +15,8 @@ from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 """The product of the last two and the replicas is the first."""
-_READ = {
-    "zero_optimization": {
-        *("stage", "offload_optimizer", "offload_param", "zero_hpz_partition_size"),
-        *("zero_quantized_weights", "zero_quantized_gradients"),
-    },
-    "bf16": {"enabled"},
-    "fp16": {"enabled"},
-    **{key: set[str]() for key in BATCH},
-}
+_READ = (*TABLE.rows, "gradient_accumulation_steps")
+"""Keys with a field in the spec, with dots between sections."""
 
 OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
 """Sections that deepspeed_optimizer.py reads."""
@@ -45,13 +38,12 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
         layout["zero_stage"] = stage
     if zero is not None:
         layout |= _offload(zero) | _zero_plus(zero, reading)
-    for key, section, field in (
-        ("train_micro_batch_size_per_gpu", layout, "micro_batch"),
-        ("train_batch_size", job, "global_batch"),
-    ):
+    sections = {"layout": layout, "job": job}
+    for key in ("train_micro_batch_size_per_gpu", "train_batch_size"):
         number = _count(root, key, reading)
         if number:
-            section[field] = number
+            section, _, field = TABLE.rows[key].path.partition(".")
+            sections[section][field] = number
     optimizer, read = read_optimizer(root)
     job |= _precision(root) | optimizer
     _note_replicas(root, reading)
@@ -122,10 +114,11 @@ def _note_replicas(root: Node, reading: Reading) -> None:
 def _report_rest(root: Node, optimizer: set[str], reading: Reading) -> None:
     for key, value in root.value.items():
         inner = value if isinstance(value, dict) else {}
-        if key in _READ:
-            left = [f"{key}.{name}" for name in inner if name not in _READ[key]]
-        elif key in OPTIMIZER:
+        read = {name.split(".")[1] for name in _READ if name.startswith(f"{key}.")}
+        if key in OPTIMIZER:
             left = [name for name in _leaves(str(key), value) if name not in optimizer]
+        elif read or key in _READ:
+            left = [f"{key}.{name}" for name in inner if name not in read]
         else:
             left = [str(key)]
         if left:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parc.backends.deepspeed.derived_optimizer import SCHEDULERS
+from parc.backends.deepspeed.known_keys import PACKAGE
+from parc.backends.shared.field_table import flag_table
+from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.topology.readers.document import Node
 
-DECAYS = {"WarmupCosineLR": "cosine", "WarmupDecayLR": "linear", "WarmupLR": "constant"}
+TABLE = import_table(PACKAGE)
+CONSTANTS = {
+    row.setting: row.constant for row in flag_table(PACKAGE).rows if row.setting in TABLE.implied
+}
+"""Key -> the only value that PARC writes: reading it adds nothing."""
+DECAYS = {scheduler: decay for decay, scheduler in SCHEDULERS.items()}
 """Schedules of runtime/lr_schedules.py -> ``job.lr_decay``."""
-_STEPS = {"warmup_num_steps": "warmup_steps", "total_num_steps": "lr_decay_steps"}
-_LINEAR = {"warmup_type": "linear", "warmup_min_lr": 0, "warmup_min_ratio": 0}
-"""Keys of a warm-up, with the value that the spec's has."""
+_LEAST = {"float": 0.0, "positive": 1e-300}
+_MOST = 1e12
+"""Limits of a real number in a spec."""
+_NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
+"""Keys with the value that a warm-up of the spec has: it starts at 0."""
 
 
 def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
@@ -20,7 +31,7 @@ def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
     """
     job: dict[str, object] = {}
     read: set[str] = set()
-    for key, field, value in (*_clipping(root), *_optimizer(root), *_schedule(root)):
+    for key, field, value in (*_numbers(root), *_constants(root), *_betas(root), *_schedule(root)):
         read.add(key)
         if field:
             job[field] = value
@@ -34,30 +45,34 @@ def _number(node: Node | None, key: str, least: float, most: float) -> float | N
     return value if least <= value <= most else None
 
 
-def _clipping(root: Node) -> Iterator[tuple[str, str, object]]:
-    norm = _number(root, "gradient_clipping", 0, 1e12)
-    if norm is not None:
-        yield "gradient_clipping", "gradient_clipping", norm
+def _section(root: Node, *names: str) -> Node | None:
+    """Return the mapping at the path ``names``; None if a part of it is absent."""
+    node: Node | None = root
+    for name in names:
+        node = node.mapping(name) if node is not None else None
+    return node
 
 
-def _params(root: Node, section: str) -> Node | None:
-    found = root.mapping(section)
-    return found.mapping("params") if found is not None else None
+def _numbers(root: Node) -> Iterator[tuple[str, str, object]]:
+    """Yield the real numbers of the table."""
+    for key, row in TABLE.rows.items():
+        *above, name = key.split(".")
+        if row.kind in _LEAST:
+            number = _number(_section(root, *above), name, _LEAST[row.kind], _MOST)
+            if number is not None:
+                yield key, row.path.partition(".")[2], number
 
 
-def _optimizer(root: Node) -> Iterator[tuple[str, str, object]]:
-    params = _params(root, "optimizer")
-    section = root.mapping("optimizer")
-    if section is not None and section.value.get("type") == "AdamW":
-        yield "optimizer.type", "", None
-    for key, field, least in (
-        ("lr", "learning_rate", 1e-300),
-        ("eps", "adam_epsilon", 1e-300),
-        ("weight_decay", "weight_decay", 0),
-    ):
-        number = _number(params, key, least, 1e3)
-        if number is not None:
-            yield f"optimizer.params.{key}", field, number
+def _constants(root: Node) -> Iterator[tuple[str, str, object]]:
+    for key, constant in CONSTANTS.items():
+        *above, name = key.split(".")
+        section = _section(root, *above)
+        if section is not None and section.value.get(name) == constant:
+            yield key, "", None
+
+
+def _betas(root: Node) -> Iterator[tuple[str, str, object]]:
+    params = _section(root, "optimizer", "params")
     betas = params.value.get("betas") if params is not None else None
     if isinstance(betas, list) and len(betas) == 2 and all(_is_beta(beta) for beta in betas):
         yield "optimizer.params.betas", "adam_beta1", betas[0]
@@ -69,16 +84,16 @@ def _is_beta(value: object) -> bool:
 
 
 def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
-    section, params = root.mapping("scheduler"), _params(root, "scheduler")
+    section, params = root.mapping("scheduler"), _section(root, "scheduler", "params")
     kind = section.value.get("type") if section is not None else None
     if not isinstance(kind, str) or kind not in DECAYS or params is None:
         return
     yield "scheduler.type", "lr_decay", DECAYS[kind]
-    for key, field in _STEPS.items():
-        steps = params.value.get(key)
+    for name in ("warmup_num_steps", "total_num_steps"):
+        key, steps = f"scheduler.params.{name}", params.value.get(name)
         if isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps <= 10**9:
-            yield f"scheduler.params.{key}", field, steps
-    for key, value in _LINEAR.items():
+            yield key, TABLE.rows[key].path.partition(".")[2], steps
+    for key, value in _NO_WARMUP_START.items():
         if key in params.value and params.value[key] == value:
             yield f"scheduler.params.{key}", "", None
     yield from _ends(root, params, kind)
@@ -86,7 +101,7 @@ def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
 
 def _ends(root: Node, params: Node, kind: str) -> Iterator[tuple[str, str, object]]:
     """Peak and end: the cosine takes its peak from the optimizer, the linear decay ends at 0."""
-    peak = _number(_params(root, "optimizer"), "lr", 1e-300, 1e3)
+    peak = _number(_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     most = params.value.get("warmup_max_lr")
     if most is not None and most == peak:
         yield "scheduler.params.warmup_max_lr", "", None

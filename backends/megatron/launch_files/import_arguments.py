@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
-from parc.backends.megatron.launch_files.import_table import FOLLOWS, OPTIMIZER, TABLE
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import Flag, report_unknown, take_flags, written_flags
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
@@ -20,6 +21,16 @@ from parc.compiler.topology.readers.registry import Format
 
 if TYPE_CHECKING:
     from parc.backends.shared.field_table import FieldRow
+
+TABLE = import_table(PACKAGE)
+OPTIMIZER: dict[str, float | str] = {
+    "min_learning_rate": 0.0,
+    "warmup_steps": 0,
+    "lr_decay": "linear",
+    "weight_decay": 0.01,
+    "adam_beta2": 0.999,
+}
+"""Fields of ``job`` whose default is not Megatron's -> what Megatron does without the flag."""
 
 LLAMA3_CONTEXT = 8192
 """Megatron's --use-rope-scaling knows no other (megatron/core, rotary_pos_embedding.py)."""
@@ -46,7 +57,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
     from parc.backends.shared.field_table import flag_table
 
     rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
-    unknown = take_flags(written_flags(words, TABLE), TABLE, reading)
+    unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
     _derive(reading)
     decided = [flag for flag in unknown if _decided(flag, rows.get(flag.name))]
     if decided:
@@ -58,7 +69,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
 
 def _decided(flag: Flag, row: FieldRow | None) -> bool:
     """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
-    if flag.name in FOLLOWS or is_own_stack(flag):
+    if flag.name in TABLE.implied or is_own_stack(flag):
         return True
     if row is not None and row.free:
         return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
@@ -162,7 +173,7 @@ def _recompute(layout: dict[str, Any]) -> None:
 
 def starts_megatron(words: list[Word]) -> bool:
     """Return True if a flag of Megatron is among ``words``."""
-    return not TABLE.keys().isdisjoint(word.text.partition("=")[0] for word in words)
+    return not TABLE.rows.keys().isdisjoint(word.text.partition("=")[0] for word in words)
 
 
 IMPORTERS = Importers(

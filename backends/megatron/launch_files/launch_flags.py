@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.launch_files.import_table import TABLE
+from parc.backends.megatron.launch_files.import_arguments import TABLE
 from parc.backends.shared.extra_arguments import known_flags
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.flags import LAUNCHER, Flag
@@ -53,7 +53,7 @@ def read_launch(script: Script) -> MegatronLaunch:
         for flag in script.sure(flags)
         if not any(word.dynamic for word in flag.values[: takes(flag.name) or 1])
     }
-    paths = {flag.name: TABLE[flag.name].path for flag in flags if flag.name in TABLE}
+    paths = {flag.name: TABLE.fields[flag.name] for flag in flags if flag.name in TABLE.fields}
     unsure = {path for name, path in paths.items() if name not in sure}
     forked = any(flag.name in FORKS for flag in flags)
     unsure |= CUT_BY_FORKS if forked else set()
@@ -65,7 +65,7 @@ def read_launch(script: Script) -> MegatronLaunch:
 
 def _after_program(script: Script) -> list[Flag]:
     """Flags of statements with one of Megatron's; of a command line those behind its program."""
-    flags = script.flags([*TABLE, *known_flags(PACKAGE)])
+    flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
     programs: dict[int, Span] = {}
     for word in script.words:
         if word.text.endswith(".py") and not word.is_flag:

@@ -11,8 +11,7 @@ from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags, unknown_flag
 from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
 from parc.backends.megatron.launch_files.facts import FRAMEWORK, Facts, Known, megatron_facts
-from parc.backends.megatron.launch_files.import_arguments import read_words
-from parc.backends.megatron.launch_files.import_table import TABLE
+from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
 from parc.backends.megatron.launch_files.launch_flags import MegatronLaunch, read_launch, takes
 from parc.backends.megatron.programs import wrong_program
 from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
@@ -40,7 +39,7 @@ GUESSED = ("M01", "D10")
 
 def is_megatron(script: Script) -> bool:
     """Whether a flag that only Megatron has is among the words."""
-    own = {name for name in TABLE if name.count("-") > 4} | {"--num-attention-heads"}
+    own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
     return any(word.text.partition("=")[0] in own for word in script.words)
 
 
@@ -51,8 +50,8 @@ def lint_megatron(script: Script, more: LintOptions, sink: ScriptSink) -> list[S
     reading = Reading(script.text, script.name, Sink())
     words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
     read_words([replace(word, statement=0) for word in words], reading)
-    flags = {row.path: name for name, row in reversed(TABLE.items())}
-    flags |= {TABLE[name].path: name for name in launch.sure if name in TABLE}
+    flags = TABLE.flag_of()
+    flags |= {TABLE.fields[name]: name for name in launch.sure if name in TABLE.fields}
     if "model.pattern" in reading.spans:
         flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"
     sink.locate(reading.spans, flags, first)

@@ -27,16 +27,6 @@ from parc.compiler.tools.lint.partial_ir import changed, without
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
 TYPE = "--dtype"
-PATHS = {
-    **DEGREES,
-    SPREAD: "layout.ep",
-    **LIMITS,
-    SHARE: "goals.memory_headroom",
-    FORMAT: "job.precision",
-    TYPE: "job.precision",
-    CACHE: "job.kv_precision",
-}
-"""Flag -> field of the spec that it stands for."""
 CACHE_FORMATS = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
 TYPES = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 """Type of activations -> format of weights that are not quantised."""

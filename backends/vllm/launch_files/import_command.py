@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.extra_arguments import long_name
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import (
@@ -19,32 +20,23 @@ from parc.compiler.tools.importers.flags import (
     written_flags,
 )
 from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
 from parc.compiler.topology.readers.registry import Format
 
-DEGREES = {
-    "--tensor-parallel-size": "layout.tp",
-    "--pipeline-parallel-size": "layout.pp",
-    "--data-parallel-size": "layout.dp",
-    "--decode-context-parallel-size": "layout.dcp",
-    "--prefill-context-parallel-size": "layout.pcp",
-}
-LIMITS = {
-    "--max-model-len": "job.max_model_len",
-    "--max-num-seqs": "job.max_num_seqs",
-    "--max-num-batched-tokens": "job.max_num_batched_tokens",
-    "--block-size": "job.block_tokens",
-}
+
+def _is_number_of(row: Row, section: str) -> bool:
+    return row.kind == "int" and row.path.startswith(f"{section}.")
+
+
+TABLE = import_table(PACKAGE)
+DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "layout")}
+LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "job")}
 """Flag -> field of the spec, both of whole numbers."""
 SPREAD = "--enable-expert-parallel"
-TABLE: dict[str, Row] = {
-    **{flag: Row(path) for flag, path in {**DEGREES, **LIMITS}.items()},
-    "--model": Row("model", "text"),
-    SPREAD: Row("layout.ep", "set", "on"),
-}
-SIGNS = (*TABLE, "-tp", "-pp", "-dp", "-ep")
+SIGNS = (*TABLE.rows, "-tp", "-pp", "-dp", "-ep")
 """Words that a launch of vLLM is known by."""
 
 
@@ -64,7 +56,7 @@ def read_words(words: list[Word], reading: Reading) -> None:
         replace(flag, name=long_name(flag.name)) for flag in written_flags(words, (*SIGNS, "serve"))
     ]
     odd = [flag for flag in flags if flag.name in LIMITS and _odd(flag)]
-    unknown = [*odd, *take_flags([flag for flag in flags if flag not in odd], TABLE, reading)]
+    unknown = [*odd, *take_flags([flag for flag in flags if flag not in odd], TABLE.rows, reading)]
     _model(words, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}

@@ -11,8 +11,8 @@ from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
-from parc.backends.vllm.launch_files.facts import PATHS, Facts, number_of, vllm_facts
-from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD
+from parc.backends.vllm.launch_files.facts import Facts, number_of, vllm_facts
+from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
 from parc.backends.vllm.rules import RULES
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
@@ -66,11 +66,12 @@ def lint_vllm(script: Script, more: LintOptions, sink: ScriptSink) -> list[Skipp
         sink.report(code, finding, span=flag.word.span)
     _long_prompts(command, sink)
     spans = {
-        path: command.sure[name].word.span for name, path in PATHS.items() if name in command.sure
+        field: command.sure[name].word.span
+        for name, field in reversed(TABLE.fields.items())
+        if name in command.sure
     }
     if command.flags:
-        flags = {path: name for name, path in PATHS.items()}
-        sink.locate(spans, flags, command.flags[0].word.span)
+        sink.locate(spans, TABLE.flag_of(), command.flags[0].word.span)
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
         return [

@@ -28,7 +28,7 @@ SRUN = {
 }
 """Those of srun(1) that stand before a launch of training."""
 LAUNCHER = TORCHRUN | SRUN
-Kind = Literal["int", "float", "text", "texts", "set"]
+Kind = Literal["int", "float", "positive", "text", "texts", "set"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
 def _value(text: str, row: Row) -> Any:
     if row.kind == "int":
         return whole_number(text)
-    if row.kind == "float":
+    if row.kind in ("float", "positive"):
         number = re.fullmatch(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", text)
         return float(text) if number else None
     return row.words.get(text) if row.words is not None else text
