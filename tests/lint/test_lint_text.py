@@ -21,7 +21,7 @@ from parc.compiler.ir import (
     ServingProblem,
 )
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.missing_facts import in_words
+from parc.compiler.tools.lint.missing_facts import describe_missing_fact
 from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import (
     DEEPSPEED,
@@ -179,9 +179,10 @@ def test_rules_that_need_more_are_named_and_asked_once_it_is_said() -> None:
 def test_what_is_missing_is_said_in_the_words_of_a_script(noun: type) -> None:
     flags = TABLE.flag_of()
     for field in fields(noun):
-        said = in_words(f"{noun.__name__}.{field.name}", flags)
-        assert said.startswith("--") or re.fullmatch(r"[a-zA-Z, ]+( \(--[a-z]+\))?", said), said
-        assert noun.__name__ not in said
+        fact, option = describe_missing_fact(f"{noun.__name__}.{field.name}", flags)
+        assert re.fullmatch(r"the value of --[a-z0-9-]+|(the|a) [a-zA-Z, ]+", fact), fact
+        assert option in ("", "--model", "--cluster", "--gpus")
+        assert noun.__name__ not in fact
 
 
 def test_a_model_that_is_named_is_judged() -> None:

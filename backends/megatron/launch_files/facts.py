@@ -15,7 +15,7 @@ from parc.compiler.ir import Layout, Problem, Split
 from parc.compiler.tools.lint.added import cluster_tree, known_cluster, resolve_tree
 from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import changed, without
+from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
 
 FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
@@ -120,13 +120,13 @@ def _known_problem(problem: Problem, known: Known, more: LintOptions) -> Problem
     job = {"sequence_length", "global_batch", "precision"}
     shared = more.gpus is not None or known("cluster.node.gpus_per_node")
     cluster = known_cluster(problem.cluster, more, shared, gpus_known(known, more))
-    partial = changed(
+    partial = with_values(
         problem,
-        job=without(problem.job, [one for one in job if not known(f"job.{one}")]),
+        job=hide(problem.job, [one for one in job if not known(f"job.{one}")]),
         cluster=cluster,
     )
     if more.model is None:
-        partial = changed(partial, model=_known_model(problem, known))
+        partial = with_values(partial, model=_known_model(problem, known))
     return partial
 
 
@@ -139,15 +139,15 @@ def _known_model(problem: Problem, known: Known) -> Any:
     if not known("model.heads"):
         hidden.append("attention")
     else:
-        model = changed(model, attention=without(model.attention, _unsaid_of_heads(known)))
+        model = with_values(model, attention=hide(model.attention, _unsaid_of_heads(known)))
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
         unsaid = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
-        model = changed(model, experts=without(model.experts, unsaid))
+        model = with_values(model, experts=hide(model.experts, unsaid))
     elif not known("model.experts.count"):
         hidden.append("experts")
-    return without(model, hidden)
+    return hide(model, hidden)
 
 
 def _unsaid_of_heads(known: Known) -> list[str]:
@@ -187,11 +187,11 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
     )
     hidden = [name for name in _fields() if not _said(name, known)]
     tiled = all(_said(name, known) for name in ("tp", "cp", "pp"))
-    if not tiled or "racks" not in _present(partial):
+    if not tiled or not is_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
-    if "layers" not in _present_model(partial):
+    if not is_known(partial.model, "layers"):
         hidden.append("split")
-    return whole, without(whole, set(hidden))
+    return whole, hide(whole, set(hidden))
 
 
 def _fields() -> tuple[str, ...]:
@@ -202,16 +202,6 @@ def _said(name: str, known: Known) -> bool:
     if name == "etp":
         return known("layout.etp") and known("layout.tp")
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
-
-
-def _present(problem: Problem) -> set[str]:
-    """Fields of the cluster that are there."""
-    return {name for name in ("racks", "gpu") if hasattr(problem.cluster, name)}
-
-
-def _present_model(problem: Problem) -> set[str]:
-    model = getattr(problem, "model", None)
-    return {name for name in ("layers", "experts") if hasattr(model, name)}
 
 
 def _split(problem: Problem, pp: int, vpp: int) -> Split:

@@ -26,7 +26,7 @@ from parc.compiler.tools.lint.launch import shape_of
 from parc.compiler.tools.lint.learning_rate import broken_rates
 from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
-from parc.compiler.tools.lint.partial_ir import asked
+from parc.compiler.tools.lint.partial_ir import find_missing_fact
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
 from parc.compiler.topology.readers.reading import Reading
@@ -169,7 +169,7 @@ def _judge_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
     exempt = GUESSED if facts.guessed_experts else ()
     skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt)
     for advice in () if broken else ADVICE:
-        asked(partial(advice, facts.known_problem, facts.known_layout, sink))
+        find_missing_fact(partial(advice, facts.known_problem, facts.known_layout, sink))
     return skipped
 
 

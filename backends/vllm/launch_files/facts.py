@@ -22,7 +22,7 @@ from parc.compiler.tools.lint.added import (
 )
 from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import changed, without
+from parc.compiler.tools.lint.partial_ir import hide, with_values
 
 HYBRID = "--data-parallel-hybrid-lb"
 SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
@@ -71,11 +71,11 @@ def vllm_facts(
     counted = more.gpus is not None or is_catalog_cluster(more)
     problem = asked or plain
     cluster = known_cluster(problem.cluster, more, False, counted)
-    known = changed(without(problem, hidden), cluster=cluster)
+    known = with_values(hide(problem, hidden), cluster=cluster)
     if asked and not problem.service.quantize:
         # a checkpoint of 8 bits has one scale a tensor, a channel or a block: its name does not say
-        service = changed(problem.service, setup=without(problem.service.setup, ["block"]))
-        known = changed(known, service=service)
+        service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
+        known = with_values(known, service=service)
     layout = _layout(tree["layout"])
     return Facts(problem, layout, known, layout, tuple(trial.diagnostics))
 

@@ -74,10 +74,8 @@ def lint_vllm(script: Script, more: LintOptions, sink: ScriptSink) -> list[Skipp
         sink.locate(spans, TABLE.flag_of(), command.flags[0].word.span)
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
-        return [
-            SkippedRule(rule.code, ", ".join(unsure) or "the flags that come at run time")
-            for rule in RULES
-        ]
+        fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
+        return [SkippedRule(rule.code, fact) for rule in RULES]
     facts = vllm_facts(command.model, command.sure, written, more)
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)

@@ -82,10 +82,10 @@ def _conclude(linted: Sequence[tuple[ScriptSink, list[SkippedRule]]]) -> None:
     for sink, skipped in linted:
         name = sink.positions.file
         if not sink.diagnostics:
-            click.echo(f"{name}: nothing found")
-        by_need: dict[str, list[str]] = {}
+            click.echo(f"{name}: OK, no problems found")
+        by_reason: dict[str, list[str]] = {}
         for one in skipped:
-            by_need.setdefault(one.needs, []).append(one.code)
-        for need, codes in sorted(by_need.items())[:SHOWN]:
+            by_reason.setdefault(one.reason, []).append(one.code)
+        for reason, codes in sorted(by_reason.items())[:SHOWN]:
             listed = ", ".join(f"PARC-{code}" for code in dict.fromkeys(codes))
-            click.echo(f"{name}: not known: {need}; not asked: {listed}")
+            click.echo(f"{name}: Skipped {listed}: {reason}")

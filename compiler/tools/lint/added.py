@@ -15,7 +15,7 @@ from parc.compiler.pipeline import resolve_spec
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.tools.lint.launch import Shape
 from parc.compiler.tools.lint.options import LintOptions
-from parc.compiler.tools.lint.partial_ir import changed, without
+from parc.compiler.tools.lint.partial_ir import hide, with_values
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MODEL, NODE = "llama-3-8b", "dgx-h100"
@@ -110,6 +110,6 @@ def known_cluster(cluster: Cluster, more: LintOptions, per_node: bool, counted: 
     """
     if more.cluster is None:
         hidden = ["nvlink_domain", "link_gb_per_s", "nics", "nic_gbps", "cpu_cores"]
-        node = without(cluster.node, hidden if per_node else [*hidden, "gpus"])
-        cluster = without(changed(cluster, node=node), ["gpu", "fabric"])
-    return cluster if counted else without(cluster, ["racks"])
+        node = hide(cluster.node, hidden if per_node else [*hidden, "gpus"])
+        cluster = hide(with_values(cluster, node=node), ["gpu", "fabric"])
+    return cluster if counted else hide(cluster, ["racks"])

@@ -15,9 +15,9 @@ from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_rule import ServingRule
 from parc.compiler.search.drop_illegal import CONSERVATION
 from parc.compiler.search.enumerate_layouts import floor_split
-from parc.compiler.tools.lint.missing_facts import in_words
+from parc.compiler.tools.lint.missing_facts import describe_missing_fact
 from parc.compiler.tools.lint.options import SkippedRule
-from parc.compiler.tools.lint.partial_ir import asked
+from parc.compiler.tools.lint.partial_ir import find_missing_fact, is_known
 from parc.compiler.tools.lint.script_sink import ScriptSink
 
 P = TypeVar("P", Problem, ServingProblem)
@@ -87,7 +87,7 @@ def _check_split(
 ) -> None:
     """Report why the layers cannot be split as the flags require."""
     problem, layout = facts.problem, facts.known_layout
-    if not hasattr(layout, "split") or not hasattr(layout, "vpp"):
+    if not is_known(layout, "split") or not is_known(layout, "vpp"):
         return
     if framework.splits(problem, layout.pp, layout.vpp) is None:
         code, path, finding = framework.why_no_split(problem, layout.pp, layout.vpp)
@@ -107,8 +107,9 @@ def _check(
     for rule in rules:
         if rule.code in broken or implied.get(rule.code) in broken:
             continue
-        need = asked(partial(_check_rule, rule, facts, broken, sink))
-        skipped += [SkippedRule(rule.code, in_words(need, sink.flags))] if need else []
+        missing = find_missing_fact(partial(_check_rule, rule, facts, broken, sink))
+        if missing is not None:
+            skipped.append(SkippedRule(rule.code, *describe_missing_fact(missing, sink.flags)))
     return skipped
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from parc.backends.shared.launch_rules import check_connections, check_fabric
 from parc.compiler.diagnostics import Span
 from parc.compiler.ir import Layout, Plan, Problem
-from parc.compiler.tools.lint.partial_ir import asked, changed
+from parc.compiler.tools.lint.partial_ir import build_partial, find_missing_fact, with_values
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
 
@@ -26,9 +26,7 @@ def lint_environment(script: Script, problem: Problem, layout: Layout, sink: Scr
             spans[f"launch.env.{match[1]}"] = word.span
     env.setdefault("GLOO_SOCKET_IFNAME", "")
     sink.locate(spans, {}, Span(script.name, 1, 1))
-    launch = changed(problem.launch, env=tuple(env.items()))
-    plan = object.__new__(Plan)
-    for name, noun in (("problem", changed(problem, launch=launch)), ("layout", layout)):
-        object.__setattr__(plan, name, noun)
+    launch = with_values(problem.launch, env=tuple(env.items()))
+    plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)
     for check in (check_fabric, check_connections):
-        asked(partial(check, plan, sink))
+        find_missing_fact(partial(check, plan, sink))

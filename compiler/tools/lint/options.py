@@ -1,4 +1,4 @@
-"""What the user adds to a script: facts that stand elsewhere."""
+"""Options of ``parc lint``: facts about a launch that its file does not contain."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LintOptions:
-    """None, or empty: unknown."""
+    """Options as the user gives them; None or empty means unknown."""
 
     framework: str = "auto"
-    """megatron, deepspeed, vllm, none, or auto: seen from the content."""
+    """Backend that the file starts; none: check only the launch lines; auto: detect it."""
     model: str | None = None
     """Catalog name, or path to a config.json."""
     cluster: str | None = None
     """Catalog name of a cluster or of a node type."""
     gpus: int | None = None
-    """GPUs of the job."""
+    """Number of GPUs of the job."""
     version: str = ""
     """Version of the framework; empty: its default."""
     folder: Path | None = None
-    """What the path of a model is relative to."""
+    """Folder that the path of a model is relative to."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedRule:
-    """A rule that could not be asked."""
+    """A rule that was not checked, because it needs an unknown fact."""
 
     code: str
-    needs: str
-    """What it would have to know, in words: ``--micro-batch-size``, ``the kind of GPU``."""
+    fact: str
+    """The unknown fact: ``the value of --micro-batch-size``, ``the GPU type``."""
+    option: str = ""
+    """Option of ``parc lint`` that supplies the fact; empty if none does."""
+
+    @property
+    def reason(self) -> str:
+        """The fact, and how to supply it."""
+        advice = f" Pass {self.option}." if self.option else ""
+        return f"{self.fact} is unknown.{advice}"

@@ -1,55 +1,88 @@
-"""Nouns of which only a part is known: what a script does not say is not there at all.
+"""IR objects of which only some fields are known.
 
-A rule that asks for a field that nobody told fails with ``AttributeError``, which is how the rule
-is found out to need it. So no rule has to list what it reads, and none can guess.
+An unknown field contains a sentinel, and reading it raises ``UnknownFact``, which names the field.
+A rule that raises it needs a fact that the launch file does not contain: so no rule has to list
+what it reads, and none can work with a guess. Other exceptions of a rule are bugs and propagate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, cast
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
+_UNKNOWN: Final = object()
 
 
-def without(noun: T, names: Collection[str]) -> T:
-    """A copy of a frozen dataclass, which may lack fields already, without the fields ``names``."""
-    assert is_dataclass(noun)
-    copy = object.__new__(type(noun))
-    for one in fields(noun):
-        if one.name not in names and _has(noun, one.name):
-            object.__setattr__(copy, one.name, getattr(noun, one.name))
-    return cast(T, copy)
+class UnknownFact(Exception):
+    """Raised when a field without a known value is read."""
+
+    def __init__(self, field: str) -> None:
+        """Name the field, as in ``Model.heads``."""
+        super().__init__(field)
+        self.field = field
 
 
-def changed(noun: T, **values: Any) -> T:
-    """``noun``, which may lack fields, with ``values`` in place."""
-    assert is_dataclass(noun)
-    copy = object.__new__(type(noun))
-    for one in fields(noun):
-        if one.name in values:
-            object.__setattr__(copy, one.name, values[one.name])
-        elif _has(noun, one.name):
-            object.__setattr__(copy, one.name, getattr(noun, one.name))
-    return cast(T, copy)
+def build_partial(cls: type[T], **known: Any) -> T:
+    """Return an instance of the dataclass ``cls`` of which only the fields ``known`` are known."""
+    return _build(cls, {one.name: known.get(one.name, _UNKNOWN) for one in _fields(cls)})
 
 
-def _has(noun: object, name: str) -> bool:
+def hide(obj: T, names: Collection[str]) -> T:
+    """Return a copy of ``obj``, which may be partial, in which the fields ``names`` are unknown."""
+    return with_values(obj, **dict.fromkeys(names, _UNKNOWN))
+
+
+def with_values(obj: T, **values: Any) -> T:
+    """Return a copy of ``obj``, which may be partial, with other values in some fields."""
+    kept = {one.name: _stored(obj, one.name) for one in _fields(type(obj))}
+    return _build(type(obj), {**kept, **values})
+
+
+def is_known(obj: object, name: str) -> bool:
+    """Return True if the field ``name`` of ``obj`` has a value."""
+    return _stored(obj, name) is not _UNKNOWN
+
+
+def find_missing_fact(check: Callable[[], None]) -> str | None:
+    """Run ``check``; return the unknown field that it reads (``Model.heads``), None if none."""
     try:
-        getattr(noun, name)
-    except AttributeError:
-        return False
-    return True
-
-
-def asked(question: Callable[[], None]) -> str | None:
-    """Ask; ``Model.heads`` where the question needs a field that is not known, else None."""
-    try:
-        question()
-    except AttributeError as error:
-        noun, name = error.obj, error.name
-        if not is_dataclass(noun) or name not in {one.name for one in fields(noun)}:
-            raise
-        return f"{type(noun).__name__}.{name}"
+        check()
+    except UnknownFact as unknown:
+        return unknown.field
     return None
+
+
+def _fields(cls: type[Any]) -> tuple[Any, ...]:
+    return fields(cls)
+
+
+def _stored(obj: object, name: str) -> Any:
+    """Return the content of a field without raising if it is unknown."""
+    return object.__getattribute__(obj, name)
+
+
+def _build(cls: type[T], values: dict[str, Any]) -> T:
+    """Fill an instance field by field: a frozen dataclass would need a value for each of them."""
+    full: type[Any] = getattr(cls, "_full_class", cls)
+    unknown = any(value is _UNKNOWN for value in values.values())
+    copy = object.__new__(_partial_class(full) if unknown else full)  # type: ignore[arg-type]
+    for name, value in values.items():
+        object.__setattr__(copy, name, value)
+    return cast(T, copy)
+
+
+@cache
+def _partial_class(cls: type[Any]) -> type[Any]:
+    """Return the subclass of ``cls`` whose unknown fields raise ``UnknownFact`` when read."""
+
+    def read(self: object, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        if value is _UNKNOWN:
+            raise UnknownFact(f"{cls.__name__}.{name}")
+        return value
+
+    members = {"__slots__": (), "__getattribute__": read, "_full_class": cls}
+    return type(cls.__name__, (cls,), members)
