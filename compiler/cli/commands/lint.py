@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from parc.backends.launch_file_readers import LINTERS
+from parc.backends.registry import all_declared
 from parc.compiler.cli import options, session
 from parc.compiler.cli.failure import UNREADABLE
 from parc.compiler.diagnostics.render import Format
@@ -27,7 +27,7 @@ SHOWN = 8
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--framework",
-    type=click.Choice(["auto", *LINTERS, "none"]),
+    type=click.Choice(["auto", *(one.name for one in all_declared() if one.linter), "none"]),
     default="auto",
     show_default=True,
     help="What the file starts; auto: seen from its content, none: the launch lines alone.",

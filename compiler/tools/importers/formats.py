@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 
-from parc.backends.launch_file_readers import IMPORTERS
+from parc.backends.registry import all_declared
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.topology.readers.reading import Reading
 from parc.compiler.topology.readers.registry import Format
@@ -33,6 +32,6 @@ class Importers:
 
 
 @cache
-def importers() -> dict[str, Importers]:
-    """Return backend -> import formats, for the backends that declare some."""
-    return {name: import_module(module).IMPORTERS for name, module in IMPORTERS.items()}
+def importers() -> tuple[Importers, ...]:
+    """Return the import formats that backends declare."""
+    return tuple(one.module(module).IMPORTERS for one in all_declared() for module in one.importers)

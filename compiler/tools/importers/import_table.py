@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.tools.importers.flags import Row
 
 IMPLIED = "implied"
@@ -41,7 +41,7 @@ class ImportTable:
 @cache
 def import_table(package: str) -> ImportTable:
     """Return the table of ``flags.yaml`` in ``package``."""
-    tree = own_yaml((files(package) / "flags.yaml").read_text("utf-8"))
+    tree = parse_table((files(package) / "flags.yaml").read_text("utf-8"))
     entries = dict(_entries(tree))
     rows = {
         flag: _row(entry["import"])

@@ -49,7 +49,7 @@ OF_CLUSTERS = FORMATS.keys() | {"squeue"}
 def import_formats() -> dict[str, Format]:
     """Return KIND -> format: those of frameworks last, so that a batch script is one."""
     found = dict(OWN)
-    for one in importers().values():
+    for one in importers():
         found |= one.formats
     return found
 

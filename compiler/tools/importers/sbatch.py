@@ -45,7 +45,7 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     words = shell_words(text, name)
     _environment(words, reading)
     _launcher(words, reading)
-    lines = [one.launch_lines for one in importers().values() if one.launch_lines is not None]
+    lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
     launch = next((one for one in lines if one.recognizes(words)), None)
     if launch is not None:
         launch.read(words, reading)

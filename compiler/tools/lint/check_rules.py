@@ -119,4 +119,4 @@ def _check_rule(
     if rule.broken(facts.known_problem, facts.known_layout):
         broken.add(rule.code)
         finding = rule.explain(facts.problem, facts.layout)
-        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
+from parc.backends.registry import all_declared
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.shell_words import Word, literal_stretches, shell_words
@@ -15,7 +17,6 @@ _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
 MOST = 999_999
 """Hosts, or GPUs of one."""
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
 _NODES = ("--nnodes",)
 _OF_A_TASK = re.compile(
@@ -101,9 +102,15 @@ def _values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
             yield _number(text) if sure else None
 
 
+@cache
+def _launchers() -> frozenset[str]:
+    """Return the programs and modules that start all processes of a host, as backends declare."""
+    return frozenset(name for one in all_declared() for name in one.launchers)
+
+
 def starts_something(script: Script) -> bool:
     """Whether any word is that of a launcher."""
-    names = (*_LAUNCHERS, "srun", "mpirun", "deepspeed", "python", "python3")
+    names = (*_launchers(), "srun", "mpirun", "python", "python3")
     return bool(directives(script)) or any(
         word.text.rpartition("/")[2] in names for word in script.words
     )
@@ -153,7 +160,7 @@ def _tasks(script: Script, options: dict[str, Option], sink: Sink) -> None:
         texts = [word.text for word in words]
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
             continue
-        starts = [text for text in texts if text.endswith(_LAUNCHERS)]
+        starts = [text for text in texts if text.rpartition("/")[2] in _launchers()]
         if starts and count > 1:
             finding = Finding(
                 f"{count} tasks a host, and each starts {starts[0]}: all listen on one port",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 
-from parc.backends.launch_file_readers import LINTERS
+from parc.backends.registry import all_declared
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
@@ -39,4 +38,5 @@ Linter = ScriptLinter | ConfigLinter
 @cache
 def linters() -> dict[str, Linter]:
     """Return backend -> linter, for the backends that declare one."""
-    return {name: import_module(module).LINTER for name, module in LINTERS.items()}
+    declared = [one for one in all_declared() if one.linter]
+    return {one.name: one.module(one.linter).LINTER for one in declared}
