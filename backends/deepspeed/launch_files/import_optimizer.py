@@ -1,4 +1,4 @@
-"""DeepSpeed: ``optimizer``, ``scheduler`` and clipping of its JSON config to fields of the job."""
+"""Import ``optimizer``, ``scheduler`` and clipping of a DeepSpeed config as fields of the job."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ TABLE = import_table(PACKAGE)
 CONSTANTS = {
     row.setting: row.constant for row in flag_table(PACKAGE).rows if row.setting in TABLE.implied
 }
-"""Key -> the only value that PARC writes: reading it adds nothing."""
+"""Key -> the value that PARC always writes, so that reading it adds nothing."""
 DECAYS = {scheduler: decay for decay, scheduler in SCHEDULERS.items()}
-"""Schedules of runtime/lr_schedules.py -> ``job.lr_decay``."""
+"""Schedule of runtime/lr_schedules.py -> ``job.lr_decay``."""
 _LEAST = {"float": 0.0, "positive": 1e-300}
 _MOST = 1e12
-"""Limits of a real number in a spec."""
+"""Limits of real numbers in a spec."""
 _NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
-"""Keys with the value that a warm-up of the spec has: it starts at 0."""
+"""Keys of the start of a warm-up -> the value that a spec implies."""
 
 
 def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
-    """Fields of ``job``, and the keys that they are read from (``optimizer.params.lr``).
+    """Return fields of ``job``, and the keys that were read (``optimizer.params.lr``).
 
-    A number that is absent, ``auto`` or out of range is left to the spec.
+    Numbers that are absent, ``auto`` or out of range are left to the spec.
     """
     job: dict[str, object] = {}
     read: set[str] = set()
@@ -54,7 +54,7 @@ def _section(root: Node, *names: str) -> Node | None:
 
 
 def _numbers(root: Node) -> Iterator[tuple[str, str, object]]:
-    """Yield the real numbers of the table."""
+    """Yield the real numbers that the table of keys lists."""
     for key, row in TABLE.rows.items():
         *above, name = key.split(".")
         if row.kind in _LEAST:
@@ -100,7 +100,10 @@ def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
 
 
 def _ends(root: Node, params: Node, kind: str) -> Iterator[tuple[str, str, object]]:
-    """Peak and end: the cosine takes its peak from the optimizer, the linear decay ends at 0."""
+    """Yield peak and final rate.
+
+    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR ends at 0.
+    """
     peak = _number(_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
     most = params.value.get("warmup_max_lr")
     if most is not None and most == peak:

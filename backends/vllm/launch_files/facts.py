@@ -1,4 +1,4 @@
-"""A command of vLLM as a serving problem and a layout: whole for wording, partial for judging."""
+"""A command of vLLM as a serving problem and a layout: in full for wording, partial for checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from parc.compiler.diagnostics import Diagnostic, Sink
 from parc.compiler.ir import ServingProblem
 from parc.compiler.ir.serving import ServingLayout
 from parc.compiler.tools.importers.flags import Flag, whole_number
-from parc.compiler.tools.lint.added import (
+from parc.compiler.tools.lint.check_rules import LaunchFacts
+from parc.compiler.tools.lint.completion import (
     MODEL,
     catalog_name,
     cluster_tree,
@@ -20,7 +21,6 @@ from parc.compiler.tools.lint.added import (
     known_cluster,
     resolve_tree,
 )
-from parc.compiler.tools.lint.check_rules import LaunchFacts
 from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.tools.lint.partial_ir import hide, with_values
 
@@ -29,51 +29,51 @@ SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache
 TYPE = "--dtype"
 CACHE_FORMATS = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
 TYPES = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-"""Type of activations -> format of weights that are not quantised."""
-OTHER_ROOM = re.compile(
+"""Type of activations -> format of weights that are not quantized."""
+OTHER_MEMORY = re.compile(
     r"--(load-format|cpu-offload|offload-|kv-offloading|kv-cache-memory|enable-lora|"
     r"num-gpu-blocks|speculative-config|hf-overrides|convert|config$|additional-config)"
 )
-"""Flags after which weights or cache take another room than layout and formats say."""
+"""Flags with which weights or cache need other memory than layout and formats imply."""
 OTHER_FORMAT = re.compile(r"-(awq|gptq|int4|int8|w[0-9]a[0-9]+|gguf|nvfp4|mxfp4)\b")
 NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
-"""Families whose own checkpoints are quantised, which the catalog does not say."""
+"""Families whose published checkpoints are quantized, which the catalog does not record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts(LaunchFacts[ServingProblem, ServingLayout]):
-    """Facts of a launch of vLLM; all of its layout is known."""
+    """Facts of a launch of vLLM, whose layout is known in full."""
 
     refused: tuple[Diagnostic, ...]
-    """What is wrong with values that are known, whatever the layout."""
+    """Findings on known values that hold for every layout."""
 
 
 def vllm_facts(
-    model: str, sure: Mapping[str, Flag], written: Collection[str], more: LintOptions
+    model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
 ) -> Facts | None:
-    """The launch that flags say; None where their values are none.
+    """Return the facts of a launch; None if its values do not resolve to a problem.
 
     Args:
-        model: what is served; empty: not known.
-        sure: flags that every run has, with one value.
-        written: names of all flags, also of those that only some runs have.
-        more: what the user adds.
+        model: checkpoint that is served; empty: unknown.
+        sure: name -> flag, for flags that each run has with the same value.
+        written: names of all flags, including those that only some runs have.
+        options: additional facts of the user.
     """
-    name = more.model or catalog_name(model)
-    tree = _tree(name or MODEL, sure, more)
-    plain = _resolved(tree, more, Sink())
+    name = options.model or catalog_name(model)
+    tree = _tree(name or MODEL, sure, options)
+    plain = _resolved(tree, options, Sink())
     if plain is None:
         return None
     trial = Sink()
-    room = _room(plain, model, sure, written) if name else None
-    asked = None if room is None else _resolved(_joined(tree, room), more, trial)
-    hidden = [*(() if asked else ("service", "goals")), *(() if name else ("model",))]
-    counted = more.gpus is not None or is_catalog_cluster(more)
-    problem = asked or plain
-    cluster = known_cluster(problem.cluster, more, False, counted)
+    memory = _memory_settings(plain, model, sure, written) if name else None
+    complete = None if memory is None else _resolved(_joined(tree, memory), options, trial)
+    hidden = [*(() if complete else ("service", "goals")), *(() if name else ("model",))]
+    counted = options.gpus is not None or is_catalog_cluster(options)
+    problem = complete or plain
+    cluster = known_cluster(problem.cluster, options, False, counted)
     known = with_values(hide(problem, hidden), cluster=cluster)
-    if asked and not problem.service.quantize:
-        # a checkpoint of 8 bits has one scale a tensor, a channel or a block: its name does not say
+    if complete and not problem.service.quantize:
+        # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
         service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
         known = with_values(known, service=service)
     layout = _layout(tree["layout"])
@@ -81,23 +81,23 @@ def vllm_facts(
 
 
 def number_of(flag: Flag | None) -> int | None:
-    """The whole number that a flag has; None where it has none."""
+    """Return the whole number that a flag sets; None if it sets none."""
     return whole_number(flag.values[0].text) if flag is not None and flag.values else None
 
 
-def _tree(model: str, sure: Mapping[str, Flag], more: LintOptions) -> dict[str, Any]:
-    """A spec that is complete, with the degrees of the command."""
+def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec with the parallel sizes of the command."""
     layout: dict[str, Any] = {
         path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
     }
     nodes: dict[str, Any] = (
-        {} if more.cluster is not None or more.gpus is not None else {"nodes": 64}
+        {} if options.cluster is not None or options.gpus is not None else {"nodes": 64}
     )
     return {
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": cluster_tree(nodes, more),
+        "cluster": cluster_tree(nodes, options),
         "job": {
             "kind": "serve",
             "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
@@ -106,23 +106,24 @@ def _tree(model: str, sure: Mapping[str, Flag], more: LintOptions) -> dict[str, 
         "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
         "launch": {"load_balancer": "hybrid" if HYBRID in sure else "internal"},
         "emit": ["vllm"],
-        "versions": {"vllm": more.version},
+        "versions": {"vllm": options.version},
     }
 
 
-def _room(
+def _memory_settings(
     plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
 ) -> dict[str, Any] | None:
-    """What weights and cache take, as parts of a spec; None where the command does not say it.
+    """Return the settings that determine the memory of weights and cache, as parts of a spec.
 
-    vLLM takes the model's context where nobody says the longest request.
+    None if the command does not determine them. Without a limit on the longest request vLLM uses
+    the context length of the model.
     """
-    spoken = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
-    unsure = any(flag in written and flag not in sure for flag in spoken)
-    if unsure or any(OTHER_ROOM.match(flag) for flag in written):
+    settings = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
+    unsure = any(flag in written and flag not in sure for flag in settings)
+    if unsure or any(OTHER_MEMORY.match(flag) for flag in written):
         return None
     values = {
-        flag: sure[flag].values[0].text for flag in spoken if flag in sure and sure[flag].values
+        flag: sure[flag].values[0].text for flag in settings if flag in sure and sure[flag].values
     }
     limits = {path: number_of(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
     share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
@@ -142,7 +143,7 @@ def _room(
 def _weights(
     plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Format of the weights; None where neither a flag nor the name of the checkpoint says it."""
+    """Return the format of the weights; None if neither a flag nor the checkpoint name shows it."""
     name, quantization = checkpoint.lower(), values.get(FORMAT)
     plain_type = TYPES.get(values.get(TYPE, "auto"))
     if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
@@ -154,13 +155,13 @@ def _weights(
     return {"precision": "fp8", "quantize": True} if quantization else {"precision": plain_type}
 
 
-def _joined(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """``tree`` with the fields of the sections of ``more``."""
-    return {**tree, **{name: {**tree.get(name, {}), **more[name]} for name in more}}
+def _joined(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``tree`` with the fields of ``parts`` added, section by section."""
+    return {**tree, **{name: {**tree.get(name, {}), **parts[name]} for name in parts}}
 
 
-def _resolved(tree: Mapping[str, Any], more: LintOptions, sink: Sink) -> ServingProblem | None:
-    problem = resolve_tree(tree, more, sink)
+def _resolved(tree: Mapping[str, Any], options: LintOptions, sink: Sink) -> ServingProblem | None:
+    problem = resolve_tree(tree, options, sink)
     return problem if isinstance(problem, ServingProblem) else None
 
 

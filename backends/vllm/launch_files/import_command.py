@@ -1,6 +1,6 @@
-"""vLLM: ``vllm serve MODEL --flags`` to model, layout and job.
+"""Import ``vllm serve MODEL --flags``: model, layout and job.
 
-Flags: vllm-project/vllm, vllm/engine/arg_utils.py. Flags with underscores are the same.
+Flags: vllm-project/vllm, vllm/engine/arg_utils.py. Flags may have underscores for dashes.
 """
 
 from __future__ import annotations
@@ -34,43 +34,52 @@ def _is_number_of(row: Row, section: str) -> bool:
 TABLE = import_table(PACKAGE)
 DEGREES = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "layout")}
 LIMITS = {flag: row.path for flag, row in TABLE.rows.items() if _is_number_of(row, "job")}
-"""Flag -> field of the spec, both of whole numbers."""
+"""Flag -> spec field, for parallel sizes and limits, which are whole numbers."""
 SPREAD = "--enable-expert-parallel"
 SIGNS = (*TABLE.rows, "-tp", "-pp", "-dp", "-ep")
-"""Words that a launch of vLLM is known by."""
+"""Words that show a launch of vLLM."""
 
 
 def read_vllm_args(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Layout pins of a serving job; every other flag is named."""
+    """Read the layout pins and limits of a serving job; report all other flags (I04)."""
     reading = Reading(text, name, sink)
     read_words(shell_words(text, name), reading)
     if "layout" not in reading.spec and "model" not in reading.spec and reading.sound:
-        finding = Finding("no command of vLLM in this file", help="vllm serve MODEL -tp 8")
+        finding = Finding(
+            "this file contains no command of vLLM", help="such as vllm serve MODEL -tp 8"
+        )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
-    """Take ``vllm serve`` and its flags."""
+    """Read ``vllm serve`` and its flags."""
     flags = [
         replace(flag, name=long_name(flag.name)) for flag in written_flags(words, (*SIGNS, "serve"))
     ]
-    odd = [flag for flag in flags if flag.name in LIMITS and _odd(flag)]
-    unknown = [*odd, *take_flags([flag for flag in flags if flag not in odd], TABLE.rows, reading)]
+    symbolic = [flag for flag in flags if flag.name in LIMITS and _is_symbolic_length(flag)]
+    unknown = [
+        *symbolic,
+        *take_flags([flag for flag in flags if flag not in symbolic], TABLE.rows, reading),
+    ]
     _model(words, reading)
     if reading.spec:
         reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
-    report_unknown(unknown, "set it in the fields of the serving job, if it has one", reading)
+    report_unknown(
+        unknown,
+        "Set the field of the serving job that it corresponds to, if there is one.",
+        reading,
+    )
 
 
-def _odd(flag: Flag) -> bool:
-    """Whether a length is one that vLLM takes and a spec does not: ``32k``, ``auto``."""
+def _is_symbolic_length(flag: Flag) -> bool:
+    """Return True for a length that vLLM accepts and a spec does not: ``32k``, ``auto``."""
     value = flag.values[0] if flag.values else None
     return value is not None and not value.dynamic and whole_number(value.text) is None
 
 
 def _model(words: list[Word], reading: Reading) -> None:
-    """``vllm serve NAME``."""
+    """Read the model of ``vllm serve MODEL``."""
     for word, following, after in zip(words, words[1:], words[2:], strict=False):
         if word.text.endswith("vllm") and following.text == "serve" and not after.is_flag:
             if not after.dynamic:
@@ -79,7 +88,7 @@ def _model(words: list[Word], reading: Reading) -> None:
 
 
 def starts_vllm(words: list[Word]) -> bool:
-    """Return True if vLLM's command or one of its flags is among ``words``."""
+    """Return True if ``words`` include the command of vLLM or one of its flags."""
     return any(word.text == "vllm" or word.text.partition("=")[0] in SIGNS for word in words)
 
 

@@ -1,4 +1,4 @@
-"""A script that starts ``vllm serve``: its flags one by one, then the degrees together."""
+"""Lint a script that starts ``vllm serve``: each flag, then the layout that they describe."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
 
 ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""Variable with which vLLM starts with requests longer than the model's context."""
+"""Environment variable with which vLLM accepts requests longer than the model's context."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """Flags of ``vllm serve`` under their long names."""
+    """Flags of ``vllm serve``, renamed to their long names."""
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
+    """Name -> flag, for flags that each run has with the same value."""
     is_open: bool
+    """Flags may be added at run time."""
     model: str
-    """What is served; empty: not known."""
+    """Checkpoint that is served; empty: unknown."""
 
 
 def is_vllm(script: Script) -> bool:
-    """Whether ``vllm serve``, or the module of its server, is started."""
+    """Return True if the script starts ``vllm serve`` or the module of its server."""
     return any(_serves(word, after) for word, after in _pairs(script))
 
 
@@ -54,13 +56,13 @@ def _serves(word: Word, after: Word) -> bool:
     return word.statement == after.statement and (command or after.text == module)
 
 
-def lint_vllm(script: Script, more: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
-    """Report what is wrong; the rules that need what the script does not say."""
+def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+    """Report all findings; return the rules that need an unknown fact."""
     command = _command(script)
     for flag in command.flags:
-        told = _judge(flag)
-        if told is not None:
-            sink.report(told[0], told[1], span=flag.word.span)
+        fault = _check_flag(flag)
+        if fault is not None:
+            sink.report(*fault, span=flag.word.span)
     written = {flag.name: flag for flag in command.flags}
     for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
@@ -76,14 +78,14 @@ def lint_vllm(script: Script, more: LintOptions, sink: ScriptSink) -> list[Skipp
     if unsure or command.is_open:
         fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
         return [SkippedRule(rule.code, fact) for rule in RULES]
-    facts = vllm_facts(command.model, command.sure, written, more)
+    facts = vllm_facts(command.model, command.sure, written, options)
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)
-    return [] if facts is None else _judge_layout(facts, spans, sink)
+    return [] if facts is None else _check_layout(facts, spans, sink)
 
 
 def _command(script: Script) -> _Command:
-    """Flags that stand behind the server in its statement, or in arrays of such flags."""
+    """Return the flags after the server in its statement, and those in arrays of such flags."""
     start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
@@ -96,7 +98,7 @@ def _command(script: Script) -> _Command:
         for flag in script.sure(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
-    return _Command(tuple(found), sure, script.is_open(found, _takes), _model(script, sure))
+    return _Command(tuple(found), sure, script.is_open(found, _value_count), _model(script, sure))
 
 
 def _model(script: Script, sure: Mapping[str, Flag]) -> str:
@@ -107,18 +109,18 @@ def _model(script: Script, sure: Mapping[str, Flag]) -> str:
     return named.values[0].text if named is not None and named.values else ""
 
 
-def _takes(name: str) -> int | None:
+def _value_count(name: str) -> int | None:
     takes = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
     return takes if isinstance(takes, int) else 1 if takes == "?" else None
 
 
-def _judge(flag: Flag) -> tuple[str, Finding] | None:
-    """F01 and F03; None where the flag is fine, or its value is not known."""
+def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
+    """Return the finding (F01 or F03) on a flag; None if it is valid, or its value unknown."""
     name = flag.name.partition(".")[0]
     row = known_flags(PACKAGE).get(name)
     if row is None:
         return "F01", unknown_flag(flag.name)
-    takes = _takes(name)
+    takes = _value_count(name)
     unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
     if takes is None or "." in flag.name or unclear:
         return None
@@ -129,7 +131,7 @@ def _judge(flag: Flag) -> tuple[str, Finding] | None:
 
 
 def _long_prompts(command: _Command, sink: Sink) -> None:
-    """V04: prompts stay whole, and a step is shorter than a prompt may be."""
+    """Report V04: chunked prefill is off, and a step has fewer tokens than the longest prompt."""
     sizes = [
         number_of(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")
@@ -141,14 +143,14 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
     if tokens < longest:
         finding = Finding(
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-            label=f"{tokens} < {longest}, and prompts stay whole",
+            label=f"{tokens} < {longest}, and prompts are not split",
             fix=f"--max-num-batched-tokens {longest}",
         )
         sink.report("V04", finding, span=whole.word.span)
 
 
-def _judge_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
-    """What is wrong with single values, then the rules of a legal layout, each as far as known."""
+def _check_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
+    """Report findings on single values, then check all layout rules."""
     for found in facts.refused:
         if found.path in spans:
             finding = replace(found.finding, causes=())

@@ -1,4 +1,4 @@
-"""What a backend declares so that ``parc import`` can read its launch files."""
+"""Import formats that a backend declares, so that ``parc import`` can read its launch files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Importers:
     """Import formats of one backend."""
 
     formats: Mapping[str, Format]
-    """KIND of ``parc import`` -> format, in the order in which a text is compared with them."""
+    """KIND of ``parc import`` -> format, in the order in which ``auto`` tries them."""
     launch_lines: LaunchLines | None = None
 
 

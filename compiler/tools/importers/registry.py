@@ -1,4 +1,4 @@
-"""Every kind of ``parc import``: the readers of topologies, and those of launches and models."""
+"""Formats of ``parc import``: topologies, launches, models and measurements."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
 from parc.compiler.topology.readers.registry import FORMATS, Format
 
-ILLEGAL = re.compile(
+INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
 )
-"""What no value of a spec may hold: YAML 1.2.2, section 5.1, and line breaks."""
+"""Characters that no value of a spec may contain: YAML 1.2.2, section 5.1, and line breaks."""
 OWN: dict[str, Format] = {
     **FORMATS,
     "squeue": Format(
@@ -40,14 +40,17 @@ OWN: dict[str, Format] = {
         read_sbatch, "batch script of Slurm with its launch line", (r"(?m)^#SBATCH[ \t]",)
     ),
 }
-"""Formats that belong to no framework, in the order in which a text is compared with them."""
+"""Formats that belong to no framework, in the order in which ``auto`` tries them."""
 OF_CLUSTERS = FORMATS.keys() | {"squeue"}
-"""Kinds that go together: they say something about one cluster."""
+"""Kinds that can be combined, because they describe one cluster."""
 
 
 @cache
 def import_formats() -> dict[str, Format]:
-    """Return KIND -> format: those of frameworks last, so that a batch script is one."""
+    """Return KIND -> format.
+
+    Formats of frameworks come last, so that a batch script with their flags is a batch script.
+    """
     found = dict(OWN)
     for one in importers():
         found |= one.formats
@@ -55,32 +58,32 @@ def import_formats() -> dict[str, Format]:
 
 
 def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
-    """One fragment of (kind, text, name) triples; None after an error."""
+    """Return one fragment of (kind, text, name) triples; None after an error."""
     if {kind for kind, _, _ in files} == {"nccl-tests"}:
         return read_outputs([(text, name) for _, text, name in files], sink)
     formats = import_formats()
     fragments = [formats[kind].reader(text, name, sink) for kind, text, name in files]
-    sound = [fragment for fragment in fragments if fragment is not None]
-    if len(sound) < len(files) or sink.failed():
+    read = [fragment for fragment in fragments if fragment is not None]
+    if len(read) < len(files) or sink.failed():
         return None
-    merged = merge(sound, sink)
+    merged = merge(read, sink)
     if merged is not None:
         _check_text(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
     return None if sink.failed() else merged
 
 
 def _check_text(tree: Any, path: str, where: tuple[Mapping[str, Span], Span], sink: Sink) -> None:
-    """I02 for a text that no spec can hold: it would end up in a script, or break a line of one."""
+    """Report I02 for a text with control characters: it could change a line of an emitted script."""
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):
         inner = tree.items()
     elif isinstance(tree, list | tuple):
         inner = ((path.rpartition(".")[2], value) for value in tree)
         path = path.rpartition(".")[0]
-    elif isinstance(tree, str) and (bad := ILLEGAL.search(tree)):
+    elif isinstance(tree, str) and (bad := INVALID.search(tree)):
         spans, first = where
         finding = Finding(
-            f"{path} holds the character U+{ord(bad[0]):04X}", help="only text that can be printed"
+            f"{path} contains the character U+{ord(bad[0]):04X}", help="use printable text"
         )
         sink.report("I02", finding, at=path, span=spans.get(path, first))
     for key, value in inner:

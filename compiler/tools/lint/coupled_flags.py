@@ -1,4 +1,4 @@
-"""Flags that need another flag, or exclude one; the tables are those of the backends."""
+"""Flags that need or exclude another flag; the tables are in the linters of the backends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from parc.compiler.tools.importers.flags import Flag
 
 @dataclass(frozen=True, slots=True)
 class Coupling:
-    """``flag``, with ``value`` where one is said, needs one of ``needs``, none of ``excludes``."""
+    """Requirement of one flag, or of one ``value`` of it, on other flags."""
 
     code: str
     flag: str
     needs: tuple[str, ...] = ()
+    """Flags of which at least one must be given."""
     excludes: tuple[str, ...] = ()
+    """Flags of which none may be given."""
     why: str = ""
     value: str = ""
+    """Value of the flag to which the requirement is limited; empty: any."""
 
 
 def broken_couplings(
@@ -27,13 +30,13 @@ def broken_couplings(
     written: Mapping[str, Flag],
     is_open: bool,
 ) -> Iterator[tuple[Flag, str, Finding]]:
-    """(flag, code, finding) of every coupling that does not hold.
+    """Yield (flag, code, finding) for each violated requirement.
 
     Args:
-        table: what must hold.
-        sure: flags that every run has; only they are judged, and only they exclude others.
-        written: all flags, also those of branches: what may be there is not missed.
-        is_open: more flags may come at run time, so that none is missed.
+        table: requirements of a framework.
+        sure: flags that each run has; only these are checked, and only these exclude others.
+        written: all flags, including those in branches, which may meet a need.
+        is_open: flags may be added at run time, so that no flag can be reported as missing.
     """
     for row in table:
         flag = sure.get(row.flag)
@@ -54,6 +57,6 @@ def broken_couplings(
                     f"{row.flag} and {other.name} exclude each other",
                     label=row.why,
                     fix=f"remove {other.name}",
-                    causes=(Cause("", "the other one", other.word.span),),
+                    causes=(Cause("", "conflicting flag", other.word.span),),
                 ),
             )

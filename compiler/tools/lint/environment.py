@@ -1,4 +1,4 @@
-"""Variables that a script exports, judged where the cluster is known."""
+"""Environment variables that a script exports, checked if the cluster is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
 
 
 def lint_environment(script: Script, problem: Problem, layout: Layout, sink: ScriptSink) -> None:
-    """N04, N06, N08 and N09 at the exports of ``script``; N02 stands there already."""
+    """Report N04, N06, N08 and N09 at the exports of ``script``."""
     env: dict[str, str] = {}
     spans: dict[str, Span] = {}
     for word in script.words:
@@ -24,7 +24,7 @@ def lint_environment(script: Script, problem: Problem, layout: Layout, sink: Scr
         if match and not word.dynamic and word.span.line not in script.branches:
             env[match[1]] = match[2]
             spans[f"launch.env.{match[1]}"] = word.span
-    env.setdefault("GLOO_SOCKET_IFNAME", "")
+    env.setdefault("GLOO_SOCKET_IFNAME", "")  # ``lint_launch`` has reported N02 already
     sink.locate(spans, {}, Span(script.name, 1, 1))
     launch = with_values(problem.launch, env=tuple(env.items()))
     plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)

@@ -1,4 +1,4 @@
-"""What a backend declares so that ``parc lint`` can check its launch files."""
+"""Linter that a backend declares, so that ``parc lint`` can check its launch files."""
 
 from __future__ import annotations
 
