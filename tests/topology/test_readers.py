@@ -1,4 +1,4 @@
-"""Every reader: what it makes of a file, and what it says about a bad one."""
+"""Readers of all import formats: fragments of good files, findings about bad ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_kind_has_a_good_and_a_bad_file() -> None:
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
-def test_the_kind_of_a_good_file_is_seen(case: Case) -> None:
+def test_the_kind_of_a_good_file_is_detected(case: Case) -> None:
     same = {"topograph's Slurm output has the real names in comments": "slurm-topology"}
     assert sniff(case["given"], KINDS) == same.get(case["title"], case["kind"])
 
@@ -104,7 +104,7 @@ TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, sbatch.TABLE)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_flag_stands_for_a_field_that_the_spec_has(table: dict[str, Row]) -> None:
+def test_every_imported_flag_sets_a_field_of_the_spec(table: dict[str, Row]) -> None:
     derived = {"virtual", "precision", "bias", "pattern", "experts", "variant", "letters", "wsd"}
     paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}
     assert paths - fields().keys() == set()

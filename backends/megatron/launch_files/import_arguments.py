@@ -155,7 +155,7 @@ def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -
 
 
 def _pattern(text: str, spec: dict[str, Any]) -> None:
-    """Read --moe-layer-freq: ``2`` routes every 2nd layer, ``([0]*3+[1]*58)`` starts with 3 dense."""
+    """Read --moe-layer-freq: ``2``: every 2nd layer routes; ``([0]*3+[1]*58)``: 3 dense first."""
     experts = spec.get("model", {}).get("experts")
     leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
     if experts and leading:

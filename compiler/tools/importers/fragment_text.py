@@ -43,7 +43,7 @@ def fragment_yaml(fragment: Fragment, kind: str, sink: Sink) -> str:
 def _notes(fragment: Fragment) -> list[str]:
     """Return the notes of the readers, and one more if the places of hosts are unknown."""
     placeless = fragment.hosts and not any(host.path for host in fragment.hosts)
-    text = "unknown which hosts share a switch: all are listed as one rack"
+    text = "no file shows which hosts share a switch: all are listed as one rack"
     return [*fragment.notes, *([text] if placeless else [])]
 
 

@@ -95,7 +95,7 @@ def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
 
 
 def _measured(timings: Timings) -> str:
-    """Summarize: ``all_reduce, 16 ranks on 2 hosts: 28.0 us for small messages, bus 357.0 GB/s``."""
+    """Summarize one test: ranks, hosts, time of small messages, bus bandwidth of large ones."""
     pairs = list(zip(timings.sizes, timings.seconds, strict=True))
     small = [seconds for size, seconds in pairs if size <= SMALL_BYTES] or [timings.seconds[0]]
     large = [pair for pair in pairs if pair[0] >= LARGE_BYTES] or [pairs[-1]]

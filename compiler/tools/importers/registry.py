@@ -73,7 +73,7 @@ def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | 
 
 
 def _check_text(tree: Any, path: str, where: tuple[Mapping[str, Span], Span], sink: Sink) -> None:
-    """Report I02 for a text with control characters: it could change a line of an emitted script."""
+    """Report I02 for text with control characters, which could break lines of emitted scripts."""
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):
         inner = tree.items()

@@ -36,7 +36,7 @@ _ENVIRONMENT = re.compile(r"(NCCL|TORCH|PYTORCH|CUDA|NVTE|GLOO|FI|UCX|OMP)_[A-Z0
 
 
 def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Read hosts and limits from ``#SBATCH``, and, as far as possible, pins from the launch line."""
+    """Read hosts and limits from ``#SBATCH``, and pins from the launch line if it is known."""
     reading = Reading(text, name, sink)
     for line in reading.lines():
         match = _DIRECTIVE.match(line.text)

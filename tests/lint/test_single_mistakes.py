@@ -32,13 +32,13 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_nothing_is_found_in_a_sound_script(name: str) -> None:
+def test_a_correct_script_has_no_findings(name: str) -> None:
     sink, _ = lint_text(SOUND[name], "run.sh", LintOptions())
     assert [(one.code, one.finding.message) for one in sink.diagnostics] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[3]}")
-def test_a_mistake_is_found_at_its_line(case: Case) -> None:
+def test_a_mistake_is_reported_at_its_line(case: Case) -> None:
     code, script, edits, word = case
     text = edited(script, edits)
     sink, _ = lint_text(text, "run.sh", LintOptions())

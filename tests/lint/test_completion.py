@@ -1,4 +1,4 @@
-"""What the user adds to a script: versions, models, clusters, and what they let lint judge."""
+"""Options complete a script: with a version, model or cluster, more rules are checked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.lint.scripts import DEEPSPEED, MEGATRON, VLLM, Edit, codes, edited
 @pytest.mark.parametrize(
     "script", [MEGATRON, VLLM, DEEPSPEED], ids=["megatron", "vllm", "deepspeed"]
 )
-def test_a_version_that_is_not_known_is_told_so(script: str, version: str) -> None:
+def test_an_unknown_version_is_reported(script: str, version: str) -> None:
     assert codes(script, LintOptions(version=version)) == ["X18"]
 
 
 @pytest.mark.parametrize("script", [MEGATRON, VLLM], ids=["megatron", "vllm"])
-def test_a_model_or_cluster_that_is_not_there_is_told_so(script: str) -> None:
+def test_an_unknown_model_or_cluster_is_reported(script: str) -> None:
     assert codes(script, LintOptions(model="nonsense", cluster="nonsense")) == ["K01", "K01"]
     assert codes(script, LintOptions(model="/nowhere/config.json")) == ["K07"]
 
@@ -47,10 +47,15 @@ CLUSTERS: dict[str, tuple[dict[str, Any], LintOptions, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_hosts_are_those_written_or_those_that_hold_the_gpus(name: str) -> None:
-    written, more, hosts = CLUSTERS[name]
+def test_hosts_are_the_written_ones_or_as_many_as_the_gpus_need(name: str) -> None:
+    written, options, hosts = CLUSTERS[name]
     tree = {
-        **{"parc": 1, "name": "x", "model": "gpt2-small", "cluster": cluster_tree(written, more)},
+        **{
+            "parc": 1,
+            "name": "x",
+            "model": "gpt2-small",
+            "cluster": cluster_tree(written, options),
+        },
         "job": {"sequence_length": 8, "global_batch": 8},
     }
     problem = resolve_spec(Source("x", json.dumps(tree), None), (), Sink())
@@ -60,22 +65,22 @@ def test_hosts_are_those_written_or_those_that_hold_the_gpus(name: str) -> None:
 
 SMALL = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768"
 H100 = LintOptions(cluster="dgx-h100", gpus=8)
-ROOM: dict[str, tuple[Edit, LintOptions, list[str]]] = {
+MEMORY: dict[str, tuple[Edit, LintOptions, list[str]]] = {
     "it fits": (("-tp 4", "-tp 4"), H100, []),
-    "nobody says the GPU": (("-tp 4", "-tp 1"), LintOptions(), []),
+    "the GPU is unknown": (("-tp 4", "-tp 1"), LintOptions(), []),
     "weights do not fit": (("-tp 4", "-tp 1"), H100, ["V02"]),
     "a request does not fit": (("-tp 4 --max-model-len 32768", "-tp 2 -pp 1"), H100, ["V01"]),
-    "less memory is taken": (("-tp 4", "-tp 2 --gpu-memory-utilization 0.5"), H100, ["V02"]),
+    "a smaller share of memory": (("-tp 4", "-tp 2 --gpu-memory-utilization 0.5"), H100, ["V02"]),
     "eight bits fit": (("-tp 4", "-tp 1 -pp 2 --quantization fp8 --kv-cache-dtype fp8"), H100, []),
     "an eight-bit checkpoint": (("Instruct -tp 4", "Instruct-FP8 -tp 2"), H100, []),
-    "scales that are no blocks": (
+    "scales may not be blocks": (
         ("Llama-3.1-70B-Instruct -tp 4 --max-model-len 32768", "Llama-2-7b-FP8 -tp 16"),
         LintOptions(),
         [],
     ),
     "a checkpoint of another format": (("Instruct -tp 4", "Instruct-AWQ -tp 1"), H100, []),
-    "weights that wait on the host": (("-tp 4", "-tp 1 --cpu-offload-gb 100"), H100, []),
-    "a number that only the shell knows": (("32768", "$LENGTH -tp 4"), H100, []),
+    "weights are offloaded to the host": (("-tp 4", "-tp 1 --cpu-offload-gb 100"), H100, []),
+    "a number is computed at run time": (("32768", "$LENGTH -tp 4"), H100, []),
     "longer than the model": (("32768", "262144"), H100, ["V24"]),
     "longer than the model, on purpose": (
         ("vllm", "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm"),
@@ -86,7 +91,7 @@ ROOM: dict[str, tuple[Edit, LintOptions, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ROOM)
-def test_memory_and_hosts_of_a_server_are_judged_where_enough_is_said(name: str) -> None:
-    edit, more, told = ROOM[name]
-    assert codes(edited(SMALL, (edit,)), more) == told
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_and_hosts_of_a_server_are_checked_if_enough_is_known(name: str) -> None:
+    edit, options, expected = MEMORY[name]
+    assert codes(edited(SMALL, (edit,)), options) == expected
