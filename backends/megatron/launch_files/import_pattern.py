@@ -35,7 +35,7 @@ STAGES = tuple(
 
 
 def is_own_stack(flag: Flag) -> bool:
-    """Return True if ``flag`` is a --spec that only repeats what the pattern says."""
+    """Return True if ``flag`` is a --spec that only repeats the pattern."""
     return flag.name == "--spec" and bool(flag.values) and flag.values[0].text.startswith(STACKS)
 
 

@@ -110,8 +110,8 @@ def _model(script: Script, sure: Mapping[str, Flag]) -> str:
 
 
 def _value_count(name: str) -> int | None:
-    takes = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
-    return takes if isinstance(takes, int) else 1 if takes == "?" else None
+    count = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
+    return count if isinstance(count, int) else 1 if count == "?" else None
 
 
 def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
@@ -120,12 +120,12 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
     row = known_flags(PACKAGE).get(name)
     if row is None:
         return "F01", unknown_flag(flag.name)
-    takes = _value_count(name)
+    count = _value_count(name)
     unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
-    if takes is None or "." in flag.name or unclear:
+    if count is None or "." in flag.name or unclear:
         return None
-    values = tuple(word.text for word in flag.values[: max(takes, 1)])
-    kept = values if takes else ()
+    values = tuple(word.text for word in flag.values[: max(count, 1)])
+    kept = values if count else ()
     fault = value_fault(Extra(flag.name, kept, 0), row)
     return None if fault is None else ("F03", fault)
 

@@ -59,15 +59,15 @@ class Script:
             if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
         ]
 
-    def is_open(self, flags: list[Flag], takes: Callable[[str], int | None]) -> bool:
+    def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
         """Return True if flags may be added at run time: a word can expand to several.
 
-        ``takes`` returns the number of values of a flag, None if it is not fixed.
+        ``value_count`` returns the number of values of a flag, None if it is not fixed.
         """
         statements = {flag.word.statement for flag in flags}
         after: set[int] = set()
         for flag in flags:
-            count = takes(flag.name)
+            count = value_count(flag.name)
             after |= {
                 id(word) for word in flag.values[: len(flag.values) if count is None else count]
             }
