@@ -48,7 +48,7 @@ def is_deepspeed(text: str) -> bool:
         return False
     try:
         tree = json.loads(text)
-    except ValueError:
+    except ValueError:  # damaged JSON: its keys still show what it is
         return any(f'"{key}"' in text for key in (*BATCH, "zero_optimization"))
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
 

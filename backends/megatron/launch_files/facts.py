@@ -63,6 +63,7 @@ def megatron_facts(
     trial = Sink()
     problem = resolve_tree(tree, options, trial)
     if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
+        # hidden is not divisible by heads: the finding is kept, and a stand-in lets rules go on.
         tree["model"]["head_dim"] = STAND_IN["hidden"]
         problem = resolve_tree(tree, options, Sink())
     if not isinstance(problem, Problem):

@@ -43,6 +43,7 @@ OF_DENSE_MODELS = ("M01", "D10")
 
 def is_megatron(script: Script) -> bool:
     """Return True if the words include a flag that only Megatron has."""
+    # Long names such as --tensor-model-parallel-size; short ones (--lr, --bf16) are not specific.
     own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
     return any(word.text.partition("=")[0] in own for word in script.words)
 

@@ -53,6 +53,7 @@ def check_layout(
         for rule in all_rules(facts.problem, framework)
         if rule.code[0] != "E" and rule.code not in exempt
     ]
+    # If tp x cp x pp does not divide the GPUs (D09), ranks cannot be spread evenly (T11) either.
     return _check(rules, facts, broken, sink, {"T11": "D09"}), broken
 
 
@@ -61,7 +62,7 @@ def check_service(
 ) -> list[SkippedRule]:
     """Report the rules that a serving layout breaks; return the skipped rules.
 
-    If no cache block fits (V02), it goes without saying that a long request does not (V01).
+    If no cache block fits (V02), no long request does (V01), which is not reported again.
     """
     return _check(service_rules(facts.problem, engine), facts, set(), sink, {"V01": "V02"})
 
@@ -90,6 +91,7 @@ def _check_split(
     if not is_known(layout, "split") or not is_known(layout, "vpp"):
         return
     if framework.splits(problem, layout.pp, layout.vpp) is None:
+        # The stand-in split breaks the conservation rules by construction: report the reason only.
         code, path, finding = framework.why_no_split(problem, layout.pp, layout.vpp)
         sink.report(code, finding, at=path)
         broken.update((code, *CONSERVATION))

@@ -31,6 +31,7 @@ def lint_text(text: str, name: str, options: LintOptions) -> tuple[ScriptSink, l
         if versioned is not None:
             config.lint(text, name, versioned, sink)
         return sink, []
+    # Mistakes with Slurm and torchrun do not depend on the framework, so check them in any case.
     script = read_script(text, name)
     lint_launch(script, sink)
     kind = _script_kind(script) if options.framework == "auto" else options.framework

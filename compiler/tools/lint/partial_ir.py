@@ -68,6 +68,7 @@ def _build(cls: type[T], values: dict[str, Any]) -> T:
     """Fill an instance field by field: a frozen dataclass would need a value for each of them."""
     full: type[Any] = getattr(cls, "_full_class", cls)
     unknown = any(value is _UNKNOWN for value in values.values())
+    # Bypasses __init__, which would run on unknown values, and the frozen __setattr__.
     copy = object.__new__(_partial_class(full) if unknown else full)  # type: ignore[arg-type]
     for name, value in values.items():
         object.__setattr__(copy, name, value)

@@ -1,4 +1,4 @@
-"""Drop layouts that do not fit; where none fits, say by how much and what would help most."""
+"""Finding for a search in which no layout fits: by how much, and what would help most."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OVERSIZED = "R17"
 def explain_oversized(
     pricing: Pricing, layout: Layout, limit_bytes: float, dropped: Mapping[str, int], sink: Sink
 ) -> None:
-    """Report the layout that misses the limit by the least, with its largest terms.
+    """Report the smallest layout, with its largest memory terms.
 
-    ``dropped``: layouts that a rule dropped before they were weighed, by code.
+    ``dropped``: number of layouts that a rule dropped before their memory was estimated, by code.
     """
     problem = pricing.problem
     fullest = max(
@@ -35,11 +35,11 @@ def explain_oversized(
     finding = Finding(
         message=(
             f"{problem.model.name} does not fit: the smallest layout needs {need / 1e9:.1f} GB "
-            f"on pipeline rank {fullest.stage}, {limit_bytes / 1e9:.1f} GB are allowed"
+            f"on pipeline stage {fullest.stage}, the limit is {limit_bytes / 1e9:.1f} GB"
         ),
         label=f"{degrees}, micro-batch {layout.micro_batch}, recompute "
         f"{layout.recompute.granularity}: {_largest(fullest)}",
-        help=_remedy(fullest, layout) + _unweighed(dropped),
+        help=_remedy(fullest, layout) + _dropped_first(dropped),
         causes=(
             Cause(
                 "goals.memory_headroom",
@@ -53,7 +53,7 @@ def explain_oversized(
 
 
 def terms_of(stage: StageMemory) -> list[tuple[str, float]]:
-    """(title, bytes), largest first."""
+    """Return (title, bytes) of all memory terms, largest first."""
     rows = [
         (term.title, getattr(stage, name)) for name, term in TERMS.items() if term.unit == "bytes"
     ]
@@ -61,27 +61,29 @@ def terms_of(stage: StageMemory) -> list[tuple[str, float]]:
 
 
 def _largest(stage: StageMemory) -> str:
-    """The three largest terms."""
+    """Format the three largest terms."""
     return ", ".join(f"{title} {nbytes / 1e9:.1f} GB" for title, nbytes in terms_of(stage)[:3])
 
 
-def _unweighed(dropped: Mapping[str, int]) -> str:
-    """The rule that kept most layouts from being weighed, if any did."""
+def _dropped_first(dropped: Mapping[str, int]) -> str:
+    """Name the rule that dropped the most layouts before their memory was estimated, if any."""
     rules = [code for code in dropped if code not in (OVERSIZED, "recompute") and dropped[code] > 0]
     if not rules:
         return ""
     code = max(rules, key=lambda one: (dropped[one], one))
-    return f"; {dropped[code]:,} more layouts break PARC-{code} ({code_title(code)})"
+    return f"; {dropped[code]:,} other layouts violate PARC-{code} ({code_title(code)})"
 
 
 def _remedy(stage: StageMemory, layout: Layout) -> str:
-    """What shrinks the largest term."""
+    """Name the changes that reduce the largest term."""
     whole = layout.zero_stage == 0 and layout.dp > 1
-    state = "every replica keeps all of it (zero_stage 0): shard it, or more tp or pp"
+    state = "each replica stores all of it (zero_stage 0): shard it, or use more tp or pp"
     remedies = {
         "weights": "more tp, pp or ep (unpin them), or more GPUs",
         "gradients": "more tp, pp or ep (unpin them), or more GPUs",
-        "optimizer state": state if whole else "more GPUs: the optimizer is sharded over dp x cp",
+        "optimizer state": state
+        if whole
+        else "more GPUs: the optimizer state is sharded over dp x cp",
         "activations": "recompute: full, a smaller micro_batch, or more cp",
         "logits and loss": "more tp, or a smaller micro_batch",
     }

@@ -1,4 +1,4 @@
-"""Drop layouts that the framework would refuse; say so where nothing is left."""
+"""Findings that explain why a search has no valid layout."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from parc.backends.base import Framework
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.search.suggest_pin_fix import mend_pins
+from parc.compiler.search.suggest_pin_fix import suggest_pin_fix
 
 CONSERVATION = ("P01", "P02")
-"""Rules that a stand-in split breaks by construction."""
+"""Rules that a stand-in split (``floor_split``) violates by construction."""
 
 
-def explain_illegal(
+def explain_invalid(
     problem: Problem, framework: Framework, layouts: Iterable[Layout], sink: Sink
 ) -> None:
-    """Report why none of ``layouts`` is legal.
+    """Report why none of ``layouts`` is valid.
 
-    A rule that every layout breaks is a finding of its own, at the pin that it reads. Where no
-    single rule is to blame, the layout that breaks the fewest is explained.
+    A rule that all layouts violate becomes a finding at the pin that it reads. If there is no such
+    rule, the layout with the fewest violations is explained.
     """
     rules = all_rules(problem, framework)
     broken = {
@@ -33,13 +33,13 @@ def explain_illegal(
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     if framework.splits(problem, closest.pp, closest.vpp) is None:
-        # The layout stands on a stand-in split: the framework knows why there is no real one.
+        # This layout has a stand-in split. The framework explains why it has no real one.
         code, path, finding = framework.why_no_split(problem, closest.pp, closest.vpp)
-        sink.report(code, mend_pins(problem, framework, finding, path), at=path)
+        sink.report(code, suggest_pin_fix(problem, framework, finding, path), at=path)
         shown = [rule for rule in shown if rule.code not in CONSERVATION]
     for rule in shown:
         path = sink.positions.first_written(rule.fields)
-        finding = mend_pins(problem, framework, rule.explain(problem, closest), path)
+        finding = suggest_pin_fix(problem, framework, rule.explain(problem, closest), path)
         sink.report(rule.code, finding, at=path)
 
 

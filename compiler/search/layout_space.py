@@ -1,4 +1,4 @@
-"""Every layout that the pins leave open, legal or not: the product of the choices of all axes."""
+"""The search space of one problem: all layouts that the pins leave open, valid or not."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from typing import Any
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
-from parc.compiler.search.choose_exchange import Exchange, given_exchange
+from parc.compiler.search.choose_context_exchange import ChooseExchange, pinned_exchange
 from parc.compiler.search.enumerate_layouts import (
-    Degrees,
     degree_choices,
     micro_batch_choices,
     recompute_levels,
     stage_choices,
 )
-
-Point = tuple[int, ...]
-"""(tp, cp, pp, dp, ep, etp, vpp, micro-batch, index of the recompute level)."""
+from parc.compiler.search.point import Degrees, Point
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
-    """The search space of one problem; ``levels`` are its recompute choices, cheapest first."""
+class LayoutSpace:
+    """The product of the choices on all axes, for one variant of a framework."""
 
     problem: Problem
     framework: Framework
     levels: tuple[Recompute, ...]
+    """Recompute levels, the cheapest first."""
     constants: dict[str, Any]
-    """Fields that all its layouts share."""
+    """Fields that all layouts of the space share."""
     shard: int
-    """Data-parallel ranks that share one state; 0: all."""
+    """Data-parallel ranks that share one sharded state; 0: all of them."""
     schedule: Schedule | None
-    """None: what the virtual stages ask for."""
-    exchange: Exchange
-    """How the context ranks of a layout exchange keys."""
+    """None: 1f1b, or interleaved with virtual stages."""
+    exchange: ChooseExchange
+    """Chooses how the context ranks of a layout exchange keys and values."""
 
     @classmethod
     def of(
@@ -43,19 +41,19 @@ class Space:
         problem: Problem,
         framework: Framework,
         variant: Variant,
-        fastest: Exchange | None = None,
-    ) -> Space:
-        """The space that ``problem`` leaves open for one variant of ``framework``.
+        fastest: ChooseExchange | None = None,
+    ) -> LayoutSpace:
+        """Return the space that ``problem`` leaves open for one variant of ``framework``.
 
-        ``fastest`` chooses the exchange of a variant that leaves it open; without it a ring.
+        ``fastest`` chooses the exchange if the variant leaves it open; without it, a ring is used.
         """
         pins = problem.pins
-        beside_tp = pins.sequence_parallel
-        if beside_tp is None and "sp" not in framework.strategies:
-            beside_tp = False
+        sequence_parallel = pins.sequence_parallel
+        if sequence_parallel is None and "sp" not in framework.strategies:
+            sequence_parallel = False
         comm = variant.cp_comm or "p2p"
         constants = {
-            "sequence_parallel": beside_tp,
+            "sequence_parallel": sequence_parallel,
             "order": pins.order or framework.orders(problem)[0],
             "zero_stage": variant.zero_stage,
             "cp_comm": comm,
@@ -64,24 +62,25 @@ class Space:
             "zero_plus": variant.zero_plus,
         }
         levels = recompute_levels(problem, framework)
-        exchange = given_exchange(problem, comm)
+        exchange = pinned_exchange(problem, comm)
         if variant.cp_comm is None and fastest is not None:
             exchange = fastest
         schedule = variant.schedule
         return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
 
     def degrees(self) -> Iterator[Degrees]:
-        """Mesh sizes of this space; unless it is pinned, a shard is a proper part of dp."""
+        """Yield the parallel sizes. An unpinned shard size must be a proper divisor of dp."""
         shard, pinned = self.shard, self.problem.pins.dp_shard
         for degrees in degree_choices(self.problem):
             if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
                 yield degrees
 
     def layout(self, point: Point, split: Split) -> Layout:
-        """The layout of one point; ``split`` is what its pp and vpp stand for."""
+        """Return the layout of ``point``; ``split`` is the stage split for its pp and vpp."""
         tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
-        # A frozen dataclass sets its fields one call at a time; thousands are built, so fill the
-        # dictionary of an empty one, with the properties that rules ask for.
+        # The constructor of a frozen dataclass sets each field with a function call. The search
+        # builds thousands of layouts, so the dictionary of an empty one is filled directly, with
+        # the cached properties (dp, world) that rules read most.
         layout = object.__new__(Layout)
         fields = layout.__dict__
         fields.update(self.constants)
@@ -106,16 +105,17 @@ class Space:
         return layout
 
 
-def families_of(space: Space) -> Iterator[tuple[Layout, ...]]:
-    """Layouts that differ in recompute alone, cheapest recompute first.
+def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
+    """Yield groups of layouts that differ only in recompute, the cheapest recompute first.
 
-    A family stops mattering once its first member that fits is found: more recompute is only
-    ever slower. Order: world size (all GPUs first), tp, cp, pp, ep, etp, vpp, micro-batch.
+    The search keeps the first member of a group that fits, because more recompute only makes a
+    step slower. Order of groups: world size (all GPUs first), tp, cp, pp, ep, etp, vpp,
+    micro-batch.
     """
     problem, framework = space.problem, space.framework
     levels = range(len(space.levels))
     for degrees in space.degrees():
         for vpp, split in stage_choices(problem, framework, degrees.pp):
             for micro_batch in micro_batch_choices(problem, degrees.dp):
-                family = (*degrees, vpp, micro_batch)
-                yield tuple(space.layout((*family, level), split) for level in levels)
+                first = Point(*degrees, vpp, micro_batch)
+                yield tuple(space.layout(first.at_level(level), split) for level in levels)

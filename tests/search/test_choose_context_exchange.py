@@ -12,7 +12,7 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import ContextComm, Layout
-from parc.compiler.search.choose_exchange import WORTH, fastest_exchange, levels
+from parc.compiler.search.choose_context_exchange import WORTH, fastest_exchange, with_all_to_all
 from parc.compiler.search.search_layouts import search_layouts
 from tests.compiled import Spec, changed
 from tests.every_layout import enumerate_layouts
@@ -49,7 +49,7 @@ def first(changes: dict[str, Any]) -> tuple[Pricing, Layout]:
 
 
 def seconds(pricing: Pricing, layout: Layout, comm: ContextComm, core: float) -> float:
-    name, inner = levels(pricing.problem, layout, comm)
+    name, inner = with_all_to_all(pricing.problem, layout, comm)
     made = replace(layout, cp_comm=name, cp_a2a=inner, micro_batch=1)
     return exchange_seconds(pricing, made, pricing.groups(made), core)
 
