@@ -13,8 +13,8 @@ from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import Layout, Problem, ServingLayout, ServingProblem, Split
 from parc.compiler.ir.rule import Rule
 from parc.compiler.ir.serving_rule import ServingRule
-from parc.compiler.search.drop_illegal import CONSERVATION
 from parc.compiler.search.enumerate_layouts import floor_split
+from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.lint.missing_facts import describe_missing_fact
 from parc.compiler.tools.lint.options import SkippedRule
 from parc.compiler.tools.lint.partial_ir import find_missing_fact, is_known
