@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.vllm.arguments import PACKAGE
+from parc.backends.vllm.backend import RULES
+from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
 from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
 from parc.backends.vllm.launch_files.facts import Facts, number_of, vllm_facts
 from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
-from parc.backends.vllm.rules import RULES
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
@@ -23,9 +24,6 @@ from parc.compiler.tools.lint.linter import ScriptLinter
 from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
-
-ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
-"""Environment variable with which vLLM accepts requests longer than the model's context."""
 
 
 @dataclass(frozen=True, slots=True)

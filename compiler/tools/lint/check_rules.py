@@ -12,7 +12,7 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import Layout, Problem, ServingLayout, ServingProblem, Split
 from parc.compiler.ir.rule import Rule
-from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.search.enumerate_layouts import floor_split
 from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.lint.missing_facts import describe_missing_fact

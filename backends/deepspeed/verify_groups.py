@@ -1,8 +1,8 @@
-"""DeepSpeed's process groups once more, from the sizes of its topology alone.
+"""Re-derive DeepSpeed's process groups from the sizes of its topology.
 
 Ranks are counted through the axes pipe, data, sequence, model, the last one fastest, as
-PipeModelDataParallelTopology does (deepspeed/runtime/pipe/topology.py); experts are slices of the
-data-parallel groups, as in _get_expert_parallel_ranks (deepspeed/utils/groups.py). Nothing here is
+PipeModelDataParallelTopology does (deepspeed/runtime/pipe/topology.py); expert groups are slices of
+the data-parallel groups, as in _get_expert_parallel_ranks (deepspeed/utils/groups.py). No code is
 shared with the meshes of the placement, so that a mistake there cannot hide itself here.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from parc.compiler.verify.derived_groups import Groups
+from parc.backends.verifier import Groups
 
 COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
-"""Families of a single axis: the columns of the rank map."""
+"""Families of a single axis, which are the columns of the rank map."""
 Coordinate = tuple[int, ...]
-"""pipe, data, sequence, model."""
+"""Coordinates along pipe, data, sequence, model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class Topology:
         return self.pipe * self.data * self.sequence * self.model
 
     @property
-    def experts_ranks(self) -> int:
-        """Ranks that hold all experts once."""
+    def expert_copy_ranks(self) -> int:
+        """Number of ranks that share one copy of all experts."""
         return self.expert * self.expert_model
 
     def sizes(self) -> dict[str, int]:
-        """By the names of the rank map."""
+        """Return the sizes by the names of the rank map."""
         dense = {"pp": self.pipe, "dp": self.data, "cp": self.sequence, "tp": self.model}
-        replicas = self.world // (self.pipe * self.experts_ranks)
+        replicas = self.world // (self.pipe * self.expert_copy_ranks)
         return dense | {"ep": self.expert, "etp": self.expert_model, "edp": replicas}
 
 
-def regenerate(topology: Topology) -> dict[str, Groups]:
-    """The groups of every family that the rank map shows."""
+def derive_groups(topology: Topology) -> dict[str, Groups]:
+    """Return the groups of each family of the rank map."""
     shape = (topology.pipe, topology.data, topology.sequence, topology.model)
     places = list(product(*map(range, shape)))
     dense: dict[str, Callable[[Coordinate], tuple[int, ...]]] = {
@@ -60,20 +60,22 @@ def regenerate(topology: Topology) -> dict[str, Groups]:
         "dp-sp": lambda at: (at[0], at[3]),
         "tp-pp": lambda at: (at[1], at[2]),
     }
-    found = {name: _spans(_by(places, key)) for name, key in dense.items()}
-    return found | _experts(topology)
+    found = {name: _spans(_grouped(places, key)) for name, key in dense.items()}
+    return found | _expert_groups(topology)
 
 
-def _by(places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]) -> list[list[int]]:
-    """Ranks whose coordinates agree in what ``key`` keeps."""
+def _grouped(
+    places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]
+) -> list[list[int]]:
+    """Return the groups of ranks whose coordinates have the same ``key``."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for rank, place in enumerate(places):
         groups.setdefault(key(place), []).append(rank)
     return list(groups.values())
 
 
-def _experts(topology: Topology) -> dict[str, Groups]:
-    """Slices of ``expert`` ranks of every data-parallel group; replicas across the slices."""
+def _expert_groups(topology: Topology) -> dict[str, Groups]:
+    """Return slices of ``expert`` ranks per data-parallel group, and replicas across slices."""
     step, size = topology.expert_model, topology.expert
     stage = topology.world // topology.pipe
     lanes = [
@@ -88,7 +90,7 @@ def _experts(topology: Topology) -> dict[str, Groups]:
 
 
 def _spans(groups: list[list[int]]) -> Groups:
-    """Equal groups as offsets and bases, ascending."""
+    """Return groups of equal form as offsets and bases, both ascending."""
     ordered = sorted(groups)
     first = ordered[0]
     return Groups([rank - first[0] for rank in first], [group[0] for group in ordered])

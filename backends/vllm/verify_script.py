@@ -1,6 +1,6 @@
-"""``vllm/serve.sh`` -> the processes that it starts, host by host, read as bash would.
+"""Read ``vllm/serve.sh``: the processes that it starts per host, as bash would start them.
 
-Nothing here is shared with what wrote the script. ``Malformed`` for any text that is not one.
+No code is shared with the emitter. ``Malformed`` is raised for any text that is not such a script.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ _NODES = re.compile(r"^nodes=(\d{1,7})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """One `vllm serve` of the script with all its flags; the last of equals wins."""
+class Process:
+    """A ``vllm serve`` command of the script; if a flag is repeated, the last one wins."""
 
     node: int
+    """Node rank of its host."""
     devices: tuple[int, ...]
     flags: dict[str, str]
     head: int | None
-    """Node rank of the host that it meets the others on; None: it is alone."""
+    """Node rank of the host on which it meets other processes; None if it runs without others."""
 
     def number(self, flag: str, default: int) -> int:
-        """The value of ``--flag`` as a whole number; Malformed where it is none."""
+        """Return the value of ``--flag`` as an integer; Malformed if it is not one."""
         if flag not in self.flags:
             return default
         text = self.flags[flag]
@@ -41,52 +42,53 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the script says."""
+    """Hosts and processes of the script."""
 
     nodes: int
     hosts: tuple[str, ...]
-    """By node rank; empty where the hosts have no names."""
-    started: tuple[Started, ...]
-    """In the order of the script."""
+    """Host names by node rank; empty if the hosts have no names."""
+    processes: tuple[Process, ...]
+    """Processes in the order of the script."""
 
 
-def read_serve(text: str) -> Script:
-    """The table of hosts in the script."""
+def read_script(text: str) -> Script:
+    """Return the hosts and processes of the script."""
     common, nodes = _COMMON.search(text), _NODES.search(text)
     if common is None or nodes is None:
         raise Malformed(SCRIPT, 1, "it has no array common=( ... ), or no number of nodes")
-    shared = _flags(_words(common[1], 1))
+    shared = _flags(_words(common[1]))
     hosts = _HOSTS.search(text)
-    started = [
-        _started(int(case[1]), line, shared)
+    processes = [
+        _process(int(case[1]), line, shared)
         for case in _CASE.finditer(text)
         for line in case[2].splitlines()
     ]
-    names = tuple(_words(hosts[1], 1)) if hosts else ()
-    return Script(int(nodes[1]), names, tuple(started))
+    names = tuple(_words(hosts[1])) if hosts else ()
+    return Script(int(nodes[1]), names, tuple(processes))
 
 
-def _words(text: str, line: int) -> list[str]:
+def _words(text: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
     except ValueError as error:
-        raise Malformed(SCRIPT, line, f"not shell words: {error}") from None
+        raise Malformed(SCRIPT, 1, f"not shell words: {error}") from None
 
 
-def _started(node: int, line: str, shared: dict[str, str]) -> Started:
-    """``start 0,1 --flag value "$@"`` of one host."""
+def _process(node: int, line: str, shared: dict[str, str]) -> Process:
+    """Return the process of a line such as ``start 0,1 --flag value "$@"``."""
     heads = [int(found) for found in _ADDRESS.findall(line)]
     if len(set(heads)) > 1:
-        raise Malformed(SCRIPT, 1, f"host {node} meets the others on two hosts")
-    words = _words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""), 1)
+        raise Malformed(SCRIPT, 1, f"a process of host {node} has two rendezvous hosts")
+    words = _words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""))
     devices = words[1].split(",") if len(words) > 1 else []
     if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
-        raise Malformed(SCRIPT, 1, f"no list of GPUs: {words[1]!r:.40}")
+        raise Malformed(SCRIPT, 1, f"not a list of GPUs: {words[1]!r:.40}")
     flags = shared | _flags(words[2:])
-    return Started(node, tuple(map(int, devices)), flags, heads[0] if heads else None)
+    return Process(node, tuple(map(int, devices)), flags, heads[0] if heads else None)
 
 
 def _flags(words: list[str]) -> dict[str, str]:
+    """Return flag -> value; a flag without a value has an empty one."""
     flags: dict[str, str] = {}
     name = ""
     for word in words:
