@@ -125,7 +125,7 @@ def _report(where: tuple[str, str], text: str, reading: ConfigReading, sink: Sin
         _show_lines(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
-        keys = (*part.split("."), note.key) if part else (note.key,)
+        keys = (*part.split("."), *note.path) if part else note.path
         sink.report(note.code, finding, at="model", span=_span_of(path, text, keys))
 
 

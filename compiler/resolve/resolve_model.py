@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from parc.compiler.catalog.left_out import LEFT_OUT
+from parc.compiler.catalog.huggingface.families import shipped_families
+from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.model_source import Library, find_model
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir.cluster import CHANGED
@@ -39,10 +40,15 @@ def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model 
         return None
     if not check_model(facts, sink):
         return None
-    model = _model(facts)
-    if model.left_out:
-        told = f"{model.name} has parts that PARC leaves out: {model.left_out}"
-        sink.report("K06", Finding(told, label=f"family {model.family}"), at="model")
+    try:
+        unsupported = shipped_families().unsupported_parts(facts.family or "")
+    except FamilyError as error:
+        sink.report("K02", str(error), at="model")
+        return None
+    model = _model(facts, unsupported)
+    if unsupported:
+        message = f"PARC does not represent parts of {model.name}: {unsupported}"
+        sink.report("K06", Finding(message, label=f"family {model.family}"), at="model")
     return model
 
 
@@ -85,8 +91,8 @@ def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
         return None
 
 
-def _model(facts: ModelSpec) -> Model:
-    """The noun; ``check_model`` has seen that nothing is missing."""
+def _model(facts: ModelSpec, unsupported_parts: str) -> Model:
+    """Return the model; ``check_model`` has ensured that ``facts`` are complete."""
     linear, mamba = facts.linear_attention, facts.mamba
     return Model(
         name=facts.name or "custom",
@@ -110,7 +116,7 @@ def _model(facts: ModelSpec) -> Model:
         tied_embeddings=bool(facts.tied_embeddings),
         mtp_layers=facts.mtp_layers or 0,
         source=facts.source or "the spec",
-        left_out=LEFT_OUT.get(facts.family or "", ""),
+        left_out=unsupported_parts,
         linear=LinearAttention(**linear.model_dump()) if linear else None,
         mamba=Mamba(**mamba.model_dump()) if mamba else None,
         pattern=facts.pattern or "",

@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
-from parc.compiler.catalog.huggingface.defaults import DEFAULTS
-from parc.compiler.catalog.huggingface.known_keys import UNKNOWN_FAMILIES
-from parc.compiler.catalog.left_out import LEFT_OUT
+from parc.compiler.catalog.huggingface.families import shipped_families
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.own_yaml import own_yaml
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.family_counts import counted_configs
 
 ROOT = Path(__file__).parents[2]
 COUNTED = counted_configs()
+FAMILIES = shipped_families()
+PACKAGE = ROOT / "compiler/catalog/huggingface"
+REFUSED = own_yaml((PACKAGE / "refused_families.yaml").read_text("utf-8"))
 OTHERWISE = {"bailing_moe", "bailing_moe_v2", "kimi_k2", "mimo", "phi"}
 """Families that transformers has no class of, and Phi, whose head has a bias."""
 
@@ -46,12 +48,12 @@ def test_a_family_has_the_parameters_that_transformers_counts(family):
             assert params.total(model) == count, config
             codes = {found.code for found in sink.diagnostics}
             assert codes <= {"PARC-K06"}, sink.diagnostics
-            assert ("PARC-K06" in codes) == (model.family in LEFT_OUT)
+            assert ("PARC-K06" in codes) == (FAMILIES.unsupported_parts(model.family) != "")
 
 
 def test_every_family_that_is_read_is_counted():
-    assert DEFAULTS.keys() == {config["model_type"] for config, _ in COUNTED} | OTHERWISE
-    assert not DEFAULTS.keys() & UNKNOWN_FAMILIES.keys()
+    assert {*FAMILIES.names()} == {config["model_type"] for config, _ in COUNTED} | OTHERWISE
+    assert not {*FAMILIES.names()} & REFUSED.keys()
 
 
 def test_an_unknown_key_in_a_part_of_a_config_is_told():
@@ -61,7 +63,7 @@ def test_an_unknown_key_in_a_part_of_a_config_is_told():
 
 def test_the_page_names_every_family_that_is_read():
     page = (ROOT / "docs" / "import.md").read_text("utf-8")
-    assert not [family for family in DEFAULTS if f"`{family}`" not in page]
+    assert not [family for family in FAMILIES.names() if f"`{family}`" not in page]
 
 
 LING_LITE = {  # inclusionAI/Ling-lite-1.5; its page says 16.8 B, 2.75 B of them active
@@ -132,7 +134,7 @@ def test_mimo_is_qwen2_and_trains_no_token_prediction_unless_asked():
         ({"model_type": "ernie4_5_moe", "use_bias": True}, "use_bias"),
         ({"model_type": "ernie4_5_moe", "moe_layer_end_index": 5}, "dense again"),
         ({"model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]}, "layer to layer"),
-        ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": 64}, "experts of width 64"),
+        ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": 64}, "as wide as"),
         ({"model_type": "hunyuan_v1_moe", "num_shared_expert": 2}, "one shared expert"),
         ({"model_type": "hunyuan_v1_dense", "use_cla": True}, "use_cla"),
         ({"model_type": "llama4_text", "moe_layers": [1]}, "moe_layers"),
@@ -228,5 +230,5 @@ def test_a_part_without_a_family_or_with_an_unknown_one_says_so():
         for inner in ({}, {"model_type": "gemma4_text"}, {"model_type": "brand_new"})
     ]
     assert "has no model_type" in helps[0]
-    assert UNKNOWN_FAMILIES["gemma4_text"] in helps[1]
-    assert "does not know either" in helps[2]
+    assert REFUSED["gemma4_text"] in helps[1]
+    assert "which is not supported" in helps[2]

@@ -69,25 +69,29 @@ def test_a_chunk_of_the_state_space_that_is_not_the_usual_one_is_told():
 @pytest.mark.parametrize(
     ("config", "key", "words"),
     [
-        (QWEN3_NEXT | {"layer_types": ["linear_attention"] * 48}, "layer_types", "attends fully"),
+        (QWEN3_NEXT | {"layer_types": ["linear_attention"] * 48}, "layer_types", "full attention"),
         (QWEN3_NEXT | {"layer_types": ["sliding_attention"] * 48}, "layer_types", "sliding"),
         (QWEN3_NEXT | {"attn_output_gate": False}, "attn_output_gate", "whatever"),
         (QWEN3_5 | {"mlp_only_layers": [0]}, "mlp_only_layers", "every layer"),
         (QWEN3_5 | {"decoder_sparse_step": 2}, "decoder_sparse_step", "every layer"),
-        (QWEN3_5 | {"norm_topk_prob": False}, "norm_topk_prob", "normalises"),
+        (QWEN3_5 | {"norm_topk_prob": False}, "norm_topk_prob", "normalizes"),
         (NEMOTRON_3_NANO | {"moe_latent_size": 1024}, "moe_latent_size", "latent projection"),
-        (NEMOTRON_3_NANO | {"n_shared_experts": 2}, "n_shared_experts", "agree"),
+        (NEMOTRON_3_NANO | {"n_shared_experts": 2}, "n_shared_experts", "disagree"),
         (NEMOTRON_3_NANO | {"mlp_bias": True}, "mlp_bias", "shared expert"),
-        (NEMOTRON_3_NANO | {"norm_topk_prob": False}, "norm_topk_prob", "normalised"),
+        (NEMOTRON_3_NANO | {"norm_topk_prob": False}, "norm_topk_prob", "normalized"),
         (NEMOTRON_H_8B | {"mamba_proj_bias": True}, "mamba_proj_bias", "biases"),
         (NEMOTRON_H_8B | {"use_bias": True}, "use_bias", "biases"),
         (NEMOTRON_H_8B | {"use_conv_bias": False}, "use_conv_bias", "convolution"),
-        (NEMOTRON_H_8B | {"attention_bias": True}, "attention_bias", "agree"),
-        (NEMOTRON_H_8B | {"tie_word_embeddings": True}, "tie_word_embeddings", "agree"),
+        (NEMOTRON_H_8B | {"attention_bias": True}, "attention_bias", "disagree"),
+        (NEMOTRON_H_8B | {"tie_word_embeddings": True}, "tie_word_embeddings", "disagree"),
         (NEMOTRON_H_8B | {"mamba_n_groups": 4}, "mamba_n_groups", "structure"),
         (NEMOTRON_H_8B | {"mlp_hidden_act": "xielu"}, "mlp_hidden_act", "xielu"),
-        (NEMOTRON_H_8B | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern", "know"),
-        (NEMOTRON_H_8B | {"layers_block_type": ["moa"]}, "layers_block_type", "know"),
+        (
+            NEMOTRON_H_8B | {"hybrid_override_pattern": "MX"},
+            "hybrid_override_pattern",
+            "unsupported",
+        ),
+        (NEMOTRON_H_8B | {"layers_block_type": ["moa"]}, "layers_block_type", "unsupported"),
     ],
 )
 def test_a_hybrid_that_cannot_be_exact_is_refused_with_the_reason(config, key, words):
@@ -111,7 +115,7 @@ def test_a_pattern_that_says_nothing_is_an_error(changes, key):
 def test_letters_that_are_none_are_refused_with_those_that_are() -> None:
     changes = {"hybrid_override_pattern": "MX" * 26, "num_hidden_layers": 52}
     (note,) = model_spec_from_config(NEMOTRON_H_8B | changes, "x").notes
-    assert (note.code, note.help) == ("K02", "known: M, *, -, E")
+    assert (note.code, note.help) == ("K02", "valid values: M, *, -, E")
 
 
 JUNK = [None, True, 0, -1, 1.5, "x", [], {}, [None], [["M"]], float("nan"), 10**400]

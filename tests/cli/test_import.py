@@ -73,7 +73,7 @@ def test_the_decoder_of_text_of_a_model_of_images_is_named_behind_its_file(tmp_p
     assert refused.exit_code == 1
     assert "#text_config" in refused.stderr
     absent = parc("import", "hf-config", f"{whole}#text")
-    assert "there is no mapping 'text'" in absent.stderr
+    assert "the config has no mapping 'text'" in absent.stderr
 
 
 def test_json_has_the_same_and_the_notes(tmp_path: Path) -> None:
