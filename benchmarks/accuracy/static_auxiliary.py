@@ -1,14 +1,13 @@
-"""Tensors that Megatron's functional tests held between two steps beside parameters and state.
+"""Tensors of Megatron's functional tests between two steps, other than parameters and their state.
 
-The traits of a record say what ran, by the commits of Megatron-LM and the version of its
-TransformerEngine at the time:
+The traits of a record describe the Megatron-LM commit and TransformerEngine version that made it:
 
-- ``small_workspace``: TransformerEngine's workspaces were not yet 1 KiB larger.
-- ``early_experts``: its grouped layers had no placeholders for gradients (they do since 2.10,
-  Megatron-LM b9d3736), and a YaRN table was cached twice (until Megatron-LM 5153663).
-- ``kept_batches``: the iterator that replays a step held its batches in device memory, on the rank
+- ``small_workspace``: TransformerEngine's workspaces were still 1 KiB smaller.
+- ``early_experts``: grouped layers had no placeholder gradients (they do since 2.10, Megatron-LM
+  b9d3736), and a YaRN table was cached twice (until Megatron-LM 5153663).
+- ``kept_batches``: the iterator that replays a step kept its batches in device memory, on the rank
   of a tensor-parallel group that reads them (from Megatron-LM 5e4fc93 until bf32f44).
-- ``expanding``: segments of torch's allocator expand.
+- ``expanding``: torch's allocator uses expandable segments.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from parc.compiler.cost.setup.stages import StageLoad, stage_load
 from parc.compiler.ir import Layout, Model
 
 LOCAL_SCALARS, SCALER_TENSORS, ROUTED_SCALARS, TRACKERS = 6, 5, 5, 10
-"""Tensors of one block: of Megatron's own layers, of a gradient scaler, of a routed layer (bias,
-counts and orders of its experts), and of the losses that a model with experts adds."""
+"""Numbers of one-block tensors: in Megatron's own layers, in a gradient scaler, in a routed layer
+(bias, counts and orders of its experts), and for the losses that a model with experts adds."""
 TRAINED_POSITIONS = 4096
-"""original_max_position_embeddings, where no test sets it."""
+"""original_max_position_embeddings, which no test sets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A record and the model and layout that it was made with."""
+class RecordedRun:
+    """A memory record with the model and layout that it was made with."""
 
     record: Words
     reading: Words
@@ -41,28 +40,28 @@ class Run:
     micro_batches: int
 
     def has(self, trait: str) -> bool:
-        """Whether the record has a trait."""
+        """Return True if the record has this trait."""
         return trait in self.record["traits"].split()
 
     @property
     def load(self) -> StageLoad:
-        """What the last rank holds."""
+        """Layers and modules of the last pipeline rank."""
         return stage_load(self.model, self.layout.split, self.layout.pp - 1)
 
     @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch on the rank."""
+        """Tokens per micro-batch on one rank."""
         return int(self.layout.tokens(self.sequence))
 
 
-def tensors_beside(run: Run) -> list[int]:
-    """Bytes of every tensor."""
+def auxiliary_tensors(run: RecordedRun) -> list[int]:
+    """Return the bytes of every tensor."""
     parts = (_libraries, _placeholders, _streams, _batches, _tables, _routing)
     return [size for part in parts for size in part(run)]
 
 
-def _libraries(run: Run) -> list[int]:
-    """Workspaces of cuBLAS (two threads) and of TransformerEngine, or the local core's scores."""
+def _libraries(run: RecordedRun) -> list[int]:
+    """Return workspaces of cuBLAS (two) and TransformerEngine, or the local core's scores."""
     early = cluster_of(run.record["gpu"]).gpu.generation == "ampere"
     pinned = run.record["cublas"] or not early
     sizes = 2 * [32 * MIB if pinned else int(8.125 * MIB)]
@@ -76,7 +75,7 @@ def _libraries(run: Run) -> list[int]:
     return [*sizes, *streams * [engine], *SCALARS * [BLOCK_BYTES]]
 
 
-def _placeholders(run: Run) -> list[int]:
+def _placeholders(run: RecordedRun) -> list[int]:
     if "separate_gradients" in run.reading["runtime"]:
         return []
     model = run.model
@@ -87,8 +86,8 @@ def _placeholders(run: Run) -> list[int]:
     return [2 * rows * columns for rows, columns in sorted(shapes)]
 
 
-def _streams(run: Run) -> list[int]:
-    """What waits between stages, and the gathered input of the output projection."""
+def _streams(run: RecordedRun) -> list[int]:
+    """Return tensors that wait between stages, and the gathered input of the output projection."""
     layout, whole = run.layout, 2 * run.tokens * run.model.hidden
     waiting = handovers(layout.pp, layout.vpp)
     if not layout.sequence_parallel:
@@ -96,8 +95,8 @@ def _streams(run: Run) -> list[int]:
     return waiting * [whole // layout.tp] + [whole]
 
 
-def _batches(run: Run) -> list[int]:
-    """Mask, labels and weights of the loss; on the first stage tokens and positions too."""
+def _batches(run: RecordedRun) -> list[int]:
+    """Return mask, labels and loss weights; on a single stage also tokens and positions."""
     if run.layout.tp > 1 or not run.has("kept_batches"):
         return []
     samples = run.layout.micro_batch * run.sequence
@@ -105,8 +104,8 @@ def _batches(run: Run) -> list[int]:
     return run.micro_batches * (batch + 2 * [8 * samples] * (run.layout.pp == 1))
 
 
-def _tables(run: Run) -> list[int]:
-    """Rotary tables: one of the model, or those of every layer with latent attention (YaRN)."""
+def _tables(run: RecordedRun) -> list[int]:
+    """Return rotary tables: one per model, or one set per layer of latent attention (YaRN)."""
     attention, position = run.model.attention, run.model.position
     if attention.latent is not None:
         width = attention.latent.qk_rope_dim
@@ -118,8 +117,9 @@ def _tables(run: Run) -> list[int]:
     return []
 
 
-def _routing(run: Run) -> list[int]:
-    """The last micro-batch's: every dispatcher keeps weights, choices and row numbers."""
+def _routing(run: RecordedRun) -> list[int]:
+    """Return the routing tensors of the last micro-batch: weights, choices and row numbers per
+    layer."""
     experts = run.model.experts
     if experts is None:
         return []

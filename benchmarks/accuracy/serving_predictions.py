@@ -1,4 +1,4 @@
-"""Serving measurements and what the model says of them."""
+"""Predictions for published serving measurements."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.accuracy.serving_rows import Row, read_published
-from benchmarks.accuracy.serving_wide import Wide, read_wide
+from benchmarks.accuracy.serving_rows import ServingRow, read_published
+from benchmarks.accuracy.serving_wide import ServingTable, read_serving_table
 from parc.compiler.cost.serving.deployment import deploy
 from parc.compiler.cost.serving.step import Batch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
@@ -15,27 +15,27 @@ from parc.compiler.ir.serving import ServingEstimate
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """A row and what the model says."""
+class ServingPrediction:
+    """Measured row with the estimate for it."""
 
-    row: Row
+    row: ServingRow
     found: ServingEstimate
 
     @property
     def tpot(self) -> float | None:
-        """Predicted over measured, less 1."""
+        """Relative error of the time per output token; None if it was not measured."""
         if self.row.kind == "step":
             return _error(self.found.decode.total_seconds, self.row.measured.tpot_seconds)
         return _error(self.found.tpot_seconds, self.row.measured.tpot_seconds)
 
     @property
     def ttft(self) -> float | None:
-        """The same of the time to first token."""
+        """Relative error of the time to the first token."""
         return _error(self.found.ttft_seconds, self.row.measured.ttft_seconds)
 
     @property
     def rate(self) -> float | None:
-        """The same of output tokens a second and GPU."""
+        """Relative error of the output tokens per second and GPU."""
         measured = self.row.measured.tokens_per_second_per_gpu
         return _error(self.found.tokens_per_second_per_gpu, measured)
 
@@ -46,13 +46,17 @@ def _error(predicted: float, measured: float) -> float | None:
     return predicted / measured - 1
 
 
-def price(rows: Iterable[Row]) -> list[Priced]:
-    """Every row under the shipped constants."""
-    return [Priced(row, _estimate(row)) for row in rows]
+def predict_serving(rows: Iterable[ServingRow]) -> list[ServingPrediction]:
+    """Return the predictions for all rows under the shipped constants."""
+    return [ServingPrediction(row, _estimate(row)) for row in rows]
 
 
-def _estimate(row: Row) -> ServingEstimate:
-    """What users see; of a decode step alone, the terms of just that many requests."""
+def _estimate(row: ServingRow) -> ServingEstimate:
+    """Return the estimate for a row.
+
+    For a row that measured only a decode step, ``decode`` has the terms for exactly that many
+    requests.
+    """
     asked = (row.model, row.cluster, row.setup, row.layout)
     found = estimate_serving(*asked, row.traffic)
     if row.kind != "step":
@@ -61,11 +65,11 @@ def _estimate(row: Row) -> ServingEstimate:
     return replace(found, decode=step_terms(deploy(*asked), batch))
 
 
-def read_serving(data: Path | None) -> Wide:
-    """The project's own rows, or those of a wide table in ``data`` where it has one."""
+def read_serving(data: Path | None) -> ServingTable:
+    """Return the project's rows, or those of a wide table in ``data`` if there is one."""
     if data is None:
-        return Wide(list(read_published()))
+        return ServingTable(list(read_published()))
     try:
-        return read_wide(data)
+        return read_serving_table(data)
     except OSError:
-        return Wide(list(read_published()))
+        return ServingTable(list(read_published()))

@@ -11,7 +11,14 @@ import pytest
 from benchmarks.accuracy.cases import Case, make_cases
 from benchmarks.accuracy.refit import simple_columns
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
-from benchmarks.beside_calculon import asked, beside, expressible, main, question, table
+from benchmarks.compare_calculon import (
+    calculon_input,
+    calculon_seconds,
+    is_expressible,
+    main,
+    predict_by_calculon,
+    table,
+)
 
 STUB = {
     "__init__.py": """
@@ -54,7 +61,7 @@ class Llm:
 def cases() -> list[Case]:
     """Published runs that Calculon has words for."""
     runs = read_runs(PUBLISHED / "runs.csv")
-    return [case for case in make_cases(runs).cases if expressible(case)]
+    return [case for case in make_cases(runs).cases if is_expressible(case)]
 
 
 @pytest.fixture
@@ -71,10 +78,10 @@ def checkout(tmp_path: Path) -> str:
 
 def test_a_run_is_asked_for_in_the_words_of_the_other_tool() -> None:
     case = next(one for one in cases() if one.run.id.startswith("korth-GPT-3-175B-selective"))
-    asked_for = question(case, overlap=True)
-    assert asked_for["system"] == "a100_80g"
-    assert asked_for["application"]["feedforward"] == 4 * 12288
-    execution = asked_for["execution"]
+    calculon_case = calculon_input(case, overlap=True)
+    assert calculon_case["system"] == "a100_80g"
+    assert calculon_case["application"]["feedforward"] == 4 * 12288
+    execution = calculon_case["execution"]
     degrees = [execution[f"{axis}_par"] for axis in ("tensor", "pipeline", "data")]
     assert (degrees, execution["num_procs"]) == ([8, 8, 1], 64)
     assert execution["activation_recompute"] == "attn_only"
@@ -84,18 +91,18 @@ def test_a_run_is_asked_for_in_the_words_of_the_other_tool() -> None:
 
 def test_gated_mlps_count_for_half_as_much_again() -> None:
     case = next(one for one in cases() if one.problem.model.ffn.gated)
-    width = question(case, overlap=False)["application"]["feedforward"]
+    width = calculon_input(case, overlap=False)["application"]["feedforward"]
     assert width == int(1.5 * case.problem.model.ffn.size)
 
 
 def test_answers_come_in_order_and_refusals_are_none(checkout: str) -> None:
     chosen = cases()[:40]
-    answers = asked(chosen, False, sys.executable, checkout)
+    answers = calculon_seconds(chosen, False, sys.executable, checkout)
     assert answers == [None if case.layout.tp == 8 else 3.0 for case in chosen]
 
 
 def test_the_overlap_that_suits_the_other_tool_is_the_one_that_counts(checkout: str) -> None:
-    rows = beside(cases(), sys.executable, checkout)
+    rows = predict_by_calculon(cases(), sys.executable, checkout)
     assert rows
     assert {round(row.calculon * row.case.seconds, 9) for row in rows} <= {2.0, 3.0}
     gpus = {row.case.problem.cluster.gpu.name for row in rows}
@@ -110,4 +117,4 @@ def test_a_checkout_that_is_none_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path)]) == 2
-    assert "beside_calculon" in capsys.readouterr().err
+    assert "compare_calculon" in capsys.readouterr().err

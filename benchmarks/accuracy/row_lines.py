@@ -1,4 +1,4 @@
-"""Rows sorted by error, with the terms of the step: what to look at while a model is changed."""
+"""Rows sorted by error with the terms of the step, for work on the cost model."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import fields
 from math import log
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.predict import price
+from benchmarks.accuracy.predict import estimate_step
 from parc.compiler.ir import StepTime
 
 
 def row_lines(cases: Sequence[Case]) -> list[str]:
-    """One line a case, the most over-predicted first."""
-    priced = [(price(case), case) for case in cases if case.scored]
-    priced.sort(key=lambda pair: -log(pair[0].total_seconds / pair[1].seconds))
-    return [_line(time, case) for time, case in priced]
+    """Return one line per case, the most over-predicted first."""
+    timed = [(estimate_step(case), case) for case in cases if case.scored]
+    timed.sort(key=lambda pair: -log(pair[0].total_seconds / pair[1].seconds))
+    return [_line(time, case) for time, case in timed]
 
 
 def _line(time: StepTime, case: Case) -> str:
@@ -29,12 +29,12 @@ def _line(time: StepTime, case: Case) -> str:
     run, gpu = case.run, case.problem.cluster.gpu.name[:10]
     return (
         f"{ratio:5.2f} {case.seconds:8.3f}s {run.id[:44]:44} {run.gpus:5} x {gpu} {run.recipe:7} "
-        f"{layout_words(case):44} | {shares} | {run.framework} {run.overlap}{assumed}"
+        f"{describe_layout(case):44} | {shares} | {run.framework} {run.overlap}{assumed}"
     )
 
 
-def layout_words(case: Case) -> str:
-    """``tp8 pp4 v2 dp16 mbs1 m32 full``: degrees over 1, micro-batches, recompute."""
+def describe_layout(case: Case) -> str:
+    """Format ``tp8 pp4 v2 dp16 mbs1 m32 full``: degrees above 1, micro-batches, recompute."""
     layout = case.layout
     degrees = (("tp", layout.tp), ("cp", layout.cp), ("pp", layout.pp), ("v", layout.vpp))
     words = [f"{name}{n}" for name, n in (*degrees, ("ep", layout.ep)) if n > 1]

@@ -1,13 +1,14 @@
-"""Calculon and PARC on the same measured step times, group by group.
+"""Errors of Calculon and PARC on the same measured step times, group by group.
 
-    python -m benchmarks.beside_calculon CHECKOUT [--python PYTHON] [--data FOLDER]
+    python -m benchmarks.compare_calculon CHECKOUT [--python PYTHON] [--data FOLDER]
 
-CHECKOUT is a checkout of github.com/calculon-ai/calculon; none of it is part of this project. Rows
-are those that it can express: dense models on A100 and H100 without context parallelism, FSDP or
-uneven stages, in formats that its system files have. What it has no word for is mapped in its
-favour: gated MLPs widen the feed-forward by half, grouped queries count as full ones, and the
-overlap of gradients is on or off, whichever is nearer over all rows of a GPU. PARC's figure is by a
-fit that saw no row of the model; ``shipped`` and the naive formula are given beside it.
+CHECKOUT is a checkout of github.com/calculon-ai/calculon, which is not part of this project. Rows
+are those that Calculon can express: dense models on A100 and H100 without context parallelism, FSDP
+or uneven stages, in formats of its system files. Features that it lacks are mapped in its favour:
+gated MLPs widen the feed-forward by half, grouped queries count as full ones, and the overlap of
+gradients is on or off, whichever is more accurate over all rows of a GPU. PARC's error comes from a
+fit without any row of the model. The table also has the errors of the shipped parameters and of the
+naive formula.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.groups import named_groups, small
+from benchmarks.accuracy.groups import is_small, named_groups
 from benchmarks.accuracy.refit import Columns, columns
 from benchmarks.accuracy.score import Score, score
 
@@ -34,27 +35,27 @@ SYSTEMS = {
     "a100-sxm-40gb": "a100_80g",
     "h100-sxm-80gb": "h100_80g_nvl8",
 }
-"""GPU -> the system file that Calculon ships for it; the 40 GB A100 differs in memory bandwidth."""
+"""GPU -> system file that Calculon ships for it. The 40 GB A100 differs in memory bandwidth."""
 TYPES = {
     "a100_80g": {"bf16": "float16", "fp16": "float16"},
     "h100_80g_nvl8": {"bf16": "float16", "fp16": "float16", "fp8": "float8"},
 }
 RECOMPUTE = {"none": "none", "selective": "attn_only", "full": "full"}
 DOMAIN = 8
-"""GPUs of the first network of its files."""
+"""GPUs in the first network tier of Calculon's system files."""
 DRIVER = Path(__file__).parent / "calculon_rows.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
-    """A case and what each says: predicted over measured."""
+class CalculonPrediction:
+    """A case with Calculon's predicted over measured time."""
 
     case: Case
     calculon: float
 
 
-def expressible(case: Case) -> bool:
-    """Whether Calculon has words for the case; it may still refuse it."""
+def is_expressible(case: Case) -> bool:
+    """Return True if Calculon has settings for the case. It may still reject it."""
     layout, gpu = case.layout, case.problem.cluster.gpu.name
     system = SYSTEMS.get(gpu)
     return (
@@ -69,8 +70,8 @@ def expressible(case: Case) -> bool:
     )
 
 
-def question(case: Case, overlap: bool) -> dict[str, Any]:
-    """The case in Calculon's words."""
+def calculon_input(case: Case, overlap: bool) -> dict[str, Any]:
+    """Return the case in Calculon's input format."""
     model, layout, job = case.problem.model, case.layout, case.problem.job
     system = SYSTEMS[case.problem.cluster.gpu.name]
     recompute = RECOMPUTE[layout.recompute.granularity]
@@ -81,6 +82,7 @@ def question(case: Case, overlap: bool) -> dict[str, Any]:
         "system": system,
         "application": {
             "hidden": model.hidden,
+            # a gated MLP has three matrices of this width, Calculon's two
             "feedforward": int(model.ffn.size * (1.5 if model.ffn.gated else 1)),
             "seq_size": job.sequence_length,
             "attn_heads": model.attention.heads,
@@ -115,24 +117,28 @@ def question(case: Case, overlap: bool) -> dict[str, Any]:
     }
 
 
-def asked(cases: Sequence[Case], overlap: bool, python: str, checkout: str) -> list[float | None]:
-    """Seconds by Calculon, None where it refuses."""
-    text = json.dumps([question(case, overlap) for case in cases])
+def calculon_seconds(
+    cases: Sequence[Case], overlap: bool, python: str, checkout: str
+) -> list[float | None]:
+    """Return Calculon's seconds per case, None for cases that it rejects."""
+    text = json.dumps([calculon_input(case, overlap) for case in cases])
     command = [python, str(DRIVER), checkout]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     answers: list[float | None] = json.loads(done.stdout)
     return answers
 
 
-def beside(cases: Sequence[Case], python: str, checkout: str) -> list[Both]:
-    """The cases that Calculon prices, under the overlap that suits it better by GPU."""
-    ways = [asked(cases, overlap, python, checkout) for overlap in (False, True)]
+def predict_by_calculon(
+    cases: Sequence[Case], python: str, checkout: str
+) -> list[CalculonPrediction]:
+    """Return Calculon's predictions with the overlap setting that is more accurate for each GPU."""
+    ways = [calculon_seconds(cases, overlap, python, checkout) for overlap in (False, True)]
     found = []
     for gpu in sorted({case.problem.cluster.gpu.name for case in cases}):
         own = [index for index, case in enumerate(cases) if case.problem.cluster.gpu.name == gpu]
         tries = [
             [
-                Both(cases[index], seconds / cases[index].seconds)
+                CalculonPrediction(cases[index], seconds / cases[index].seconds)
                 for index in own
                 if (seconds := way[index]) is not None
             ]
@@ -142,15 +148,15 @@ def beside(cases: Sequence[Case], python: str, checkout: str) -> list[Both]:
     return found
 
 
-def _distance(rows: Sequence[Both]) -> float:
+def _distance(rows: Sequence[CalculonPrediction]) -> float:
     return fmean(abs(log(row.calculon)) for row in rows) if rows else float("inf")
 
 
-def table(rows: Sequence[Both], found: Columns) -> list[str]:
-    """Markdown: a line for every named group, and one for the small models on one host."""
+def table(rows: Sequence[CalculonPrediction], found: Columns) -> list[str]:
+    """Return a Markdown table: one line per named group, and one for small models on one host."""
     known = {row.case.run.id: row for row in rows}
     groups = named_groups([row.case for row in rows])
-    tiny = [row.case.run.id for row in rows if small(row.case)]
+    tiny = [row.case.run.id for row in rows if is_small(row.case)]
     lines = ["| group | rows | PARC, no model | shipped | Calculon | its bias | naive, no model |"]
     lines.append("| --- " * 7 + "|")
     for name, ids in [*groups, *([("one host, small models", tiny)] if tiny else [])]:
@@ -171,24 +177,26 @@ def _line(name: str, scores: Sequence[Score]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; exit status 2 where the rows or Calculon cannot be read."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside_calculon")
-    parser.add_argument("checkout", metavar="CHECKOUT", help="of github.com/calculon-ai/calculon")
-    parser.add_argument("--python", default=sys.executable, help="a Python with numpy")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="train.csv in FOLDER")
+    """Print the table; return exit status 2 if the rows or Calculon cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_calculon")
+    parser.add_argument(
+        "checkout", metavar="CHECKOUT", help="checkout of github.com/calculon-ai/calculon"
+    )
+    parser.add_argument("--python", default=sys.executable, help="Python interpreter with numpy")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/train.csv")
     options = parser.parse_args(argv)
     try:
         cases = load(options.data).cases
-        chosen = [case for case in cases if expressible(case)]
-        rows = beside(chosen, options.python, options.checkout)
+        chosen = [case for case in cases if is_expressible(case)]
+        rows = predict_by_calculon(chosen, options.python, options.checkout)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"beside_calculon: {error}", file=sys.stderr)
+        print(f"compare_calculon: {error}", file=sys.stderr)
         return 2
     classes = {row.case.generation for row in rows}
     found = columns([case for case in cases if case.generation in classes])
     print("\n".join(table(rows, found)))
-    refused = len(chosen) - len(rows)
-    print(f"\n{len(rows)} rows; {refused} more that Calculon refuses.")
+    rejected = len(chosen) - len(rows)
+    print(f"\n{len(rows)} rows; Calculon rejects {rejected} more.")
     return 0
 
 

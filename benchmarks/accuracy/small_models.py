@@ -1,4 +1,4 @@
-"""Small models on one host: hundreds of layouts, where launches and latencies rule."""
+"""Section about small models on one host, whose times are mostly launches and latencies."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from benchmarks.accuracy.refit import Columns
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import Run
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.wide_table import read_wide
+from benchmarks.accuracy.wide_table import read_training_table
 
 FILE = "train_sweep_singlenode.csv"
 
 
 def small_runs(folder: Path) -> tuple[Run, ...]:
-    """The runs of such a sweep beside a wide table; none where there is no such file."""
+    """Return the runs of the single-host sweep in ``folder``, or nothing if it has no such file."""
     path = folder / FILE
-    return tuple(read_wide(path).runs) if folder.is_dir() and path.is_file() else ()
+    return tuple(read_training_table(path).runs) if folder.is_dir() and path.is_file() else ()
 
 
 def small_section(cases: Sequence[Case], found: Columns) -> str:
-    """Markdown; empty where there are none. They count in the fits, and in no group above."""
+    """Return the section as Markdown, empty if there are no cases.
+
+    These cases are used in the fits, but in no group of the other tables.
+    """
     timed = [case for case in cases if case.scored]
     if not timed:
         return ""
     lines = [
         "## Small models on one host",
         "",
-        "Calculon 39 %, llm-analysis 57 %, FLOPs over a constant 53 % on this source's 1,440 rows.",
+        "On the 1,440 rows of this source the mean error is 39 % for Calculon, 57 % for "
+        "llm-analysis and 53 % for FLOPs divided by a constant.",
         "",
         "| class | rows | shipped | fitted | no model | bias, shipped |",
         "|---|---:|---:|---:|---:|---:|",

@@ -16,10 +16,10 @@ from parc.compiler.spec.model_spec import ModelSpec
 
 
 class Resolver:
-    """A memo over the compiler's own passes."""
+    """Cache of models and clusters that the compiler's passes resolve."""
 
     def __init__(self) -> None:
-        """Reads the catalog, and the published models that it lacks."""
+        """Read the catalog and the published models that it lacks."""
         self._library = Library(None)
         path = PUBLISHED / "models.csv"
         self._published = dict(read_models(path)) if path.is_file() else {}
@@ -27,7 +27,7 @@ class Resolver:
         self._clusters: dict[object, Cluster | None] = {}
 
     def model(self, run: Run) -> Model | None:
-        """The architecture; None where a name is in no table."""
+        """Return the model, or None if its name is unknown."""
         key = (run.model, run.layers, run.mtp, repr(run.spec))
         if key not in self._models:
             self._models[key] = resolve_model(self._spec(run), self._library, Sink())
@@ -41,7 +41,10 @@ class Resolver:
         return spec.model_copy(update=update)
 
     def cluster(self, run: Run) -> Cluster | None:
-        """Hosts enough for the run; one that is not used whole is cut down to what is used."""
+        """Return a cluster with enough hosts for the run.
+
+        If the run uses only a part of one host, the host is reduced to that part.
+        """
         key = (run.node, run.gpus, run.gpus_per_node, run.network_gbps)
         if key not in self._clusters:
             self._clusters[key] = self._cluster(run)
@@ -59,6 +62,7 @@ class Resolver:
         if cluster is None:
             return None
         node = cluster.node
+        # a stated rate is that of the whole host
         if run.network_gbps and node.nics:
             node = replace(node, nic_gbps=run.network_gbps / node.nics)
         if run.gpus < per_node:
@@ -67,7 +71,7 @@ class Resolver:
 
 
 def _smaller(node: str, entry: dict[str, Any], gpus: int) -> NodeSpec:
-    """A build of ``node`` with fewer GPUs, and NICs in proportion."""
+    """Return a variant of ``node`` with fewer GPUs and proportionally fewer NICs."""
     return NodeSpec(
         base=node,
         gpus_per_node=gpus,
