@@ -10,7 +10,7 @@ from parc.compiler.catalog.huggingface.families import shipped_families
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.family_counts import counted_configs
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 COUNTED = counted_configs()
 FAMILIES = shipped_families()
 PACKAGE = ROOT / "compiler/catalog/huggingface"
-REFUSED = own_yaml((PACKAGE / "refused_families.yaml").read_text("utf-8"))
+REFUSED = parse_table((PACKAGE / "refused_families.yaml").read_text("utf-8"))
 OTHERWISE = {"bailing_moe", "bailing_moe_v2", "kimi_k2", "mimo", "phi"}
 """Families that transformers has no class of, and Phi, whose head has a bias."""
 

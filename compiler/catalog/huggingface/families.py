@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from parc.compiler.catalog.huggingface.family import Family, FamilyError
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _PACKAGE = "parc.compiler.catalog.huggingface"
@@ -102,7 +102,7 @@ class FamilyFiles:
         if name not in self._trees:
             path = self._find(name)
             try:
-                tree = own_yaml(path.read_text("utf-8")) if path else {}
+                tree = parse_table(path.read_text("utf-8")) if path else {}
             except Exception as error:  # ruamel raises many types
                 reason = str(error).splitlines()[0][:100]
                 raise FamilyError(f"{name}.yaml", "", f"cannot be read: {reason}") from error

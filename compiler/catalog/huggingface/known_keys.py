@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from parc.compiler.catalog.huggingface.keys import Keys, shown
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 _HARMLESS_ENDINGS = ("_token_id", "dropout", "_pdrop")
 
@@ -36,5 +36,5 @@ def note_unread(keys: Keys) -> None:
 @cache
 def _known_keys() -> dict[str, Any]:
     path = files("parc.compiler.catalog.huggingface") / "known_keys.yaml"
-    tree: dict[str, Any] = own_yaml(path.read_text("utf-8"))
+    tree: dict[str, Any] = parse_table(path.read_text("utf-8"))
     return tree
