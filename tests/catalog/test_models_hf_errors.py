@@ -1,4 +1,4 @@
-"""What a config gets wrong, or what PARC does not know, is said; nothing ends in a traceback."""
+"""Invalid and unsupported configs are reported; no config ends in a traceback."""
 
 import json
 
@@ -50,19 +50,19 @@ def findings(text, tmp_path):
         ),
     ],
 )
-def test_a_structure_that_is_not_known_is_an_honest_error(config, words, tmp_path):
+def test_an_unsupported_structure_is_an_error(config, words, tmp_path):
     found = findings(json.dumps(config), tmp_path)
     assert {item.code for item in found if item.severity == "error"} == {"PARC-K02"}
     assert any(words in item.finding.message for item in found)
 
 
-def test_a_text_part_that_is_known_is_pointed_at():
+def test_a_supported_text_part_is_suggested():
     config = {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}
     (note,) = model_spec_from_config(config, "x").notes
     assert "config.json#text_config" in note.help
 
 
-def test_a_part_of_a_config_of_one_model_is_not_asked_for() -> None:
+def test_a_part_of_a_config_of_one_model_is_rejected() -> None:
     (note,) = model_spec_from_config(LLAMA, "x", part="text_config").notes
     assert "remove the part after #" in note.help
 
@@ -86,7 +86,7 @@ def test_a_part_of_a_config_of_one_model_is_not_asked_for() -> None:
         ("rope_scaling", {"type": "linear", "factor": "8"}, "rope_scaling.factor is '8'"),
     ],
 )
-def test_a_senseless_value_is_reported_at_its_line(key, value, words, tmp_path):
+def test_an_invalid_value_is_reported_at_its_line(key, value, words, tmp_path):
     text = json.dumps(LLAMA | {key: value}, indent=1)
     (found,) = findings(text, tmp_path)
     assert (found.code, found.span.file) == ("PARC-K03", "c.json")
@@ -110,7 +110,7 @@ def test_an_unknown_key_is_a_warning_and_an_empty_one_is_not(tmp_path):
     "text",
     ["", "{", "[1]", "null", '{"a": 1, "a": 2}', '{"a": ' + "9" * 5000 + "}", "[" * 100_000],
 )
-def test_text_that_is_no_config_is_one_finding(text, tmp_path):
+def test_text_that_is_not_a_config_is_one_finding(text, tmp_path):
     (found,) = findings(text, tmp_path)
     assert found.code == "PARC-K07"
 
@@ -127,7 +127,7 @@ BESIDE += ("mlp_layer_types", "moe_intermediate_size", "moe_layer_end_index", "m
 BESIDE += ("num_key_value_heads", "num_kv_heads", "num_ln_in_parallel_attn", "num_shared_expert")
 BESIDE += ("q_lora_rank", "rope_parameters", "rope_scaling", "rotary_dim", "sliding_window")
 BESIDE += ("sliding_window_pattern",)
-"""Keys that some reader asks for, and that have no default."""
+"""Keys that some reader accesses and that have no default."""
 
 
 @pytest.mark.parametrize("family", shipped_families().names())

@@ -1,4 +1,4 @@
-"""Configs of Qwen3-Next, Qwen3.5 and Nemotron-H."""
+"""Configs of Qwen3-Next, Qwen3.5 and Nemotron-H become hybrid models."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_a_config_gives_the_hybrid_of_the_catalog(name, tmp_path):
     assert replace(model, name=entry.name, source=entry.source) == entry
 
 
-def test_layer_types_and_the_interval_say_the_same():
+def test_layer_types_and_the_interval_give_the_same_model():
     types = (["linear_attention"] * 2 + ["full_attention"]) * 16
     listed = model_spec_from_config(QWEN3_NEXT | {"layer_types": types}, "x")
     spaced = model_spec_from_config(QWEN3_NEXT | {"full_attention_interval": 3}, "x")
@@ -44,7 +44,7 @@ def test_layer_types_and_the_interval_say_the_same():
     assert listed.mapping["linear_attention"]["full_attention_every"] == 3
 
 
-def test_block_types_and_letters_say_the_same():
+def test_block_types_and_letters_give_the_same_model():
     letters = NEMOTRON_3_NANO["hybrid_override_pattern"]
     config = {k: v for k, v in NEMOTRON_3_NANO.items() if k != "hybrid_override_pattern"}
     del config["num_hidden_layers"]
@@ -61,7 +61,7 @@ def test_experts_that_no_layer_has_are_not_read():
     assert not reading.notes
 
 
-def test_a_chunk_of_the_state_space_that_is_not_the_usual_one_is_told():
+def test_another_chunk_size_than_targets_assume_is_reported():
     (note,) = model_spec_from_config(NEMOTRON_H_8B | {"chunk_size": 256}, "x").notes
     assert (note.code, note.key) == ("K06", "chunk_size")
 
@@ -94,7 +94,7 @@ def test_a_chunk_of_the_state_space_that_is_not_the_usual_one_is_told():
         (NEMOTRON_H_8B | {"layers_block_type": ["moa"]}, "layers_block_type", "unsupported"),
     ],
 )
-def test_a_hybrid_that_cannot_be_exact_is_refused_with_the_reason(config, key, words):
+def test_an_unsupported_hybrid_is_rejected_with_the_reason(config, key, words):
     errors = [n for n in model_spec_from_config(config, "x").notes if n.code == "K02"]
     assert any(note.key == key and words in note.message for note in errors), errors
 
@@ -107,12 +107,12 @@ def test_a_hybrid_that_cannot_be_exact_is_refused_with_the_reason(config, key, w
         ({"num_hidden_layers": 51}, "num_hidden_layers"),
     ],
 )
-def test_a_pattern_that_says_nothing_is_an_error(changes, key):
+def test_an_empty_or_inconsistent_pattern_is_an_error(changes, key):
     reading = model_spec_from_config(NEMOTRON_H_8B | changes, "x")
     assert ("K03", key) in {(note.code, note.key) for note in reading.notes}
 
 
-def test_letters_that_are_none_are_refused_with_those_that_are() -> None:
+def test_invalid_letters_are_rejected_with_the_valid_ones() -> None:
     changes = {"hybrid_override_pattern": "MX" * 26, "num_hidden_layers": 52}
     (note,) = model_spec_from_config(NEMOTRON_H_8B | changes, "x").notes
     assert (note.code, note.help) == ("K02", "valid values: M, *, -, E")

@@ -1,4 +1,4 @@
-"""Every model of the catalog, held against the parameter count that its makers state."""
+"""Every model of the catalog has the published number of parameters."""
 
 import pytest
 
@@ -145,7 +145,7 @@ def test_the_total_is_within_two_percent_of_the_stated_one(name):
 
 
 @pytest.mark.parametrize("name", sorted(EXACT | STATED))
-def test_an_entry_says_its_source_and_has_nothing_to_be_told_but_what_is_left_out(name):
+def test_an_entry_names_its_source_and_reports_only_unsupported_parts(name):
     model, found = resolved(name)
     assert model.source.startswith("https://")
     assert model.name == name
@@ -153,7 +153,7 @@ def test_an_entry_says_its_source_and_has_nothing_to_be_told_but_what_is_left_ou
     assert [diagnostic.code for diagnostic in found] == expected
 
 
-def test_no_entry_uses_a_base_or_a_name_of_its_own():
+def test_no_entry_sets_a_base_or_a_name():
     library = Library(None)
     for name in library.names("models"):
         written = library.entry("models", name).keys()
