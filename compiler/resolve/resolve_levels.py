@@ -24,9 +24,8 @@ def resolve_levels(
     depth = len(racks[0].above) if racks else 0
     for rack in racks:
         if len(rack.above) != depth:
-            counts = f"{len(rack.above)} switches, rack {racks[0].name} under {depth}"
             finding = Finding(
-                f"rack {rack.name} is under {counts}",
+                f"switches above rack {rack.name}: {len(rack.above)}, {racks[0].name}: {depth}",
                 label=f"{len(rack.above)} != {depth}",
                 help="list as many switches above every rack; repeat one that spans two tiers",
                 causes=(Cause(f"{racks[0].path}.above", "the first rack"),),

@@ -93,8 +93,8 @@ def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragmen
         return None
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
-    kind = spec.topology_format or sniff(text)
-    if kind is None:
+    format_name = spec.topology_format or sniff(text)
+    if format_name is None:
         finding = Finding(
             f"the format of {path} is not recognized",
             "unrecognized format",
@@ -103,9 +103,11 @@ def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragmen
         )
         sink.report("I05", finding, at=AT)
         return None
-    fragment = FORMATS[kind].reader(text, path, sink)
+    fragment = FORMATS[format_name].reader(text, path, sink)
     if fragment is not None and not fragment.hosts:
-        finding = Finding(f"{path} contains no host", f"it is {kind}: {FORMATS[kind].what}")
+        finding = Finding(
+            f"{path} contains no host", f"format {format_name}: {FORMATS[format_name].what}"
+        )
         sink.report("I02", finding, at=AT)
         return None
     return fragment

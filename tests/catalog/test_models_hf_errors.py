@@ -5,7 +5,7 @@ import json
 import pytest
 
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
-from parc.compiler.catalog.huggingface.families import shipped_families
+from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.resolve.resolve_model import resolve_model

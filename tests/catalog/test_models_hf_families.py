@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
-from parc.compiler.catalog.huggingface.families import shipped_families
+from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink

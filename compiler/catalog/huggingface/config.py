@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc.compiler.catalog.huggingface.explain import explain_family, explain_part
-from parc.compiler.catalog.huggingface.families import FamilyFiles, shipped_families
 from parc.compiler.catalog.huggingface.family import FamilyError
+from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
 from parc.compiler.catalog.huggingface.keys import ConfigNote, Keys
 from parc.compiler.catalog.huggingface.known_keys import note_unread
 from parc.compiler.catalog.huggingface.model_fields import read_model

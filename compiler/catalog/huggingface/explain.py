@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from parc.compiler.catalog.huggingface.families import FamilyFiles
+from parc.compiler.catalog.huggingface.family_files import FamilyFiles
 from parc.compiler.catalog.huggingface.keys import ConfigNote, shown
 from parc.compiler.catalog.huggingface.text_part import TEXT_PARTS, is_flat, text_part
 

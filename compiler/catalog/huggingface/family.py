@@ -40,15 +40,27 @@ class Family:
     ffn_to_hidden: int = 0
     """MLP width / hidden size if the config sets no width; 0 if the config must set it."""
     latent: Mapping[str, str] = field(default_factory=dict)
+    """Field of ``LatentSpec`` -> config key."""
     linear_attention: Mapping[str, str] = field(default_factory=dict)
+    """Field of ``LinearAttentionSpec`` -> config key; the other layers have full attention."""
     mamba: Mapping[str, str] = field(default_factory=dict)
+    """Field of ``MambaSpec`` -> config key; needs ``layer_pattern``."""
     layer_pattern: Mapping[str, str] = field(default_factory=dict)
-    """Config keys of a list of layer types: ``letters``, ``types``, ``layers``."""
+    """Config keys of a layer pattern: ``letters`` (text) or ``types`` (list), and ``layers``."""
     experts: Mapping[str, Any] = field(default_factory=dict)
+    """Field of ``ExpertsSpec`` -> config key, and keys with other meanings.
+
+    ``router``: reader of the router (a key of ROUTERS), with its keys ``normalized``, ``method``
+    and ``expert_bias``. ``shared_count`` (a key or a number) and ``shared_width``: number and width
+    of shared experts. ``layer_types``, ``dense_layers``, ``expert_layers``, ``last_layer``: keys
+    that list or bound the layers with experts. ``shared_gate``: the shared expert has a gate.
+    ``dense_if_null`` and ``dense_if_zero``: the model is dense if ``count`` is null or 0.
+    ``requires``: like the section, for configs with experts.
+    """
     readers: tuple[str, ...] = ()
     """Readers for what other sections cannot express (keys of SPECIAL_READERS)."""
     requires: Mapping[str, Any] = field(default_factory=dict)
-    """Config key -> only supported value, or ``{value | same_as, reason}``."""
+    """Config key -> only supported value, or ``{value, reason}``, or ``{same_as: key, reason}``."""
     assumed: Mapping[str, Any] = field(default_factory=dict)
     """Config key -> value that targets assume; another value is a warning (K06)."""
     ignored_keys: tuple[str, ...] = ()
