@@ -9,6 +9,8 @@ import pytest
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
 from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import FamilyFiles, shipped_families
+from parc.compiler.catalog.huggingface.keys import Keys
+from parc.compiler.catalog.huggingface.model_fields import read_model
 from parc.compiler.spec.model_spec import ModelSpec
 from tests.catalog.configs_hybrid import NEMOTRON_3_NANO
 
@@ -182,6 +184,47 @@ def test_a_broken_family_file_stops_a_compile_with_a_diagnostic(monkeypatch):
     (found,) = sink.diagnostics
     assert found.code == "PARC-K02"
     assert "families/llama.yaml: extends is nothing" in found.finding.message
+
+
+SWITCHES = (
+    {},
+    {"use_sliding_window": True},
+    {"hybrid_override_pattern": "M-*E" * 13},
+    {"topk_method": "group_limited_greedy"},
+    {"score_function": "sigmoid"},
+)
+"""Keys on which it depends whether other keys are read."""
+
+
+def bases(name):
+    """Return ``name`` and the families that it extends, directly or not."""
+    base = shipped_families()._tree(f"families/{name}").get("extends")
+    return [name, *(bases(base) if base else ())]
+
+
+class Recorder(Keys):
+    """Keys that record which of them a reader accesses."""
+
+    def __init__(self, config, family):
+        super().__init__(config, family.defaults)
+        self.accessed = set()
+
+    def raw(self, key):
+        self.accessed.add(key)
+        return super().raw(key)
+
+
+@pytest.mark.parametrize("name", shipped_families().names())
+def test_a_family_has_defaults_only_for_keys_that_it_or_a_family_based_on_it_reads(name):
+    accessed = set()
+    for other in (one for one in shipped_families().names() if name in bases(one)):
+        family = shipped_families().family(other)
+        for switch in SWITCHES:
+            keys = Recorder(config_of(other) | switch, family)
+            read_model(keys, family)
+            accessed |= keys.accessed
+    unused = set(shipped_families()._tree(f"families/{name}").get("defaults", {})) - accessed
+    assert unused == set()
 
 
 def test_every_family_names_the_source_of_its_defaults():

@@ -1,4 +1,4 @@
-"""Every family, with each of its switches both ways, has the parameters of transformers."""
+"""Model families have the parameters of transformers, with each of their switches both ways."""
 
 import json
 from pathlib import Path

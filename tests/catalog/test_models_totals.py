@@ -1,4 +1,4 @@
-"""Every model of the catalog has the published number of parameters."""
+"""Catalog models have the published number of parameters."""
 
 import pytest
 
