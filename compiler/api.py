@@ -12,7 +12,7 @@ from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.reading.source import Source, read_source
 
-Input = str | Path | Mapping[str, Any]
+SpecInput = str | Path | Mapping[str, Any]
 
 
 class SpecError(ValueError):
@@ -24,30 +24,30 @@ class SpecError(ValueError):
         self.diagnostics = diagnostics
 
 
-def compile(spec: Input) -> AnyPlan:
+def compile(spec: SpecInput) -> AnyPlan:
     """Compile ``spec`` to a plan; nothing is written. SpecError where it has errors."""
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()
-    plan = plan_spec(_source(spec), (), sink)
+    plan = plan_spec(_read_input(spec), (), sink)
     if plan is None:
         raise SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))
     return plan
 
 
-def estimate(spec: Input) -> Estimate | ServingEstimate:
+def estimate(spec: SpecInput) -> Estimate | ServingEstimate:
     """Memory, step time and traffic of the layout that ``compile`` chooses."""
     return compile(spec).estimate
 
 
-def check(spec: Input) -> list[Diagnostic]:
+def check(spec: SpecInput) -> list[Diagnostic]:
     """Every diagnostic of ``spec``, errors, warnings and advice."""
     sink = Sink()
-    plan_spec(_source(spec), (), sink)
+    plan_spec(_read_input(spec), (), sink)
     return list(sink.diagnostics)
 
 
-def _source(spec: Input) -> Source:
+def _read_input(spec: SpecInput) -> Source:
     """A path is read; a mapping is written as JSON, which is YAML."""
     if isinstance(spec, Mapping):
         return Source("<mapping>", json.dumps(spec, indent=2), None)

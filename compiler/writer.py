@@ -11,21 +11,25 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from parc.backends.registry import BUILT_IN, find
 from parc.compiler.ir import Artifact
-from parc.compiler.swap import exchange
 
 MARKER = "parc.lock"
 """A directory that holds this file is one that PARC wrote."""
-OWN = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
+PARC_NAMES = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
 """First parts of the names that PARC writes at the top of an output directory; backends of plugins
 are looked up only if a directory has other names."""
-_SHOWN = 3
+_MAX_LISTED = 3
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""linux/fs.h: renameat2(2), atomically exchange two paths that both exist."""
 
 
 class WriteRefused(Exception):
@@ -43,15 +47,15 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
     """
     paths = check_paths(artifacts)
     try:
-        target = _resolved(directory)
+        target = _resolve_target(directory)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clean(target)
+        _remove_leftovers(target)
         _check_target(target, directory, paths)
-        with _new_directory(target) as new:
+        with _temporary_directory(target) as new:
             for artifact in artifacts:
                 _write(new / artifact.path, artifact)
             _sync_folders(new)
-            _swap(new, target)
+            _replace(new, target)
         _sync(target.parent)
     except (OSError, UnicodeEncodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -78,7 +82,7 @@ def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
 
     ``names`` are at the top of an output directory, ``paths`` are the files to be written there.
     """
-    own = OWN | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
+    own = PARC_NAMES | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
     others = (name for name in names if name.partition(".")[0] not in own)
     return sorted(name for name in others if find(name.partition(".")[0]) is None)
 
@@ -106,7 +110,7 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
     return paths
 
 
-def _resolved(directory: Path) -> Path:
+def _resolve_target(directory: Path) -> Path:
     if directory.is_symlink() and not directory.exists():
         raise WriteRefused(f"{directory.as_posix()} is a link to nowhere")
     target = directory.resolve()
@@ -130,20 +134,20 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
         )
     foreign = foreign_names(names, paths)
     if foreign:
-        more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
-        listed = ", ".join(foreign[:_SHOWN]) + more
+        more = f" and {len(foreign) - _MAX_LISTED} more" if len(foreign) > _MAX_LISTED else ""
+        listed = ", ".join(foreign[:_MAX_LISTED]) + more
         raise WriteRefused(
             f"{shown} holds {listed}, not written by PARC: move it away, or write elsewhere"
         )
 
 
 @contextmanager
-def _new_directory(target: Path) -> Iterator[Path]:
+def _temporary_directory(target: Path) -> Iterator[Path]:
     """An empty directory beside ``target``, locked while in use, gone at the end.
 
     After the swap its path holds the old tree, which goes the same way.
     """
-    path, lock = next(filter(None, (_claim(target, number) for number in count())))
+    path, lock = next(filter(None, (_create_locked(target, number) for number in count())))
     try:
         if target.exists():
             shutil.copymode(target, path)
@@ -153,7 +157,7 @@ def _new_directory(target: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _claim(target: Path, number: int) -> tuple[Path, int] | None:
+def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
     """Make and lock one directory; None where the name is taken or another run cleaned it away."""
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
@@ -162,7 +166,7 @@ def _claim(target: Path, number: int) -> tuple[Path, int] | None:
         return None
     try:
         descriptor = os.open(path, os.O_RDONLY)
-        if _locked(descriptor, path) is not False:
+        if _try_lock(descriptor, path) is not False:
             return path, descriptor
         os.close(descriptor)
     except FileNotFoundError:
@@ -170,7 +174,7 @@ def _claim(target: Path, number: int) -> tuple[Path, int] | None:
     return None
 
 
-def _locked(descriptor: int, path: Path) -> bool | None:
+def _try_lock(descriptor: int, path: Path) -> bool | None:
     """Whether the open directory ``path`` is locked now; None where the file system has no locks.
 
     False while another process holds it, or when it is no longer what stands at ``path``.
@@ -186,7 +190,7 @@ def _locked(descriptor: int, path: Path) -> bool | None:
         return None
 
 
-def _clean(target: Path) -> None:
+def _remove_leftovers(target: Path) -> None:
     """Remove what killed runs left; first restore an old tree that has no successor."""
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
     old = target.parent / f".{target.name}.old"
@@ -202,7 +206,7 @@ def _remove_unused(path: Path) -> None:
     """Remove the directory ``path``, unless another process has it locked, or may have."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
-        if _locked(descriptor, path):
+        if _try_lock(descriptor, path):
             shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
 
@@ -231,7 +235,7 @@ def _sync(folder: Path) -> None:
     os.close(descriptor)
 
 
-def _swap(new: Path, target: Path) -> None:
+def _replace(new: Path, target: Path) -> None:
     """Put ``new`` in the place of ``target``, which ends up under the name of ``new``."""
     with suppress(OSError):
         new.rename(target)  # works where there is nothing, or an empty directory
@@ -257,3 +261,39 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
     executable = bool(mode & stat.S_IXUSR)
     encoded = artifact.text.encode("utf-8", "surrogatepass")
     return executable != artifact.executable or text != encoded
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap two existing paths of one file system; False where the system cannot do it at once.
+
+    Raises:
+        OSError: the system can, and refused these paths.
+    """
+    import ctypes
+    import errno
+
+    rename = _renameat2()
+    if rename is None:
+        return False
+    paths = os.fsencode(first), os.fsencode(second)
+    if rename(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV}:
+        return False  # an old kernel, or a file system without it (NFS)
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def _renameat2() -> Any:
+    """The C function; None where the C library has none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "renameat2", None)
+    if function is not None:
+        number, path = ctypes.c_int, ctypes.c_char_p
+        function.argtypes = (number, path, number, path, ctypes.c_uint)
+        function.restype = ctypes.c_int
+    return function

@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(BASE, REGISTRY),
     ),
     "parc.compiler.verify": (IR, DIAGNOSTICS, TOPOLOGY),
-    "parc.compiler.writer": (IR, DIAGNOSTICS, "parc.compiler.swap", REGISTRY),
+    "parc.compiler.writer": (IR, DIAGNOSTICS, REGISTRY),
     "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY),
     "parc.templates": (),
     "parc.schemas": (),

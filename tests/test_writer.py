@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import pytest
 
-from parc.compiler import swap, writer
+from parc.compiler import writer
 from parc.compiler.ir import Artifact
 from parc.compiler.writer import WriteRefused, stale_paths, write_artifacts
 
@@ -70,7 +70,7 @@ def test_an_exchange_swaps_two_directories(tmp_path: Path) -> None:
     for path in (first, second):
         path.mkdir()
         (path / path.name).touch()
-    if not swap.exchange(first, second):
+    if not writer.exchange(first, second):
         pytest.skip("this file system has no atomic exchange")
     assert (first / "b").exists()
     assert (second / "a").exists()
@@ -79,7 +79,7 @@ def test_an_exchange_swaps_two_directories(tmp_path: Path) -> None:
 def test_an_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(OSError, match="No such file"):
-        swap.exchange(tmp_path / "a", tmp_path / "b")
+        writer.exchange(tmp_path / "a", tmp_path / "b")
 
 
 def test_an_old_tree_without_a_successor_is_restored(tmp_path: Path) -> None:

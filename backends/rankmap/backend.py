@@ -18,9 +18,9 @@ class Rankmap:
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """rankmap.csv, rankmap.json and rankmap.md."""
-        from parc.backends.rankmap.page import page
+        from parc.backends.rankmap.training_page import training_page
 
-        return (*_tables(plan), Artifact("rankmap.md", page(plan)))
+        return (*_tables(plan), Artifact("rankmap.md", training_page(plan)))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
         """Nothing: every placement can be written down."""
@@ -34,10 +34,13 @@ class Rankmap:
 
 def _tables(plan: AnyPlan) -> tuple[Artifact, ...]:
     """What programs read. A check emits nothing, so what writes is loaded on first use."""
-    from parc.backends.rankmap.document import document
-    from parc.backends.rankmap.table import table
+    from parc.backends.rankmap.rankmap_csv import rankmap_csv
+    from parc.backends.rankmap.rankmap_json import rankmap_json
 
-    return (Artifact("rankmap.csv", table(plan)), Artifact("rankmap.json", document(plan)))
+    return (
+        Artifact("rankmap.csv", rankmap_csv(plan)),
+        Artifact("rankmap.json", rankmap_json(plan)),
+    )
 
 
 BACKEND = Rankmap()

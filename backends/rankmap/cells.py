@@ -1,4 +1,4 @@
-"""Text for the cells of a Markdown table: folded, clipped, escaped."""
+"""Text for the cells of a Markdown table: folded, clip_text, escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def cell(text: str, width: int) -> str:
     return plain if len(plain) <= width else plain[: width - 3] + "..."
 
 
-def listed(text: str, width: int) -> str:
+def clip_list(text: str, width: int) -> str:
     """A list with commas, cut after a whole item: ``a,b, ...`` or ``a[1-2,5,...]``."""
     if len(text) <= width:
         return text
@@ -28,12 +28,12 @@ def listed(text: str, width: int) -> str:
     return cell(f"{whole.rstrip(',')}, ...", width)
 
 
-def runs(numbers: Iterable[int]) -> str:
+def fold_numbers(numbers: Iterable[int]) -> str:
     """Sorted numbers with runs folded: ``0-7, 16-23``."""
-    return joined((number, number) for number in sorted(numbers))
+    return fold_ranges((number, number) for number in sorted(numbers))
 
 
-def joined(pairs: Iterable[tuple[int, int]]) -> str:
+def fold_ranges(pairs: Iterable[tuple[int, int]]) -> str:
     """The same of ascending (first, last) pairs."""
     parts: list[list[int]] = []
     for low, high in pairs:
@@ -44,18 +44,18 @@ def joined(pairs: Iterable[tuple[int, int]]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def shortened(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
+def elide_rows(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
     """All rows, or the first ones, a ``gap`` and the last."""
     if len(rows) <= most:
         return list(rows)
     return [*rows[: most - 2], gap, rows[-1]]
 
 
-def gigabytes(size: float) -> str:
-    """Decimal gigabytes, three digits."""
+def format_bytes(size: float) -> str:
+    """Decimal format_bytes, three digits."""
     return f"{size / 1e9:.3g} GB" if size < 1e12 else f"{size / 1e12:.3g} TB"
 
 
-def milliseconds(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Milliseconds, three digits."""
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

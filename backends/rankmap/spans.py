@@ -17,7 +17,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class GroupSpan:
     """Groups of one family, counted by the narrowest thing that holds them whole."""
 
     name: str
@@ -35,7 +35,7 @@ class Span:
         return self.host + self.domain + self.rack + self.across
 
 
-def spans(placement: Placement, routed: bool) -> Iterator[Span]:
+def group_spans(placement: Placement, routed: bool) -> Iterator[GroupSpan]:
     """One row a family that has groups of two ranks or more; expert ones only if ``routed``."""
     alone = placement.dense.size("cp") == 1
     families = {family.name: family for family in placement.families}
@@ -50,9 +50,9 @@ def spans(placement: Placement, routed: bool) -> Iterator[Span]:
             yield _span(family.name, groups, placement)
 
 
-def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:
+def _span(name: str, groups: NodeGroups, placement: Placement) -> GroupSpan:
     if not groups.visits:
-        return Span(name, groups.size, groups.count, 0, 0, 0, 1)
+        return GroupSpan(name, groups.size, groups.count, 0, 0, 0, 1)
     rack_of = [host.rack for host in placement.hosts].__getitem__
     domain_of = [host.nvlink_domain for host in placement.hosts].__getitem__
     counts, most = [0, 0, 0, 0], 1
@@ -64,4 +64,4 @@ def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:
         level = 0 if len(nodes) == 1 else 1 if inside else 2 if touched == 1 else 3
         counts[level] += groups.parallel
     host, domain, rack, across = counts
-    return Span(name, groups.size, host, domain, rack, across, most)
+    return GroupSpan(name, groups.size, host, domain, rack, across, most)

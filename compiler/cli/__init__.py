@@ -32,7 +32,7 @@ COMMANDS: dict[str, str] = {
 """name -> the first line of its help; the command is ``command`` in the module of that name."""
 
 
-GARBAGE_AFTER = 1_000_000
+GC_THRESHOLD = 1_000_000
 """Objects that are made between two looks for garbage."""
 
 
@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         A command is over soon and most of what it makes lives to its end, so that looking for
         garbage every 700 objects costs a tenth of its time and finds none.
         """
-        gc.set_threshold(GARBAGE_AFTER)
+        gc.set_threshold(GC_THRESHOLD)
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -88,9 +88,9 @@ class LazyGroup(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except (Exception, KeyboardInterrupt) as error:
-            from parc.compiler.cli.failure import report
+            from parc.compiler.cli.exit_codes import report_exception
 
-            ctx.exit(report(error))
+            ctx.exit(report_exception(error))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

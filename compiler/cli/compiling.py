@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from parc.compiler.cli.clock import Clock
-from parc.compiler.cli.locking import Lock, compare_decisions, compare_hosts
-from parc.compiler.cli.on_disk import compare_files, report_edits
+from parc.compiler.cli.lock_checks import Lock, compare_decisions, compare_hosts
+from parc.compiler.cli.stale_files import compare_files, report_edits
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
@@ -18,7 +18,7 @@ from parc.compiler.writer import write_artifacts
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompileRequest:
     """The options of the command."""
 
     spec: str
@@ -32,7 +32,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CompileOutcome:
     """What came of it; ``plan`` is None where the spec has errors."""
 
     sink: Sink
@@ -62,7 +62,7 @@ class Outcome:
         return f"{summary_text(self.plan)}{verb:<9} {files}\n"
 
 
-def compile_spec(request: Request, clock: Clock) -> Outcome:
+def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     """Plan, emit, compare with the directory as asked, and write unless told not to."""
     sink = Sink()
     overrides = request.overrides
@@ -72,12 +72,12 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     clock("read_source")
     problem = resolve_spec(source, overrides, sink, clock)
     if problem is None or sink.failed():
-        return Outcome(sink)
+        return CompileOutcome(sink)
     directory = request.output or Path("build") / problem.name
     lock = Lock.read(directory)
     plan = plan_any(problem, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
-        return Outcome(sink)
+        return CompileOutcome(sink)
     artifacts = emit_plan(plan, sink, clock)
     if request.locked:
         compare_decisions(lock, plan, sink)
@@ -86,12 +86,32 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     if request.check:
         compare_files(artifacts, directory, sink)
     if sink.failed():
-        return Outcome(sink)
+        return CompileOutcome(sink)
     files = tuple(sorted(artifact.path for artifact in artifacts))
-    outcome = Outcome(sink, plan, directory.as_posix(), files)
+    outcome = CompileOutcome(sink, plan, directory.as_posix(), files)
     if request.check:
         return outcome
     report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
     clock("write_artifacts")
     return replace(outcome, written=True)
+
+
+class Clock:
+    """A watch for the pipeline: call it with the name of a part when that part has ended."""
+
+    def __init__(self) -> None:
+        """Start now."""
+        self.parts: list[tuple[str, float]] = []
+        self._last = perf_counter()
+
+    def __call__(self, name: str) -> None:
+        """The time since the last call belongs to ``name``."""
+        now = perf_counter()
+        self.parts.append((name, now - self._last))
+        self._last = now
+
+    def table(self) -> str:
+        """A line a part in milliseconds, and the sum."""
+        rows = [*self.parts, ("total", sum(spent for _, spent in self.parts))]
+        return "\n".join(f"{name:<16} {spent * 1e3:9.1f} ms" for name, spent in rows)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parc.compiler.cli.locking import Lock
-from parc.compiler.cli.on_disk import report_edits
+from parc.compiler.cli.lock_checks import Lock
+from parc.compiler.cli.stale_files import report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
 from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
@@ -18,7 +18,7 @@ from parc.compiler.writer import write_artifacts
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReplanRequest:
     """The options of the command."""
 
     spec: str
@@ -30,7 +30,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplanOutcome:
     """What came of it; ``found`` is None where there was an error."""
 
     sink: Sink
@@ -58,31 +58,33 @@ class Outcome:
         return lines + (f"wrote     {self.directory}: {self.files} files\n" if self.files else "")
 
 
-def replan(request: Request) -> Outcome:
+def replan(request: ReplanRequest) -> ReplanOutcome:
     """Replan; emit, verify and write unless told not to."""
     sink = Sink()
     source = read_source(request.spec)
-    drain = Drain(request.drain, lambda name: _text(_directory(request, name) / LOCK_PATH))
+    drain = Drain(
+        request.drain, lambda name: _read_lock(_output_directory(request, name) / LOCK_PATH)
+    )
     found = replan_spec(source, request.overrides, drain, sink)
     if found is None:
-        return Outcome(sink)
+        return ReplanOutcome(sink)
     replanned, previous = found
-    directory = _directory(request, replanned.plan.problem.name)
+    directory = _output_directory(request, replanned.plan.problem.name)
     lock = (directory / LOCK_PATH).as_posix()
     origin = lock if previous.locked else "a compile of the spec"
     if not previous.locked and Path(lock).exists():
-        _report_passed_over(Lock.read(directory), sink)
+        _report_unused_lock(Lock.read(directory), sink)
     if request.dry_run:
-        return Outcome(sink, replanned, origin, directory.as_posix())
+        return ReplanOutcome(sink, replanned, origin, directory.as_posix())
     artifacts = emit_plan(replanned.plan, sink)
     if sink.failed():
-        return Outcome(sink)
+        return ReplanOutcome(sink)
     report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
-    return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
+    return ReplanOutcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
 
 
-def _report_passed_over(lock: Lock, sink: Sink) -> None:
+def _report_unused_lock(lock: Lock, sink: Sink) -> None:
     """O04: the hosts that run may be others than those that the moves are counted from."""
     finding = Finding(
         f"{lock.path} {lock.why or 'is of another layout, or of other hosts'}: it is passed over",
@@ -92,11 +94,11 @@ def _report_passed_over(lock: Lock, sink: Sink) -> None:
     sink.report("O04", finding)
 
 
-def _directory(request: Request, name: str) -> Path:
+def _output_directory(request: ReplanRequest, name: str) -> Path:
     """Where the plan of the run ``name`` is, and goes: as for ``parc compile``."""
     return request.output or Path("build") / name
 
 
-def _text(lock: Path) -> str | None:
+def _read_lock(lock: Path) -> str | None:
     """The text of the lock file; None where there is none."""
     return lock.read_bytes().decode("utf-8", "replace") if lock.is_file() else None

@@ -18,7 +18,9 @@ from parc.compiler.ir.finding import Severity
 FOUND = 1
 
 
-def planned(spec: str, overrides: Sequence[str], *, style: str = "text") -> tuple[AnyPlan, Sink]:
+def plan_or_exit(
+    spec: str, overrides: Sequence[str], *, style: str = "text"
+) -> tuple[AnyPlan, Sink]:
     """Plan ``spec``; diagnostics that are not errors are shown, errors end the command.
 
     With a machine format the diagnostics of a failed run are the document on standard output.
@@ -29,32 +31,32 @@ def planned(spec: str, overrides: Sequence[str], *, style: str = "text") -> tupl
     sink = Sink()
     plan = plan_spec(read_source(spec), overrides, sink)
     if plan is None or sink.failed():
-        fail((sink,), style)
+        exit_with_findings((sink,), style)
     assert plan is not None
     return plan, sink
 
 
-def fail(sinks: Sequence[Sink], style: str) -> None:
+def exit_with_findings(sinks: Sequence[Sink], style: str) -> None:
     """Show the diagnostics and exit with 1."""
     if style == "json":
-        show(sinks, "json", sys.stdout)
+        show_findings(sinks, "json", sys.stdout)
     else:
-        show(sinks, "text", sys.stderr)
+        show_findings(sinks, "text", sys.stderr)
     click.get_current_context().exit(FOUND)
 
 
-def show(sinks: Sequence[Sink], style: Format, stream: TextIO) -> None:
+def show_findings(sinks: Sequence[Sink], style: Format, stream: TextIO) -> None:
     """Write the diagnostics of ``sinks``; nothing where there are none."""
-    colored = style == "text" and wants_color(stream)
+    colored = style == "text" and use_color(stream)
     click.echo(render(sinks, style, color=colored), file=stream, nl=False, color=colored)
 
 
-def wants_color(stream: TextIO) -> bool:
+def use_color(stream: TextIO) -> bool:
     """A terminal, and nobody said NO_COLOR (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
-def failed(sinks: Sequence[Sink], level: Severity) -> bool:
+def any_failed(sinks: Sequence[Sink], level: Severity) -> bool:
     """Whether any sink holds something at or above ``level``."""
     return any(sink.failed(level) for sink in sinks)
 

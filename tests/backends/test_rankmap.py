@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 
 from parc.backends.rankmap.backend import BACKEND
-from parc.backends.rankmap.cells import listed, runs
-from parc.backends.rankmap.page import formula
+from parc.backends.rankmap.cells import clip_list, fold_numbers
 from parc.backends.rankmap.stages import stage_rows
+from parc.backends.rankmap.training_page import rank_formula
 from parc.compiler.ir import Mesh, Plan
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, plan
 
@@ -169,11 +169,11 @@ def test_two_emissions_are_the_same_bytes() -> None:
 def test_the_rank_formula_leaves_out_what_is_1(
     sizes: tuple[tuple[str, int], ...], text: str
 ) -> None:
-    assert formula(Mesh.of(sizes), {}) == text
+    assert rank_formula(Mesh.of(sizes), {}) == text
 
 
 def test_lists_are_cut_after_a_whole_item() -> None:
-    assert listed("a1,b2,c3", 8) == "a1,b2,c3"
-    assert listed("a1,b2,c3,d4,e5", 12) == "a1,b2, ..."
-    assert len(listed("host[1-2,4-9,11-99]", 16)) <= 16
-    assert runs([5, 1, 2, 3]) == "1-3, 5"
+    assert clip_list("a1,b2,c3", 8) == "a1,b2,c3"
+    assert clip_list("a1,b2,c3,d4,e5", 12) == "a1,b2, ..."
+    assert len(clip_list("host[1-2,4-9,11-99]", 16)) <= 16
+    assert fold_numbers([5, 1, 2, 3]) == "1-3, 5"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
-from parc.compiler.report.diff.side import Side, side
+from parc.compiler.report.diff.side import Side, read_side
 from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
 
 
@@ -22,4 +22,4 @@ def files_of(plan: Plan, **extra: str) -> dict[str, str]:
 
 def side_of(plan: Plan, name: str = "plan", **extra: str) -> Side:
     """One side of a diff."""
-    return side(name, files_of(plan, **extra))
+    return read_side(name, files_of(plan, **extra))

@@ -9,9 +9,9 @@ import pytest
 
 from parc.compiler.ir import Host, Plan
 from parc.compiler.report.diff.diff import Diff, diff
-from parc.compiler.report.diff.ranks import Run
+from parc.compiler.report.diff.ranks import RankRange
 from parc.compiler.report.diff.sections import headline
-from parc.compiler.report.diff.side import NotAnOutput, side
+from parc.compiler.report.diff.side import NotAnOutput, read_side
 from parc.compiler.report.diff.text import diff_markdown, diff_text
 from tests.compiled import plan_of
 from tests.placement.placement_plans import cluster, layout, plan, with_hosts
@@ -35,7 +35,7 @@ ORDERED = in_rack_order(PLAN, *NAMES)
 
 def test_equal_sides_have_no_difference() -> None:
     found = change(PLAN)
-    assert not found.any
+    assert not found.has_changes
     assert diff_text(found) == "old -> new: no change\n"
     assert found.to_json()["changed"] is False
 
@@ -67,14 +67,14 @@ def test_frameworks_that_share_one_axis_can_be_compared() -> None:
     found = change(new)
     (tp,) = [one for one in found.groups if one.axis == "tp"]
     assert (tp.old_groups, tp.old_size, tp.new_groups, tp.new_size) == (8, 8, 32, 2)
-    assert change(PLAN, new).any
+    assert change(PLAN, new).has_changes
 
 
 def test_a_drained_host_moves_only_its_own_ranks() -> None:
     new = in_rack_order(PLAN, *NAMES[:2], "r02n05", *NAMES[3:])
     found = change(new, ORDERED)
     assert found.moves is not None
-    assert found.moves.runs == (Run(16, 23, "r01n03:0-7", "r02n05:0-7"),)
+    assert found.moves.runs == (RankRange(16, 23, "r01n03:0-7", "r02n05:0-7"),)
     assert (found.moves.left, found.moves.joined) == (("r01n03",), ("r02n05",))
     dp, pp = found.groups
     assert (pp.axis, pp.old_crossing_racks, pp.new_crossing_racks) == ("pp", 32, 24)
@@ -86,7 +86,7 @@ def test_a_drained_host_moves_only_its_own_ranks() -> None:
 def test_hosts_that_shift_by_one_fold_into_one_run() -> None:
     found = change(in_rack_order(PLAN, *NAMES[1:], "r02n05"), ORDERED)
     assert found.moves is not None
-    assert found.moves.runs == (Run(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),)
+    assert found.moves.runs == (RankRange(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),)
 
 
 def test_two_hosts_that_swap_are_moves_though_nobody_joins_or_leaves() -> None:
@@ -198,7 +198,7 @@ def test_json_is_json_and_names_its_format() -> None:
 def test_a_side_without_a_rank_map_still_compares_the_rest() -> None:
     files = files_of(PLAN)
     del files["rankmap.csv"]
-    found = diff(side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
+    found = diff(read_side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
     assert found.moves is None
     assert found.layout
     assert "emit rankmap to compare ranks" in diff_text(found)
@@ -219,7 +219,7 @@ def test_a_side_without_a_rank_map_still_compares_the_rest() -> None:
 def test_files_that_are_not_ours_are_refused_with_their_name(path: str, text: str) -> None:
     files = files_of(PLAN) | {path: text}
     with pytest.raises(NotAnOutput, match=f"old/{path}"):
-        side("old", files)
+        read_side("old", files)
 
 
 @pytest.mark.parametrize("part", ["problem", "layout", "estimate"])
@@ -228,7 +228,7 @@ def test_a_plan_that_breaks_its_schema_is_refused(part: str, wrong: object) -> N
     plan_json = json.loads(files_of(PLAN)["plan.json"]) | {part: wrong}
     files = files_of(PLAN) | {"plan.json": json.dumps(plan_json)}
     with pytest.raises(NotAnOutput, match=r"^old/plan\.json"):
-        diff(side("old", files), side_of(PLAN, "new"))
+        diff(read_side("old", files), side_of(PLAN, "new"))
 
 
 @pytest.mark.parametrize("number", [0, -1, 10**400, float("nan"), float("inf")])
@@ -236,7 +236,7 @@ def test_numbers_beyond_reason_are_printed_and_not_a_crash(number: float) -> Non
     document = json.loads(files_of(PLAN)["plan.json"])
     document["layout"]["tp"] = document["problem"]["model"]["vocab"] = number
     document["estimate"]["memory"][0] |= {"weights_bytes": number, "total_bytes": number}
-    strange = side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
+    strange = read_side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
     found = diff(strange, side_of(PLAN, "new"))
     assert "weights" in diff_text(found)
     assert found.to_json()["changed"] is True
@@ -245,7 +245,7 @@ def test_numbers_beyond_reason_are_printed_and_not_a_crash(number: float) -> Non
 def test_a_diff_of_16384_ranks_stays_on_a_screen() -> None:
     racks = cluster(*[16] * 128)
     old, new = (files_of(plan(racks, layout(tp=tp, pp=16, dp=1024 // tp))) for tp in (8, 4))
-    text = diff_text(diff(side("old", old), side("new", new)))
+    text = diff_text(diff(read_side("old", old), read_side("new", new)))
     assert len(text.splitlines()) < 60
 
 

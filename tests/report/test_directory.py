@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.json.directory import MOST_BYTES, read_directory, read_written, texts
+from parc.compiler.report.json.directory import (
+    MAX_UNLISTED_BYTES,
+    read_directory,
+    read_written,
+    texts,
+)
 
 
 def test_what_is_ours_is_read_and_deeper_what_the_lock_lists(
@@ -44,7 +49,7 @@ def test_what_is_no_directory_is_an_error(tmp_path: Path) -> None:
 def test_a_large_file_of_others_is_there_without_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     with (tmp_path / "vllm/core.1234").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_UNLISTED_BYTES + 1)
     assert read_directory(tmp_path) == {"vllm/core.1234": b""}
 
 

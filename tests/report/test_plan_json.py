@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from parc.compiler.ir import Level
+from parc.compiler.report.formatting import rounded
 from parc.compiler.report.json.decisions import LockUnreadable, changed_decisions, decisions
 from parc.compiler.report.json.output_schemas import schema_text
 from parc.compiler.report.json.plan_json import (
@@ -18,7 +19,6 @@ from parc.compiler.report.json.plan_json import (
     plan_artifact,
     plan_document,
 )
-from parc.compiler.report.numbers import rounded
 from tests.placement.placement_plans import cluster, layout, plan
 
 SCHEMAS = Path(__file__).parent.parent.parent / "schemas"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import Plan, ServingPlan
-from parc.compiler.report.numbers import gib, percent, seconds
+from parc.compiler.report.formatting import gib, percent, seconds
 from parc.compiler.report.page.report_page import report_artifact
 from tests.report.pages import Page, Picture, boxes, page, planned
 

@@ -10,7 +10,7 @@ import pytest
 
 from parc.compiler.ir import Plan
 from parc.compiler.report.text.search_table import search_csv, search_text
-from parc.compiler.report.text.summary import placement_words
+from parc.compiler.report.text.summary import format_placement
 from tests.compiled import changed, plan_of
 
 TAILS: dict[str, Any] = {
@@ -50,13 +50,13 @@ def test_a_candidate_that_is_placed_badly_says_so(plan: Plan) -> None:
 
 def test_a_step_that_its_placement_prolongs_is_told(plan: Plan) -> None:
     wide = plan_of(changed(TAILS, {"layout.ep": 16}))
-    assert placement_words(wide).endswith(" s to the step")
+    assert format_placement(wide).endswith(" s to the step")
     level = plan_of(
         changed(
             TAILS,
             {"cluster": {"node": "dgx-h100", "nodes": 64}, "job.precision": "bf16", "layout": {}},
         )
     )
-    assert placement_words(level).startswith("one rack, ")
-    assert "adds" not in placement_words(level)
+    assert format_placement(level).startswith("one rack, ")
+    assert "adds" not in format_placement(level)
     assert "placed" not in search_text(level, 5)

@@ -28,5 +28,5 @@ def command(ctx: click.Context, style: str) -> None:
         session.print_json(document)
     else:
         click.echo(f"{backend_text(sink)}\n{matrix_text()}", nl=False)
-    session.show((sink,), "text", sys.stderr)
+    session.show_findings((sink,), "text", sys.stderr)
     ctx.exit(session.FOUND if sink.failed() else 0)

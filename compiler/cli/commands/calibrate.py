@@ -42,12 +42,12 @@ def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -
     sink = Sink()
     found = calibrate(read_source(runs), [read_source(name) for name in nccl], sink)
     if found is None:
-        session.fail((sink,), style)
+        session.exit_with_findings((sink,), style)
     assert found is not None
     if output is not None:
         text = calibration_table.calibration_file(found)
         write_file(output, text, calibration_table.HEAD)
-    session.show((sink,), "text", sys.stderr)
+    session.show_findings((sink,), "text", sys.stderr)
     if style == "json":
         session.print_json(calibration_table.calibration_json(found))
         return

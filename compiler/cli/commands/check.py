@@ -8,7 +8,7 @@ from typing import cast
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.cli.failure import UNREADABLE
+from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Severity
@@ -27,18 +27,18 @@ def command(
 
     SPEC is a file, or - for standard input. All findings of all specs come in one run.
     """
-    checked = [_checked(spec, overrides) for spec in specs]
+    checked = [_check(spec, overrides) for spec in specs]
     sinks = [sink for sink in checked if sink is not None]
-    session.show(sinks, cast(Format, style), sys.stdout)
+    session.show_findings(sinks, cast(Format, style), sys.stdout)
     if len(sinks) < len(specs):
         ctx.exit(UNREADABLE)
     if style == "text" and not any(sink.diagnostics for sink in sinks):
         click.echo(f"{len(specs)} specs are fine" if len(specs) > 1 else f"{specs[0]} is fine")
-    if session.failed(sinks, cast(Severity, fail_on)):
+    if session.any_failed(sinks, cast(Severity, fail_on)):
         ctx.exit(session.FOUND)
 
 
-def _checked(spec: str, overrides: tuple[str, ...]) -> Sink | None:
+def _check(spec: str, overrides: tuple[str, ...]) -> Sink | None:
     """What is wrong with one spec; None, and a line, where it cannot be read."""
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import Unreadable, read_source

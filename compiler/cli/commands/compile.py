@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.cli.clock import Clock
 
 
 @click.command("compile")
@@ -39,9 +38,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     at all, and only if PARC wrote it. What is written depends on SPEC alone; with --locked also
     on DIR/parc.lock, whose hosts keep their ranks.
     """
-    from parc.compiler.cli.compiling import Request, compile_spec
+    from parc.compiler.cli.compiling import Clock, CompileRequest, compile_spec
 
-    request = Request(**given)
+    request = CompileRequest(**given)
     clock = Clock()
     outcome = compile_spec(request, clock)
     if request.timings:
@@ -49,6 +48,6 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if request.style == "json":
         session.print_json(outcome.to_json())
     else:
-        session.show((outcome.sink,), "text", sys.stderr)
+        session.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
     ctx.exit(session.FOUND if outcome.sink.failed() else 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.report.diff.side import NotAnOutput, Side, side
+from parc.compiler.report.diff.side import NotAnOutput, Side, read_side
 
 CHANGED = 3
 
@@ -38,7 +38,7 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     else:
         show = diff_text.diff_markdown if style == "markdown" else diff_text.diff_text
         click.echo(show(found), nl=False)
-    ctx.exit(CHANGED if exit_code and found.any else 0)
+    ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
 def _side(name: str, style: str) -> Side:
@@ -52,7 +52,7 @@ def _side(name: str, style: str) -> Side:
     else:
         from parc.compiler.pipeline import emit_plan
 
-        plan, sink = session.planned(name, (), style=style)
+        plan, sink = session.plan_or_exit(name, (), style=style)
         files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-        session.show((sink,), "text", sys.stderr)
-    return side(name, files)
+        session.show_findings((sink,), "text", sys.stderr)
+    return read_side(name, files)

@@ -21,9 +21,9 @@ def command(spec: str, overrides: tuple[str, ...], style: str) -> None:
     """
     from parc.compiler.report.text.estimate_tables import estimate_document, estimate_text
 
-    plan, sink = session.planned(spec, overrides, style=style)
+    plan, sink = session.plan_or_exit(spec, overrides, style=style)
     if style == "json":
         session.print_json(estimate_document(plan))
     else:
-        session.show((sink,), "text", sys.stderr)
+        session.show_findings((sink,), "text", sys.stderr)
         click.echo(estimate_text(plan), nl=False)

@@ -40,13 +40,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     the same leaf is taken first; else the one whose place costs least. Of a service, the engines
     of drained hosts get others. A later parc compile --locked keeps what this decides.
     """
-    from parc.compiler.cli.replanning import Request, replan
+    from parc.compiler.cli.replanning import ReplanRequest, replan
 
-    request = Request(**given)
+    request = ReplanRequest(**given)
     outcome = replan(request)
     if request.style == "json":
         session.print_json(outcome.to_json())
     else:
-        session.show((outcome.sink,), "text", sys.stderr)
+        session.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
     ctx.exit(session.FOUND if outcome.sink.failed() else 0)

@@ -29,10 +29,10 @@ def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None
     """
     from parc.compiler.report.text import search_table
 
-    plan, sink = session.planned(spec, overrides, style=style)
+    plan, sink = session.plan_or_exit(spec, overrides, style=style)
     if style == "json":
         session.print_json(search_table.search_document(plan, top))
         return
-    session.show((sink,), "text", sys.stderr)
+    session.show_findings((sink,), "text", sys.stderr)
     text = search_table.search_csv if style == "csv" else search_table.search_text
     click.echo(text(plan, top), nl=False)

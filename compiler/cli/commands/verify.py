@@ -36,7 +36,7 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     files = read_directory(directory)
     verify_artifacts(texts(files), sink)
     verify_written(files, sink)
-    session.show((sink,), cast(Format, style), sys.stdout)
+    session.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"{directory.as_posix()}: {len(files)} files are as written, and agree")
     ctx.exit(session.FOUND if sink.failed(cast(Severity, fail_on)) else 0)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff.side import Side
 
-DERIVED = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
+SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
 """Keys of ``problem`` that show elsewhere: in the layout, the flags, the directives."""
 BY_NAME = ("gpu", "node", "fabric")
 """Parts of the cluster that are one catalog entry each: their name says enough."""
-LAYOUT = (
+LAYOUT_FIELDS = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *(
         "micro_batch",
@@ -54,7 +54,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
     )
 
 
-def _ordered(
+def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[Change, ...]:
     """What differs among ``names``, in their order."""
@@ -74,20 +74,20 @@ def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Degrees and choices, in the order in which people name them."""
     before, after = _layout(old), _layout(new)
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
-    return _ordered(before, after, [name for name in before if name not in hidden])
+    return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Bytes of every term on the fullest stage of each side, and the limit."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
-    return _ordered(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
+    return _changed_in_order(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Seconds of every term of a step, and their sum."""
     names = [field.name for field in fields(StepTime)]
     before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
-    return _ordered(before, after, [*names, "total_seconds"])
+    return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
 def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
@@ -98,7 +98,9 @@ def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
 
 
 def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
-    problem = {key: value for key, value in side.plan["problem"].items() if key not in DERIVED}
+    problem = {
+        key: value for key, value in side.plan["problem"].items() if key not in SHOWN_ELSEWHERE
+    }
     cluster = problem.pop("cluster", {})
     model = problem.get("model", {})
     for name, version in side.plan["problem"].get("versions", []):
@@ -114,14 +116,14 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     if isinstance(experts, dict) and "pattern" in experts:
         experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}
-    yield from _leaves(problem, "")
+    yield from _flatten(problem, "")
 
 
-def _leaves(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flatten(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, Mapping):
-            yield from _leaves(value, here)
+            yield from _flatten(value, here)
         else:
             yield here, value
 
@@ -133,14 +135,14 @@ def _layout(side: Side) -> dict[str, Any]:
     words += [recompute.get("method"), recompute.get("layers")]
     layers = [sum(chunk["layers"] for chunk in stage) for stage in split.get("chunks", [])]
     return {
-        **{name: layout.get(name) for name in LAYOUT},
+        **{name: layout.get(name) for name in LAYOUT_FIELDS},
         "recompute": " ".join(str(word) for word in words if word),
         "split": split.get("text") or split.get("form"),
-        "layers_by_stage": _folded(layers),
+        "layers_by_stage": _fold_runs(layers),
     }
 
 
-def _folded(counts: list[int]) -> str:
+def _fold_runs(counts: list[int]) -> str:
     """``11, 14x11, 13``: runs of equal numbers."""
     runs: list[list[int]] = []
     for count in counts:

@@ -12,22 +12,27 @@ from typing import Any, Literal
 from parc.compiler.report.diff.changes import Change, changes
 from parc.compiler.report.diff.side import Side
 
-WEIGHTLESS = frozenset({"name", "family", "source", "norm_epsilon"})
-WEIGHTLESS_EXPERTS = frozenset(
+NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
+NOT_IN_EXPERT_WEIGHTS = frozenset(
     {"top_k", "score_function", "pre_softmax", "groups", "group_top_k"}
     | {"scaling_factor", "aux_loss_coefficient"}
 )
 MESH = ("tp", "pp", "vpp", "ep", "etp")
 VOCAB_UNIT = 128
 """Megatron's default for --make-vocab-size-divisible-by."""
-RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
+FULLY_RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
 SCHEDULE = (
     *("--lr", "--min-lr", "--lr-decay-style", "--lr-decay-iters", "--lr-warmup-iters"),
     *("--lr-warmup-fraction", "--weight-decay", "--train-iters", "--global-batch-size"),
 )
 """What the scheduler of the optimizer is made from; it counts in samples."""
-OVERRIDE = "--override-opt-param-scheduler"
-UNASKED = (OVERRIDE, "--use-checkpoint-opt-param-scheduler", "--finetune", "--no-load-optim")
+OVERRIDE_SCHEDULE = "--override-opt-param-scheduler"
+SCHEDULE_UNCHECKED = (
+    OVERRIDE_SCHEDULE,
+    "--use-checkpoint-opt-param-scheduler",
+    "--finetune",
+    "--no-load-optim",
+)
 """With one of these the scheduler of a checkpoint is not held against that of the run."""
 
 
@@ -41,33 +46,37 @@ class Checkpoint:
 
 def checkpoint(old: Side, new: Side) -> Checkpoint:
     """Judge what the old side saves against what the new side builds."""
-    shapes = _shapes(old, new)
+    shapes = _weight_changes(old, new)
     if shapes:
-        return Checkpoint("does not load", tuple(_reason(change) for change in shapes))
-    mesh = _mesh_changes(old, new)
+        return Checkpoint("does not load", tuple(_describe_change(change) for change in shapes))
+    mesh = _degree_changes(old, new)
     if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
         fixed = [change for change in mesh if change.name != "dp"]
         if fixed or _padded_vocab(old) != _padded_vocab(new):
-            reasons = [f"format torch keeps one file a rank; {_reason(one)}" for one in fixed]
+            reasons = [
+                f"format torch keeps one file a rank; {_describe_change(one)}" for one in fixed
+            ]
             return Checkpoint("does not load", (*reasons, *_vocab_note(old, new)))
     notes = [*_vocab_note(old, new)]
     moved = [change for change in mesh if change.name in (*MESH, "split")]
     if any(change.name in ("tp", "pp") for change in moved):
         notes.append("the state of the random generators is ignored, as tp or pp differ")
-    pinned = old.plan["layout"].get("zero_stage") == 1 and RESHARDABLE not in old.arguments
+    pinned = old.plan["layout"].get("zero_stage") == 1 and FULLY_RESHARDABLE not in old.arguments
     if moved and pinned:
-        why = ", ".join(_reason(change) for change in moved)
-        fix = f"save with {RESHARDABLE}, or load with --no-load-optim"
+        why = ", ".join(_describe_change(change) for change in moved)
+        fix = f"save with {FULLY_RESHARDABLE}, or load with --no-load-optim"
         return Checkpoint(
             "weights only",
             (f"the optimizer state was saved as dp_reshardable, but {why}; {fix}", *notes),
         )
     if mesh:
-        notes.insert(0, "torch_dist reshards: " + ", ".join(_reason(change) for change in mesh))
+        notes.insert(
+            0, "torch_dist reshards: " + ", ".join(_describe_change(change) for change in mesh)
+        )
     return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
 
 
-def _shapes(old: Side, new: Side) -> tuple[Change, ...]:
+def _weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Model fields that change a weight; of a part that both have, the ones that differ."""
     found: list[Change] = []
     for change in changes(_weights(old), _weights(new)):
@@ -82,11 +91,11 @@ def _shapes(old: Side, new: Side) -> tuple[Change, ...]:
 def _weights(side: Side) -> dict[str, Any]:
     model = dict(side.plan["problem"]["model"])
     experts, position = model.pop("experts", None) or {}, model.pop("position", None) or {}
-    fields = {name: value for name, value in model.items() if name not in WEIGHTLESS}
+    fields = {name: value for name, value in model.items() if name not in NOT_IN_WEIGHTS}
     fields |= {
         f"experts.{name}": value
         for name, value in experts.items()
-        if name not in WEIGHTLESS_EXPERTS
+        if name not in NOT_IN_EXPERT_WEIGHTS
     }
     if position.get("kind") == "learned":
         rows = side.arguments.get("--max-position-embeddings", position.get("max_positions"))
@@ -94,14 +103,14 @@ def _weights(side: Side) -> dict[str, Any]:
     return fields
 
 
-def _mesh_changes(old: Side, new: Side) -> tuple[Change, ...]:
+def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
     """Degrees that differ; the split is named where pp and vpp do not already say so."""
-    found = changes(_mesh(old), _mesh(new))
+    found = changes(_degrees(old), _degrees(new))
     staged = any(change.name in ("pp", "vpp") for change in found)
     return tuple(change for change in found if change.name != "split" or not staged)
 
 
-def _mesh(side: Side) -> dict[str, Any]:
+def _degrees(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
@@ -127,19 +136,19 @@ def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
 def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
     """OptimizerParamScheduler.load_state_dict stops where its numbers are others."""
     differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
-    if not differ or any(flag in new.arguments for flag in UNASKED):
+    if not differ or any(flag in new.arguments for flag in SCHEDULE_UNCHECKED):
         return ()
     said = ", ".join(differ)
-    return (f"Megatron stops where a run resumes with another {said}, but for {OVERRIDE}",)
+    return (f"Megatron stops where a run resumes with another {said}, but for {OVERRIDE_SCHEDULE}",)
 
 
-def _reason(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     if change.name == "split":
         return "the layers of the stages differ"
-    return f"{change.name} {_value(change.old)} -> {_value(change.new)}"
+    return f"{change.name} {_format_value(change.old)} -> {_format_value(change.new)}"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
         return "given"
     if value in (None, ""):

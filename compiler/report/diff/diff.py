@@ -27,7 +27,7 @@ from parc.compiler.report.diff.serving import (
     serving_time,
 )
 from parc.compiler.report.diff.side import NotAnOutput, Side
-from parc.compiler.report.numbers import rounded_tree
+from parc.compiler.report.formatting import round_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,22 @@ class Diff:
     """None where nothing is trained."""
 
     @property
-    def any(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether the two sides differ in anything."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
         costs = (self.directives, self.memory, self.time, self.rates)
-        return any(parts) or any(costs) or (self.moves is not None and self.moves.any)
+        return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of JSON types; numbers as they stand in plan.json."""
-        document = {"format": 1, "changed": self.any, **as_json(self)}
-        return dict(rounded_tree(document))
+        document = {"format": 1, "changed": self.has_changes, **as_json(self)}
+        return dict(round_tree(document))
 
 
 def diff(old: Side, new: Side) -> Diff:
     """Compare ``old`` with ``new``; NotAnOutput where a plan.json is not one of ours."""
     try:
-        return _compared(old, new)
+        return _compare(old, new)
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
         # A file that breaks the schema is the user's to mend; anything else is a bug of ours.
         for each in (old, new):
@@ -85,7 +85,7 @@ def _check_schema(each: Side) -> None:
         raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
 
 
-def _compared(old: Side, new: Side) -> Diff:
+def _compare(old: Side, new: Side) -> Diff:
     if old.serves != new.serves:
         trains, serves = (new, old) if old.serves else (old, new)
         raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")

@@ -7,8 +7,8 @@ from itertools import repeat
 
 from parc.compiler.report.diff.side import Ranks
 
-EXAMPLES = 3
-MEMBERS = 4
+MAX_EXAMPLES = 3
+MAX_MEMBERS = 4
 """Ranks of a group that an example names before it says ``...``."""
 
 Group = tuple[int, ...]
@@ -16,7 +16,7 @@ Group = tuple[int, ...]
 DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
 EXPERT = ("etp", "ep", "edp", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
-BOTH = ("pp", "dp-replicate")
+SHARED = ("pp", "dp-replicate")
 """Axes of the dense mesh, of the expert mesh alone, and of both; a framework has some of them."""
 
 
@@ -41,7 +41,7 @@ class AxisChange:
     """The first of those."""
 
     @property
-    def any(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether members or crossings differ."""
         return (
             self.same_members != max(self.old_groups, self.new_groups)
@@ -57,9 +57,9 @@ def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ..
     dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
     compared = [_compare(axis, dense, old, new) for axis in dense if axis in known]
     if experts:
-        mesh = (*BOTH, *sparse)
+        mesh = (*SHARED, *sparse)
         compared += [_compare(axis, mesh, old, new) for axis in sparse if axis in known]
-    return tuple(change for change in compared if change.any)
+    return tuple(change for change in compared if change.has_changes)
 
 
 def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
@@ -78,8 +78,8 @@ def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
 
 def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
     before, after = groups(old, axis, mesh), groups(new, axis, mesh)
-    racks_before, racks_after = _crossing(before, old.racks), _crossing(after, new.racks)
-    fresh = _fresh(racks_after, racks_before, old.world)
+    racks_before, racks_after = _spanning(before, old.racks), _spanning(after, new.racks)
+    fresh = _newly_crossing(racks_after, racks_before, old.world)
     return AxisChange(
         axis=axis,
         old_size=len(before[0]),
@@ -89,20 +89,20 @@ def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisCh
         same_members=len(set(before) & set(after)),
         old_crossing_racks=len(racks_before),
         new_crossing_racks=len(racks_after),
-        old_crossing_domains=len(_crossing(before, old.domains)),
-        new_crossing_domains=len(_crossing(after, new.domains)),
+        old_crossing_domains=len(_spanning(before, old.domains)),
+        new_crossing_domains=len(_spanning(after, new.domains)),
         now_crossing_racks=len(fresh),
-        examples=tuple(_example(group, new.racks) for group in fresh[:EXAMPLES]),
+        examples=tuple(_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
     )
 
 
-def _crossing(found: list[Group], places: tuple[str, ...]) -> list[Group]:
+def _spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
     if len(found[0]) == 1:
         return []
     return [group for group in found if len({places[rank] for rank in group}) > 1]
 
 
-def _fresh(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
+def _newly_crossing(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
     """Groups with a rank whose own group did not cross before; ranks that are new do not count."""
     crossed = {rank for group in before for rank in group}
     return [
@@ -113,8 +113,10 @@ def _fresh(now: list[Group], before: list[Group], old_world: int) -> list[Group]
 
 
 def _example(group: Group, racks: tuple[str, ...]) -> str:
-    shown = ", ".join(str(rank) for rank in group[:MEMBERS])
-    more = f", ... {group[-1]}" if len(group) > MEMBERS else ""
+    shown = ", ".join(str(rank) for rank in group[:MAX_MEMBERS])
+    more = f", ... {group[-1]}" if len(group) > MAX_MEMBERS else ""
     names = list(dict.fromkeys(racks[rank] for rank in group))
-    where = ", ".join(names[:MEMBERS]) + (f" and {len(names) - MEMBERS} more" * (len(names) > 4))
+    where = ", ".join(names[:MAX_MEMBERS]) + (
+        f" and {len(names) - MAX_MEMBERS} more" * (len(names) > 4)
+    )
     return f"ranks {shown}{more}: {where}"

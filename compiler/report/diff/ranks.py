@@ -11,7 +11,7 @@ from parc.compiler.topology.hostlist import fold
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RankRange:
     """Neighbouring ranks that moved, and where from and to; hosts are folded."""
 
     first_rank: int
@@ -30,7 +30,7 @@ class Moves:
     """Ranks on another host or another GPU of their host."""
     recast: int
     """Ranks that compute something else: other mesh coordinates."""
-    runs: tuple[Run, ...]
+    runs: tuple[RankRange, ...]
     joined: tuple[str, ...]
     left: tuple[str, ...]
     renamed_racks: tuple[tuple[str, str], ...]
@@ -38,23 +38,23 @@ class Moves:
     """(host, old rack, new rack) of hosts that changed racks."""
 
     @property
-    def any(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether anything is different."""
         return self != Moves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
 
 
 def rank_moves(old: Ranks, new: Ranks) -> Moves:
     """Compare rank by rank; ranks beyond the smaller world are counted, not listed."""
-    joined = _unique(set(new.hosts) - set(old.hosts), new.hosts)
-    left = _unique(set(old.hosts) - set(new.hosts), old.hosts)
+    joined = _in_order(set(new.hosts) - set(old.hosts), new.hosts)
+    left = _in_order(set(old.hosts) - set(new.hosts), old.hosts)
     renamed, moved_hosts = _racks(old, new)
     moved = _moved(old, new)
     return Moves(
         old_world=old.world,
         new_world=new.world,
         moved=len(moved),
-        recast=_recast(old, new),
-        runs=tuple(_runs(moved, old, new)),
+        recast=_count_recast(old, new),
+        runs=tuple(_moved_ranges(moved, old, new)),
         joined=joined,
         left=left,
         renamed_racks=renamed,
@@ -62,7 +62,7 @@ def rank_moves(old: Ranks, new: Ranks) -> Moves:
     )
 
 
-def _unique(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
+def _in_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(order) if name in names)
 
 
@@ -73,7 +73,7 @@ def _moved(old: Ranks, new: Ranks) -> list[int]:
     return [rank for rank, (here, there) in pairs if here != there]
 
 
-def _recast(old: Ranks, new: Ranks) -> int:
+def _count_recast(old: Ranks, new: Ranks) -> int:
     axes = sorted(old.coordinates.keys() & new.coordinates.keys())
     if not axes:  # of two frameworks that have no axis in common
         return min(old.world, new.world)
@@ -82,13 +82,13 @@ def _recast(old: Ranks, new: Ranks) -> int:
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 
-def _runs(moved: list[int], old: Ranks, new: Ranks) -> Iterator[Run]:
+def _moved_ranges(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
     for _, group in groupby(enumerate(moved), key=lambda pair: pair[1] - pair[0]):
         ranks = [rank for _, rank in group]
-        yield Run(ranks[0], ranks[-1], _places(old, ranks), _places(new, ranks))
+        yield RankRange(ranks[0], ranks[-1], _locations(old, ranks), _locations(new, ranks))
 
 
-def _places(ranks: Ranks, chosen: list[int]) -> str:
+def _locations(ranks: Ranks, chosen: list[int]) -> str:
     """Host list, with the GPUs where it is one host."""
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:

@@ -61,7 +61,7 @@ class Side:
         return self.plan["problem"]["model"].get("experts") is not None
 
 
-def side(name: str, files: Mapping[str, str]) -> Side:
+def read_side(name: str, files: Mapping[str, str]) -> Side:
     """Read one side; NotAnOutput where plan.json or rankmap.csv cannot be understood."""
     serve = files.get("vllm/serve.sh", "")
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.sections import Section, headline, sections
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table
 
 
 def diff_text(found: Diff) -> str:

@@ -21,8 +21,8 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
     return {
         **levels,
         "gpu": as_json(cluster.gpu),
-        "node": _wired(cluster.node),
-        "fabric": _wired(cluster.fabric),
+        "node": _without_unknown_wiring(cluster.node),
+        "fabric": _without_unknown_wiring(cluster.fabric),
         "racks": [
             {
                 "name": rack.name,
@@ -38,12 +38,12 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _wired(noun: NodeType | Fabric) -> dict[str, Any]:
-    """The noun; what nobody said about its wiring is left out."""
-    return {key: value for key, value in as_json(noun).items() if value or key not in WIRING}
+def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
+    """The part; what nobody said about its wiring is left out."""
+    return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
-def out_of_use(cluster: Cluster) -> dict[str, Any]:
+def unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
     """Unavailable hosts by name, where there are some: a later replan must not take them."""
     names = sorted(cluster.unavailable, key=natural_key)
     return {"unavailable": names} if names else {}

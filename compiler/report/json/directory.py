@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from parc.compiler.report.json.plan_json import LOCK_PATH
-from parc.compiler.writer import OWN
+from parc.compiler.writer import PARC_NAMES
 
-MOST_BYTES = 64 * 2**20
+MAX_UNLISTED_BYTES = 64 * 2**20
 """Of a file that the lock does not list; a larger one is a dump of a program that died here."""
 
 
@@ -24,14 +24,14 @@ def read_directory(directory: Path) -> dict[str, bytes]:
     """
     if not directory.is_dir():
         raise NotADirectoryError(20, "not a directory", directory.as_posix())
-    listed = set(_listed(directory))
-    names = OWN | {path.relative_to(directory).parts[0].partition(".")[0] for path in listed}
+    listed = set(_files_in_lock(directory))
+    names = PARC_NAMES | {path.relative_to(directory).parts[0].partition(".")[0] for path in listed}
     top = [path for path in directory.iterdir() if path.name.partition(".")[0] in names]
     below = [path for folder in top if folder.is_dir() for path in folder.iterdir()]
-    paths = sorted(path for path in {*top, *below, *listed} if _plain(path))
+    paths = sorted(path for path in {*top, *below, *listed} if _is_regular_file(path))
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
-        if path in listed or path.stat().st_size <= MOST_BYTES
+        if path in listed or path.stat().st_size <= MAX_UNLISTED_BYTES
         else b""
         for path in paths
     }
@@ -40,7 +40,7 @@ def read_directory(directory: Path) -> dict[str, bytes]:
 def read_written(directory: Path) -> dict[str, bytes]:
     """The lock of ``directory`` and the files that it lists, as far as they can be read."""
     found = {}
-    for path in (directory / LOCK_PATH, *_listed(directory)):
+    for path in (directory / LOCK_PATH, *_files_in_lock(directory)):
         with suppress(OSError, ValueError):  # what was damaged may be no name at all
             if path.is_file():
                 found[path.relative_to(directory).as_posix()] = path.read_bytes()
@@ -52,7 +52,7 @@ def texts(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {path: data.decode("utf-8", "replace") for path, data in contents.items()}
 
 
-def _listed(directory: Path) -> Iterator[Path]:
+def _files_in_lock(directory: Path) -> Iterator[Path]:
     """Names inside ``directory`` that its lock lists; whatever stands in its place lists none."""
     try:
         files = json.loads((directory / LOCK_PATH).read_bytes()).get("files")
@@ -65,7 +65,7 @@ def _listed(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def _plain(path: Path) -> bool:
+def _is_regular_file(path: Path) -> bool:
     """Whether this is a file and no link; PermissionError where its folder hides the answer."""
     try:
         return path.is_file() and not path.is_symlink()

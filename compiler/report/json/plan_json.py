@@ -11,9 +11,9 @@ from parc import __version__
 from parc.compiler.ir import AnyPlan, AnyProblem, Artifact, Layout, Placement, Plan, ServingPlan
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.json.cluster_json import cluster_document, out_of_use
+from parc.compiler.report.formatting import json_text, round_tree
+from parc.compiler.report.json.cluster_json import cluster_document, unavailable_hosts
 from parc.compiler.report.json.serving_json import serving_parts
-from parc.compiler.report.numbers import json_text, rounded_tree
 
 FORMAT = 1
 PLAN_PATH = "plan.json"
@@ -49,9 +49,9 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
         "parc": __version__,
         "problem": _problem(plan.problem),
         "placement": _placement(plan.placement),
-        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _parts(plan)),
+        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _training_parts(plan)),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _problem(problem: AnyProblem) -> dict[str, Any]:
@@ -60,12 +60,12 @@ def _problem(problem: AnyProblem) -> dict[str, Any]:
     return {**rest, "cluster": cluster_document(problem.cluster)}
 
 
-def _parts(plan: Plan) -> dict[str, Any]:
+def _training_parts(plan: Plan) -> dict[str, Any]:
     """What the plan of a job that trains has of its own."""
     return {
         "layout": _layout(plan.layout, plan.problem.job.global_batch),
         "estimate": _estimate(plan),
-        "placement": {**_placement(plan.placement), **_weighed(plan.placement)},
+        "placement": {**_placement(plan.placement), **_training_placement(plan.placement)},
         "search": _search(plan),
     }
 
@@ -79,7 +79,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "hosts": [host.name for host in placement.hosts],
-        **out_of_use(plan.problem.cluster),
+        **unavailable_hosts(plan.problem.cluster),
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
@@ -92,7 +92,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "spec_digest": plan.problem.digest,
         "decisions": decisions,
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _weighed(placement: Placement) -> dict[str, Any]:
+def _training_placement(placement: Placement) -> dict[str, Any]:
     """What the placement of a job that trains has beside that."""
     return {
         "expert": as_json(placement.expert.axes),

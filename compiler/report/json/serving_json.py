@@ -32,5 +32,5 @@ def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
     return {**estimate, **_derived(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
 
 
-def _derived(noun: object, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(noun, name) for name in names}
+def _derived(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(ir_object, name) for name in names}

@@ -41,7 +41,7 @@ class Chart(NamedTuple):
     marks: tuple[Mark, ...]
 
 
-def columns(chart: Chart) -> Figure:
+def bar_chart(chart: Chart) -> Figure:
     """Upright bars, the first item at the bottom, under the lines of ``marks``."""
     canvas = Canvas(WIDTH)
     sizes = [sum(column.sizes) for column in chart.columns] + [mark.size for mark in chart.marks]
@@ -50,11 +50,11 @@ def columns(chart: Chart) -> Figure:
     scale = HEIGHT / top
     base = TOP + HEIGHT
     _scale(canvas, chart.unit, step, top)
-    room = (WIDTH - LEFT - RIGHT) / len(chart.columns)
-    wide = min(56.0, room * 0.78)
+    slot = (WIDTH - LEFT - RIGHT) / len(chart.columns)
+    wide = min(56.0, slot * 0.78)
     every = -(-len(chart.columns) * 22 // (WIDTH - LEFT - RIGHT))
     for index, column in enumerate(chart.columns):
-        x, y = LEFT + index * room + (room - wide) / 2, float(base)
+        x, y = LEFT + index * slot + (slot - wide) / 2, float(base)
         for ink, size in zip(chart.inks, column.sizes, strict=True):
             y -= size * scale
             if size * scale >= 0.05:
@@ -85,7 +85,7 @@ def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
         canvas.word(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
 
 
-def band(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
+def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
     """One flat bar over the whole width, its parts in order."""
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
@@ -95,12 +95,14 @@ def band(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
         if wide >= 0.05:
             canvas.box(ink, x, 0, wide, 26)
         if wide >= 44:
-            canvas.word(x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=on(ink))
+            canvas.word(
+                x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_class(ink)
+            )
         x += wide
     return canvas.figure(title, 26)
 
 
-def on(ink: str) -> str:
+def text_class(ink: str) -> str:
     """CSS class of words on a box of ``ink``: white, black, or as on the page."""
     if ink == "idle":
         return "small"

@@ -5,6 +5,7 @@ Boxes of one ink become one path, so that a map of a hundred thousand GPUs stays
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -67,30 +68,30 @@ class Canvas:
 
     def box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
-        wide = short(width)
-        data = f"M{short(x)} {short(y)}h{wide}v{short(height)}h-{wide}z"
+        wide = svg_number(width)
+        data = f"M{svg_number(x)} {svg_number(y)}h{wide}v{svg_number(height)}h-{wide}z"
         self._paths.setdefault((ink, ""), []).append(data)
 
     def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """The same box in half the bytes, a thick line; for the many of one height."""
-        data = f"M{short(x)} {short(y + height / 2)}h{short(width)}"
-        self._paths.setdefault((ink, short(height)), []).append(data)
+        data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
+        self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
     def line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
         """Draw a straight line."""
-        data = f"M{short(x)} {short(y)}L{short(to_x)} {short(to_y)}"
+        data = f"M{svg_number(x)} {svg_number(y)}L{svg_number(to_x)} {svg_number(to_y)}"
         self._paths.setdefault((ink, ""), []).append(data)
 
     def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
         """A rectangle (x, y, width, height) with a title."""
-        x, y, width, height = map(short, at)
+        x, y, width, height = map(svg_number, at)
         self._areas.append(Area(x, y, width, height, role, title))
 
     def word(
         self, x: float, y: float, text: str, anchor: Anchor = "start", *, role: str = ""
     ) -> None:
         """Write ``text``; ``y`` is the baseline."""
-        self._words.append(Word(short(x), short(y), text, anchor, role))
+        self._words.append(Word(svg_number(x), svg_number(y), text, anchor, role))
 
     def figure(self, title: str, height: float) -> Figure:
         """The picture as it stands."""
@@ -103,13 +104,38 @@ class Canvas:
 
 
 @lru_cache(maxsize=4096)
-def short(number: float) -> str:
+def svg_number(number: float) -> str:
     """One digit behind the point, none where it is zero; rows and columns come again and again."""
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
-def clipped(text: str, length: int) -> str:
+def clip_text(text: str, length: int) -> str:
     """``text`` on one line, at most ``length`` long."""
     plain = " ".join(text.split())
     return plain if len(plain) <= length else plain[: length - 1] + "\u2026"
+
+
+class Grid(NamedTuple):
+    """Rows under a head; the columns of ``prose`` lean left and wrap, the others are numbers."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    prose: tuple[int, ...] = (0,)
+    strong: int = -1
+    """Row that is set off; -1: none."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether it needs the whole width: some prose stands behind the first column."""
+        return any(self.prose[1:])
+
+
+def grid(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    prose: tuple[int, ...] = (0,),
+    strong: int = -1,
+) -> Grid:
+    """The table of ``rows``, each as long as ``head``."""
+    return Grid(tuple(head), tuple(tuple(row) for row in rows), prose, strong)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.estimate import STEP_BAND
-from parc.compiler.report.numbers import gib, percent, quantity, seconds
-from parc.compiler.report.text.layout_words import layout_words
-from parc.compiler.report.text.serving_summary import serving_subject, serving_words
-from parc.compiler.report.text.summary import placement_words, subject
+from parc.compiler.report.formatting import gib, percent, quantity, seconds
+from parc.compiler.report.text.layout_text import format_layout, format_serving_layout
+from parc.compiler.report.text.serving_summary import describe_service
+from parc.compiler.report.text.summary import describe_job, format_placement
 
 
 class Card(NamedTuple):
@@ -34,10 +34,10 @@ def page_head(plan: AnyPlan) -> Head:
     problem = plan.problem
     version = problem.version(problem.framework)
     if isinstance(plan, ServingPlan):
-        text = f"{serving_subject(plan)} {version}"
-        return Head(problem.name, text, serving_words(plan.layout), _serving(plan))
-    text = f"{subject(plan)}, for {problem.framework} {version}"
-    return Head(problem.name, text, layout_words(plan.layout), _training(plan))
+        text = f"{describe_service(plan)} {version}"
+        return Head(problem.name, text, format_serving_layout(plan.layout), _serving(plan))
+    text = f"{describe_job(plan)}, for {problem.framework} {version}"
+    return Head(problem.name, text, format_layout(plan.layout), _training(plan))
 
 
 def _training(plan: Plan) -> tuple[Card, ...]:
@@ -60,15 +60,17 @@ def _training(plan: Plan) -> tuple[Card, ...]:
             f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
         ),
         Card("headroom", free, f"{asked} asked for"),
-        Card("placement", plan.placement.proof.quality, placement_words(plan)),
+        Card("placement", plan.placement.proof.quality, format_placement(plan)),
     )
 
 
 def _serving(plan: ServingPlan) -> tuple[Card, ...]:
     estimate, limits, goals = plan.estimate, plan.limits, plan.problem.goals
     return (
-        Card("time to first token", seconds(estimate.ttft_seconds), _goal(goals.ttft_seconds)),
-        Card("time per token", seconds(estimate.tpot_seconds), _goal(goals.tpot_seconds)),
+        Card(
+            "time to first token", seconds(estimate.ttft_seconds), _format_limit(goals.ttft_seconds)
+        ),
+        Card("time per token", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
         Card(
             "output",
             quantity(estimate.tokens_per_second, " tok/s"),
@@ -89,5 +91,5 @@ def _serving(plan: ServingPlan) -> tuple[Card, ...]:
     )
 
 
-def _goal(limit_seconds: float | None) -> str:
+def _format_limit(limit_seconds: float | None) -> str:
     return "no limit asked for" if limit_seconds is None else f"limit {seconds(limit_seconds)}"

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis, Host, Mesh, Placement
+from parc.compiler.report.page.figure import clip_text
 
 State = Literal["used", "idle", "spare", "unavailable"]
-NOWHERE = ""
+UNKNOWN_RACK = ""
 """Rack of a host of which only the name is known."""
 
 
@@ -29,6 +30,17 @@ class RackCells(NamedTuple):
     cells: tuple[Cell, ...]
 
 
+class MapStyle(NamedTuple):
+    """What all cells share."""
+
+    plan: AnyPlan
+    axis: Axis
+    colors: list[str]
+    side: int
+    """Side of a host's cell, where hosts are cells."""
+    named: bool
+
+
 def rack_cells(plan: AnyPlan) -> list[RackCells]:
     """Every host that the spec names, by rack; unavailable ones, whose rack is gone, at the end."""
     cluster = plan.problem.cluster
@@ -41,7 +53,7 @@ def rack_cells(plan: AnyPlan) -> list[RackCells]:
         racks.setdefault(host.rack, []).append(cell)
     away = tuple(Cell(name, name, "unavailable", -1) for name in cluster.unavailable)
     known = [RackCells(name, tuple(cells)) for name, cells in racks.items()]
-    return [*known, RackCells(NOWHERE, away)] if away else known
+    return [*known, RackCells(UNKNOWN_RACK, away)] if away else known
 
 
 def _cell(host: Host, nodes: dict[str, int]) -> Cell:
@@ -58,7 +70,7 @@ def colored_axis(placement: Placement) -> Axis:
     return split[-1] if split else pipeline
 
 
-def shares(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
+def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
     """(coordinate, ranks) of ``count`` ranks from ``first`` on, neighbours that are equal in one.
 
     The axis is walked by its stride, so that a host of whole stages costs one step.
@@ -70,7 +82,7 @@ def shares(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
         rank = until
 
 
-def group_starts(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
+def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
     """For each of ``count`` ranks whether it is in another group over ``name`` than the last."""
     axis = mesh.axis(name)
     wide = axis.stride * axis.size
@@ -79,3 +91,8 @@ def group_starts(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
         for rank in range(first, first + count)
     ]
     return [True, *(one != other for one, other in pairwise(numbers))]
+
+
+def rack_name(rack: RackCells, length: int) -> str:
+    """The name of a rack in at most ``length`` letters."""
+    return "not available" if rack.name == UNKNOWN_RACK else clip_text(rack.name, length)

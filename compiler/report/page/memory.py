@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
-from parc.compiler.report.numbers import GIB, gib
-from parc.compiler.report.page.bars import Chart, Column, Mark, columns
+from parc.compiler.report.formatting import GIB, gib
+from parc.compiler.report.page.bars import Chart, Column, Mark, bar_chart
 from parc.compiler.report.page.figure import Figure
 
 INKS = {
@@ -25,7 +25,7 @@ INKS = {
 }
 """CSS class of every item, from the bottom of a bar to its top."""
 CACHE_INKS = (("weights", "k1"), ("step and buffers", "k6"), ("key-value cache", "k4"))
-MOST_COLUMNS = 160
+MAX_COLUMNS = 160
 
 
 class MemoryChart(NamedTuple):
@@ -42,7 +42,7 @@ def memory_chart(plan: Plan) -> MemoryChart:
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]
-    bars = tuple(_stage(stage, used) for stage in estimate.memory[:MOST_COLUMNS])
+    bars = tuple(_stage(stage, used) for stage in estimate.memory[:MAX_COLUMNS])
     marks = [Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
     if plan.problem.goals.memory_headroom:
         marks.append(Mark(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark"))
@@ -50,7 +50,7 @@ def memory_chart(plan: Plan) -> MemoryChart:
     inks = tuple(INKS[name] for name in used)
     chart = Chart(title, "GiB", "pipeline stage", inks, bars, tuple(marks))
     legend = tuple((TERMS[name].title, INKS[name]) for name in used)
-    return MemoryChart(columns(chart), legend, max(0, len(estimate.memory) - MOST_COLUMNS))
+    return MemoryChart(bar_chart(chart), legend, max(0, len(estimate.memory) - MAX_COLUMNS))
 
 
 def _stage(stage: StageMemory, names: list[str]) -> Column:
@@ -77,7 +77,7 @@ def cache_chart(plan: ServingPlan) -> MemoryChart:
             f"stage {stage.stage}: weights {gib(stage.weights_bytes)}, step and buffers "
             f"{gib(stage.overhead_bytes)}, cache {gib(stage.cache_bytes)}, {stage.blocks:,} blocks",
         )
-        for stage in plan.stages[:MOST_COLUMNS]
+        for stage in plan.stages[:MAX_COLUMNS]
     )
     marks = (
         Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge"),
@@ -85,4 +85,4 @@ def cache_chart(plan: ServingPlan) -> MemoryChart:
     )
     inks = tuple(ink for _, ink in CACHE_INKS)
     chart = Chart("memory of one GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
-    return MemoryChart(columns(chart), CACHE_INKS, max(0, len(plan.stages) - MOST_COLUMNS))
+    return MemoryChart(bar_chart(chart), CACHE_INKS, max(0, len(plan.stages) - MAX_COLUMNS))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from parc.backends.rankmap.page import span_cells
-from parc.backends.rankmap.spans import spans
+from parc.backends.rankmap.spans import group_spans
+from parc.backends.rankmap.training_page import group_cells
 from parc.compiler.cost.serving.terms import SERVING_TERMS
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
-from parc.compiler.report.numbers import gib, percent, seconds
-from parc.compiler.report.page.bars import band
-from parc.compiler.report.page.figure import Figure
-from parc.compiler.report.page.grid import Grid, grid
-from parc.compiler.report.text.search_table import candidate_table, reason
+from parc.compiler.report.formatting import gib, percent, seconds
+from parc.compiler.report.page.bars import flat_bar
+from parc.compiler.report.page.figure import Figure, Grid, grid
+from parc.compiler.report.text.search_table import candidate_table, drop_reason
 from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_row
 
 SHOWN = 10
@@ -36,7 +35,7 @@ def step_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
         rows = [(TERMS[one.name].title, getattr(time, one.name)) for one in fields(StepTime)]
         inks = TIME_INKS
         title = f"a step, {seconds(time.total_seconds)}"
-    figure = band(title, inks, [spent for _, spent in rows])
+    figure = flat_bar(title, inks, [spent for _, spent in rows])
     legend = tuple((name, ink) for (name, spent), ink in zip(rows, inks, strict=True) if spent)
     return figure, legend
 
@@ -100,7 +99,7 @@ def group_grid(plan: AnyPlan) -> Grid:
     """Process groups, counted by the narrowest place that holds them whole."""
     routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
     head = ("group", "groups x ranks", "host", "NVLink domain", "rack", "beyond", "racks at most")
-    return grid(head, (span_cells(span) for span in spans(plan.placement, routed)))
+    return grid(head, (group_cells(span) for span in group_spans(plan.placement, routed)))
 
 
 def candidate_grid(plan: AnyPlan) -> Grid:
@@ -117,5 +116,5 @@ def candidate_grid(plan: AnyPlan) -> Grid:
 def dropped_grid(plan: AnyPlan) -> Grid:
     """Rules that dropped candidates, the busiest first."""
     dropped = sorted(plan.search.dropped, key=lambda pair: (-pair[1], pair[0]))
-    rows = [(*reason(code), f"{count:,}") for code, count in dropped]
+    rows = [(*drop_reason(code), f"{count:,}") for code, count in dropped]
     return grid(("code", "rule", "layouts"), rows, prose=(0, 1))

@@ -10,16 +10,16 @@ from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Action, Pair
 from parc.compiler.cost.step.schedule_preview import Preview, preview
 from parc.compiler.ir import Plan
-from parc.compiler.report.numbers import percent, seconds
-from parc.compiler.report.page.bars import nice_step, on
+from parc.compiler.report.formatting import percent, seconds
+from parc.compiler.report.page.bars import nice_step, text_class
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26
-MOST_BOXES = 4_000
-MOST_ROWS = 16
-MOST_NUMBERS = 1_000
+MAX_BOXES = 4_000
+MAX_ROWS = 16
+MAX_NUMBERS = 1_000
 """Boxes that may have the number of their micro-batch in them."""
 INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
 """CSS class of a kind of action; the chunk follows: f0, f1."""
@@ -107,7 +107,7 @@ def _caption(plan: Plan, shown: Preview, rows: int) -> str:
 def _ranks(shown: Preview) -> list[int]:
     """Ranks that are drawn: all, or some evenly, the first and the last among them."""
     count = len(shown.table.rows)
-    most = max(4, min(MOST_ROWS, MOST_BOXES // max(map(len, shown.table.rows))))
+    most = max(4, min(MAX_ROWS, MAX_BOXES // max(map(len, shown.table.rows))))
     if count <= most:
         return list(range(count))
     return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
@@ -144,10 +144,10 @@ def _box(
     x, ink = axis.x(start), _ink(shown, action)
     wide = max((end - start) * axis.scale - 0.7, 0.3)
     canvas.bar(ink, x, y, wide, high)
-    many = sum(map(len, shown.table.rows)) > MOST_NUMBERS
+    many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
         number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
-        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=on(ink))
+        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_class(ink))
 
 
 def _seconds(shown: Preview, item: Action | Pair) -> float:

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.placement.build_placement_problem import TERMS, traffic_flows
-from parc.compiler.report.numbers import plain, quantity, seconds
+from parc.compiler.report.formatting import quantity, seconds, without_exponent
 from parc.compiler.report.page.bars import WIDTH
-from parc.compiler.report.page.figure import Canvas, Figure
-from parc.compiler.report.page.grid import Grid, grid
+from parc.compiler.report.page.figure import Canvas, Figure, Grid, grid
 from parc.compiler.topology.tree import uplink_gb_per_s, zones
 from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
 
@@ -81,17 +80,17 @@ def traffic_chart(plan: Plan) -> TrafficChart | None:
 
 def _cells(link: Link) -> tuple[str, ...]:
     bytes_sent = (quantity(sent, "B") if sent else "-" for sent in link.sent)
-    return (link.name, f"{plain(link.gb_per_s)} GB/s", *bytes_sent)
+    return (link.name, f"{without_exponent(link.gb_per_s)} GB/s", *bytes_sent)
 
 
 def _exposed(plan: Plan, families: list[str]) -> list[tuple[str, str, str]]:
     time = plan.estimate.time
     sent = {one.axis: one.bytes_per_rank for one in plan.estimate.traffic}
-    rows, told = [], set()
+    rows, shown = [], set()
     for name in families:
         term = TERMS[name]
-        text = "(with the line above)" if term in told else seconds(getattr(time, term))
-        told.add(term)
+        text = "(with the line above)" if term in shown else seconds(getattr(time, term))
+        shown.add(term)
         rows.append((TITLES[name], quantity(sent[name], "B"), text))
     return rows
 

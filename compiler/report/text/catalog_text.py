@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "gpus": ("vendor", "generation", "memory", "memory_gb_per_s"),

@@ -8,14 +8,22 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import GIB, percent, plain, quantity, rounded_tree, seconds, span
-from parc.compiler.report.table import table
-from parc.compiler.report.text.layout_words import layout_words
+from parc.compiler.report.formatting import (
+    GIB,
+    number_range,
+    percent,
+    quantity,
+    round_tree,
+    seconds,
+    table,
+    without_exponent,
+)
+from parc.compiler.report.text.layout_text import format_layout
 from parc.compiler.report.text.serving_tables import (
     serving_estimate_document,
     serving_estimate_text,
 )
-from parc.compiler.report.text.summary import placement_words
+from parc.compiler.report.text.summary import format_placement
 from parc.compiler.report.text.tree_table import tree_document, tree_text
 
 LEVELS = {
@@ -33,13 +41,13 @@ def estimate_text(plan: AnyPlan) -> str:
         return serving_estimate_text(plan)
     estimate = plan.estimate
     parts = (
-        f"{plan.problem.name}: {layout_words(plan.layout)}\n",
+        f"{plan.problem.name}: {format_layout(plan.layout)}\n",
         f"memory of one GPU in GiB, by pipeline stage (limit {_gib(estimate.limit_bytes)})\n"
         + _memory(estimate),
         "time of one step, as exposed on the critical path\n" + _time(estimate),
         "traffic that one GPU sends in a step\n" + _traffic(estimate),
         tree_text(plan.problem.cluster),
-        f"placement: {placement_words(plan)}\n",
+        f"placement: {format_placement(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
         f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
         + _calibrated(plan)
@@ -76,7 +84,7 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "placement": as_json(plan.placement.proof),
         "levels": tree_document(plan.problem.cluster),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _memory(estimate: Estimate) -> str:
@@ -84,18 +92,18 @@ def _memory(estimate: Estimate) -> str:
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
-            span(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
+            number_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
             *(_gib(getattr(stage, term)) for term in terms),
             _gib(stage.total_bytes),
             f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
         )
-        for first, last, stage in _runs(estimate.memory)
+        for first, last, stage in _equal_stages(estimate.memory)
     ]
     head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
     return table(head, rows)
 
 
-def _runs(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
+def _equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
     """(first stage, last stage, memory) of neighbours that need the same."""
     runs: list[tuple[int, int, StageMemory]] = []
     for stage in memory:
@@ -122,7 +130,7 @@ def _traffic(estimate: Estimate) -> str:
             axis.axis,
             LEVELS.get(axis.level, axis.level),
             quantity(axis.bytes_per_rank, "B"),
-            plain(axis.gb_per_s),
+            without_exponent(axis.gb_per_s),
         )
         for axis in estimate.traffic
     ]

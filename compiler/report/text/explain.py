@@ -86,26 +86,26 @@ def _field(topic: str) -> str | None:
     found = _fields().get(path) or _fields().get(topic)
     if found is None:
         return None
-    serving = _serving_words(path, found)
+    serving = _serving_difference(path, found)
     below = [name for name in _fields() if name.startswith((f"{path}.", f"{path}["))]
-    default = "none, it must be given" if found.required else _written(found.default)
+    default = "none, it must be given" if found.required else _format_default(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     lines += [serving] if serving else []
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
     return "\n".join(lines) + "\n"
 
 
-def _serving_words(path: str, found: Any) -> str:
+def _serving_difference(path: str, found: Any) -> str:
     """What the same field takes in a job that serves, where that differs."""
     from parc.compiler.spec.schema import serving_fields
 
     other = serving_fields().get(path)
     if other is None or other == found:
         return ""
-    return f"serving: {other.description} {other.type}; default {_written(other.default)}"
+    return f"serving: {other.description} {other.type}; default {_format_default(other.default)}"
 
 
-def _written(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is None:
         return "absent"
     return default if isinstance(default, str) else json.dumps(default, default=str)

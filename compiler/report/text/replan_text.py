@@ -8,7 +8,7 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.find_vacancies import Move
 from parc.compiler.placement.replan_hosts import Replanned
 from parc.compiler.placement.replan_service import ReplannedService
-from parc.compiler.report.numbers import many, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.formatting import percent, plural, quantity, round_tree, seconds
 from parc.compiler.topology.hostlist import compress
 from parc.compiler.topology.tree import meeting_level
 
@@ -26,7 +26,7 @@ def replan_text(found: AnyReplanned, origin: str) -> str:
     rows = [
         ("replan", f"{found.plan.problem.name}: without {drained}"),
         ("from", origin),
-        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {many(len(found.moves), 'host')}"),
+        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {plural(len(found.moves), 'host')}"),
         *(("", _move(move, found)) for move in found.moves[:SHOWN]),
     ]
     if len(found.moves) > SHOWN:
@@ -56,7 +56,7 @@ def _engines(found: ReplannedService) -> list[tuple[str, str]]:
     """Replicas that must start anew, and how far engines reach."""
     replicas, engines = found.plan.layout.replicas, found.engines
     numbers = f": {_numbers(engines)}" if engines else ""
-    changed = f"{len(engines)} of {many(replicas, 'replica')} on other hosts{numbers}"
+    changed = f"{len(engines)} of {plural(replicas, 'replica')} on other hosts{numbers}"
     before, after = found.before, found.after
     words = f"switches that they cross {before.switches} -> {after.switches}"
     if before.domains or after.domains:
@@ -93,7 +93,7 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
         document["placement"] = as_json(found.plan.placement.proof)
     else:
         document["replicas"] = list(found.engines)
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _move(move: Move, found: AnyReplanned) -> str:

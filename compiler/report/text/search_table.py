@@ -8,12 +8,11 @@ from typing import Any
 
 from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
-from parc.compiler.report.numbers import GIB, percent, rounded, seconds
-from parc.compiler.report.table import table
-from parc.compiler.report.text.layout_words import recompute_words
+from parc.compiler.report.formatting import GIB, percent, rounded, seconds, table
+from parc.compiler.report.text.layout_text import format_recompute
 from parc.compiler.report.text.serving_tables import serving_records, serving_search_text
 
-OTHER = {
+OTHER_REASONS = {
     "recompute": "the same layout fits with less recompute",
     "ttft": "time to the first token over goals.ttft",
     "tpot": "time per output token over goals.tpot",
@@ -44,7 +43,7 @@ def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
         "name": plan.problem.name,
         "enumerated": plan.search.enumerated,
         "dropped": [
-            dict(zip(("code", "title"), reason(code), strict=True), count=count)
+            dict(zip(("code", "title"), drop_reason(code), strict=True), count=count)
             for code, count in plan.search.dropped
         ],
         "candidates": _records(plan, top),
@@ -92,7 +91,7 @@ def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     return (
         str(rank),
         *(str(getattr(layout, name)) for name in DEGREES),
-        recompute_words(layout.recompute),
+        format_recompute(layout.recompute),
         layout.split.form,
         seconds(candidate.step_seconds),
         f"+{seconds(added)}" if added else "-",
@@ -110,7 +109,7 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
         "schedule": layout.schedule,
         "sequence_parallel": layout.sequence_parallel,
         "zero_stage": layout.zero_stage,
-        "recompute": recompute_words(layout.recompute),
+        "recompute": format_recompute(layout.recompute),
         "split": layout.split.form,
         "order": layout.order,
         "step_seconds": rounded(candidate.step_seconds),
@@ -125,7 +124,7 @@ def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
     if not dropped:
         return ""
     rows = [
-        (*reason(code), f"{count:,}")
+        (*drop_reason(code), f"{count:,}")
         for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
     return "\ndropped by the first rule that each layout broke\n" + table(
@@ -133,10 +132,10 @@ def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
     )
 
 
-def reason(code: str) -> tuple[str, str]:
+def drop_reason(code: str) -> tuple[str, str]:
     """(``PARC-D01``, title) of what dropped a layout; a better twin and the like have no code."""
-    if code in OTHER:
-        return code, OTHER[code]
+    if code in OTHER_REASONS:
+        return code, OTHER_REASONS[code]
     try:
         return f"PARC-{code}", code_title(code)
     except KeyError:

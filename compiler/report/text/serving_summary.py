@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import ServingLayout, ServingPlan
+from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import gib, many, quantity, rounded_tree, seconds
-
-ALWAYS = ("tp", "pp")
-DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
-
-
-def serving_words(layout: ServingLayout) -> str:
-    """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
-    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
-    words.append(many(layout.replicas, "replica"))
-    if layout.pp > 1 and len(set(layout.stages)) > 1:
-        words.append(f"layers {'+'.join(map(str, layout.stages))}")
-    return ", ".join(words)
-
-
-def _shown(layout: ServingLayout, name: str) -> bool:
-    return name in ALWAYS or getattr(layout, name) > 1
+from parc.compiler.report.formatting import gib, plural, quantity, round_tree, seconds
+from parc.compiler.report.text.layout_text import format_serving_layout
 
 
 def serving_summary(plan: ServingPlan) -> str:
@@ -31,8 +16,8 @@ def serving_summary(plan: ServingPlan) -> str:
     stage = min(plan.stages, key=lambda one: one.blocks)
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {serving_subject(plan)}"),
-        ("layout", serving_words(plan.layout)),
+        ("plan", f"{plan.problem.name}: {describe_service(plan)}"),
+        ("layout", format_serving_layout(plan.layout)),
         (
             "memory",
             f"{gib(stage.weights_bytes)} weights, {gib(stage.overhead_bytes)} activations and "
@@ -54,12 +39,12 @@ def serving_summary(plan: ServingPlan) -> str:
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def serving_subject(plan: ServingPlan) -> str:
+def describe_service(plan: ServingPlan) -> str:
     """Model, GPUs, hosts and engine in words."""
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
-        f"{many(hosts, 'host')}, for {problem.framework}"
+        f"{plural(hosts, 'host')}, for {problem.framework}"
     )
 
 
@@ -79,4 +64,4 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "tokens_per_second": estimate.tokens_per_second,
         "max_concurrency": estimate.max_concurrency,
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))

@@ -8,18 +8,18 @@ from typing import Any
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.report.json.serving_json import serving_estimate
-from parc.compiler.report.numbers import (
+from parc.compiler.report.formatting import (
     GIB,
     percent,
-    plain,
     quantity,
+    round_tree,
     rounded,
-    rounded_tree,
     seconds,
+    table,
+    without_exponent,
 )
-from parc.compiler.report.table import table
-from parc.compiler.report.text.serving_summary import serving_words
+from parc.compiler.report.json.serving_json import serving_estimate
+from parc.compiler.report.text.layout_text import format_serving_layout
 
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
 SERVING_HEAD = (
@@ -31,7 +31,7 @@ def serving_estimate_text(plan: ServingPlan) -> str:
     """Three tables: memory by stage, the decode step by term, what users see."""
     budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
     parts = (
-        f"{plan.problem.name}: {serving_words(plan.layout)}\n",
+        f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",
         f"memory of one GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n"
         + _memory(plan),
         f"one decode step of {plan.estimate.running:,.1f} requests on an engine\n" + _step(plan),
@@ -78,7 +78,7 @@ def _users(plan: ServingPlan) -> str:
         ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
         ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
         ("output a GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
-        ("requests a second", plain(estimate.requests_per_second, 3), ""),
+        ("requests a second", without_exponent(estimate.requests_per_second, 3), ""),
         ("requests that run at most", f"{estimate.max_concurrency:,.0f}", ""),
         ("cache of a data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
         (f"requests of {limits.max_model_len:,} tokens in it", f"{limits.full_requests:.2f}", ""),
@@ -100,7 +100,7 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         **serving_estimate(plan),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def serving_search_text(plan: ServingPlan, top: int) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.score_placement import added_seconds
-from parc.compiler.report.numbers import gib, many, percent, quantity, rounded_tree, seconds
-from parc.compiler.report.text.layout_words import layout_words
+from parc.compiler.report.formatting import gib, percent, plural, quantity, round_tree, seconds
+from parc.compiler.report.text.layout_text import format_layout
 from parc.compiler.report.text.serving_summary import serving_summary, serving_summary_document
 
-TOLD = 0.01
+SHOWN_SHARE = 0.01
 """Share of the step from which on it is told what a placement adds."""
 
 
@@ -23,8 +23,8 @@ def summary_text(plan: AnyPlan) -> str:
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {subject(plan)}"),
-        ("layout", layout_words(plan.layout)),
+        ("plan", f"{plan.problem.name}: {describe_job(plan)}"),
+        ("layout", format_layout(plan.layout)),
         (
             "memory",
             f"{gib(peak.total_bytes)} ({gib(peak.low_bytes)} to {gib(peak.high_bytes)}) of "
@@ -36,16 +36,16 @@ def summary_text(plan: AnyPlan) -> str:
             f"{seconds(estimate.time.total_seconds)}, {percent(estimate.mfu)} MFU, "
             f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
         ),
-        ("place", placement_words(plan)),
+        ("place", format_placement(plan)),
         ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or by memory"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def placement_words(plan: Plan) -> str:
+def format_placement(plan: Plan) -> str:
     """The order of the hosts, what it exposes over shared links, and how good that is.
 
-    With what it adds to the step, where that is ``TOLD`` of it or more.
+    With what it adds to the step, where that is ``SHOWN_SHARE`` of it or more.
     """
     placement = plan.placement
     if len(placement.hosts) == 1:
@@ -57,16 +57,16 @@ def placement_words(plan: Plan) -> str:
     proof, total = placement.proof, plan.estimate.time.total_seconds
     words = f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
     added = added_seconds(plan.estimate, placement)
-    return words if added < TOLD * total else f"{words}; adds {seconds(added)} to the step"
+    return words if added < SHOWN_SHARE * total else f"{words}; adds {seconds(added)} to the step"
 
 
-def subject(plan: Plan) -> str:
+def describe_job(plan: Plan) -> str:
     """Model, GPUs, hosts and racks in words."""
     problem, placement = plan.problem, plan.placement
     racks = len({host.rack for host in placement.hosts})
     return (
         f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}: "
-        f"{many(len(placement.hosts), 'host')} in {many(racks, 'rack')}"
+        f"{plural(len(placement.hosts), 'host')} in {plural(racks, 'rack')}"
     )
 
 
@@ -89,4 +89,4 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "tokens_per_second": estimate.tokens_per_second,
         "placement": as_json(plan.placement.proof),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))

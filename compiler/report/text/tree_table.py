@@ -6,8 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import Cluster
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import plain
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table, without_exponent
 from parc.compiler.topology.tree import tree_levels
 
 INSIDE = {"device": "GPU", "nvlink_domain": "NVLink domain"}
@@ -21,7 +20,7 @@ def tree_text(cluster: Cluster) -> str:
         (
             INSIDE.get(level.name, level.name),
             f"{level.gpus:,}",
-            plain(level.gb_per_s_per_gpu),
+            without_exponent(level.gb_per_s_per_gpu),
             f"{level.latency_seconds * 1e6:.3g} us" if level.latency_seconds else "-",
             f"{level.oversubscription:g}" if level.latency_seconds else "-",
         )

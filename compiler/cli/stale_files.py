@@ -9,7 +9,7 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Artifact
 from parc.compiler.writer import foreign_names, stale_paths
 
-SHOWN = 20
+MAX_SHOWN = 20
 """Files that are named; the rest is counted."""
 
 
@@ -21,11 +21,11 @@ def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) ->
     wanted = {artifact.path for artifact in artifacts}
     edited = [path for path in edited_files(directory) if path in stale]
     foreign = foreign_names({PurePosixPath(path).parts[0] for path in stale}, wanted)
-    away = f"move {_some(foreign)} out of {directory.as_posix()}, " if foreign else ""
+    away = f"move {_join_limited(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
         f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
-        label=_some([f"{path}{_how(path, directory, wanted)}" for path in stale]),
-        help=f"changed after they were written: {_some(edited)}" if edited else "",
+        label=_join_limited([f"{path}{_stale_reason(path, directory, wanted)}" for path in stale]),
+        help=f"changed after they were written: {_join_limited(edited)}" if edited else "",
         fix=f"{away}run parc compile without --check and commit the result",
     )
     sink.report("O01", finding)
@@ -38,7 +38,7 @@ def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> 
     if lost:
         message = f"files of {directory.as_posix()} that were changed after they were written"
         fix = "put the changes into the spec and compile again"
-        sink.report("O05", Finding(f"{message} are replaced: {_some(lost)}", fix=fix))
+        sink.report("O05", Finding(f"{message} are replaced: {_join_limited(lost)}", fix=fix))
 
 
 def edited_files(directory: Path) -> list[str]:
@@ -51,7 +51,7 @@ def edited_files(directory: Path) -> list[str]:
     return [one.span.file for one in sink.diagnostics if one.code == "PARC-A10" and one.span]
 
 
-def _how(path: str, directory: Path, wanted: set[str]) -> str:
+def _stale_reason(path: str, directory: Path, wanted: set[str]) -> str:
     """What is wrong with a stale file, where it is not its content."""
     if path not in wanted:
         return " (not written now)"
@@ -70,6 +70,6 @@ def _has_crlf(file: Path) -> bool:
         return False
 
 
-def _some(files: Sequence[str]) -> str:
-    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
-    return ", ".join(files[:SHOWN]) + more
+def _join_limited(files: Sequence[str]) -> str:
+    more = f" and {len(files) - MAX_SHOWN} more" if len(files) > MAX_SHOWN else ""
+    return ", ".join(files[:MAX_SHOWN]) + more

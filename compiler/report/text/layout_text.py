@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from parc.compiler.ir import Layout, Recompute
+from parc.compiler.ir import Layout, Recompute, ServingLayout
+from parc.compiler.report.formatting import plural
+
+ALWAYS = ("tp", "pp")
+DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 
 
-def layout_words(layout: Layout) -> str:
+def format_layout(layout: Layout) -> str:
     """``tp 8, pp 4, dp 8, micro-batch 1, recompute selective``; degrees of 1 are left out."""
     experts = layout.ep > 1 or layout.etp != layout.tp
     always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
     names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
     sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
     shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
-    shown += exchange_words(layout) + state_words(layout)
+    shown += format_cp_exchange(layout) + format_zero_and_offload(layout)
     shown.append(f"micro-batch {layout.micro_batch}")
-    shown.append(f"recompute {recompute_words(layout.recompute)}")
+    shown.append(f"recompute {format_recompute(layout.recompute)}")
     return ", ".join(shown)
 
 
-def exchange_words(layout: Layout) -> list[str]:
+def format_cp_exchange(layout: Layout) -> list[str]:
     """``cp by a2a+p2p 4 x 2``: how context ranks exchange keys, where it is not a ring."""
     if layout.cp == 1 or layout.cp_comm == "p2p":
         return []
@@ -26,14 +30,27 @@ def exchange_words(layout: Layout) -> list[str]:
     return [f"cp by {layout.cp_comm}{levels}"]
 
 
-def state_words(layout: Layout) -> list[str]:
+def format_zero_and_offload(layout: Layout) -> list[str]:
     """``ZeRO-3``, ``optimizer on cpu``: what is split or moved beyond the optimizer's shards."""
     away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
     stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
     return stage + [f"{what} on {device}" for what, device in away.items() if device != "none"]
 
 
-def recompute_words(recompute: Recompute) -> str:
+def format_recompute(recompute: Recompute) -> str:
     """``none``, ``selective core_attn+mlp`` or ``full uniform 1``."""
     detail = ["+".join(recompute.modules), recompute.method or "", str(recompute.layers or "")]
     return " ".join(word for word in (recompute.granularity, *detail) if word)
+
+
+def format_serving_layout(layout: ServingLayout) -> str:
+    """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
+    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
+    words.append(plural(layout.replicas, "replica"))
+    if layout.pp > 1 and len(set(layout.stages)) > 1:
+        words.append(f"layers {'+'.join(map(str, layout.stages))}")
+    return ", ".join(words)
+
+
+def _shown(layout: ServingLayout, name: str) -> bool:
+    return name in ALWAYS or getattr(layout, name) > 1

@@ -14,7 +14,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-def report(error: BaseException) -> int:
+def report_exception(error: BaseException) -> int:
     """Say what happened, if anybody can hear it, and give the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED

@@ -14,7 +14,7 @@ from parc.compiler.report.json.locked_plan import locked_plan
 from parc.compiler.report.json.plan_json import LOCK_PATH, lock_document
 from parc.compiler.topology.hostlist import compress
 
-SHOWN = 8
+MAX_SHOWN = 8
 """Changed decisions that are listed; the rest is counted."""
 
 
@@ -56,17 +56,17 @@ def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
         return
     changes = list(changed_decisions(lock.decisions, lock_document(plan)["decisions"]))
     if changes:
-        more = f", {SHOWN} of which are shown" if len(changes) > SHOWN else ""
+        more = f", {MAX_SHOWN} of which are shown" if len(changes) > MAX_SHOWN else ""
         finding = Finding(
             f"{len(changes)} decisions differ from {lock.path}{more}",
-            help=_replan(lock.plan, plan),
-            causes=tuple(Cause(path, text) for path, text in changes[:SHOWN]),
+            help=_suggest_replan(lock.plan, plan),
+            causes=tuple(Cause(path, text) for path, text in changes[:MAX_SHOWN]),
             fix="pin them under layout, or compile without --locked to accept the new ones",
         )
         sink.report("O02", finding)
 
 
-def _replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
+def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
     """What moves the fewest ranks, where hosts of the lock cannot be used any more."""
     if locked is None:
         return ""
@@ -85,7 +85,7 @@ def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
         return
     hosts = [host.name for host in plan.placement.hosts]
     back = [name for name in locked.unavailable if name in set(hosts)]
-    moved = _moved(locked, plan, hosts) if _same_layout(locked, plan) else 0
+    moved = _count_moved(locked, plan, hosts) if _same_layout(locked, plan) else 0
     if not moved and not back:
         return
     each, world = plan.placement.ranks_per_node, plan.placement.dense.world
@@ -108,7 +108,7 @@ def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
     return layout == locked.layout
 
 
-def _moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
+def _count_moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
     """Node ranks with another host."""
     pairs = zip(locked.hosts, hosts, strict=True)
     return sum(old != new for old, new in pairs)

@@ -13,7 +13,7 @@ from parc.compiler.ir.placement import PARTS
 FORMAT = 1
 
 
-def document(plan: AnyPlan) -> str:
+def rankmap_json(plan: AnyPlan) -> str:
     """The JSON text: sorted keys, a host, a mesh axis, a group family or a column a line."""
     placement, problem = plan.placement, plan.problem
     expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]

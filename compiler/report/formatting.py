@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -19,20 +19,20 @@ def rounded(value: float) -> int | float:
     return int(short) if short.is_integer() and abs(short) < 2**53 else short
 
 
-def rounded_tree(tree: Any) -> Any:
+def round_tree(tree: Any) -> Any:
     """A JSON tree with every float rounded, so that the same plan is the same bytes."""
     if type(tree) in _EXACT:
         return tree
     if isinstance(tree, Mapping):
-        return {str(key): rounded_tree(value) for key, value in tree.items()}
+        return {str(key): round_tree(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [rounded_tree(item) for item in tree]
+        return [round_tree(item) for item in tree]
     return rounded(tree) if isinstance(tree, float) else tree
 
 
 def json_text(document: dict[str, Any]) -> str:
     """A document as it is written to a file: sorted keys, floats rounded, a newline at the end."""
-    return _indented(rounded_tree(document), "\n") + "\n"
+    return _indented(round_tree(document), "\n") + "\n"
 
 
 def _indented(tree: Any, margin: str) -> str:
@@ -48,12 +48,12 @@ def _indented(tree: Any, margin: str) -> str:
     return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 
 
-def many(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """``1 host``, ``1,024 hosts``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def span(first: int, last: int) -> str:
+def number_range(first: int, last: int) -> str:
     """``3``, or ``3-7``."""
     return str(first) if first == last else f"{first}-{last}"
 
@@ -84,6 +84,20 @@ def quantity(count: float, unit: str = "") -> str:
     return f"{count:.3g} {unit.lstrip()}".rstrip()
 
 
-def plain(value: float, digits: int = 4) -> str:
+def without_exponent(value: float, digits: int = 4) -> str:
     """``value`` with that many significant digits, and never with an exponent: 12,800."""
     return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """Lines of aligned columns; the first ``left`` columns lean left, the others right."""
+    body = [tuple(row) for row in rows]
+    widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (head, *body)
+    ]
+    return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domai
 _QUOTED = re.compile(r'[",\r\n]')
 
 
-def table(plan: AnyPlan) -> str:
+def rankmap_csv(plan: AnyPlan) -> str:
     """The CSV text; ``gpu`` is the device index that the local rank uses."""
     header = ",".join((*PLACE, *plan.placement.columns))
     return "\n".join((header, *_rows(plan.placement), ""))
