@@ -1,4 +1,4 @@
-"""The Python front door: compile, estimate and check a path or a mapping."""
+"""Python API: compile, estimate and check a spec, given as a path or a mapping."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ SpecInput = str | Path | Mapping[str, Any]
 
 
 class SpecError(ValueError):
-    """The spec has errors; ``diagnostics`` holds them, ``str`` shows them."""
+    """The spec has errors, listed in ``diagnostics``; the message shows them as text."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
-        """``text`` is the rendering for people."""
+        """Store the diagnostics; ``text`` is their rendering for a terminal."""
         super().__init__(text)
         self.diagnostics = diagnostics
 
 
 def compile(spec: SpecInput) -> AnyPlan:
-    """Compile ``spec`` to a plan; nothing is written. SpecError where it has errors."""
+    """Compile ``spec`` to a plan without writing files.
+
+    Raises:
+        SpecError: the spec has errors.
+    """
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()
@@ -36,19 +40,19 @@ def compile(spec: SpecInput) -> AnyPlan:
 
 
 def estimate(spec: SpecInput) -> Estimate | ServingEstimate:
-    """Memory, step time and traffic of the layout that ``compile`` chooses."""
+    """Return memory, step time and traffic of the layout that ``compile`` chooses."""
     return compile(spec).estimate
 
 
 def check(spec: SpecInput) -> list[Diagnostic]:
-    """Every diagnostic of ``spec``, errors, warnings and advice."""
+    """Return all diagnostics of ``spec``: errors, warnings and advice."""
     sink = Sink()
     plan_spec(_read_input(spec), (), sink)
     return list(sink.diagnostics)
 
 
 def _read_input(spec: SpecInput) -> Source:
-    """A path is read; a mapping is written as JSON, which is YAML."""
+    """Return the text of a file, or of a mapping as JSON, which is valid YAML."""
     if isinstance(spec, Mapping):
         return Source("<mapping>", json.dumps(spec, indent=2), None)
     return read_source(str(spec))

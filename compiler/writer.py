@@ -1,8 +1,8 @@
-"""Artifacts to disk: the directory is replaced all at once or not at all.
+"""Writer of output directories: a directory is replaced as a whole or not at all.
 
-The new tree is written beside the directory, ``.NAME.new-PID-N``, then the two change places in
-one system call. A killed run leaves the old output or the new, never a mixture, and at most a
-hidden folder that the next run removes.
+The new tree is written next to the directory, as ``.NAME.new-PID-N``, and both are exchanged in one
+system call. A killed run leaves the old or the new output, never a mixture, and at most a hidden
+folder that the next run removes.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from parc.backends.registry import BUILT_IN, find
 from parc.compiler.ir import Artifact
 
 MARKER = "parc.lock"
-"""A directory that holds this file is one that PARC wrote."""
+"""File that marks a directory as written by PARC."""
 PARC_NAMES = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
-"""First parts of the names that PARC writes at the top of an output directory; backends of plugins
-are looked up only if a directory has other names."""
+"""Names at the top of an output directory, without suffixes, that PARC writes.
+
+Plugins are looked up only if a directory contains other names."""
 _MAX_LISTED = 3
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
-"""linux/fs.h: renameat2(2), atomically exchange two paths that both exist."""
+"""Flag of renameat2(2), from linux/fs.h: exchange two existing paths atomically."""
 
 
 class WriteRefused(Exception):
-    """The directory cannot or must not be replaced; the message says why."""
+    """The directory cannot or must not be replaced; the message gives the reason."""
 
 
 def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
-    """Make ``directory`` hold exactly ``artifacts``; its parents are created.
+    """Replace the content of ``directory`` by ``artifacts``; missing parents are created.
 
-    A link to a directory is followed, so that the link stays.
+    If ``directory`` is a link to a directory, its target is replaced and the link stays.
 
     Raises:
-        WriteRefused: a path that leaves the directory or occurs twice; a directory that holds
-            what PARC did not write; a place that cannot be written.
+        WriteRefused: a path leaves the directory or occurs twice, the directory contains files that
+            PARC did not write, or it cannot be written.
     """
     paths = check_paths(artifacts)
     try:
@@ -63,9 +64,9 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
 
 
 def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
-    """Paths under ``directory`` that differ from ``artifacts``, are missing or are too many.
+    """Return the paths under ``directory`` that differ from ``artifacts``, are missing or extra.
 
-    Sorted; empty when a write would change nothing.
+    The paths are sorted. The list is empty if a write would change nothing.
     """
     wanted = {artifact.path: artifact for artifact in artifacts}
     present = {
@@ -88,11 +89,11 @@ def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
 
 
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
-    """The paths of ``artifacts``.
+    """Return the paths of ``artifacts``.
 
     Raises:
-        WriteRefused: one is not a relative path of plain parts, occurs twice, or is also the
-            folder of another.
+        WriteRefused: a path is not a plain relative path, occurs twice, or is also the folder of
+            another path.
     """
     paths: set[str] = set()
     for artifact in artifacts:
@@ -106,21 +107,21 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
         paths.add(text)
     for text in paths:
         if any(folder.as_posix() in paths for folder in PurePosixPath(text).parents):
-            raise WriteRefused(f"{text!r} lies in a folder that is also a file")
+            raise WriteRefused(f"{text!r} is in a folder that is also a file")
     return paths
 
 
 def _resolve_target(directory: Path) -> Path:
     if directory.is_symlink() and not directory.exists():
-        raise WriteRefused(f"{directory.as_posix()} is a link to nowhere")
+        raise WriteRefused(f"{directory.as_posix()} is a broken link")
     target = directory.resolve()
     if not target.name:
-        raise WriteRefused(f"{directory.as_posix()} is the root of a file system")
+        raise WriteRefused(f"{directory.as_posix()} is the root of the file system")
     return target
 
 
 def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
-    """Refuse what PARC did not write."""
+    """Raise WriteRefused if ``target`` contains files that PARC did not write."""
     if not target.exists():
         return
     shown = directory.as_posix()
@@ -129,23 +130,24 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
     names = sorted(entry.name for entry in target.iterdir())
     if names and MARKER not in names:
         raise WriteRefused(
-            f"{shown} is not empty and was not written by PARC (no {MARKER} in it): "
-            "empty it, or write elsewhere"
+            f"{shown} is not empty and was not written by PARC (it has no {MARKER}). "
+            "Empty it, or choose another directory with -o."
         )
     foreign = foreign_names(names, paths)
     if foreign:
         more = f" and {len(foreign) - _MAX_LISTED} more" if len(foreign) > _MAX_LISTED else ""
         listed = ", ".join(foreign[:_MAX_LISTED]) + more
         raise WriteRefused(
-            f"{shown} holds {listed}, not written by PARC: move it away, or write elsewhere"
+            f"{shown} contains {listed}, which PARC did not write. "
+            "Move it elsewhere, or choose another directory with -o."
         )
 
 
 @contextmanager
 def _temporary_directory(target: Path) -> Iterator[Path]:
-    """An empty directory beside ``target``, locked while in use, gone at the end.
+    """Create an empty directory next to ``target``, locked while in use and removed at the end.
 
-    After the swap its path holds the old tree, which goes the same way.
+    After the exchange, its path holds the old tree, which is removed instead.
     """
     path, lock = next(filter(None, (_create_locked(target, number) for number in count())))
     try:
@@ -158,7 +160,7 @@ def _temporary_directory(target: Path) -> Iterator[Path]:
 
 
 def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
-    """Make and lock one directory; None where the name is taken or another run cleaned it away."""
+    """Create and lock a directory; None if the name is taken or another run removed it."""
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
         path.mkdir()
@@ -175,9 +177,9 @@ def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
 
 
 def _try_lock(descriptor: int, path: Path) -> bool | None:
-    """Whether the open directory ``path`` is locked now; None where the file system has no locks.
+    """Try to lock the open directory ``path``; None if the file system has no locks.
 
-    False while another process holds it, or when it is no longer what stands at ``path``.
+    Return False if another process holds the lock, or if ``path`` is another directory by now.
     """
     import fcntl
 
@@ -191,7 +193,7 @@ def _try_lock(descriptor: int, path: Path) -> bool | None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs left; first restore an old tree that has no successor."""
+    """Remove the leftovers of killed runs; first restore an old tree without a successor."""
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
     old = target.parent / f".{target.name}.old"
     if old.exists() and not target.exists():
@@ -203,7 +205,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the directory ``path``, unless another process has it locked, or may have."""
+    """Remove the directory ``path``, unless another process locks it or may lock it."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         if _try_lock(descriptor, path):
@@ -212,7 +214,7 @@ def _remove_unused(path: Path) -> None:
 
 
 def _write(path: Path, artifact: Artifact) -> None:
-    """One file, on disk when this returns; modes follow the umask."""
+    """Write one file and flush it to disk; its mode follows the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o777 if artifact.executable else 0o666
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -228,7 +230,7 @@ def _sync_folders(root: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Flush a folder's entries; some network file systems know no such thing."""
+    """Flush the entries of a folder; some network file systems do not support this."""
     descriptor = os.open(folder, os.O_RDONLY)
     with suppress(OSError):
         os.fsync(descriptor)
@@ -236,13 +238,14 @@ def _sync(folder: Path) -> None:
 
 
 def _replace(new: Path, target: Path) -> None:
-    """Put ``new`` in the place of ``target``, which ends up under the name of ``new``."""
+    """Replace ``target`` by ``new``; an old ``target`` ends up under the name of ``new``."""
     with suppress(OSError):
-        new.rename(target)  # works where there is nothing, or an empty directory
+        new.rename(target)  # succeeds if target is missing or an empty directory
         return
     if exchange(new, target):
         return
-    # Between these two the directory is absent; a run that dies here is healed by the next.
+    # Between the two renames the directory is absent. If a run is killed here, the next run
+    # restores the old tree (_remove_leftovers).
     old = target.parent / f".{target.name}.old"
     target.rename(old)
     new.rename(target)
@@ -253,7 +256,7 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
     path = directory / artifact.path
     try:
         mode = path.lstat().st_mode
-        if not stat.S_ISREG(mode):  # a pipe would be waited for
+        if not stat.S_ISREG(mode):  # reading a pipe would block
             return True
         text = path.read_bytes()
     except OSError:
@@ -264,10 +267,10 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two existing paths of one file system; False where the system cannot do it at once.
+    """Exchange two existing paths of one file system; False if this is not supported.
 
     Raises:
-        OSError: the system can, and refused these paths.
+        OSError: the system supports the exchange and refuses these paths.
     """
     import ctypes
     import errno
@@ -280,12 +283,12 @@ def exchange(first: Path, second: Path) -> bool:
         return True
     number = ctypes.get_errno()
     if number in {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV}:
-        return False  # an old kernel, or a file system without it (NFS)
+        return False  # old kernels, and file systems without support such as NFS
     raise OSError(number, os.strerror(number), str(first), None, str(second))
 
 
 def _renameat2() -> Any:
-    """The C function; None where the C library has none."""
+    """Return the C function; None if the C library lacks it."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes

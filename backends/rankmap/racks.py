@@ -1,4 +1,4 @@
-"""Rows of the racks table: which hosts, which node ranks, which stages."""
+"""Rows of the table of racks: hosts, node ranks and pipeline stages of each rack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_RACKS = 10
 
 
 def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
-    """(rack, hosts, their names, node ranks, stages), by the first node rank of each rack."""
+    """Return (rack, hosts, names, node ranks, stages) per rack, sorted by first node rank."""
     nodes: dict[str, list[int]] = {}
     for node, host in enumerate(placement.hosts):
         nodes.setdefault(host.rack, []).append(node)

@@ -1,4 +1,4 @@
-"""rankmap.md of a serving job: engines, stages, hosts, and how far groups reach."""
+"""rankmap.md of a service: engines, stages, racks and groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIB = 2**30
 
 
 def serving_page(plan: ServingPlan) -> str:
-    """The Markdown text: at most 120 lines of at most 120 columns."""
+    """Return the Markdown text: at most 120 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     degrees = [(name, getattr(layout, name)) for name in names]
@@ -45,7 +45,7 @@ def serving_page(plan: ServingPlan) -> str:
 
 
 def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """(engine, ranks, node ranks, hosts), one row each."""
+    """Return (engine, ranks, node ranks, hosts, GPUs) per engine."""
     each, gpus = plan.placement.ranks_per_node, plan.layout.engine_gpus
     rows = []
     for replica in range(plan.layout.replicas):
@@ -67,7 +67,7 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
 
 
 def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """(stage, layers, weights, cache, blocks) of one rank of every stage."""
+    """Return (stage, layers, weights, cache, blocks) per rank of each stage."""
     rows, first = [], 0
     for stage in plan.stages:
         layers = f"{first}-{first + stage.layers - 1}"
@@ -86,7 +86,7 @@ def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
 
 
 def _sample(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """The ranks of the first hosts, row by row."""
+    """Return one row per rank, at most SAMPLE_RANKS."""
     placement = plan.placement
     each = placement.ranks_per_node
     return [

@@ -1,4 +1,4 @@
-"""Rows of the stages table: ranks, hosts and layers of every pipeline rank."""
+"""Rows of the table of stages: ranks, hosts and layers of each pipeline stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ MAX_STAGES = 18
 
 
 def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """(stage, ranks, node ranks, hosts, layers); equal neighbours are folded beyond 18 stages."""
+    """Return (stage, ranks, node ranks, hosts, layers) per stage.
+
+    Above MAX_STAGES, consecutive stages with equal content share a row.
+    """
     layout = plan.layout
     stages: list[tuple[int, ...]] = [(stage,) for stage in range(layout.pp)]
     if layout.pp > MAX_STAGES:
@@ -25,7 +28,7 @@ def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
-    """What makes a stage differ from its neighbour: layers, MTP layers, embedding, loss."""
+    """Return layers, MTP layers, embedding and loss of a stage."""
     chunks = layout.split.chunks[stage]
     return (
         sum(chunk.layers for chunk in chunks),
@@ -57,7 +60,7 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
-    """(first, last) rank of every run of ranks on ``stage``."""
+    """Return (first, last) of each range of consecutive ranks on ``stage``."""
     axis = placement.dense.axis("pp")
     period = axis.stride * axis.size
     starts = range(stage * axis.stride, placement.dense.world, period)
@@ -65,7 +68,7 @@ def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
 
 
 def _layers(layout: Layout, stages: tuple[int, ...]) -> str:
-    """``0-19``; ``3 of 0-62 each`` for folded stages; extras as words."""
+    """Return the layers of a stage, ``0-19 + loss``, or ``3 each`` for stages that share a row."""
     chunks = layout.split.chunks[stages[0]]
     layers, mtp, embedding, loss = _stage_content(layout, stages[0])
     if len(stages) > 1:

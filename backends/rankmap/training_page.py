@@ -1,4 +1,4 @@
-"""rankmap.md: what a reviewer must see, two screens even for 16,384 ranks."""
+"""rankmap.md of a training job: two screens for a reviewer, even for 16,384 ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_RANKS = 16
 
 
 def training_page(plan: Plan) -> str:
-    """The Markdown text: at most 100 lines of at most 120 columns."""
+    """Return the Markdown text: at most 100 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     routed = problem.model.experts is not None
     values: dict[str, Any] = {
@@ -48,7 +48,10 @@ def training_page(plan: Plan) -> str:
 
 
 def rank_formula(mesh: Mesh, names: dict[str, str]) -> str:
-    """``tp + 8 (dp + 4 pp)``: the rank from its coordinates; axes of size 1 are left out."""
+    """Return the rank as a formula of its coordinates, ``tp + 8 (dp + 4 pp)``.
+
+    Axes of size 1 are left out. ``names`` maps axes to the names that are shown.
+    """
     axes = [axis for axis in mesh.axes if axis.size > 1] or [mesh.axes[0]]
     text = ""
     for axis in reversed(axes):
@@ -63,7 +66,7 @@ def _degrees(plan: Plan, names: tuple[str, ...]) -> str:
 
 
 def group_cells(span: GroupSpan) -> tuple[str, ...]:
-    """One row of the table of groups."""
+    """Return the cells of one row of the table of groups."""
     counts = (span.host, span.domain, span.rack, span.across)
     shown = tuple(str(count) if count else "-" for count in counts)
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
@@ -75,25 +78,25 @@ def _alternative(one: Crossing) -> tuple[str, str, str, str]:
 
 
 def gpu(plan: Plan) -> str:
-    """The device of a rank, in words."""
+    """Return the formula of the GPU index of a rank."""
     each, devices = plan.placement.ranks_per_node, plan.placement.devices
     if not devices:
         return f"GPU = `rank % {each}`"
-    return f"GPU = entry `rank % {each}` of {', '.join(map(str, devices))}"
+    return f"GPU = item `rank % {each}` of {', '.join(map(str, devices))}"
 
 
 def format_bounds(proof: Proof) -> str:
-    """What the order costs, and what no order can beat."""
+    """Return exposed time and uplink traffic of the order, with their lower bounds."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     sent, fewest = format_bytes(proof.uplink_bytes), format_bytes(proof.bound_uplink_bytes)
     return (
-        f"{exposed} exposed over shared links ({least} at least), {sent} over the busiest uplink "
-        f"({fewest} at least)"
+        f"{exposed} exposed on shared links (lower bound {least}), {sent} over the busiest uplink "
+        f"(lower bound {fewest})"
     )
 
 
 def _sample(plan: Plan) -> list[tuple[str, ...]]:
-    """The ranks of the first hosts, row by row."""
+    """Return one row per rank of the first two hosts, at most SAMPLE_RANKS."""
     placement = plan.placement
     columns = placement.columns
     each = placement.ranks_per_node

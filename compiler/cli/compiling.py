@@ -1,4 +1,4 @@
-"""What ``parc compile`` does between its options and its output: plan, emit, compare, write."""
+"""Implementation of ``parc compile``: plan, emit, compare with the directory, write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parc.compiler.writer import write_artifacts
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """The options of the command."""
+    """Options of ``parc compile``."""
 
     spec: str
     output: Path | None
@@ -33,7 +33,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompileOutcome:
-    """What came of it; ``plan`` is None where the spec has errors."""
+    """Result of a compile; ``plan`` is None if the spec has errors."""
 
     sink: Sink
     plan: AnyPlan | None = None
@@ -42,7 +42,7 @@ class CompileOutcome:
     written: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``--format json``."""
+        """Return the document of ``--format json``."""
         from parc.compiler.diagnostics.render.json_document import document
 
         result = document((self.sink,))
@@ -54,16 +54,16 @@ class CompileOutcome:
         return result
 
     def text(self) -> str:
-        """The summary of a plan and where its files are; empty without a plan."""
+        """Return the summary of the plan and its directory; empty without a plan."""
         if self.plan is None:
             return ""
-        verb = "wrote" if self.written else "checked"
-        files = f"{self.directory}: {len(self.files)} files"
-        return f"{summary_text(self.plan)}{verb:<9} {files}\n"
+        count = f"{len(self.files)} files"
+        done = f"wrote     {count} to" if self.written else f"check     OK: {count}, up to date in"
+        return f"{summary_text(self.plan)}{done} {self.directory}\n"
 
 
 def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
-    """Plan, emit, compare with the directory as asked, and write unless told not to."""
+    """Plan, emit, compare with the directory if requested, and write unless ``--check`` is set."""
     sink = Sink()
     overrides = request.overrides
     if request.emit is not None:
@@ -98,20 +98,20 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
 
 
 class Clock:
-    """A watch for the pipeline: call it with the name of a part when that part has ended."""
+    """Stopwatch of a compile: call it with the name of a phase when the phase has ended."""
 
     def __init__(self) -> None:
-        """Start now."""
+        """Start the clock."""
         self.parts: list[tuple[str, float]] = []
         self._last = perf_counter()
 
     def __call__(self, name: str) -> None:
-        """The time since the last call belongs to ``name``."""
+        """Record the time since the previous call as the duration of ``name``."""
         now = perf_counter()
         self.parts.append((name, now - self._last))
         self._last = now
 
     def table(self) -> str:
-        """A line a part in milliseconds, and the sum."""
+        """Return one line per phase, in milliseconds, and the sum."""
         rows = [*self.parts, ("total", sum(spent for _, spent in self.parts))]
         return "\n".join(f"{name:<16} {spent * 1e3:9.1f} ms" for name, spent in rows)

@@ -1,4 +1,4 @@
-"""What ``parc replan`` does between its options and its output."""
+"""Implementation of ``parc replan``: replan, emit, verify, write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parc.compiler.writer import write_artifacts
 
 @dataclass(frozen=True, slots=True)
 class ReplanRequest:
-    """The options of the command."""
+    """Options of ``parc replan``."""
 
     spec: str
     drain: tuple[str, ...]
@@ -31,7 +31,7 @@ class ReplanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplanOutcome:
-    """What came of it; ``found`` is None where there was an error."""
+    """Result of a replan; ``found`` is None after an error."""
 
     sink: Sink
     found: AnyReplanned | None = None
@@ -40,7 +40,7 @@ class ReplanOutcome:
     files: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``--format json``."""
+        """Return the document of ``--format json``."""
         from parc.compiler.diagnostics.render.json_document import document
 
         result = document((self.sink,))
@@ -51,15 +51,15 @@ class ReplanOutcome:
         return result
 
     def text(self) -> str:
-        """The moves, and where the files are; empty after an error."""
+        """Return the moves and the output directory; empty after an error."""
         if self.found is None:
             return ""
         lines = replan_text(self.found, self.origin)
-        return lines + (f"wrote     {self.directory}: {self.files} files\n" if self.files else "")
+        return lines + (f"wrote     {self.files} files to {self.directory}\n" if self.files else "")
 
 
 def replan(request: ReplanRequest) -> ReplanOutcome:
-    """Replan; emit, verify and write unless told not to."""
+    """Replan; emit, verify and write unless ``--dry-run`` is set."""
     sink = Sink()
     source = read_source(request.spec)
     drain = Drain(
@@ -85,20 +85,20 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
 
 
 def _report_unused_lock(lock: Lock, sink: Sink) -> None:
-    """O04: the hosts that run may be others than those that the moves are counted from."""
+    """Report O04, because the running hosts may differ from those that the moves start from."""
     finding = Finding(
-        f"{lock.path} {lock.why or 'is of another layout, or of other hosts'}: it is passed over",
-        label="moves are counted from a compile of the spec, not from the plan that may run",
-        help="to keep the hosts of that plan, restore its parc.lock and replan again",
+        f"{lock.path} is ignored, because it {lock.why or 'has another layout or other hosts'}",
+        label="the moves start from a compile of the spec, which may differ from the running plan",
+        help="to keep the hosts of the running plan, restore its parc.lock and replan again",
     )
     sink.report("O04", finding)
 
 
 def _output_directory(request: ReplanRequest, name: str) -> Path:
-    """Where the plan of the run ``name`` is, and goes: as for ``parc compile``."""
+    """Return the directory that holds the current plan and gets the new one."""
     return request.output or Path("build") / name
 
 
 def _read_lock(lock: Path) -> str | None:
-    """The text of the lock file; None where there is none."""
+    """Return the text of the lock file; None if there is none."""
     return lock.read_bytes().decode("utf-8", "replace") if lock.is_file() else None

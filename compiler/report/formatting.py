@@ -1,4 +1,4 @@
-"""How numbers are written: one rounding for files, a few units for people."""
+"""Formatting of numbers, JSON documents and plain-text tables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def rounded(value: float) -> int | float:
-    """``value`` to six significant digits; an int where nothing is left behind the point."""
+    """Return ``value`` rounded to six significant digits, as an int if it is a whole number."""
     short = float(f"{value:.{DIGITS}g}")
     return int(short) if short.is_integer() and abs(short) < 2**53 else short
 
 
 def round_tree(tree: Any) -> Any:
-    """A JSON tree with every float rounded, so that the same plan is the same bytes."""
+    """Return a JSON tree with every float rounded, so that equal plans give equal bytes."""
     if type(tree) in _EXACT:
         return tree
     if isinstance(tree, Mapping):
@@ -31,12 +31,16 @@ def round_tree(tree: Any) -> Any:
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """A document as it is written to a file: sorted keys, floats rounded, a newline at the end."""
+    """Return the text of a JSON file: sorted keys, rounded floats, a newline at the end."""
     return _indented(round_tree(document), "\n") + "\n"
 
 
 def _indented(tree: Any, margin: str) -> str:
-    """What ``json.dumps(indent=2, sort_keys=True)`` prints, which does it all in Python."""
+    """Return the text of ``json.dumps(tree, indent=2, sort_keys=True)``.
+
+    With ``indent``, ``json.dumps`` falls back to its encoder in Python. Here only the nesting is
+    done in Python, and the C encoder writes the strings.
+    """
     if not tree or not isinstance(tree, dict | list):
         return _encode(tree)
     inner = f"{margin}  "
@@ -49,48 +53,67 @@ def _indented(tree: Any, margin: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 host``, ``1,024 hosts``."""
+    """Return a count with its noun: ``1 host``, ``1,024 hosts``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def number_range(first: int, last: int) -> str:
-    """``3``, or ``3-7``."""
+    """Return a range of numbers: ``3-7``, or ``3`` if both ends are equal."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 def gib(count_bytes: float) -> str:
-    """``61.2 GiB``; two digits behind the point under 10."""
-    size = count_bytes / GIB
-    return f"{size:.2f} GiB" if abs(size) < 10 else f"{size:,.1f} GiB"
+    """Return a size in GiB with three significant digits: ``61.2 GiB``."""
+    return f"{three_digits(count_bytes / GIB)} GiB"
 
 
 def seconds(duration_seconds: float) -> str:
-    """``4.21 s`` or ``83.0 ms``."""
-    if abs(duration_seconds) < 1:
-        return f"{duration_seconds * 1e3:.1f} ms"
-    return f"{duration_seconds:,.2f} s"
+    """Return a duration with three significant digits: ``4.21 s`` or ``83.0 ms``."""
+    if abs(duration_seconds) < 0.9995:
+        return f"{three_digits(duration_seconds * 1e3)} ms"
+    return f"{three_digits(duration_seconds)} s"
+
+
+def three_digits(value: float) -> str:
+    """Return ``value`` with three significant digits: ``1.50``, ``29.9``, ``173``, ``2,853``.
+
+    There are two decimals at most and no exponent; digits before the point are never dropped.
+    """
+    size = abs(value)
+    if not size:
+        return "0"
+    decimals = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{value:,.{decimals}f}"
 
 
 def percent(share: float) -> str:
-    """``41.3 %``."""
+    """Return a fraction as a percentage with one decimal: ``41.3 %``."""
     return f"{share * 100:.1f} %"
 
 
 def quantity(count: float, unit: str = "") -> str:
-    """``1.99 GB``: three digits, a decimal prefix, the unit (a word starts with a blank)."""
+    """Return three significant digits with a decimal prefix: ``1.99 GB``, ``281k tokens/s``.
+
+    The prefix is part of a unit symbol such as ``B``. A unit that is a word starts with a blank,
+    and the prefix follows the number.
+    """
     for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
         if abs(count) >= 0.9995 * factor:
-            return f"{count / factor:.3g} {prefix}{unit}"
+            gap = "" if unit.startswith(" ") else " "
+            return f"{count / factor:.3g}{gap}{prefix}{unit}"
     return f"{count:.3g} {unit.lstrip()}".rstrip()
 
 
 def without_exponent(value: float, digits: int = 4) -> str:
-    """``value`` with that many significant digits, and never with an exponent: 12,800."""
+    """Return ``value`` with ``digits`` significant digits and never with an exponent: 12,800."""
     return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Lines of aligned columns; the first ``left`` columns lean left, the others right."""
+    """Return a plain-text table: columns two spaces apart.
+
+    The first ``left`` columns are aligned to the left, the other columns to the right.
+    """
     body = [tuple(row) for row in rows]
     widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
     lines = [

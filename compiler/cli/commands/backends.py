@@ -1,4 +1,4 @@
-"""``parc backends``."""
+"""Command ``parc backends``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.diagnostics.sink import Sink
 @options.format_option("text", "json")
 @click.pass_context
 def command(ctx: click.Context, style: str) -> None:
-    """List the backends: versions, and what each framework can express.
+    """List the backends, their versions, and the strategies that each supports.
 
     Backends of installed packages are included. A plugin that cannot be used is an error.
     """

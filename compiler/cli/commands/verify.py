@@ -1,4 +1,4 @@
-"""``parc verify``."""
+"""Command ``parc verify``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from parc.compiler.ir.finding import Severity
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
-    """Check an output directory again, and find what was edited.
+    """Verify an output directory again, and list edited or missing files.
 
-    By a second route: reads the files as they are, builds the groups of the framework anew from
-    the emitted arguments and compares them with the rank map, the hostfile and the launch
-    scripts. A file that contradicts another one or is missing is an error; one that was changed
-    after it was written, by its digest in DIR/parc.lock, is a warning. docs/verify.md says more.
+    An independent verifier derives the groups of the framework from the emitted arguments and
+    compares them with the rank map, the hostfile and the launch scripts. A missing file or a
+    contradiction between files is an error. A file whose checksum differs from DIR/parc.lock is a
+    warning. For details see docs/verify.md.
     """
     from parc.compiler.ir.positions import Positions
     from parc.compiler.report.json.directory import read_directory, texts
@@ -38,5 +38,5 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     verify_written(files, sink)
     session.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
-        click.echo(f"{directory.as_posix()}: {len(files)} files are as written, and agree")
+        click.echo(f"OK: {len(files)} files, consistent and unmodified.")
     ctx.exit(session.FOUND if sink.failed(cast(Severity, fail_on)) else 0)

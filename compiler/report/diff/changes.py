@@ -1,4 +1,4 @@
-"""Fields, flags, memory and time that differ between two sides."""
+"""Differences between two sides in spec fields, layout, memory and step time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff.side import Side
 
 SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
-"""Keys of ``problem`` that show elsewhere: in the layout, the flags, the directives."""
+"""Keys of ``problem`` that other sections show: layout, arguments, directives."""
 BY_NAME = ("gpu", "node", "fabric")
-"""Parts of the cluster that are one catalog entry each: their name says enough."""
+"""Parts of the cluster that are compared by the name of their catalog entry."""
 LAYOUT_FIELDS = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *(
@@ -31,7 +31,7 @@ EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that differs; None where a side does not have it."""
+    """Value that differs; None on the side that lacks it."""
 
     name: str
     old: Any
@@ -39,14 +39,14 @@ class Change:
 
     @property
     def kind(self) -> Literal["added", "removed", "changed"]:
-        """What happened to it."""
+        """Type of the change, from the old side to the new one."""
         if self.old is None:
             return "added"
         return "removed" if self.new is None else "changed"
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Every key whose value differs, sorted by key."""
+    """Return the changes of all keys whose values differ, sorted by key."""
     return tuple(
         Change(key, old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
@@ -57,7 +57,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
 def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[Change, ...]:
-    """What differs among ``names``, in their order."""
+    """Return the changes among ``names``, in their order."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in names
@@ -66,32 +66,32 @@ def _changed_in_order(
 
 
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Model, job, goals and cluster: what the spec and the catalog say."""
+    """Return the changes of model, job, goals and cluster, which come from spec and catalog."""
     return changes(dict(_inputs(old)), dict(_inputs(new)))
 
 
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Degrees and choices, in the order in which people name them."""
+    """Return the changes of the layout, degrees first; expert degrees only with experts."""
     before, after = _layout(old), _layout(new)
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
     return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Bytes of every term on the fullest stage of each side, and the limit."""
+    """Return the changes of memory, in bytes, on the fullest stage of each side."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
     return _changed_in_order(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Seconds of every term of a step, and their sum."""
+    """Return the changes of the terms of the step time and of their sum, in seconds."""
     names = [field.name for field in fields(StepTime)]
     before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
     return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
 def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """MFU and tokens a second."""
+    """Return the changes of MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
     before, after = old.plan["estimate"], new.plan["estimate"]
     return changes({name: before[name] for name in names}, {name: after[name] for name in names})
@@ -143,7 +143,7 @@ def _layout(side: Side) -> dict[str, Any]:
 
 
 def _fold_runs(counts: list[int]) -> str:
-    """``11, 14x11, 13``: runs of equal numbers."""
+    """Return the counts with equal neighbours folded: ``11, 14x11, 13``."""
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][1] == count:

@@ -1,4 +1,4 @@
-"""A diff as titled tables, which the text and the Markdown form print."""
+"""Sections of a diff: titled tables, printed as text or as Markdown."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from parc.compiler.report.diff.changes import Change
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.groups import AxisChange
 from parc.compiler.report.diff.ranks import Moves
-from parc.compiler.report.formatting import gib, number_range, percent, quantity, seconds
+from parc.compiler.report.formatting import gib, number_range, percent, plural, quantity, seconds
 
 MAX_RANGES = 12
-"""Runs of moved ranks that are listed."""
+"""Listed ranges of moved ranks."""
 MAX_HOSTS = 8
 MAX_CELL = 60
 TOO_SMALL = ("+0.0 %", "-0.0 %")
-"""Changes too small to print; JSON has them."""
+"""Changes too small to print; the JSON form contains them."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+CHECKPOINTS = {
+    "loads": "old checkpoints load",
+    "weights only": "of old checkpoints only the weights load",
+    "does not load": "old checkpoints do not load",
+}
+"""Verdict about checkpoints -> text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table and the lines under it."""
+    """Table with a title, and the lines below it."""
 
     title: str
     head: tuple[str, ...] = ()
@@ -32,7 +38,7 @@ class Section:
 
 
 def sections(found: Diff) -> tuple[Section, ...]:
-    """The sections that have something to say, the most important first."""
+    """Return the sections that are not empty, the most important first."""
     costs = (*found.time, *found.rates)
     candidates = (
         _change_section("spec", found.inputs),
@@ -40,7 +46,7 @@ def sections(found: Diff) -> tuple[Section, ...]:
         _rank_section(found.moves),
         _group_section(found.groups),
         _change_section("memory of the fullest stage", found.memory),
-        _change_section("step (estimated)", costs),
+        _change_section("step time (estimated)", costs),
         _flag_section(_argument_title(found), found.arguments),
         _flag_section("environment", found.environment),
         _flag_section("Slurm directives", found.directives),
@@ -50,15 +56,15 @@ def sections(found: Diff) -> tuple[Section, ...]:
 
 
 def headline(found: Diff) -> str:
-    """The change in one line: ranks moved, groups that now cross racks, memory and step time."""
+    """Return the change in one line: ranks that move, groups, memory, step time, checkpoint."""
     if not found.has_changes:
-        return "no change"
+        return "no changes"
     moves = found.moves
     parts = []
     if moves is not None:
-        parts.append(f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move")
+        parts.append(_moved_ranks(moves))
         crossing = sum(axis.now_crossing_racks for axis in found.groups)
-        parts.append(f"{crossing:,} groups newly cross a rack")
+        parts.append(f"{plural(crossing, 'group')} newly span racks")
     for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
         parts += [
             f"{'peak memory' if name == 'total_bytes' else 'step time'} {_delta(row)}"
@@ -66,7 +72,7 @@ def headline(found: Diff) -> str:
             if row.name == name
         ]
     if found.checkpoint is not None:
-        parts.append(f"checkpoint {found.checkpoint.verdict}")
+        parts.append(CHECKPOINTS[found.checkpoint.verdict])
     return ", ".join(parts)
 
 
@@ -88,7 +94,7 @@ def _name(change: Change) -> str:
 
 
 def _value(change: Change, value: Any) -> str:
-    """A value with the unit that the name of the field says."""
+    """Return ``value`` with the unit that the name of its field implies."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -103,7 +109,7 @@ def _value(change: Change, value: Any) -> str:
 
 
 def _delta(change: Change) -> str:
-    """``+12.3 %`` where both are measures of the same thing."""
+    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity."""
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
     if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
@@ -126,34 +132,41 @@ def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
 
 def _rank_section(moves: Moves | None) -> Section:
     if moves is None:
-        return Section("ranks", notes=("a side has no rankmap.csv: emit rankmap to compare ranks",))
+        return Section(
+            "ranks", notes=("Ranks are not compared: a side has no rankmap.csv. Emit rankmap.",)
+        )
     if not moves.has_changes:
         return Section("ranks")
     rows = tuple(
         (number_range(run.first_rank, run.last_rank), _clip(run.old), _clip(run.new))
         for run in moves.runs[:MAX_RANGES]
     )
-    title = "ranks that move" if rows else "ranks"
+    title = "moved ranks" if rows else "ranks"
     return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
+
+
+def _moved_ranks(moves: Moves) -> str:
+    if not moves.moved:
+        return "every rank keeps its GPU"
+    return f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move to another GPU"
 
 
 def _move_notes(moves: Moves) -> Iterator[str]:
     common = min(moves.old_world, moves.new_world)
     if len(moves.runs) > MAX_RANGES:
-        yield f"and {len(moves.runs) - MAX_RANGES:,} more runs"
-    yield f"{moves.moved:,} of {common:,} ranks move to another GPU"
-    if moves.recast:
-        yield f"{moves.recast:,} of {common:,} ranks have other mesh coordinates"
+        yield f"and {len(moves.runs) - MAX_RANGES:,} more ranges"
+    changed = f"; {moves.recast:,} of {common:,} change mesh coordinates" if moves.recast else ""
+    yield f"{_moved_ranks(moves)}{changed}"
     if moves.old_world != moves.new_world:
         yield f"ranks: {moves.old_world:,} -> {moves.new_world:,}"
-    for verb, hosts in (("leave", moves.left), ("join", moves.joined)):
+    for verb, hosts in (("removed", moves.left), ("added", moves.joined)):
         if hosts:
             more = f" and {len(hosts) - MAX_HOSTS:,} more" if len(hosts) > MAX_HOSTS else ""
-            yield f"hosts that {verb}: {', '.join(hosts[:MAX_HOSTS])}{more}"
+            yield f"{verb} hosts: {', '.join(hosts[:MAX_HOSTS])}{more}"
     for old, new in moves.renamed_racks:
-        yield f"rack {old} is now called {new}; its hosts are the same"
+        yield f"rack {old} is renamed to {new}, with the same hosts"
     for host, old, new in moves.moved_hosts[:MAX_HOSTS]:
-        yield f"host {host} goes from rack {old} to rack {new}"
+        yield f"host {host} moves from rack {old} to rack {new}"
     if len(moves.moved_hosts) > MAX_HOSTS:
         yield f"and {len(moves.moved_hosts) - MAX_HOSTS:,} more hosts change racks"
 
@@ -172,13 +185,13 @@ def _group_section(axes: tuple[AxisChange, ...]) -> Section:
         )
         for axis in axes
     )
-    head = ("axis", "groups", "same ranks", "cross NVLink domains", "cross racks", "newly")
+    head = ("axis", "groups", "unchanged", "span NVLink domains", "span racks", "newly")
     notes = tuple(
-        f"{axis.axis} group now crosses racks: {example}"
+        f"{axis.axis} group newly spans racks: {example}"
         for axis in axes
         for example in axis.examples
     )
-    return Section("groups that change", head, rows, notes)
+    return Section("changed groups", head, rows, notes)
 
 
 def _old_to_new(old: str, new: str) -> str:
@@ -188,5 +201,5 @@ def _old_to_new(old: str, new: str) -> str:
 def _checkpoint_section(found: Diff) -> Section:
     if not found.has_changes or found.checkpoint is None:
         return Section("checkpoint")
-    notes = (f"a checkpoint of {found.old}: {found.checkpoint.verdict}", *found.checkpoint.reasons)
+    notes = (CHECKPOINTS[found.checkpoint.verdict], *found.checkpoint.reasons)
     return Section("checkpoint", notes=notes)

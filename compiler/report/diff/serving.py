@@ -1,4 +1,4 @@
-"""What changes between two serving plans: layout, memory of the fullest stage, times, rates."""
+"""Differences between two serving plans: layout, memory of the fullest stage, times, rates."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ RATE_FIELDS = ("tokens_per_second", "requests_per_second", "max_concurrency")
 
 
 def serving_layout(old: Side, new: Side) -> tuple[Change, ...]:
-    """Degrees, stages, and the limits that the engine is told."""
+    """Return the changes of degrees, stages and engine limits."""
     return _changed_in_order(_layout(old), _layout(new))
 
 
 def serving_memory(old: Side, new: Side) -> tuple[Change, ...]:
-    """Bytes on a rank of the stage with the least cache."""
+    """Return the changes of memory, in bytes per rank, on the stage with the least cache."""
     return _changed_in_order(_memory(old), _memory(new))
 
 
 def serving_time(old: Side, new: Side) -> tuple[Change, ...]:
-    """What users wait for."""
+    """Return the changes of latencies: time to first token, time per token, prefill."""
     return _changed_in_order(_estimate(old, TIME_FIELDS), _estimate(new, TIME_FIELDS))
 
 
 def serving_rates(old: Side, new: Side) -> tuple[Change, ...]:
-    """What the deployment gives."""
+    """Return the changes of throughput and concurrency."""
     return changes(_estimate(old, RATE_FIELDS), _estimate(new, RATE_FIELDS))
 
 
 def _changed_in_order(before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
-    """What differs, in the order of the keys."""
+    """Return the values that differ, in the order of ``before``."""
     return tuple(
         Change(name, before[name], after[name])
         for name in before

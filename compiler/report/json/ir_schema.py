@@ -1,4 +1,4 @@
-"""JSON Schema of the definitions: types from annotations, descriptions from the docstrings under them."""
+"""JSON Schema of IR types: types from annotations, descriptions from attribute docstrings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ PLAIN: dict[Any, Schema] = {
 
 
 def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
-    """The schema of what ``as_json`` makes of an instance of the dataclass ``ir_type``.
+    """Return the schema of ``as_json(instance)`` for instances of the dataclass ``ir_type``.
 
-    Nouns inside are references; ``definitions`` gets the schema of each, by class name.
+    Fields that are dataclasses become references; their schemas are added to ``definitions`` by
+    class name.
     """
     hints, described = get_type_hints(ir_type), _field_descriptions(ir_type)
     properties = {}
@@ -37,7 +38,7 @@ def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
 
 
 def closed(properties: Schema, description: str = "") -> Schema:
-    """An object that has exactly ``properties``."""
+    """Return the schema of an object with exactly ``properties``."""
     schema: Schema = {
         "type": "object",
         "properties": properties,
@@ -48,7 +49,7 @@ def closed(properties: Schema, description: str = "") -> Schema:
 
 
 def type_schema(hint: Any, definitions: Schema) -> Schema:
-    """The schema of one annotation."""
+    """Return the schema of a type annotation."""
     if hint in PLAIN:
         return dict(PLAIN[hint])
     if is_dataclass(hint) and isinstance(hint, type):
@@ -78,7 +79,7 @@ def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
 
 @cache
 def _field_descriptions(ir_type: type) -> dict[str, str]:
-    """Field -> the string literal under it."""
+    """Return field -> the string literal below its annotation."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(ir_type))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found = {}

@@ -1,4 +1,4 @@
-"""The schemas of what PARC reads and writes, made from the models and definitions that they hold.
+"""JSON Schemas of plan.json and parc.lock, generated from the IR types.
 
 ``python -m parc.compiler.report.json.output_schemas plan > schemas/plan.schema.json``
 """
@@ -27,7 +27,7 @@ SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
 def plan_schema() -> Schema:
-    """The schema of plan.json: of a job that trains, or of one that serves."""
+    """Return the schema of plan.json, of a training job or a service."""
     definitions: Schema = {}
     definitions["TrainingPlan"] = _training_plan(definitions)
     definitions["ServingPlan"] = serving_plan(definitions, _stamp(), _cluster(definitions))
@@ -49,11 +49,11 @@ def _training_plan(definitions: Schema) -> Schema:
         "placement": _placement(definitions),
         "search": _search(definitions),
     }
-    return closed(properties, "Everything that one compile of a training job decided.")
+    return closed(properties, "All decisions and estimates of one compile of a training job.")
 
 
 def lock_schema() -> Schema:
-    """The schema of parc.lock: of a job that trains, or of one that serves."""
+    """Return the schema of parc.lock, of a training job or a service."""
     definitions: Schema = {}
     definitions["TrainingLock"] = _lock(
         _optional(_training_decisions(definitions), unavailable=NAMES)
@@ -72,7 +72,7 @@ def _training_decisions(definitions: Schema) -> Schema:
             "ranks_per_node": COUNT,
             "hosts": NAMES,
         },
-        "What --locked compares.",
+        "Decisions that --locked compares.",
     )
 
 
@@ -83,18 +83,18 @@ def _lock(decisions: Schema) -> Schema:
         "spec_digest": {"type": "string"},
         "decisions": decisions,
     }
-    lock = closed(properties, "The decisions of one compile and what they were made from.")
-    # Absent from locks of before: what reads a lock must not rely on them.
+    lock = closed(properties, "Decisions of one compile, with the digest of its spec.")
+    # Optional, because locks of earlier versions lack them.
     files = {"type": "object", "additionalProperties": SHA256}
     return _optional(
         lock,
-        files={**files, "description": "SHA-256 of every other file that was written, by path."},
+        files={**files, "description": "SHA-256 of every other output file, by path."},
         lock_digest={**SHA256, "description": "SHA-256 of this file with this value left empty."},
     )
 
 
 def _document(title: str, schema: Schema, definitions: Schema) -> Schema:
-    """A whole schema; of ``definitions`` those that something refers to."""
+    """Return a complete schema, with those ``definitions`` that it refers to."""
     used: Schema = {}
     fresh = [schema]
     while fresh:
@@ -105,9 +105,10 @@ def _document(title: str, schema: Schema, definitions: Schema) -> Schema:
 
 
 def schema_text(name: str) -> str:
-    """The text of ``schemas/NAME.schema.json``: spec, plan and lock made anew from the models.
+    """Return the text of ``schemas/NAME.schema.json``.
 
-    The one of the rank map is written by hand and read from its file.
+    The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand
+    and read from its file.
     """
     if name == "spec":
         from parc.compiler.spec import schema
@@ -122,7 +123,7 @@ def schema_text(name: str) -> str:
 def _stamp() -> dict[str, Any]:
     return {
         "format": {"const": 1},
-        "parc": {"type": "string", "description": "The version of PARC that wrote this."},
+        "parc": {"type": "string", "description": "Version of PARC that wrote this file."},
     }
 
 
@@ -150,7 +151,7 @@ def _cluster(definitions: Schema) -> Schema:
             "unavailable": NAMES,
             "named": {"type": "boolean"},
         },
-        "The cluster; hosts by name.",
+        "Cluster, with hosts by name.",
     )
     return _optional(
         cluster, levels={"type": "array", "items": dataclass_schema(Level, definitions)}
@@ -158,7 +159,7 @@ def _cluster(definitions: Schema) -> Schema:
 
 
 def _optional(schema: Schema, **extra: Schema) -> Schema:
-    """``schema`` with keys that may be absent."""
+    """Return ``schema`` with additional optional keys."""
     return {**schema, "properties": {**schema["properties"], **extra}}
 
 

@@ -1,4 +1,4 @@
-"""plan.json (everything decided) and parc.lock (the decisions, their origin, what was written)."""
+"""plan.json (decisions and estimates) and parc.lock (decisions and checksums of all files)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _EMPTY = '"lock_digest": ""'
 
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
-    """plan.json; its schema is schemas/plan.schema.json."""
+    """Return plan.json; its schema is schemas/plan.schema.json."""
     return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
-    """parc.lock; its schema is schemas/lock.schema.json.
+    """Return parc.lock; its schema is schemas/lock.schema.json.
 
-    It has a digest of each of ``others``, which are all other files, and one of itself: of its own
-    text with that digest left empty. They stand beside the decisions, which --locked compares: a
-    new version of PARC may write the same decisions in other words.
+    It stores a digest of each of ``others``, the other output files, and a digest of its own text
+    with that value left empty. Digests do not count as decisions: --locked compares only decisions,
+    because a new version of PARC may write the same decisions as different text.
     """
     files = {artifact.path: _digest(artifact.text) for artifact in others}
     text = json_text({**lock_document(plan), "files": files, "lock_digest": ""})
@@ -43,7 +43,7 @@ def _digest(text: str) -> str:
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
-    """The plan as JSON types: hosts by name, derived figures spelled out, floats rounded."""
+    """Return the plan as JSON types: hosts by name, derived values included, floats rounded."""
     document = {
         "format": FORMAT,
         "parc": __version__,
@@ -61,7 +61,7 @@ def _problem(problem: AnyProblem) -> dict[str, Any]:
 
 
 def _training_parts(plan: Plan) -> dict[str, Any]:
-    """What the plan of a job that trains has of its own."""
+    """Return the sections of plan.json that differ between training jobs and services."""
     return {
         "layout": _layout(plan.layout, plan.problem.job.global_batch),
         "estimate": _estimate(plan),
@@ -71,7 +71,7 @@ def _training_parts(plan: Plan) -> dict[str, Any]:
 
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
-    """The decisions under ``decisions``; the rest says what they were made from."""
+    """Return the document of parc.lock: decisions, name, and digest of the spec."""
     placement = plan.placement
     decisions = {
         "versions": dict(plan.problem.versions),
@@ -133,7 +133,7 @@ def _placement(placement: Placement) -> dict[str, Any]:
 
 
 def _training_placement(placement: Placement) -> dict[str, Any]:
-    """What the placement of a job that trains has beside that."""
+    """Return the fields of a placement that only training jobs have."""
     return {
         "expert": as_json(placement.expert.axes),
         "alternatives": as_json(placement.alternatives),
@@ -143,7 +143,7 @@ def _training_placement(placement: Placement) -> dict[str, Any]:
 
 
 def _search(plan: Plan) -> dict[str, Any]:
-    """Candidates without their stage split: plan.json keeps the split of the chosen one only."""
+    """Return the candidates without their stage split; only the chosen layout has one."""
     ranked = []
     for candidate in plan.search.ranked:
         row = as_json(candidate)

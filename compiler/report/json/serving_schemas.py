@@ -1,4 +1,4 @@
-"""The parts of the schemas of plan.json and parc.lock that are those of a job that serves."""
+"""Parts of the schemas of plan.json and parc.lock that are specific to services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NUMBER: Schema = {"type": "number"}
 
 
 def serving_plan(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
-    """The schema of plan.json; ``stamp``: the keys of every file, ``cluster``: of a cluster."""
+    """Return the schema of plan.json of a service.
+
+    ``stamp`` holds the keys that every output file has, ``cluster`` the schema of a cluster.
+    """
     properties = {
         **stamp,
         "problem": _changed(dataclass_schema(ServingProblem, definitions), {"cluster": cluster}),
@@ -33,11 +36,11 @@ def serving_plan(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
         "placement": _placement(definitions),
         "search": _search(definitions),
     }
-    return closed(properties, "Everything that one compile of a serving job decided.")
+    return closed(properties, "All decisions and estimates of one compile of a service.")
 
 
 def serving_decisions(definitions: Schema) -> Schema:
-    """``decisions`` of parc.lock."""
+    """Return the schema of ``decisions`` in the parc.lock of a service."""
     return closed(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -47,7 +50,7 @@ def serving_decisions(definitions: Schema) -> Schema:
             "ranks_per_node": COUNT,
             "hosts": NAMES,
         },
-        "What --locked compares.",
+        "Decisions that --locked compares.",
     )
 
 

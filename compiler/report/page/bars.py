@@ -1,4 +1,4 @@
-"""Stacked bars with a scale: memory of stages, seconds of a step."""
+"""Stacked bar charts: memory per stage, seconds of a step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from parc.compiler.report.page.figure import Canvas, Figure
 
 WIDTH = 1080
 DARK = ("k1", "k5", "k9", "f0", "w0")
-"""Inks on which words are white."""
+"""CSS classes of boxes on which text is white."""
 LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
 
 
 class Column(NamedTuple):
-    """One bar: its name, and a size for every item, in the unit of the scale."""
+    """Bar of a chart: its name, and the size of each item in the unit of the scale."""
 
     name: str
     sizes: tuple[float, ...]
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line across all bars."""
+    """Line across all bars, such as a limit."""
 
     size: float
     text: str
@@ -30,19 +30,19 @@ class Mark(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What is drawn: ``inks`` are the CSS classes of the items."""
+    """Content of a bar chart; ``inks`` are the CSS classes of the items."""
 
     title: str
     unit: str
     below: str
-    """What the names of the bars are."""
+    """Label of the axis below the bars."""
     inks: tuple[str, ...]
     columns: tuple[Column, ...]
     marks: tuple[Mark, ...]
 
 
 def bar_chart(chart: Chart) -> Figure:
-    """Upright bars, the first item at the bottom, under the lines of ``marks``."""
+    """Draw vertical bars with the first item at the bottom, and the lines of ``marks``."""
     canvas = Canvas(WIDTH)
     sizes = [sum(column.sizes) for column in chart.columns] + [mark.size for mark in chart.marks]
     step = nice_step(max(sizes), 6)
@@ -76,7 +76,7 @@ def _scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
 
 
 def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
-    """Lines with their words at the right, words at least a line apart."""
+    """Draw the marks with their text at the right, without overlaps of text."""
     lowest = 0.0
     for mark in sorted(marks, key=lambda one: -one.size):
         y = TOP + HEIGHT - mark.size * scale
@@ -86,7 +86,7 @@ def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
 
 
 def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
-    """One flat bar over the whole width, its parts in order."""
+    """Draw one horizontal bar over the full width, its parts in order."""
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
     x = 0.0
@@ -103,14 +103,14 @@ def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
 
 
 def text_class(ink: str) -> str:
-    """CSS class of words on a box of ``ink``: white, black, or as on the page."""
+    """Return the CSS class of text on a box of ``ink``: white, black, or the colour of the page."""
     if ink == "idle":
         return "small"
     return "white" if ink in DARK else "black"
 
 
 def nice_step(largest: float, steps: int) -> float:
-    """The smallest of 1, 2, 5, 10, 20, ... (or a tenth of them) with at most ``steps`` of it."""
+    """Return the smallest distance (1, 2 or 5 x a power of ten) with at most ``steps`` ticks."""
     step = 1e-9
     while True:
         for factor in (1, 2, 5):

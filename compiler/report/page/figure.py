@@ -1,6 +1,6 @@
-"""Pictures as plain values: boxes, lines and words, which a template prints as inline SVG.
+"""Figures and tables as plain values, which a template prints as inline SVG and HTML.
 
-Boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small.
+All boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ Anchor = Literal["start", "middle", "end"]
 
 
 class Word(NamedTuple):
-    """One line of text; ``y`` is its baseline."""
+    """Line of text; ``y`` is its baseline."""
 
     x: str
     y: str
     text: str
     anchor: Anchor
     role: str
-    """CSS class; empty: the common text."""
+    """CSS class; empty for normal text."""
 
 
 class Area(NamedTuple):
-    """A rectangle that says something when pointed at."""
+    """Rectangle with a tooltip."""
 
     x: str
     y: str
@@ -36,20 +36,20 @@ class Area(NamedTuple):
 
 
 class Path(NamedTuple):
-    """All boxes or all lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
+    """Boxes or lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
     role: str
     color: str
     thick: str
-    """Width of the strokes where boxes are drawn as thick lines; empty: the boxes are filled."""
+    """Stroke width of boxes that are drawn as thick lines; empty for filled boxes."""
 
 
 class Figure(NamedTuple):
-    """A finished picture of ``width`` by ``height`` units."""
+    """Finished figure of ``width`` x ``height`` units."""
 
     title: str
-    """Read to those who cannot see it."""
+    """Label for screen readers."""
     width: int
     height: int
     paths: tuple[Path, ...]
@@ -59,7 +59,7 @@ class Figure(NamedTuple):
 
 @dataclass(slots=True)
 class Canvas:
-    """A picture in the making; what is drawn later lies above."""
+    """Figure under construction; later shapes cover earlier ones."""
 
     width: int
     _paths: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Canvas:
         self._paths.setdefault((ink, ""), []).append(data)
 
     def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
-        """The same box in half the bytes, a thick line; for the many of one height."""
+        """Fill a rectangle as a thick line: half the bytes, for many boxes of one height."""
         data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
         self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
@@ -83,7 +83,7 @@ class Canvas:
         self._paths.setdefault((ink, ""), []).append(data)
 
     def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
-        """A rectangle (x, y, width, height) with a title."""
+        """Add a rectangle ``at`` (x, y, width, height) with the tooltip ``title``."""
         x, y, width, height = map(svg_number, at)
         self._areas.append(Area(x, y, width, height, role, title))
 
@@ -94,7 +94,7 @@ class Canvas:
         self._words.append(Word(svg_number(x), svg_number(y), text, anchor, role))
 
     def figure(self, title: str, height: float) -> Figure:
-        """The picture as it stands."""
+        """Build the figure from everything drawn so far."""
         paths = tuple(
             Path("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
@@ -105,29 +105,32 @@ class Canvas:
 
 @lru_cache(maxsize=4096)
 def svg_number(number: float) -> str:
-    """One digit behind the point, none where it is zero; rows and columns come again and again."""
+    """Return ``number`` with one decimal, or none if it is zero.
+
+    The results are cached, because the coordinates of rows and columns repeat often.
+    """
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def clip_text(text: str, length: int) -> str:
-    """``text`` on one line, at most ``length`` long."""
+    """Return ``text`` on one line, clipped to ``length`` characters."""
     plain = " ".join(text.split())
     return plain if len(plain) <= length else plain[: length - 1] + "\u2026"
 
 
 class Grid(NamedTuple):
-    """Rows under a head; the columns of ``prose`` lean left and wrap, the others are numbers."""
+    """Table with a head. The columns in ``prose`` hold text, the other columns numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     prose: tuple[int, ...] = (0,)
     strong: int = -1
-    """Row that is set off; -1: none."""
+    """Index of the highlighted row; -1 if there is none."""
 
     @property
     def wide(self) -> bool:
-        """Whether it needs the whole width: some prose stands behind the first column."""
+        """True if the table needs the full width, because a later column holds text."""
         return any(self.prose[1:])
 
 
@@ -137,5 +140,5 @@ def grid(
     prose: tuple[int, ...] = (0,),
     strong: int = -1,
 ) -> Grid:
-    """The table of ``rows``, each as long as ``head``."""
+    """Return a table of ``rows``, each as long as ``head``."""
     return Grid(tuple(head), tuple(tuple(row) for row in rows), prose, strong)

@@ -1,4 +1,4 @@
-"""The top of the page: what the plan is, in a few large numbers."""
+"""Head of the page: the plan in a few key figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parc.compiler.report.text.summary import describe_job, format_placement
 
 
 class Card(NamedTuple):
-    """One number: what it is, how much, and what it must be read with."""
+    """Key figure: its name, its value, and a note."""
 
     name: str
     value: str
@@ -21,7 +21,7 @@ class Card(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Name, what runs where, the degrees, and the cards."""
+    """Name, subject, layout and key figures of a plan."""
 
     name: str
     subject: str
@@ -30,7 +30,7 @@ class Head(NamedTuple):
 
 
 def page_head(plan: AnyPlan) -> Head:
-    """The head of a plan that trains or serves."""
+    """Return the head of a plan."""
     problem = plan.problem
     version = problem.version(problem.framework)
     if isinstance(plan, ServingPlan):
@@ -46,20 +46,20 @@ def _training(plan: Plan) -> tuple[Card, ...]:
     gpu = plan.problem.cluster.gpu.memory_bytes
     low, high = seconds(step * (1 - STEP_BAND)), seconds(step * (1 + STEP_BAND))
     batch = f"{job.global_batch:,} sequences of {job.sequence_length:,} tokens"
-    flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step"
+    flops = f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step"
     free = percent(1 - peak.total_bytes / gpu)
-    asked = percent(plan.problem.goals.memory_headroom)
+    required = percent(plan.problem.goals.memory_headroom)
     verdict = {"fits": "fits", "close": "may not fit", "exceeds": "does not fit"}[estimate.verdict]
     return (
-        Card("step, estimated", seconds(step), f"{low} to {high}; {batch}"),
+        Card("step time (estimate)", seconds(step), f"{low} to {high}; {batch}"),
         Card("MFU", percent(estimate.mfu), flops),
-        Card("throughput", quantity(estimate.tokens_per_second, " tok/s"), job.precision),
+        Card("throughput", quantity(estimate.tokens_per_second, " tokens/s"), job.precision),
         Card(
-            f"memory, stage {peak.stage}",
+            f"memory of stage {peak.stage}",
             gib(peak.total_bytes),
             f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
         ),
-        Card("headroom", free, f"{asked} asked for"),
+        Card("memory headroom", free, f"at least {required} required"),
         Card("placement", plan.placement.proof.quality, format_placement(plan)),
     )
 
@@ -73,23 +73,23 @@ def _serving(plan: ServingPlan) -> tuple[Card, ...]:
         Card("time per token", seconds(estimate.tpot_seconds), _format_limit(goals.tpot_seconds)),
         Card(
             "output",
-            quantity(estimate.tokens_per_second, " tok/s"),
-            f"{quantity(estimate.tokens_per_second_per_gpu, ' tok/s')} a GPU",
+            quantity(estimate.tokens_per_second, " tokens/s"),
+            f"{quantity(estimate.tokens_per_second_per_gpu, ' tokens/s')} per GPU",
         ),
         Card(
-            "key-value cache",
+            "KV cache",
             quantity(limits.cache_tokens, " tokens"),
-            f"a data-parallel rank: {limits.full_requests:.1f} requests of "
+            f"per data parallel rank, enough for {limits.full_requests:.1f} requests of "
             f"{limits.max_model_len:,} tokens",
         ),
         Card(
-            "requests at most",
+            "max concurrent requests",
             f"{estimate.max_concurrency:,.0f}",
-            "at their mean length, all engines",
+            "in all engines, at their mean length",
         ),
         Card("engines", f"{plan.layout.replicas:,}", f"of {plan.layout.engine_gpus:,} GPUs each"),
     )
 
 
 def _format_limit(limit_seconds: float | None) -> str:
-    return "no limit asked for" if limit_seconds is None else f"limit {seconds(limit_seconds)}"
+    return "no limit set" if limit_seconds is None else f"limit {seconds(limit_seconds)}"

@@ -1,4 +1,4 @@
-"""Hosts of a smaller cluster: a rack is a column of them, a host a row of GPUs."""
+"""Map of a small cluster: each rack is a column of hosts, each host a row of GPUs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from parc.compiler.report.page.hosts import (
 )
 
 GPU, GAP, GROUP_GAP = 12, 4, 1
-"""Side of a GPU, room between tensor groups, and between the GPUs of one."""
+"""Side of a GPU, gap between tensor parallel groups, and gap within a group, in units."""
 NAME_WIDTH = 84
 
 
 def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
-    """A rack is a column of hosts, a host a row of GPUs; returns the height."""
+    """Draw each rack as a column of hosts and each host as a row of GPUs; return the height."""
     per_node = look.plan.placement.ranks_per_node
     row = GPU + 5
     wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
@@ -38,7 +38,10 @@ def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
 
 
 def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]) -> None:
-    """A frame around neighbours that share an NVLink domain; at: x, y, width, row height."""
+    """Draw a frame around consecutive hosts of one NVLink domain.
+
+    ``at`` is x, y, width and row height.
+    """
     x, y, width, row = at
     start = 0
     for index in range(1, len(rack.cells) + 1):
@@ -52,7 +55,7 @@ def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, flo
 
 
 def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
-    """The name of a host and its GPUs; those that touch are one tensor group."""
+    """Draw the name and the GPUs of a host; GPUs of one tensor parallel group have no gap."""
     x, y = at
     placement = look.plan.placement
     per_node = placement.ranks_per_node
@@ -80,7 +83,7 @@ def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float
 
 
 def _title(look: MapStyle, cell: Cell) -> str:
-    """``r01n01: node 0, ranks 0 to 7, pp 0``."""
+    """Return the tooltip of a host: ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
     per_node = look.plan.placement.ranks_per_node
     first = cell.node * per_node
     coordinates = sorted(
@@ -88,4 +91,4 @@ def _title(look: MapStyle, cell: Cell) -> str:
     )
     several = f"{coordinates[0]} to {coordinates[-1]}" if len(coordinates) > 1 else coordinates[0]
     ranks = f"ranks {first} to {first + per_node - 1}" if per_node > 1 else f"rank {first}"
-    return f"{cell.name}: node {cell.node}, {ranks}, {look.axis.name} {several}"
+    return f"{cell.name}: node rank {cell.node}, {ranks}, {look.axis.name} {several}"

@@ -1,4 +1,4 @@
-"""The memory of one GPU: of every pipeline stage by item, or of an engine that serves."""
+"""Chart of the memory per GPU, by pipeline stage and item."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ INKS = {
     "framework_bytes": "k10",
     "fragmentation_bytes": "k11",
 }
-"""CSS class of every item, from the bottom of a bar to its top."""
-CACHE_INKS = (("weights", "k1"), ("step and buffers", "k6"), ("key-value cache", "k4"))
+"""Memory term -> CSS class, from the bottom of a bar to its top."""
+CACHE_INKS = (("weights", "k1"), ("step and buffers", "k6"), ("KV cache", "k4"))
 MAX_COLUMNS = 160
 
 
 class MemoryChart(NamedTuple):
-    """The picture and its legend, (name, CSS class) from the bottom up."""
+    """Figure with its legend: (name, CSS class) from the bottom up."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
     left_out: int
-    """Stages that are not drawn."""
+    """Number of stages that are not drawn."""
 
 
 def memory_chart(plan: Plan) -> MemoryChart:
-    """A bar a pipeline stage, under the limit that the goals leave and the memory of the GPU."""
+    """Draw one bar per pipeline stage, with the limit of the goals and the memory of the GPU."""
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]
@@ -46,7 +46,7 @@ def memory_chart(plan: Plan) -> MemoryChart:
     marks = [Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
     if plan.problem.goals.memory_headroom:
         marks.append(Mark(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark"))
-    title = f"memory of one GPU by pipeline stage, at most {gib(estimate.peak.total_bytes)}"
+    title = f"memory per GPU by pipeline stage, at most {gib(estimate.peak.total_bytes)}"
     inks = tuple(INKS[name] for name in used)
     chart = Chart(title, "GiB", "pipeline stage", inks, bars, tuple(marks))
     legend = tuple((TERMS[name].title, INKS[name]) for name in used)
@@ -64,7 +64,7 @@ def _stage(stage: StageMemory, names: list[str]) -> Column:
 
 
 def cache_chart(plan: ServingPlan) -> MemoryChart:
-    """A bar a pipeline stage of an engine: weights, what a step needs, and the cache."""
+    """Draw one bar per pipeline stage of an engine: weights, step and buffers, KV cache."""
     gpu = plan.problem.cluster.gpu.memory_bytes
     budget = gpu * plan.limits.gpu_memory_utilization
     bars = tuple(
@@ -84,5 +84,5 @@ def cache_chart(plan: ServingPlan) -> MemoryChart:
         Mark(budget / GIB, f"budget {gib(budget)}", "mark"),
     )
     inks = tuple(ink for _, ink in CACHE_INKS)
-    chart = Chart("memory of one GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
+    chart = Chart("memory per GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
     return MemoryChart(bar_chart(chart), CACHE_INKS, max(0, len(plan.stages) - MAX_COLUMNS))

@@ -1,4 +1,4 @@
-"""A layout in one line."""
+"""Layouts in one line of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
 
 
 def format_layout(layout: Layout) -> str:
-    """``tp 8, pp 4, dp 8, micro-batch 1, recompute selective``; degrees of 1 are left out."""
+    """Return ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``; most degrees of 1 are omitted."""
     experts = layout.ep > 1 or layout.etp != layout.tp
     always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
     names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
@@ -23,7 +23,7 @@ def format_layout(layout: Layout) -> str:
 
 
 def format_cp_exchange(layout: Layout) -> list[str]:
-    """``cp by a2a+p2p 4 x 2``: how context ranks exchange keys, where it is not a ring."""
+    """Return how context parallel ranks exchange keys: ``cp by a2a+p2p 4 x 2``; empty for rings."""
     if layout.cp == 1 or layout.cp_comm == "p2p":
         return []
     levels = f" {layout.cp_a2a} x {layout.cp_p2p}" if layout.cp_a2a > 1 else ""
@@ -31,20 +31,25 @@ def format_cp_exchange(layout: Layout) -> list[str]:
 
 
 def format_zero_and_offload(layout: Layout) -> list[str]:
-    """``ZeRO-3``, ``optimizer on cpu``: what is split or moved beyond the optimizer's shards."""
+    """Return ``ZeRO-3``, ``optimizer on cpu``: a ZeRO stage above 1, and offloaded states."""
     away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
     stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
     return stage + [f"{what} on {device}" for what, device in away.items() if device != "none"]
 
 
+def format_stage(stage: int, stages: int) -> str:
+    """Return ``, pipeline stage 0 of 4``; empty without a pipeline."""
+    return f", pipeline stage {stage} of {stages}" if stages > 1 else ""
+
+
 def format_recompute(recompute: Recompute) -> str:
-    """``none``, ``selective core_attn+mlp`` or ``full uniform 1``."""
+    """Return ``none``, ``selective core_attn+mlp`` or ``full uniform 1``."""
     detail = ["+".join(recompute.modules), recompute.method or "", str(recompute.layers or "")]
     return " ".join(word for word in (recompute.granularity, *detail) if word)
 
 
 def format_serving_layout(layout: ServingLayout) -> str:
-    """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
+    """Return ``tp 8, pp 2, 2 replicas``; most degrees of 1 are omitted."""
     words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
     words.append(plural(layout.replicas, "replica"))
     if layout.pp > 1 and len(set(layout.stages)) > 1:
