@@ -52,9 +52,9 @@ def _indented(tree: Any, margin: str) -> str:
     return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 host``, ``1,024 hosts``."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def plural(count: int, word: str) -> str:
+    """Return a count with its word: ``1 host``, ``1,024 hosts``."""
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def number_range(first: int, last: int) -> str:
