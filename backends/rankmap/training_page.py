@@ -85,13 +85,13 @@ def gpu(plan: Plan) -> str:
     return f"GPU = item `rank % {each}` of {', '.join(map(str, devices))}"
 
 
-def format_bounds(proof: Proof) -> str:
+def format_bounds(proof: Proof) -> tuple[str, str]:
     """Return exposed time and uplink traffic of the order, with their lower bounds."""
     exposed, least = format_duration(proof.exposed_seconds), format_duration(proof.bound_seconds)
     sent, fewest = format_bytes(proof.uplink_bytes), format_bytes(proof.bound_uplink_bytes)
     return (
-        f"{exposed} exposed on shared links (lower bound {least}), {sent} over the busiest uplink "
-        f"(lower bound {fewest})"
+        f"exposed on shared links: {exposed} per step (lower bound {least})",
+        f"busiest uplink: {sent} per step (lower bound {fewest})",
     )
 
 

@@ -99,7 +99,7 @@ def quantity(count: float, unit: str = "") -> str:
     """
     for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
         if abs(count) >= 0.9995 * factor:
-            gap = "" if unit.startswith(" ") else " "
+            gap = " " if unit.strip() == unit != "" else ""
             return f"{count / factor:.3g}{gap}{prefix}{unit}"
     return f"{count:.3g} {unit.lstrip()}".rstrip()
 

@@ -52,7 +52,7 @@ CHANGES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ),
     (
         "A renamed rack",
-        "Only a name changes: no rank moves, and no group newly crosses a rack.",
+        "Only a name changes: no rank moves, and no group newly spans racks.",
         (("name: r02", "name: row-b-02"),),
     ),
     (

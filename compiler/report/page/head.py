@@ -59,7 +59,7 @@ def _training(plan: Plan) -> tuple[Card, ...]:
             gib(peak.total_bytes),
             f"{gib(peak.low_bytes)} to {gib(peak.high_bytes)} of {gib(gpu)}: {verdict}",
         ),
-        Card("memory headroom", free, f"at least {required} required"),
+        Card("memory headroom", free, f"goal: at least {required}"),
         Card("placement", plan.placement.proof.quality, format_placement(plan)),
     )
 

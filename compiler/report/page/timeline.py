@@ -89,7 +89,7 @@ def _caption(plan: Plan, shown: Preview, rows: int) -> str:
     whole = shown.micro_batches + shown.left_out
     chunks = f" of {layout.vpp} model chunks" if layout.vpp > 1 else ""
     text = (
-        f"{SCHEDULES[layout.schedule].title} schedule with {layout.pp} stages{chunks} and "
+        f"Schedule: {SCHEDULES[layout.schedule].title}, {layout.pp} stages{chunks} and "
         f"{whole:,} micro-batches, simulated event by event. The bubble takes "
         f"{seconds(time.bubble_seconds)}, {percent(time.bubble_seconds / time.total_seconds)} of "
         "the step."
