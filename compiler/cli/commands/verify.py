@@ -25,10 +25,12 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     An independent verifier derives the groups of the framework from the emitted arguments and
     compares them with the rank map, the hostfile and the launch scripts. A missing file or a
     contradiction between files is an error. A file whose checksum differs from DIR/parc.lock is a
-    warning. For details see docs/verify.md.
+    warning. Files of a plugin without a verifier (A13) make the command exit with 1. For details
+    see docs/verify.md.
     """
     from parc.compiler.ir.positions import Positions
     from parc.compiler.report.json.directory import read_directory, texts
+    from parc.compiler.verify.select_verifiers import UNVERIFIED
     from parc.compiler.verify.verify_plan import verify_artifacts
     from parc.compiler.verify.verify_written import verify_written
 
@@ -39,4 +41,5 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     session.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
         click.echo(f"OK: {len(files)} files, consistent and unmodified.")
-    ctx.exit(session.FOUND if sink.failed(cast(Severity, fail_on)) else 0)
+    unverified = any(one.code == f"PARC-{UNVERIFIED}" for one in sink.diagnostics)
+    ctx.exit(session.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)

@@ -8,12 +8,21 @@ from hashlib import sha256
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import AnyPlan, AnyProblem, Artifact, Layout, Placement, Plan, ServingPlan
+from parc.compiler.ir import (
+    AnyPlan,
+    AnyProblem,
+    Artifact,
+    Layout,
+    Placement,
+    Plan,
+    ServingPlan,
+    ServingProblem,
+)
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.formatting import json_text, round_tree
 from parc.compiler.report.json.cluster_json import cluster_document, unavailable_hosts
-from parc.compiler.report.json.serving_json import serving_parts
+from parc.compiler.report.json.serving_json import service_document, serving_parts
 
 FORMAT = 1
 PLAN_PATH = "plan.json"
@@ -57,6 +66,8 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
 def _problem(problem: AnyProblem) -> dict[str, Any]:
     names = (field.name for field in fields(problem) if field.name != "cluster")
     rest = {name: as_json(getattr(problem, name)) for name in names}
+    if isinstance(problem, ServingProblem):
+        rest["service"] = service_document(problem.service)
     return {**rest, "cluster": cluster_document(problem.cluster)}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.placement import Axis
-from parc.compiler.ir.serving import StepTerms
+from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
 from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
 from parc.compiler.report.json.serving_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS
@@ -21,7 +22,7 @@ def serving_plan(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
     """
     properties = {
         **stamp,
-        "problem": _changed(dataclass_schema(ServingProblem, definitions), {"cluster": cluster}),
+        "problem": _changed(_problem(definitions), {"cluster": cluster}),
         "layout": _changed(
             dataclass_schema(ServingLayout, definitions), dict.fromkeys(LAYOUT_TOTALS, COUNT)
         ),
@@ -37,6 +38,17 @@ def serving_plan(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
         "search": _search(definitions),
     }
     return closed(properties, "All decisions and estimates of one compile of a service.")
+
+
+def _problem(definitions: Schema) -> Schema:
+    """Return the schema of a serving problem, in which the engine is written as its name."""
+    # The placeholder keeps dataclass_schema from adding the types of the fields of an engine.
+    definitions[EngineConstants.__name__] = {}
+    schema = dataclass_schema(ServingProblem, definitions)
+    del definitions[EngineConstants.__name__]
+    engine = {"type": "string", "description": "Name of the engine."}
+    definitions[ServingSetup.__name__]["properties"]["engine"] = engine
+    return schema
 
 
 def serving_decisions(definitions: Schema) -> Schema:
