@@ -66,6 +66,7 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     """Plan, emit, compare with the directory if requested, and write unless ``--check`` is set."""
     sink = Sink()
     overrides = request.overrides
+    # --emit is an override of the spec, so that errors point to the option.
     if request.emit is not None:
         overrides += (f"emit=[{request.emit}]",)
     source = read_source(request.spec)
@@ -91,7 +92,7 @@ def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
     outcome = CompileOutcome(sink, plan, directory.as_posix(), files)
     if request.check:
         return outcome
-    report_edits(artifacts, directory, sink)
+    report_edits(artifacts, directory, sink)  # before the write, which removes the edits
     write_artifacts(artifacts, directory)
     clock("write_artifacts")
     return replace(outcome, written=True)

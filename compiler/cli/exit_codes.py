@@ -21,6 +21,7 @@ def report_exception(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _close_pipe()
         return BROKEN_PIPE
+    # These two classes are compared by name, because importing them would slow down every start.
     if isinstance(error, OSError) or type(error).__name__ in ("Unreadable", "WriteRefused"):
         click.echo(f"parc: {_reason(error)}", err=True)
         return UNREADABLE

@@ -81,6 +81,7 @@ def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
     """Report O04 if the same layout gets other hosts than in the lock, or drained hosts again."""
     locked = lock.plan
+    # Without host names in the spec, the hosts of both plans are placeholders.
     if locked is None or not plan.problem.cluster.named:
         return
     hosts = [host.name for host in plan.placement.hosts]

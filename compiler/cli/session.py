@@ -25,6 +25,7 @@ def plan_or_exit(
 
     With ``style`` json, the diagnostics of a failed run are a document on standard output.
     """
+    # Imported here: the pipeline loads pydantic, which `parc --help` must not wait for.
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import read_source
 

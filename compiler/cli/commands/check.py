@@ -30,7 +30,7 @@ def command(
     results = [_check(spec, overrides) for spec in specs]
     sinks = [sink for sink in results if sink is not None]
     session.show_findings(sinks, cast(Format, style), sys.stdout)
-    if len(sinks) < len(specs):
+    if len(sinks) < len(specs):  # an unreadable spec outweighs findings
         ctx.exit(UNREADABLE)
     if style == "text" and not any(sink.diagnostics for sink in sinks):
         checked = specs[0] if len(specs) == 1 else f"{len(specs)} specs"

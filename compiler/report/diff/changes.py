@@ -113,6 +113,7 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     for name in ("spare", "unavailable"):
         yield f"cluster.{name}", ", ".join(cluster.get(name, [])) or None
     experts = model.get("experts")
+    # The pattern has one flag per layer, so only its number of layers with experts is compared.
     if isinstance(experts, dict) and "pattern" in experts:
         experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}

@@ -63,6 +63,7 @@ def checkpoint(old: Side, new: Side) -> Checkpoint:
     moved = [change for change in mesh if change.name in (*MESH, "split")]
     if any(change.name in ("tp", "pp") for change in moved):
         notes.append("random generator states are not restored, because tp or pp differs")
+    # dp_reshardable is Megatron's default for a distributed optimizer.
     pinned = old.plan["layout"].get("zero_stage") == 1 and FULLY_RESHARDABLE not in old.arguments
     if moved and pinned:
         why = ", ".join(_describe_change(change) for change in moved)
@@ -102,6 +103,7 @@ def _weights(side: Side) -> dict[str, Any]:
         for name, value in experts.items()
         if name not in NOT_IN_EXPERT_WEIGHTS
     }
+    # Learned positions are a table of weights; the flag sets its rows.
     if position.get("kind") == "learned":
         rows = side.arguments.get("--max-position-embeddings", position.get("max_positions"))
         fields["position.rows"] = str(rows)

@@ -99,7 +99,7 @@ def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisCh
 
 
 def _spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
-    if len(found[0]) == 1:
+    if len(found[0]) == 1:  # all groups of an axis have the same size
         return []
     return [group for group in found if len({places[rank] for rank in group}) > 1]
 

@@ -1,4 +1,4 @@
-"""One side of a diff, read from the files of an output directory."""
+"""Side of a diff, read from the files of an output directory."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     Raises:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
     """
+    # The arguments of an engine are the bash array `common` inside its launch script.
     serve = files.get("vllm/serve.sh", "")
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
     common = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
@@ -95,6 +96,7 @@ def _plan(name: str, text: str | None) -> dict[str, Any]:
 
 def _number(digits: str) -> int | float:
     """Return an int, or a float if it has more digits than any number of a plan."""
+    # Python refuses to print integers of more than 4,300 digits, and a damaged file may have them.
     return int(digits) if len(digits) < 19 else float(digits)
 
 

@@ -80,6 +80,7 @@ def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
 @cache
 def _field_descriptions(ir_type: type) -> dict[str, str]:
     """Return field -> the string literal below its annotation."""
+    # Attribute docstrings exist only in the source; Python does not keep them.
     tree = ast.parse(textwrap.dedent(inspect.getsource(ir_type))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found = {}

@@ -96,6 +96,7 @@ def _lock(decisions: Schema) -> Schema:
 def _document(title: str, schema: Schema, definitions: Schema) -> Schema:
     """Return a complete schema, with those ``definitions`` that it refers to."""
     used: Schema = {}
+    # Follow references until no new definition is found.
     fresh = [schema]
     while fresh:
         names = set(re.findall(r"#/\$defs/(\w+)", json.dumps(fresh))) - used.keys()

@@ -43,6 +43,7 @@ def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
     because a new version of PARC may write the same decisions as different text.
     """
     files = {artifact.path: _digest(artifact.text) for artifact in others}
+    # The digest covers the text in which it is empty, so that it can be checked later.
     text = json_text({**lock_document(plan), "files": files, "lock_digest": ""})
     return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_digest(text)}"'))
 
@@ -159,7 +160,7 @@ def _search(plan: Plan) -> dict[str, Any]:
     for candidate in plan.search.ranked:
         row = as_json(candidate)
         row["layout"]["split"] = candidate.layout.split.form
-        if not candidate.placed_seconds:
+        if not candidate.placed_seconds:  # the placement of most candidates is not evaluated
             del row["placed_seconds"]
         ranked.append(row)
     return {

@@ -52,12 +52,13 @@ def bar_chart(chart: Chart) -> Figure:
     _scale(canvas, chart.unit, step, top)
     slot = (WIDTH - LEFT - RIGHT) / len(chart.columns)
     wide = min(56.0, slot * 0.78)
+    # Label only every n-th bar if the labels need more than the width.
     every = -(-len(chart.columns) * 22 // (WIDTH - LEFT - RIGHT))
     for index, column in enumerate(chart.columns):
         x, y = LEFT + index * slot + (slot - wide) / 2, float(base)
         for ink, size in zip(chart.inks, column.sizes, strict=True):
             y -= size * scale
-            if size * scale >= 0.05:
+            if size * scale >= 0.05:  # thinner boxes are invisible
                 canvas.box(ink, x, y, wide, size * scale)
         canvas.area("hit", (x, y, wide, base - y), column.title)
         if index % every == 0:

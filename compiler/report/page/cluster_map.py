@@ -44,6 +44,7 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
     racks = rack_cells(plan)
     count = sum(len(rack.cells) for rack in racks)
     gpus = count * placement.ranks_per_node <= MAX_GPUS
+    # Smaller cells keep the figure of a large cluster on one screen.
     side = 10 if count <= 2_000 else 5 if count <= 8_000 else 4
     look = MapStyle(plan, axis, ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
     kept, left_out = _drawn_racks(racks)

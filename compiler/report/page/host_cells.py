@@ -60,7 +60,7 @@ def _rack_title(look: MapStyle, rack: RackCells) -> str:
 def _host_cell(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
     x, y = at
     side, per_node = look.side, look.plan.placement.ranks_per_node
-    if cell.node < 0:
+    if cell.node < 0:  # no ranks: the colour shows the state
         canvas.box(cell.state, x, y, side, side)
         return
     for coordinate, ranks in coordinate_runs(look.axis, cell.node * per_node, per_node):

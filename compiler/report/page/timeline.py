@@ -142,10 +142,11 @@ def _box(
     """
     action, start, spent, y, high = at
     end = start + spent
+    # An action across the break ends at the break.
     if axis.broken and not axis.after(start):
         end = min(end, axis.cut)
     x, ink = axis.x(start), _ink(shown, action)
-    wide = max((end - start) * axis.scale - 0.7, 0.3)
+    wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
     canvas.bar(ink, x, y, wide, high)
     many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:

@@ -106,6 +106,7 @@ def _links(plan: Plan, families: list[str]) -> list[Link]:
     numbers: dict[str, int] = {}
     domain = [numbers.setdefault(host.nvlink_domain, len(numbers)) for host in hosts]
     out = [_by_host(flows.get(name), domain) for name in families]
+    # Traffic that does not leave the NVLink domain of its host, per GPU.
     inside = tuple(
         whole[name] * max(0.0, 1 - sum(sent) / _sent(plan.layout, name, whole[name]))
         for name, sent in zip(families, out, strict=True)

@@ -142,6 +142,7 @@ def _pass_sources() -> dict[str, str]:
     for package in PASS_PACKAGES:
         for entry in files(f"parc.compiler.{package}").iterdir():
             name = entry.name.removesuffix(".py")
+            # A pass is a module with a public function of its name.
             if name != entry.name and f"def {name}(" in (text := entry.read_text("utf-8")):
                 found[name] = text
     return found

@@ -112,6 +112,7 @@ def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
         layout.split.form,
         seconds(candidate.step_seconds),
         f"+{seconds(added)}" if added else "-",
+        # Adding 0.0 turns -0.0 into 0.0.
         f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
         f"{candidate.peak_bytes / GIB:.1f}",
         percent(candidate.mfu),
