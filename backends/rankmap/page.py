@@ -9,7 +9,7 @@ from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import Span, spans
 from parc.backends.rankmap.stages import stage_rows
 from parc.backends.shared.render import render
-from parc.compiler.ir import Crossing, Mesh, Plan, Proof
+from parc.compiler.ir import Mesh, PlacementAlternative, Plan, Proof
 
 SAMPLE_RANKS = 16
 
@@ -69,7 +69,7 @@ def span_cells(span: Span) -> tuple[str, ...]:
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
 
 
-def _alternative(one: Crossing) -> tuple[str, str, str, str]:
+def _alternative(one: PlacementAlternative) -> tuple[str, str, str, str]:
     choice = "**chosen**" if one.chosen else ""
     return (one.name, gigabytes(one.uplink_bytes), milliseconds(one.exposed_seconds), choice)
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.topology.domains import domain_names
 from parc.compiler.topology.hostlist import (
     HostlistError,
     TooManyHosts,
@@ -13,6 +12,7 @@ from parc.compiler.topology.hostlist import (
     fold,
     natural_key,
 )
+from parc.compiler.topology.tree import domain_names
 
 READ = {
     "n1": "n1",
@@ -38,20 +38,20 @@ REFUSED = {
     "a,,b": ("missing", 3),
     "a,": ("missing", 2),
     ",a": ("missing", 1),
-    "r[1-3": ("never closed", 2),
-    "r1-3]": ("never opened", 5),
-    "r[[1]]": ("inside a bracket", 3),
+    "r[1-3": ("unclosed", 2),
+    "r1-3]": ("without an opening", 5),
+    "r[[1]]": ("nested", 3),
     "r[]": ("empty", 3),
     "r[1,]": ("empty", 5),
-    "r[5-1]": ("backwards", 3),
-    "n1,r[1,9-7]": ("backwards", 8),
-    "r[a-b]": ("no number", 3),
-    "r[1-2-3]": ("no number", 3),
-    "r[-1]": ("no number", 3),
-    "r[1-010]": ("padded wider", 3),
-    "r[99999999999999999999]": ("no number", 3),
-    "a b": ("blank", 2),
-    "r[1, 2]": ("blank", 5),
+    "r[5-1]": ("descending", 3),
+    "n1,r[1,9-7]": ("descending", 8),
+    "r[a-b]": ("not a number", 3),
+    "r[1-2-3]": ("not a number", 3),
+    "r[-1]": ("not a number", 3),
+    "r[1-010]": ("zero padding", 3),
+    "r[99999999999999999999]": ("not a number", 3),
+    "a b": ("space", 2),
+    "r[1, 2]": ("space", 5),
     "$(id)": ("'$'", 1),
     "n1;id": ("';'", 3),
     "n`id`": ("'`'", 2),
