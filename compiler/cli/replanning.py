@@ -10,7 +10,7 @@ from parc.compiler.cli.locking import Lock
 from parc.compiler.cli.on_disk import report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
+from parc.compiler.replan_pipeline import AnyReplanned, Drain, replan_spec
 from parc.compiler.report.json.plan_json import LOCK_PATH
 from parc.compiler.report.text.replan_text import replan_document, replan_text
 from parc.compiler.spec.reading.source import read_source

@@ -47,7 +47,7 @@ class Fabric:
     """Bandwidth below a leaf divided by bandwidth above it; 1.0 is full bisection bandwidth."""
     source: str
     rails: int = 0
-    """Number of leaf switches to which the NICs of each host are connected in turn; 0 for one leaf."""
+    """Leaf switches to which the NICs of each host are connected in turn; 0 for a single leaf."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Literal
 from parc.compiler.ir.cluster import Host
 
 PARTS = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
-"""Axis -> the two axes that a mesh may have instead. ``dp`` is split if only some replicas shard one
+"""Axis -> the two axes that a mesh may have instead. ``dp`` is split if only some replicas share an
 optimizer state. ``cp`` is split if context parallelism combines all-to-all among neighbours with a
 ring across them."""
 
@@ -136,7 +136,7 @@ class Proof:
 
     @property
     def bytes_gap(self) -> float:
-        """Fraction by which bytes exceed their bound: over the busiest uplink or, if 0, over all."""
+        """Fraction by which the bytes exceed their bound: busiest uplink or, if 0, all uplinks."""
         busiest = _excess(self.uplink_bytes, self.bound_uplink_bytes)
         return busiest or _excess(self.total_bytes, self.bound_total_bytes)
 
@@ -200,10 +200,10 @@ class Placement:
     hosts: tuple[Host, ...]
     """Host of every node rank; rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
-    alternatives: tuple[Crossing, ...]
+    alternatives: tuple[PlacementAlternative, ...]
     proof: Proof = UNKNOWN
     devices: tuple[int, ...] = ()
-    """Device of every local rank, the same on all hosts. Empty if device and local rank are equal."""
+    """Device of every local rank, equal on all hosts. Empty if device and local rank are equal."""
 
     @property
     def one_mesh(self) -> bool:

@@ -1,4 +1,4 @@
-"""Plan -> its placement with the cost of its order of hosts and the distance to the lower bounds."""
+"""Plan -> its placement with the cost of its order of hosts and the lower bounds."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _check_names(
     if not cluster.named and names:
         finding = Finding(
             "the spec has no host names, so no host can be drained by name",
-            help="list the hosts by name under cluster.racks, or let the scheduler replace the host",
+            help="list hosts by name under cluster.racks, or let the scheduler replace the host",
         )
         sink.report("H03", finding, at="cluster.nodes")
         return False

@@ -11,9 +11,7 @@ from parc.compiler.placement.evaluate_placement import evaluate_placement
 from parc.compiler.placement.try_other_rank_order import PlacedLayout
 
 
-def keep_hosts(
-    pricing: Pricing, layout: Layout, locked: LockedPlan | None
-) -> PlacedLayout | None:
+def keep_hosts(pricing: Pricing, layout: Layout, locked: LockedPlan | None) -> PlacedLayout | None:
     """Return the locked plan, evaluated, if ``layout`` is its layout and its hosts are usable.
 
     The rank order may differ, because the search decides for a layout in the default order and

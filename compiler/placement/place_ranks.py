@@ -94,7 +94,9 @@ def place_ranks(
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     nodes = layout.world // per_node
     if nodes > cluster.nodes:
-        raise ValueError(f"{layout.world} ranks need {nodes} hosts; the cluster has {cluster.nodes}")
+        raise ValueError(
+            f"{layout.world} ranks need {nodes} hosts; the cluster has {cluster.nodes}"
+        )
     links = build_placement_problem(cluster, meshes, per_node, layout, estimate)
     orders = _evaluate_named_orders(cluster, links, _numbering(cluster, meshes, per_node))
     named = [_by_site(one, links.sites) for one in orders]

@@ -46,7 +46,7 @@ def _placed_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def added_seconds(estimate: Estimate, placement: Placement) -> float:
-    """Return the exposed seconds of ``placement`` beyond those in ``estimate`` for the same traffic."""
+    """Return the exposed seconds of ``placement`` beyond those of ``estimate`` for that traffic."""
     return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 
 

@@ -28,7 +28,9 @@ class NodeNumbering:
     """Hosts that should share a domain or rack: the largest tensor or expert block that fits."""
 
 
-def arrangements(cluster: Cluster, numbering: NodeNumbering) -> Iterator[tuple[str, tuple[Host, ...]]]:
+def arrangements(
+    cluster: Cluster, numbering: NodeNumbering
+) -> Iterator[tuple[str, tuple[Host, ...]]]:
     """Yield (name, host of every node rank) of the orders worth evaluating; names may repeat."""
     for racks in _rack_orders(cluster.racks):
         if numbering.pp == 1 or not numbering.pp_stride:

@@ -26,7 +26,7 @@ def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
 
 
 def _is_aligned(layout: ServingLayout, local: int) -> bool:
-    """Return True if ``local`` ranks per host split no tensor group or data-parallel rank unevenly."""
+    """Return True if hosts of ``local`` ranks split no group or dp rank unevenly."""
     blocks = (layout.tp, layout.rank_gpus)
     return all(local % block == 0 or block % local == 0 for block in blocks)
 
@@ -63,5 +63,7 @@ def local_ranks(layout: ServingLayout, host_gpus: int) -> int:
     """
     hosts = service_hosts(layout, host_gpus)
     if hosts is None:
-        raise ValueError(f"engines of {layout.engine_gpus} ranks do not fit evenly on hosts of {host_gpus} GPUs")
+        raise ValueError(
+            f"engines of {layout.engine_gpus} ranks do not fit evenly on hosts of {host_gpus} GPUs"
+        )
     return layout.gpus // hosts

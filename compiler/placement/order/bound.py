@@ -2,7 +2,7 @@
 
 The argument: a switch with m node ranks below it cuts groups of every family, whichever node ranks
 they are; ``cuts`` counts how few. All switches of a level together must fit all node ranks. So the
-least time for which they do is a bound for the whole job, and the largest bound of all levels holds.
+least time for which they do is a bound for the whole job. The largest bound of any level holds.
 """
 
 from __future__ import annotations

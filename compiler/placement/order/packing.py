@@ -1,4 +1,4 @@
-"""Packing of node ranks into sites: whole blocks below one switch first, the rest in finer blocks."""
+"""Packing of node ranks into sites: whole blocks below one switch first, then finer blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites of node ranks: sets of hosts that are equivalent for every link, and the links above them."""
+"""Sites of node ranks: sets of hosts that are equivalent for all links, and the links above."""
 
 from __future__ import annotations
 

@@ -65,7 +65,9 @@ def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
         if _states(entry) & _GONE:
             reading.unavailable[host] = None
     if not reading.hosts and reading.sound:
-        reading.refuse("I02", Finding("the file has no host names", "nodes is empty"), reading.span())
+        reading.refuse(
+            "I02", Finding("the file has no host names", "nodes is empty"), reading.span()
+        )
     return _without_cpu_hosts(reading, facts)
 
 
