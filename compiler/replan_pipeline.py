@@ -1,4 +1,4 @@
-"""spec, parc.lock, drained hosts -> the same plan on other hosts; the chain of ``parc replan``."""
+"""spec, parc.lock, drained hosts -> the same plan on other hosts; pipeline of ``parc replan``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parc.compiler.ir import (
 )
 from parc.compiler.pipeline import Watch, check_plan, ignore, plan_any, resolve_spec
 from parc.compiler.placement.adopt_plan import adopt_plan
-from parc.compiler.placement.evaluate_placement import judge_placement
+from parc.compiler.placement.evaluate_placement import evaluate_placement
 from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
 from parc.compiler.placement.replan_service import ReplannedService, replan_service
 from parc.compiler.placement.restore_cluster import restore_cluster
@@ -31,71 +31,66 @@ from parc.compiler.spec.reading.source import Source
 from parc.compiler.topology.hostlist import HostlistError, expand
 
 AnyReplanned = Replanned | ReplannedService
-EVERYONE = "cluster.unavailable=[]"
-"""The override under which drained hosts still have their place in the racks."""
+NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
+"""Override of the spec with which unavailable hosts keep their place in the racks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """What is asked for."""
+class ReplanRequest:
+    """Hosts to drain, and access to the lock file of the current plan."""
 
     hosts: tuple[str, ...]
     """Host lists."""
-    lock: Callable[[str], str | None]
-    """Name of the run -> text of the parc.lock of the plan so far; None where there is none."""
+    read_lock: Callable[[str], str | None]
+    """Name of the run -> text of its parc.lock; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Previous:
-    """The plan that is replanned."""
+class PreviousPlan:
+    """The plan whose hosts are replaced."""
 
     plan: AnyPlan
     locked: bool
-    """Whether it is that of a lock file; else the spec was compiled for it."""
-    gone: tuple[str, ...]
-    """Hosts that are out of use without the drain of today."""
+    """True if the plan is from a lock file, False if the spec was compiled for the replan."""
+    unavailable: tuple[str, ...]
+    """Hosts that were unavailable before this drain."""
 
 
 def replan_spec(
     source: Source,
     overrides: Sequence[str],
-    drain: Drain,
+    request: ReplanRequest,
     sink: Sink,
     after: Watch = ignore,
-) -> tuple[AnyReplanned, Previous] | None:
-    """Replace hosts in the plan of the lock file, or of the spec.
+) -> tuple[AnyReplanned, PreviousPlan] | None:
+    """Replace drained hosts in the plan of the lock file or, without one, of the spec.
 
-    A lock file that holds no plan for this spec is passed over. None: see the sink.
+    A lock file whose plan does not fit this spec is ignored. None after errors in ``sink``.
     """
-    names = _names(drain.hosts, sink)
+    names = _expand_drained(request.hosts, sink)
     problem = resolve_spec(source, overrides, sink, after) if names is not None else None
     if names is None or problem is None:
         return None
     previous = None
-    lock = drain.lock(problem.name)
+    lock = request.read_lock(problem.name)
     if lock is not None:
-        previous = _locked(source, overrides, problem, lock)
+        previous = _read_locked_plan(source, overrides, problem, lock)
         after("adopt_plan")
-    previous = previous or _compiled(problem, sink, after)
+    previous = previous or _compile_plan(problem, sink, after)
     if previous is None:
         return None
-    gone = (*previous.gone, *names)
-    found: AnyReplanned | None
-    if isinstance(previous.plan, Plan):
-        found = replan_hosts(previous.plan, gone, sink)
-    else:
-        found = replan_service(previous.plan, gone, sink)
+    found = _replace_hosts(previous, names, sink)
     after("replan_hosts")
     if found is None:
         return None
-    found = _settled(problem, found, sink, after)
+    found = _recheck_locked_plan(problem, found, sink, after)
     return None if sink.failed() else (found, previous)
 
 
-def _names(drain: Sequence[str], sink: Sink) -> list[str] | None:
-    """Hosts of all lists; H01 for one that cannot be read."""
+def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
+    """Return the hosts of all host lists; None after H01 for a malformed list."""
     names: list[str] = []
-    for text in drain:
+    for text in lists:
         try:
             names += expand(text)
         except HostlistError as error:
@@ -104,25 +99,26 @@ def _names(drain: Sequence[str], sink: Sink) -> list[str] | None:
     return None if sink.failed() else names
 
 
-def _locked(
+def _read_locked_plan(
     source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
-) -> Previous | None:
-    """The plan of the lock file; None where it is none for this spec."""
+) -> PreviousPlan | None:
+    """Return the plan of the lock file; None if it is unreadable or does not fit ``problem``."""
     try:
         found = locked_plan(lock)
     except LockUnreadable:
         return None
-    gone = (*problem.cluster.unavailable, *found.unavailable)
-    plan = _adopted(problem, found)
+    unavailable = (*problem.cluster.unavailable, *found.unavailable)
+    plan = _adopt(problem, found)
     if plan is None and problem.cluster.unavailable:
-        # Hosts of the lock are out of use by now: look where they were.
-        everyone = resolve_spec(source, (*overrides, EVERYONE), Sink())
-        plan = None if everyone is None else _adopted(everyone, found)
-    return None if plan is None else Previous(plan, locked=True, gone=gone)
+        # Hosts of the lock may have become unavailable in the spec since. The previous plan needs
+        # their racks, so resolve the cluster with all hosts.
+        complete = resolve_spec(source, (*overrides, NO_UNAVAILABLE_HOSTS), Sink())
+        plan = None if complete is None else _adopt(complete, found)
+    return None if plan is None else PreviousPlan(plan, locked=True, unavailable=unavailable)
 
 
-def _adopted(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
-    """The plan of the lock; None where it is none of ``problem``."""
+def _adopt(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
+    """Return the locked plan as a plan of ``problem``; None if it does not fit."""
     cluster, layout = restore_cluster(problem.cluster, found), found.layout
     if cluster is None:
         return None
@@ -137,38 +133,54 @@ def _adopted(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
     return None
 
 
-def _compiled(problem: AnyProblem, sink: Sink, after: Watch) -> Previous | None:
+def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan | None:
+    """Return the plan of the spec as if no host were drained."""
     plan = plan_any(problem, sink, after)
-    return None if plan is None else Previous(plan, locked=False, gone=())
+    return None if plan is None else PreviousPlan(plan, locked=False, unavailable=())
 
 
-def _settled(problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch) -> AnyReplanned:
-    """``found`` with the plan that ``parc compile --locked`` makes of its lock, checked.
+def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyReplanned | None:
+    """Return the plan without the hosts ``names`` and all hosts that were drained before."""
+    drained = (*previous.unavailable, *names)
+    if isinstance(previous.plan, Plan):
+        return replan_hosts(previous.plan, drained, sink)
+    return replan_service(previous.plan, drained, sink)
 
-    Where a compile would decide for another layout by now, the plan stays as it is.
+
+def _recheck_locked_plan(
+    problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
+) -> AnyReplanned:
+    """Return ``found`` with the plan that ``parc compile --locked`` computes from its lock.
+
+    So the replan writes the same bytes as a later ``--locked`` compile. If a compile would choose
+    another layout or other hosts by now, the plan is kept and only evaluated and checked.
     """
     plan, placement = found.plan, found.plan.placement
     names = tuple(host.name for host in placement.hosts)
-    gone = plan.problem.cluster.unavailable
-    locked = LockedPlan(plan.layout, names, placement.ranks_per_node, gone)
+    unavailable = plan.problem.cluster.unavailable
+    locked = LockedPlan(plan.layout, names, placement.ranks_per_node, unavailable)
     trial = Sink(sink.positions)
-    fresh = plan_any(problem, trial, after, locked)
-    if fresh is None or fresh.layout != plan.layout or fresh.placement.hosts != placement.hosts:
-        fresh = _checked(plan, sink)
-        after("check")
-    else:
+    compiled = plan_any(problem, trial, after, locked)
+    if (
+        compiled is not None
+        and compiled.layout == plan.layout
+        and compiled.placement.hosts == placement.hosts
+    ):
         sink.absorb(trial)
-    if isinstance(found, Replanned) and isinstance(fresh, Plan):
-        return replace(found, plan=fresh)
-    if isinstance(found, ReplannedService) and isinstance(fresh, ServingPlan):
-        return replace(found, plan=fresh)
-    raise TypeError("a plan stays one of its kind")
+    else:
+        compiled = _check_kept_plan(plan, sink)
+        after("check")
+    if isinstance(found, Replanned) and isinstance(compiled, Plan):
+        return replace(found, plan=compiled)
+    if isinstance(found, ReplannedService) and isinstance(compiled, ServingPlan):
+        return replace(found, plan=compiled)
+    raise TypeError("a replan must keep the job kind of its plan")
 
 
-def _checked(plan: AnyPlan, sink: Sink) -> AnyPlan:
-    """``plan`` as it is, its order of hosts judged; what is wrong with it is reported."""
+def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
+    """Return ``plan`` with its order of hosts evaluated; report its findings."""
     if isinstance(plan, Plan):
-        plan = replace(plan, placement=judge_placement(plan))
+        plan = replace(plan, placement=evaluate_placement(plan))
         check_plan(pricing_for(plan.problem, framework_of(plan.problem)), plan, sink)
         return plan
     from parc.compiler.serving_pipeline import check_service_plan

@@ -10,7 +10,7 @@ from parc.compiler.cli.locking import Lock
 from parc.compiler.cli.on_disk import report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.replan_pipeline import AnyReplanned, Drain, replan_spec
+from parc.compiler.replan_pipeline import AnyReplanned, ReplanRequest, replan_spec
 from parc.compiler.report.json.plan_json import LOCK_PATH
 from parc.compiler.report.text.replan_text import replan_document, replan_text
 from parc.compiler.spec.reading.source import read_source
@@ -62,8 +62,8 @@ def replan(request: Request) -> Outcome:
     """Replan; emit, verify and write unless told not to."""
     sink = Sink()
     source = read_source(request.spec)
-    drain = Drain(request.drain, lambda name: _text(_directory(request, name) / LOCK_PATH))
-    found = replan_spec(source, request.overrides, drain, sink)
+    hosts = ReplanRequest(request.drain, lambda name: _text(_directory(request, name) / LOCK_PATH))
+    found = replan_spec(source, request.overrides, hosts, sink)
     if found is None:
         return Outcome(sink)
     replanned, previous = found

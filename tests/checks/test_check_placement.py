@@ -31,9 +31,9 @@ def test_tensor_groups_over_two_hosts_give_a_warning_that_names_the_hosts() -> N
     (diagnostic,) = found(plan(cluster(4), layout(tp=16, dp=2)))
     assert (diagnostic.code, diagnostic.severity) == ("PARC-T01", "warning")
     assert diagnostic.finding.message == (
-        "2 of 2 tensor-parallel groups of 16 leave their NVLink domain"
+        "2 of 2 tensor-parallel groups of 16 ranks span NVLink domains"
     )
-    assert "r01n01, r01n02" in diagnostic.finding.label
+    assert "r01n01 and r01n02" in diagnostic.finding.label
     assert diagnostic.finding.fix == "layout.tp: 8"
 
 
@@ -58,7 +58,10 @@ def test_expert_groups_that_span_domains_are_a_warning() -> None:
     order = sorted(made.problem.cluster.hosts, key=lambda host: host.name[4:])
     (diagnostic,) = found(with_hosts(made, tuple(order)))
     assert (diagnostic.code, diagnostic.path) == ("PARC-M04", "layout.ep")
-    assert diagnostic.finding.message == "9 of 9 expert-parallel groups of 16 span NVLink domains"
+    assert (
+        diagnostic.finding.message
+        == "9 of 9 expert-parallel groups of 16 ranks span NVLink domains"
+    )
 
 
 @pytest.mark.parametrize(

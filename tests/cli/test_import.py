@@ -160,7 +160,10 @@ def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
     two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")
     result = parc("import", "auto", one, two)
     assert result.exit_code == 1
-    assert "error[PARC-I03]: two files put host r01n01 in two places" in result.stderr
+    assert (
+        "error[PARC-I03]: two files have different switches or domains for host r01n01"
+        in result.stderr
+    )
     assert result.stdout == ""
 
 
