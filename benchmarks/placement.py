@@ -1,9 +1,9 @@
-"""How good and how fast placement is: brute force, lower bounds, 131,072 GPUs.
+"""Quality and speed of placement: brute force, lower bounds, 131,072 GPUs.
 
     python -m benchmarks.placement [--cases N] [--giant]
 
 Random clusters and jobs are those of tests/placement/random_clusters.py; every case has a number
-and comes out the same on every machine. Times are CPU seconds of this process.
+and gives the same result on every machine. Times are CPU seconds of this process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GIANTS = {
 
 
 def brute_force(cases: int) -> None:
-    """Small cases whose best order is known."""
+    """Compare small cases with the best of all their orders."""
     same = 0
     for seed in range(cases):
         case = tiny(seed)
@@ -48,7 +48,7 @@ def brute_force(cases: int) -> None:
 
 
 def bounds(cases: int) -> None:
-    """Irregular clusters of 64 to 2,048 hosts, by the gap to the lower bound."""
+    """Print the gap to the lower bound on irregular clusters of 64 to 2,048 hosts."""
     gaps, quality, gains, seconds, bytes_ = [], Counter[str](), [], [], []
     for seed in range(cases):
         case = irregular(seed)
@@ -58,7 +58,7 @@ def bounds(cases: int) -> None:
         exposed = {one.name: one.exposed_seconds for one in placement.alternatives}
         gaps.append(placement.proof.gap)
         bytes_.append(placement.proof.bytes_gap)
-        quality[_word(placement.proof)] += 1
+        quality[_quality(placement.proof)] += 1
         gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
     gaps.sort()
     print(f"{cases} irregular clusters of 64 to 2,048 hosts")
@@ -75,14 +75,14 @@ def bounds(cases: int) -> None:
     print(f"  CPU seconds        median {median(seconds):.2f}, at most {max(seconds):.2f}")
 
 
-def _word(proof: Proof) -> str:
+def _quality(proof: Proof) -> str:
     if proof.quality == "optimal" or proof.gap:
         return proof.quality
     return "expose least (proved)"
 
 
 def giant(name: str) -> None:
-    """131,072 GPUs in irregular racks: place, emit and write everything, then drain a host."""
+    """Place, emit and write 131,072 GPUs in irregular racks, then drain a host."""
     chosen, node, pins = GIANTS[name]
     racks = "\n".join(_racks())
     text = (

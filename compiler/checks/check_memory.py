@@ -31,7 +31,7 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{gpu.name}: {gpu.memory_bytes / GIB:.1f} GiB less {100 * headroom:.0f} % headroom",
+                f"{gpu.name}: {gpu.memory_bytes / GIB:.1f} GiB, {100 * headroom:.0f} % headroom",
             ),
         ),
     )

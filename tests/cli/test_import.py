@@ -175,7 +175,7 @@ def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
             (TREE, "#SBATCH -N 2"),
             "error[PARC-I05]: the files are of kinds that do not go together: sbatch, slurm",
         ),
-        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is no key=value"),
+        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is not key=value"),
     ],
 )
 def test_bad_files_are_told_on_standard_error(

@@ -122,7 +122,7 @@ def test_no_host_left_is_refused_with_the_nearest_smaller_plan(spec: str, tmp_pa
     result = parc("replan", spec, "--drain", "r01n[01-03]", "-o", str(out))
     assert result.exit_code == 1
     assert "error[PARC-T11]: too few free hosts: 3 needed" in result.output
-    assert "the nearest smaller plan: layout.dp 2, 32 ranks" in result.output
+    assert "nearest smaller plan: layout.dp 2, 32 ranks" in result.output
     assert not out.exists()
 
 

@@ -1,4 +1,4 @@
-"""What PARC writes about optimizer and learning rate comes back by parc import as it was."""
+"""parc import reads back the optimizer and learning rate that PARC writes."""
 
 from __future__ import annotations
 

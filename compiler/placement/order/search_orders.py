@@ -112,7 +112,7 @@ def search_orders(
 
 
 class _OrderSearch:
-    """One problem, its lower bounds and the budget."""
+    """State of a search: the problem, its lower bounds and the budget."""
 
     def __init__(self, problem: PlacementProblem, budget: SearchBudget) -> None:
         self._problem, self._budget = problem, budget
