@@ -21,6 +21,7 @@ LEAST_GAIN = 0.05
 def advise_dispatch(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     """Report M16 if the layout is predicted at least 5 % faster with DeepEP or HybridEP."""
     problem, layout = plan.problem, plan.layout
+    # An explicit dispatcher is a decision of the user.
     if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
         return
     now = plan.estimate.time.total_seconds

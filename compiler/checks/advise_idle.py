@@ -69,6 +69,7 @@ def _replicas(plan: Plan) -> list[int]:
 def _best_with_dp(pricing: Pricing, plan: Plan, dp: int) -> Candidate | None:
     """Return the best layout with ``dp`` replicas; None if none fits."""
     problem = replace(plan.problem, pins=replace(plan.problem.pins, dp=dp))
+    # A separate sink: findings about a hypothetical layout must not be reported.
     search = search_layouts(pricing_for(problem, pricing.framework), Sink())
     return None if search is None else search.ranked[0]
 

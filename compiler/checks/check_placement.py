@@ -49,7 +49,7 @@ def _check_expert_groups(plan: Plan, sink: Sink) -> None:
         message=f"{cut} of {total} expert-parallel groups of {block} ranks span NVLink domains",
         label=f"ep x etp = {block} <= {domain} GPUs per domain, but a group spans hosts "
         f"{' and '.join(example)}",
-        help=f"to stay inside a domain, a group needs {block // plan.placement.ranks_per_node} hosts",
+        help=f"a group inside a domain needs {block // plan.placement.ranks_per_node} hosts",
         fix=f"layout.ep: {gcd(layout.ep, domain // layout.etp)}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )

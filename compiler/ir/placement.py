@@ -53,14 +53,14 @@ class Mesh:
                 return axis
         raise KeyError(name)
 
-    def over(self, *names: str) -> tuple[Axis, ...]:
+    def select_axes(self, *names: str) -> tuple[Axis, ...]:
         """Return the axes ``names``, the fastest first. A name also selects its two PARTS."""
         wanted = {*names, *(part for name in names for part in PARTS.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
 
     def size(self, *names: str) -> int:
         """Return the number of ranks of a group over the axes ``names``."""
-        return prod(axis.size for axis in self.over(*names))
+        return prod(axis.size for axis in self.select_axes(*names))
 
     def coordinate(self, rank: int, name: str) -> int:
         """Return the coordinate of ``rank`` on the axis ``name``, from 0."""
@@ -74,7 +74,7 @@ class Mesh:
         ``names``. Groups are numbered by the other axes, the first in the mesh fastest. This equals
         Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
-        inside = self.over(*names)
+        inside = self.select_axes(*names)
         members = _span(inside)
         bases = _span(axis for axis in self.axes if axis not in inside)
         return [[base + member for member in members] for base in bases]
@@ -232,7 +232,7 @@ def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
     131,072 ranks.
     """
     column, factor = [0] * mesh.world, 1
-    for axis in mesh.over(*names):
+    for axis in mesh.select_axes(*names):
         period = [step * factor for step in range(axis.size) for _ in range(axis.stride)]
         digits = period * (mesh.world // len(period))
         column = digits if factor == 1 else [a + b for a, b in zip(column, digits, strict=True)]

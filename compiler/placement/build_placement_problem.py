@@ -92,7 +92,7 @@ def _flows(
         if traffic.axis == "cp" and layout.cp_comm == "a2a":
             pattern = "all-to-all"
         if groups.visits:
-            inside = digits_of(mesh.over(*axes), digits, per_node)
+            inside = digits_of(mesh.select_axes(*axes), digits, per_node)
             size = prod(digits[index] for index in inside)
             model = cut_model_of(groups, pattern, inside, size, mesh.world // per_node)
             sent = flow(groups, pattern, traffic.bytes_per_rank, exposure[traffic.axis])

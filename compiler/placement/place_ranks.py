@@ -130,6 +130,7 @@ def _evaluate_named_orders(
     """Return the orders that have names, such as ``stages across racks``; names may repeat."""
     names = name_order(cluster)[: numbering.nodes]
     found = []
+    # In tree order, so that the order of hosts in the spec cannot decide between equal orders.
     for name, hosts in arrangements(_in_tree_order(cluster, problem.hosts), numbering):
         place = [problem.sites.site_of[host.name] for host in hosts]
         found.append(_HostOrder(name, hosts, problem.cost(place), _count_moved(hosts, names)))
@@ -215,6 +216,7 @@ def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
 def _numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
     dense = meshes[0]
     pipeline = dense.axis("pp")
+    # Not aligned: hosts have ranks of several stages, so stages cannot be placed separately.
     aligned = pipeline.stride % per_node == 0
     return NodeNumbering(
         nodes=dense.world // per_node,

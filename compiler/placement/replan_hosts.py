@@ -92,6 +92,7 @@ def _best_replacement(
     here = sites.site_of[old.name]
     first: dict[int, Host] = {}
     for host in free:
+        # Hosts of a site are equivalent, so the first one by name represents it.
         first.setdefault(sites.site_of[host.name], host)
     if here in first:
         return first[here]

@@ -30,6 +30,7 @@ def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[s
     spare = tuple(one for one in cluster.spare if one.name not in taken and one.name not in gone)
     used = [host for host in cluster.spare if host.name in taken]
     usable = [host for host in cluster.hosts if host.name not in gone]
+    # Sorted, so that the result does not depend on the order of the drained hosts.
     fresh = sorted(set(gone) - set(cluster.unavailable), key=natural_key)
     unavailable = (*cluster.unavailable, *fresh)
     return replace(with_hosts(cluster, [*usable, *used]), spare=spare, unavailable=unavailable)

@@ -47,6 +47,7 @@ def _placed_seconds(pricing: Pricing, layout: Layout) -> float:
 
 def added_seconds(estimate: Estimate, placement: Placement) -> float:
     """Return the exposed seconds of ``placement`` beyond those of ``estimate`` for that traffic."""
+    # Negative if the estimate has more: it includes latencies, placement only bytes over links.
     return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 
 

@@ -73,6 +73,7 @@ def with_chosen(search: Search, placed: PlacedLayout) -> Search:
 def _other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
     """Return the layout in the other rank orders that are valid and make a difference."""
     problem, framework = pricing.problem, pricing.framework
+    # True if each host belongs to one stage and one replica.
     aligned = layout.tp * layout.cp % placement.ranks_per_node == 0
     if problem.pins.order or aligned or layout.pp == 1 or layout.dp == 1:
         return []

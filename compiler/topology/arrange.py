@@ -32,6 +32,7 @@ def arrangements(
     cluster: Cluster, numbering: NodeNumbering
 ) -> Iterator[tuple[str, tuple[Host, ...]]]:
     """Yield (name, host of every node rank) of the orders worth evaluating; names may repeat."""
+    # Large racks fit more whole blocks, so starting with them can avoid a split block.
     for racks in _rack_orders(cluster.racks):
         if numbering.pp == 1 or not numbering.pp_stride:
             name = RACKS if numbering.pp == 1 else STAGES
@@ -80,11 +81,13 @@ def _replica_major(numbering: NodeNumbering) -> list[int]:
 
 def _slice(numbering: NodeNumbering) -> int:
     """Return the hosts of a stage that belong to the same slice of replicas."""
+    # The atom, if it divides the stride between stages; otherwise the largest common part.
     return gcd(numbering.atom, numbering.pp_stride)
 
 
 def _by_node_rank(hosts: tuple[Host, ...], order: Sequence[int]) -> tuple[Host, ...]:
     """Return the hosts by node rank; the i-th host gets the i-th node rank of ``order``."""
+    # More hosts than node ranks: the last ones stay idle.
     placed = dict(zip(order, hosts, strict=False))
     return tuple(placed[node] for node in range(len(placed)))
 

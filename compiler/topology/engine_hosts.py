@@ -38,6 +38,7 @@ def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
         return None if each is None else each * layout.replicas
     most = host_gpus // layout.engine_gpus
     hosts = -(-layout.replicas // most)
+    # Equally many engines per host, because a placement has one number of ranks per host.
     while layout.replicas % hosts:
         hosts += 1
     return hosts

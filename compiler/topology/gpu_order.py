@@ -18,6 +18,7 @@ def gpu_order(node: NodeType, meshes: tuple[Mesh, ...], ranks_per_node: int) -> 
     if node.nvlink_domain >= node.gpus or ranks_per_node != node.gpus or not node.gpu_numa:
         return ()
     first = {numa: node.gpu_numa.index(numa) for numa in node.gpu_numa}
+    # Without NICs all names are equal, and the sort falls back to the device number.
     nics = node.gpu_nics or ("",) * node.gpus
     order = sorted(range(node.gpus), key=lambda one: (first[node.gpu_numa[one]], nics[one], one))
     devices = range(node.gpus)
@@ -32,6 +33,7 @@ def _group_sizes(meshes: tuple[Mesh, ...], ranks_per_node: int) -> set[int]:
     for mesh in meshes:
         for axis in mesh.axes:
             block = axis.stride * axis.size
+            # A block of the size of the host spans all NUMA nodes in any order.
             if axis.size > 1 and block < ranks_per_node and ranks_per_node % block == 0:
                 sizes.add(block)
     return sizes

@@ -56,11 +56,13 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
     hosts: list[str] = []
     for column, item in _items(text):
         sizes = [_size(match, column) for match in _BRACKET.finditer(item)]
+        # Count before building: a range of 18 digits would exhaust the memory.
         count = prod(sizes)
         if len(hosts) + count > most:
             message = f"{len(hosts) + count} hosts or more, over the limit of {most}"
             raise TooManyHosts(message, column, len(item))
         names = _expand_item(item, column)
+        # Names of an item differ only in digits, so two of them represent all.
         _check_name(names[0], column, len(item))
         _check_name(max(names, key=len), column, len(item))
         hosts += names

@@ -57,6 +57,8 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
     count = mesh.world // size
     if not inside or ranks_per_node % (inside[-1].stride * inside[-1].size) == 0:
         return NodeGroups(size, count, count, ())
+    # The grain divides the host and all strides of the group, so the ranks of a grain step
+    # together and visit the same hosts.
     parallel = gcd(ranks_per_node, *(axis.stride for axis in inside))
     units_per_node = ranks_per_node // parallel
     members = _offsets(inside, parallel)
@@ -68,7 +70,7 @@ def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> Node
 def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
     """Return the axes with neighbours merged; axes of size 1 are dropped."""
     merged: list[_MergedAxis] = []
-    inside = mesh.over(*names)
+    inside = mesh.select_axes(*names)
     for axis in mesh.axes:
         member = axis in inside
         if axis.size == 1:

@@ -41,6 +41,7 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
         domain = min(node.nvlink_domain, hosts * node.gpus)
         inside.append(TreeLevel("nvlink_domain", domain, node.link_gb_per_s, 0.0, 1.0))
     inside.append(TreeLevel("host", node.gpus, node.link_gb_per_s, 0.0, 1.0))
+    # A domain that ends at the host sorts before the host, because Python's sort is stable.
     inside.sort(key=lambda level: level.gpus)
     tiers = []
     for index, level in enumerate(cluster.levels):
@@ -51,6 +52,7 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
         tiers.append(
             TreeLevel(level.name, under, rate, level.latency_seconds, level.oversubscription)
         )
+        # The oversubscription of a level reduces its uplinks, so it counts from the next level on.
         rate /= level.oversubscription
     return (*inside, *tiers)
 

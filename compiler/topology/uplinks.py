@@ -49,6 +49,7 @@ class Flow:
 def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
     """Return the messages of ``groups``; ``rank_bytes`` is sent per rank in a step."""
     if pattern == "all-to-all":
+        # A rank sends an equal part to each of the other members.
         unit = rank_bytes / max(1, groups.size - 1)
         return Flow(unit, exposure, groups.parallel, (), (), groups.visits)
     senders: list[int] = []
@@ -83,6 +84,7 @@ def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
     """Return the number of messages that leave the zone of their sender, by sending node rank."""
+    # No two node ranks share a zone, so the cached counts apply to any order of hosts.
     if len(set(zone)) == len(zone):
         return flow.node_egress
     egress = Counter(_leaving(flow, zone))

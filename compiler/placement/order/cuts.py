@@ -170,6 +170,7 @@ def grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, i
         (int(cells % row_size > 0), row_size),
     ]
     for part in (cells, total - cells):
+        # The shorter side is at most the square root; both orientations are added.
         for few in range(1, isqrt(part) + 2):
             many = -(-part // few)
             found += [(few, many)] if few <= column_size and many <= row_size else []
@@ -184,6 +185,7 @@ def grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, i
 def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[GridView, ...]:
     """Return every reading of the flows as lines, slices, rows and columns of one grid."""
     everything = set(range(len(digits)))
+    # A group of one node rank is never cut.
     usable = [index for index, model in enumerate(models) if model.size > 1]
     found = []
     for across in [None, *usable]:

@@ -35,6 +35,7 @@ class NodeMessages:
 
     def leaving(self, inside: Collection[int]) -> int:
         """Return the number of messages from node ranks in ``inside`` to node ranks outside."""
+        # A set, because ``in`` runs once per message.
         own = inside if isinstance(inside, (set, frozenset)) else set(inside)
         count = sum(other not in own for node in own for other in self.sends[node])
         for group in {group for node in own for group in self.groups_of[node]}:

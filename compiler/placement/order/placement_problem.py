@@ -88,6 +88,7 @@ class PlacementProblem:
                 for number, messages in zone_egress(one, zone).items():
                     sent = messages * one.unit_bytes
                     carried[number] += sent
+                    # A phase takes as long as its slowest link of any tier.
                     seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
             busiest = max(busiest, *carried)
             total += sum(carried)

@@ -49,6 +49,7 @@ def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) ->
     """
     inside, stride = [], per_node
     for index, size in enumerate(digits):
+        # The whole digit is inside one of the axes.
         if any(a.stride <= stride and stride * size <= a.stride * a.size for a in axes):
             inside.append(index)
         stride *= size

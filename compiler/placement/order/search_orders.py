@@ -180,6 +180,7 @@ class _OrderSearch:
         """Return box orders until the budget is used up or the bounds are met."""
         problem, found = self._problem, list[EvaluatedOrder]()
         size = _message_count(problem) * (1 + len(problem.sites.tiers))
+        # At least four orders, however large the job.
         most = max(self._budget.box_messages // size, 4)
         seen = {one.place for one in start}
         for order in islice(box_orders(problem, self._flows, by_bytes), most):
@@ -206,6 +207,7 @@ class _OrderSearch:
         seen: dict[Cost, EvaluatedOrder] = {}
         for one in sorted(found, key=lambda one: one.cost.sort_key(floor)):
             if len(seen) < starts:
+                # Orders of equal cost are mostly equivalent, and swaps would improve them alike.
                 seen.setdefault(one.cost, one)
         return [self._improved(one, trials, floor) for one in seen.values()]
 

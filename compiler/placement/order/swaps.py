@@ -72,6 +72,7 @@ def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
     ):
         pair = (min(one, other), max(one, other))
         if place[one] != place[other] and pair not in seen:
+            # Several generators may yield the same pair.
             seen.add(pair)
             yield pair
 

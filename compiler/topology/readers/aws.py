@@ -38,6 +38,7 @@ def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
             entry.lacks("NetworkNodes")
         host = entry.text("InstanceId", required=True)
         block = entry.text("CapacityBlockId") or None
+        # AWS lists the top of the network first; a path starts at the leaf.
         reading.place(Located(host, tuple(reversed(layers)), block, entry.span))
         types[entry.text("InstanceType")] = None
     if root.text("NextToken"):

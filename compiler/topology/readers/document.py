@@ -116,6 +116,7 @@ class Document:
 def read_document(reading: Reading) -> Node | None:
     """Return the root of the text; None after I01 (JSON) or X06, X14 (YAML)."""
     if reading.text.lstrip()[:1] not in ("{", "["):
+        # Positions per value make YAML slow to read; JSON files may be large and are read without.
         tree = read_tree(reading.text, reading.file, reading.sink)
         reading.sound &= tree is not None
         return None if tree is None else Document(reading, tree.value, tree).root

@@ -104,6 +104,7 @@ def _paths(
     zones = _Zones()
     for switches in leaves.values():
         for switch in switches:
+            # Rails: the leaves of a host are one zone, because NVLink joins them inside the host.
             zones.join(min(switches), switch)
     home = {host: min(switches) for host, switches in leaves.items()}
     columns: list[dict[str, str]] = []
@@ -179,6 +180,7 @@ def _note_uplinks(graph: Graph, tier: dict[str, int], reading: Reading) -> None:
             if here not in tier:
                 continue
             if there in graph.nics or tier.get(there, -1) < tier[here]:
+                # Integers, so that the sums are exact in any order of cables.
                 down[here] += int(gbps * 10)
             elif tier.get(there, -1) > tier[here]:
                 up[here] += int(gbps * 10)

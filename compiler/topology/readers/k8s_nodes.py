@@ -47,6 +47,7 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     for entry in _nodes(root):
         host = entry.text("metadata", "name", required=True)
         gpus = _gpus(entry)
+        # Control-plane and CPU nodes are in the same list and get no ranks.
         if gpus == 0:
             without.append(host)
             continue

@@ -39,6 +39,7 @@ def read_fabric(reading: Reading) -> Fragment | None:
                 reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
             continue
         host = match[1] or own
+        # The driver prints N/A or a zero UUID for GPUs without a fabric.
         known = "N/A" not in match[2] + match[3] and match[2] != _NO_DOMAIN
         domain = f"{match[2]}.{match[3]}" if known else None
         before, where = domains.setdefault(host, (domain, line.number))

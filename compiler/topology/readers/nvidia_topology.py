@@ -165,6 +165,7 @@ def _domain(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> i
     for gpu in matrix.gpus:
         near = {gpu, *(other for other in matrix.gpus if (gpu, other) in linked)}
         touching = [group for group in groups if group & near]
+        # Connected components: on a hybrid mesh (V100) not all pairs have a direct link.
         groups = [group for group in groups if group not in touching] + [near.union(*touching)]
     sizes = sorted({len(group) for group in groups})
     if len(sizes) > 1:
@@ -211,6 +212,7 @@ def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
     each = []
     for gpu in matrix.gpus:
         if nearest[gpu]:
+            # The least used NIC, so that GPUs share a NIC only if there are too few.
             nic = min(nearest[gpu], key=lambda name: used[name])
             used[nic] += 1
             each.append(names.get(nic, nic))

@@ -140,6 +140,7 @@ class _Labels:
     def of(self, kind: str, name: str) -> str:
         """Return a valid label for ``name``; equal for equal names, unique among its ``kind``."""
         if (kind, name) not in self._labels:
+            # Keep the end of a long name, where the ids of clouds differ.
             plain = _INVALID.sub("-", name)[-LONGEST_LABEL:].lstrip("._-") or kind
             label, number = plain, 1
             while (kind, label) in self._taken:

@@ -91,6 +91,7 @@ FORMATS: dict[str, Format] = {
 
 def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
     """Return the format of ``text``, detected by its first characters; None if unknown."""
+    # Only the start is searched: node lists of large clusters have tens of megabytes.
     head = text[:DETECTED_IN]
     for name, form in formats.items():
         if any(re.search(sign, head) for sign in form.signs):

@@ -41,6 +41,7 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
             help="add the switch above them, or keep one part of the file",
         )
         reading.say("I07", finding, switches[roots[1]].span)
+    # All hosts of a cluster must have equally many levels (``Host.above``).
     depth = max(map(len, paths.values()), default=0)
     return {name: (name,) * (depth - len(path)) + path for name, path in paths.items()}
 

@@ -23,6 +23,7 @@ _DOMAINS = ("accelerator", "domain", "level-0")
 def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
     """Read racks from leaves, tiers from the switches above, NVLink domains from labels."""
     reading = Reading(text, name, sink)
+    # This output has generated names (switch.1.1), and the real ones in comments.
     if _CONF.search(text):
         return read_conf(reading, real_names(text))
     root = read_document(reading)
