@@ -27,7 +27,7 @@ def advise_idle(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     """Report G04 if a layout that leaves GPUs idle is predicted at least 5 % faster.
 
     The search uses all GPUs unless dp is pinned. On 63 hosts that can mean a pipeline of 63 stages,
-    where 56 hosts with 7 stages are faster.
+    although 56 hosts with 7 stages are faster.
     """
     problem = plan.problem
     pinned = problem.pins.dp or problem.pins.pp or problem.goals.maximize == "fewest-gpus"

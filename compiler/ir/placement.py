@@ -179,7 +179,7 @@ class Family:
     """A family of process groups that a framework creates: the groups over ``axes`` of one mesh."""
 
     name: str
-    """Name that the framework's users know: ``tp``, ``dp-cp``, ``ep``."""
+    """Name in the framework's documentation: ``tp``, ``dp-cp``, ``ep``."""
     mesh: MeshName
     axes: tuple[str, ...]
     column: bool = False

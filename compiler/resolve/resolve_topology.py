@@ -105,7 +105,7 @@ def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragmen
         return None
     fragment = FORMATS[kind].reader(text, path, sink)
     if fragment is not None and not fragment.hosts:
-        finding = Finding(f"{path} names no host", f"it is {kind}: {FORMATS[kind].what}")
+        finding = Finding(f"{path} names no host", f"it is {kind}: {FORMATS[kind].description}")
         sink.report("I02", finding, at=AT)
         return None
     return fragment

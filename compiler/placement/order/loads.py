@@ -121,7 +121,7 @@ class LinkLoads:
         With ``floor_seconds``: exposed seconds, at least the floor, then bytes over the busiest
         uplink, then over all uplinks. Without: exposed seconds, then bytes over all uplinks, then
         over the busiest one, because the sum changes with almost every swap and so leads the way
-        where the maximum stays the same.
+        while the maximum stays the same.
         """
         exposed = 0.0
         floors = self.problem.nic_seconds

@@ -29,7 +29,7 @@ class Format:
     """A file format."""
 
     reader: Reader
-    what: str
+    description: str
     """Tools and files of the format, for help texts."""
     signs: tuple[str, ...]
     """Regular expressions; a text that matches one of them has this format."""
