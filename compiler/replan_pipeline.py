@@ -166,7 +166,7 @@ def _recheck_locked_plan(
         and compiled.layout == plan.layout
         and compiled.placement.hosts == placement.hosts
     ):
-        sink.absorb(trial)
+        sink.extend(trial)
     else:
         compiled = _check_kept_plan(plan, sink)
         after("check")
