@@ -30,10 +30,10 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.placement import (
     Axis,
-    Crossing,
     Family,
     Mesh,
     Placement,
+    PlacementAlternative,
     Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
@@ -70,7 +70,6 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
-    "Crossing",
     "Estimate",
     "Experts",
     "Fabric",
@@ -96,6 +95,7 @@ __all__ = [
     "Offload",
     "Pins",
     "Placement",
+    "PlacementAlternative",
     "Plan",
     "Position",
     "Precision",

@@ -15,7 +15,7 @@ from parc.compiler.resolve.resolve_levels import resolve_levels, with_leaf
 from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.tree_builder import join
-from parc.compiler.topology.domains import domain_names
+from parc.compiler.topology.tree import domain_names
 
 AT = "cluster"
 
