@@ -1,0 +1,150 @@
+"""Import a JSON config of DeepSpeed: layout and job.
+
+Keys: https://www.deepspeed.ai/docs/config-json.
+"""
+
+from __future__ import annotations
+
+from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_optimizer
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.tools.importers.formats import Importers
+from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.registry import Format
+
+BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+"""Batch keys; the first is the product of the other two and the number of replicas."""
+_READ = (*TABLE.rows, "gradient_accumulation_steps")
+"""Keys that have a field in the spec or follow from others, with dots between sections."""
+
+OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
+"""Sections that import_optimizer.py reads."""
+
+
+def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Read ZeRO, batch sizes, precision and optimizer; report all other keys (I04)."""
+    reading = Reading(text, name, sink)
+    root = read_document(reading)
+    if root is None or not root.wants(dict):
+        return None
+    layout: dict[str, object] = {}
+    job: dict[str, object] = {}
+    zero = root.mapping("zero_optimization")
+    stage = _count(zero, "stage", reading) if zero is not None else 0
+    if stage is not None and stage > 3:
+        reading.refuse(
+            "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
+        )
+    elif stage is not None:
+        layout["zero_stage"] = stage
+    if zero is not None:
+        layout |= _offload(zero) | _zero_plus(zero, reading)
+    sections = {"layout": layout, "job": job}
+    for key in ("train_micro_batch_size_per_gpu", "train_batch_size"):
+        number = _count(root, key, reading)
+        if number:
+            section, _, field = TABLE.rows[key].path.partition(".")
+            sections[section][field] = number
+    optimizer, read = read_optimizer(root)
+    job |= _precision(root) | optimizer
+    _note_replicas(root, reading)
+    _report_other_keys(root, read, reading)
+    reading.spec = {"layout": layout, **({"job": job} if job else {})}
+    return reading.fragment()
+
+
+def _count(node: Node, key: str, reading: Reading) -> int | None:
+    """Return a whole number; None if absent or ``auto``. Report I02 for other values."""
+    found = node.child(key)
+    if found is None or found.value == "auto":
+        return None
+    if isinstance(found.value, int) and not isinstance(found.value, bool) and found.value >= 0:
+        return found.value
+    message = f"{key} is {str(found.value)[:40]}, expected a whole number or auto"
+    reading.refuse("I02", Finding(message), found.span)
+    return None
+
+
+def _precision(root: Node) -> dict[str, object]:
+    for name in ("bf16", "fp16"):
+        section = root.mapping(name)
+        if section is not None and section.value.get("enabled") is True:
+            return {"precision": name}
+    return {}
+
+
+def _offload(zero: Node) -> dict[str, object]:
+    """Read ``{"offload_optimizer": {"device": "cpu"}}``; return {} if nothing is offloaded."""
+    found: dict[str, str] = {}
+    for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        section = zero.mapping(key)
+        device = section.text("device") if section is not None else ""
+        if section is not None and device in ("cpu", "nvme"):
+            found[part] = device
+            path = section.text("nvme_path")
+            found |= {"nvme_path": path} if device == "nvme" and path else {}
+    return {"offload": found} if found else {}
+
+
+def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
+    """Read ZeRO++: secondary weight shards, quantized gathers and reductions."""
+    found: dict[str, object] = {}
+    ranks = _count(zero, "zero_hpz_partition_size", reading)
+    if ranks is not None and ranks > 1:
+        found["hpz"] = ranks
+    for key in ("quantized_weights", "quantized_gradients"):
+        if zero.value.get(f"zero_{key}") is True:
+            found[key] = True
+    return {"zero_plus": found} if found else {}
+
+
+def _note_replicas(root: Node, reading: Reading) -> None:
+    """Note the number of replicas; report I03 if the batch sizes contradict each other.
+
+    train_batch_size = micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
+    """
+    numbers = [_count(root, key, reading) for key in BATCH]
+    if all(numbers) and reading.sound:
+        batch, micro, steps = (number or 1 for number in numbers)
+        if batch % (micro * steps):
+            finding = Finding(
+                f"train_batch_size {batch} is not a multiple of {micro} x {steps}",
+                label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
+            )
+            reading.refuse("I03", finding, root.document.find((BATCH[0],)))
+        reading.notes.append(f"number of data-parallel replicas: {batch // (micro * steps)}")
+
+
+def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> None:
+    for key, value in root.value.items():
+        inner = value if isinstance(value, dict) else {}
+        read = {name.split(".")[1] for name in _READ if name.startswith(f"{key}.")}
+        if key in OPTIMIZER:
+            left = [name for name in _leaves(str(key), value) if name not in optimizer]
+        elif read or key in _READ:
+            left = [f"{key}.{name}" for name in inner if name not in read]
+        else:
+            left = [str(key)]
+        if left:
+            span = root.document.find((str(key),))
+            reading.say("I04", Finding(f"not carried over: {some(left, 12)}"), span)
+
+
+def _leaves(path: str, value: object) -> list[str]:
+    """Return the keys of a section, including those of its params: ``optimizer.params.lr``."""
+    if not isinstance(value, dict):
+        return [path]
+    keys = [f"{path}.{name}" for name in value if name != "params"]
+    return keys + (_leaves(f"{path}.params", value["params"]) if "params" in value else [])
+
+
+IMPORTERS = Importers(
+    {
+        "deepspeed-json": Format(
+            read_deepspeed_json,
+            "config of DeepSpeed",
+            (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
+        )
+    }
+)

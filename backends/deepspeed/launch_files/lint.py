@@ -1,0 +1,162 @@
+"""Lint a config of DeepSpeed: batch, precision, ZeRO, and keys that DeepSpeed ignores.
+
+Keys: https://www.deepspeed.ai/docs/config-json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.deepspeed.known_keys import key_fault, keys_of
+from parc.backends.deepspeed.launch_files.import_config import BATCH
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.tools.lint.linter import ConfigLinter
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.topology.readers.document import Node, read_document
+from parc.compiler.topology.readers.reading import Reading
+
+LEAST_STAGE = {
+    "offload_optimizer": 1,
+    "offload_param": 3,
+    "zero_hpz_partition_size": 3,
+    "zero_quantized_weights": 3,
+    "zero_quantized_gradients": 3,
+}
+"""Key of the ZeRO section -> the lowest stage at which it has an effect."""
+NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
+"""Values that request nothing, or that another program fills in (auto)."""
+
+
+def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> None:
+    """Report B02, B03, I02, R04, R14, R16 and X01: the findings that need only this file."""
+    root = read_document(Reading(text, name, sink))
+    if root is None or not root.wants(dict):
+        return
+    _keys(root, options.version, sink)
+    zero = _zero(root)
+    if zero is not None:
+        _stage(zero, sink)
+    _formats(root, "amp" in keys_of("", options.version), sink)
+    _batch(root, options.gpus, sink)
+
+
+def is_deepspeed(text: str) -> bool:
+    """Return True if ``text`` is a config of DeepSpeed."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        tree = json.loads(text)
+    except ValueError:  # damaged JSON: its keys still show what it is
+        return any(f'"{key}"' in text for key in (*BATCH, "zero_optimization"))
+    return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
+
+
+def _zero(root: Node) -> Node | None:
+    """Return the section of ZeRO; None also for ``true``, the form of the first releases."""
+    old = isinstance(root.value.get("zero_optimization"), bool)
+    return None if old else root.mapping("zero_optimization")
+
+
+def _keys(node: Node, version: str, sink: Sink) -> None:
+    """Report X01 for ignored keys, in all sections whose keys are listed in known_keys.json."""
+    section = ".".join(map(str, node.path))
+    for key, value in node.value.items():
+        finding = key_fault(section, str(key), value, version)
+        if finding is not None:
+            sink.report("X01", finding, span=_at(node, key))
+        elif isinstance(value, dict):
+            _keys(Node(value, (*node.path, key), node.document), version, sink)
+
+
+def _at(node: Node, key: str) -> Span:
+    child = node.child(key)
+    return child.span if child is not None else node.span
+
+
+def _number(node: Node, key: str, sink: Sink) -> int | None:
+    """Return a whole number above 0; None if absent or ``auto``. Report I02 for other values."""
+    value = node.value.get(key)
+    if value in (None, "auto"):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    finding = Finding(f"{key} is {str(value)[:40]!r}, expected a whole number above 0 or auto")
+    sink.report("I02", finding, span=_at(node, key))
+    return None
+
+
+def _batch(root: Node, gpus: int | None, sink: Sink) -> None:
+    """Check train_batch_size = micro-batch x accumulation steps x data-parallel ranks.
+
+    Source: deepspeed/runtime/config.py, ``_batch_assertion``.
+    """
+    present = [key for key in BATCH if key in root.value]
+    if not {"train_batch_size", "train_micro_batch_size_per_gpu"} & {*present}:
+        finding = Finding(
+            "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
+            help="set any two of batch, micro-batch and accumulation steps",
+        )
+        sink.report("B03", finding, span=root.span)
+        return
+    batch, micro, steps = (_number(root, key, sink) for key in BATCH)
+    if batch is None or micro is None:
+        return
+    step = micro * (steps or 1)
+    wrong = batch % step != 0 if gpus is None or steps is None else batch != step * gpus
+    if not wrong:
+        return
+    ranks = f" * {gpus}" if gpus is not None and steps is not None else ""
+    finding = Finding(
+        f"train_batch_size {batch} does not match {micro} x {steps or 1}{ranks.replace('*', 'x')}",
+        label=f"{batch} != {step}{ranks} = {step * gpus}"
+        if ranks and gpus
+        else f"{batch} % ({micro} * {steps or 1}) = {batch % step}, must be 0",
+        help="train_batch_size = micro-batch x accumulation steps x data-parallel ranks",
+        fix=f"train_batch_size: {step * gpus}" if ranks and gpus else "",
+    )
+    sink.report("B02", finding, span=_at(root, "train_batch_size"))
+
+
+def _formats(root: Node, has_amp: bool, sink: Sink) -> None:
+    on = [key for key in ("bf16", "fp16", "amp") if _enabled(root, key)]
+    if "bf16" in on and "fp16" in on:
+        finding = Finding(
+            "bf16 and fp16 are both enabled", label="only one of the two can be enabled"
+        )
+        sink.report("R04", finding, span=_at(root, "fp16"))
+    zero = _zero(root)
+    if has_amp and "amp" in on and zero is not None and zero.value.get("stage"):
+        finding = Finding("amp cannot be combined with ZeRO", fix="use bf16 instead of amp")
+        sink.report("R16", finding, span=_at(root, "amp"))
+
+
+def _enabled(root: Node, key: str) -> bool:
+    section = root.mapping(key)
+    return section is not None and section.value.get("enabled") is True
+
+
+def _stage(zero: Node, sink: Sink) -> None:
+    stage = zero.value.get("stage", 0)
+    if stage == "auto":
+        return
+    if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= 3:
+        finding = Finding(
+            f"ZeRO stage {str(stage)[:20]} does not exist", help="valid values: 0, 1, 2, 3"
+        )
+        sink.report("I02", finding, span=_at(zero, "stage"))
+        return
+    for key, least in LEAST_STAGE.items():
+        value = zero.value.get(key)
+        requested = value.get("device") if isinstance(value, dict) else value
+        if stage < least and requested not in NO_EFFECT:
+            finding = Finding(
+                f"{key} has no effect at ZeRO stage {stage}",
+                label=f"needs stage {least} or more" if least < 3 else "needs stage 3",
+                fix=f"stage: {least}",
+            )
+            sink.report("R14", finding, span=_at(zero, key))
+
+
+LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)

@@ -1,0 +1,224 @@
+"""A Megatron launch as a problem and a layout: in full for wording, partial for checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.megatron.meshes import ORDERS
+from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
+from parc.backends.registry import framework
+from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.ir import Layout, Problem, Split
+from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
+from parc.compiler.tools.lint.completion import cluster_tree, known_cluster, resolve_tree
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
+
+FRAMEWORK = framework("megatron")
+STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
+"""Sizes of the model that the script does not contain; no rule is tested on them."""
+OF_HEADS = ("kv_heads", "head_dim")
+"""Sizes that mean nothing without the number of heads."""
+DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
+"""Megatron's defaults (megatron/training/arguments.py); the default of etp is tp."""
+EXPERTS = {"count": 2, "top_k": 1, "size": 128}
+"""Stand-ins for sizes of routed experts."""
+SPLITTING = ("first_stage_layers", "last_stage_layers", "pipeline_layout")
+FIELDS = {
+    "recompute": ("recompute", "recompute.granularity", "recompute.method", "recompute.layers"),
+    "split": ("vpp", "pp", *SPLITTING, "count_embedding", "count_loss"),
+    "schedule": ("vpp", "pp"),
+}
+"""Field of a layout that is not a pin -> the pins that determine it."""
+
+Known = Callable[[str], bool]
+"""Predicate: the launch file determines a field of the spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(LaunchFacts[Problem, Layout]):
+    """Facts of a launch of Megatron."""
+
+    guessed_experts: bool
+    """It is unknown whether the model has experts."""
+
+
+def megatron_facts(
+    spec: Mapping[str, Any], known: Known, options: LintOptions
+) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
+    """Return the facts of a launch, and findings on its values.
+
+    Args:
+        spec: fragment of a spec that the flags amount to.
+        known: fields that the launch determines.
+        options: additional facts of the user.
+
+    Returns:
+        Facts (None if the fragment cannot be resolved), findings on single fields.
+    """
+    tree = _tree(spec, options)
+    trial = Sink()
+    problem = resolve_tree(tree, options, trial)
+    if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
+        # hidden is not divisible by heads: the finding is kept, and a stand-in lets rules go on.
+        tree["model"]["head_dim"] = STAND_IN["hidden"]
+        problem = resolve_tree(tree, options, Sink())
+    if not isinstance(problem, Problem):
+        return None, trial.diagnostics
+    partial = _known_problem(problem, known, options)
+    layout, partial_layout = _layouts(problem, partial, known)
+    guessed = options.model is None and not known("model.experts.count")
+    return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
+
+
+def gpus_known(known: Known, options: LintOptions) -> bool:
+    """Return True if the number of GPUs of the job is known."""
+    whole = known("cluster.nodes") and known("cluster.node.gpus_per_node")
+    return options.gpus is not None or whole
+
+
+def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec: the fragment, with stand-ins for all other fields."""
+    model: Any = options.model
+    if model is None:
+        written = dict(spec.get("model", {}))
+        if "heads" not in written:
+            written = {key: size for key, size in written.items() if key not in OF_HEADS}
+        elif "hidden" not in written:
+            written["hidden"] = written["heads"] * STAND_IN["hidden"]
+        model = {**STAND_IN, "name": "the model", **written}
+        position = {"max_positions": 1 << 30, **model.get("position", {})}
+        model["position"] = position
+        experts = model.pop("experts", {})
+        if "count" in experts:
+            model["experts"] = {**EXPERTS, **experts}
+        elif not model["ffn"]:
+            model["ffn"] = 4 * model["hidden"]
+    job = {"sequence_length": 4096, "global_batch": 1, "precision": "bf16"} | {
+        key: value
+        for key, value in spec.get("job", {}).items()
+        if key in ("sequence_length", "global_batch", "precision", "gradient_precision")
+    }
+    counted = {"count_embedding": False, "count_loss": False}
+    layout = _interleaved({**counted, **spec.get("layout", {})})
+    return {
+        "parc": 1,
+        "name": "lint",
+        "model": model,
+        "cluster": cluster_tree(spec.get("cluster", {}), options),
+        "job": job,
+        "layout": layout,
+        "emit": ["megatron"],
+        "versions": {"megatron": options.version},
+    }
+
+
+def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
+    """Add the virtual pipeline size that a layout string implies."""
+    text = layout.get("pipeline_layout")
+    if text is None or "vpp" in layout:
+        return layout
+    with suppress(LayoutStringError):
+        stages, pp = len(parse(text)), layout.get("pp", 1)
+        if stages % pp == 0:
+            layout["vpp"] = stages // pp
+    return layout
+
+
+def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
+    """Return ``problem`` with the fields hidden that are stand-ins."""
+    job = {"sequence_length", "global_batch", "precision"}
+    shared = options.gpus is not None or known("cluster.node.gpus_per_node")
+    cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
+    partial = with_values(
+        problem,
+        job=hide(problem.job, [one for one in job if not known(f"job.{one}")]),
+        cluster=cluster,
+    )
+    if options.model is None:
+        partial = with_values(partial, model=_known_model(problem, known))
+    return partial
+
+
+def _known_model(problem: Problem, known: Known) -> Any:
+    model = problem.model
+    plain = ("layers", "hidden", "vocab", "mtp_layers")
+    hidden = [one for one in plain if not known(f"model.{one}")]
+    if not known("model.ffn") and not known("model.hidden"):
+        hidden.append("ffn")
+    if not known("model.heads"):
+        hidden.append("attention")
+    else:
+        model = with_values(model, attention=hide(model.attention, _unknown_of_heads(known)))
+    if not known("model.position.max_positions"):
+        hidden.append("position")
+    if model.experts is not None:
+        unknown = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
+        model = with_values(model, experts=hide(model.experts, unknown))
+    elif not known("model.experts.count"):
+        hidden.append("experts")
+    return hide(model, hidden)
+
+
+def _unknown_of_heads(known: Known) -> list[str]:
+    """Return unknown fields of attention; head_dim defaults to the hidden size per head."""
+    unknown = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
+    width = known("model.head_dim") and known("model.hidden")
+    return unknown if width else [*unknown, "head_dim"]
+
+
+def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, Layout]:
+    """Return the layout in full, and with the fields hidden that are stand-ins."""
+    pins = problem.pins
+    sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
+    tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))
+    gpus = problem.cluster.gpus
+    dp = max(gpus // (tp * cp * pp), 1)
+    replicas = dp if sizes["zero_stage"] == 0 else 1
+    split = _split(problem, pp, vpp)
+    whole = Layout(
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        vpp=vpp,
+        ep=sizes["ep"],
+        zero_stage=sizes["zero_stage"],
+        dp_replicate=replicas,
+        dp_shard=dp // replicas,
+        etp=pins.etp or tp,
+        micro_batch=pins.micro_batch or 1,
+        schedule="interleaved" if vpp > 1 else "1f1b",
+        sequence_parallel=bool(pins.sequence_parallel),
+        recompute=pins.recompute or FRAMEWORK.recomputes(problem)[0],
+        split=split,
+        order=pins.order or ORDERS[0],
+        cp_comm=pins.cp_comm or "p2p",
+        cp_a2a=pins.cp_a2a or 1,
+    )
+    hidden = [name for name in _fields() if not _is_given(name, known)]
+    tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
+    if not tiled or not is_known(partial.cluster, "racks"):
+        hidden += ["dp_replicate", "dp_shard"]
+    if not is_known(partial.model, "layers"):
+        hidden.append("split")
+    return whole, hide(whole, set(hidden))
+
+
+def _fields() -> tuple[str, ...]:
+    return (*DEFAULTS, "etp", "micro_batch", "sequence_parallel", "order", *FIELDS)
+
+
+def _is_given(name: str, known: Known) -> bool:
+    if name == "etp":
+        return known("layout.etp") and known("layout.tp")
+    return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
+
+
+def _split(problem: Problem, pp: int, vpp: int) -> Split:
+    """Return the split that the flags give; without one of them Megatron splits evenly."""
+    pins = problem.pins
+    given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
+    return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))

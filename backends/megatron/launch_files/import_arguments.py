@@ -1,0 +1,190 @@
+"""Import an arguments file of Megatron-LM, or a script with its flags: model, layout and job.
+
+Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.tools.importers.flags import Flag, report_unknown, take_flags, written_flags
+from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.import_table import import_table
+from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.registry import Format
+
+if TYPE_CHECKING:
+    from parc.backends.shared.field_table import FieldRow
+
+TABLE = import_table(PACKAGE)
+OPTIMIZER: dict[str, float | str] = {
+    "min_learning_rate": 0.0,
+    "warmup_steps": 0,
+    "lr_decay": "linear",
+    "weight_decay": 0.01,
+    "adam_beta2": 0.999,
+}
+"""Fields of ``job`` whose default differs from Megatron's -> Megatron's default."""
+
+LLAMA3_CONTEXT = 8192
+"""The only original context of --use-rope-scaling (megatron/core, rotary_pos_embedding.py)."""
+
+WHOLE_SPLIT = "100,0,0"
+"""Value of --split that PARC writes: all data is for training."""
+
+LATENT_CONTEXT = 4096
+"""Default of MLATransformerConfig.original_max_position_embeddings."""
+
+
+def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Read layout pins, job and model; flags that PARC sets itself are listed in one note."""
+    reading = Reading(text, name, sink)
+    read_words(shell_words(text, name), reading)
+    if not reading.spec and reading.sound:
+        finding = Finding(
+            "this file contains no flag of Megatron", help="such as --tensor-model-parallel-size 8"
+        )
+        reading.refuse("I02", finding, reading.span())
+    return reading.fragment()
+
+
+def read_words(words: list[Word], reading: Reading) -> None:
+    """Read the flags of Megatron among ``words``."""
+    from parc.backends.shared.field_table import flag_table
+
+    rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
+    unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
+    _derive(reading)
+    decided = [flag for flag in unknown if _is_set_by_parc(flag, rows.get(flag.name))]
+    if decided:
+        names = ", ".join(dict.fromkeys(flag.name for flag in decided))
+        reading.notes.append(f"set by PARC: {names}")
+    rest = [flag for flag in unknown if flag not in decided]
+    report_unknown(rest, "Add it to launch.args if you still need it.", reading)
+
+
+def _is_set_by_parc(flag: Flag, row: FieldRow | None) -> bool:
+    """Return True if PARC sets the flag from other fields; it cannot infer flags on the model."""
+    if flag.name in TABLE.implied or is_own_stack(flag):
+        return True
+    if row is not None and row.free:
+        return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
+    return row is not None and row.group not in ("model", "experts")
+
+
+def _derive(reading: Reading) -> None:
+    """Set the fields that depend on several flags, or on the absence of a flag."""
+    spec = reading.spec
+    if not spec:
+        return
+    derive_hybrid(reading)
+    layout, job = spec.setdefault("layout", {}), spec.setdefault("job", {})
+    _precision(spec.pop("precision", {}), job)
+    _optimizer(spec.pop("wsd", {}).get("style", "exponential"), job, reading)
+    flags = spec.pop("bias", {})
+    _virtual(spec.pop("virtual", {}).get("layers"), layout, spec)
+    _pattern(spec.pop("pattern", {}).get("text", ""), spec)
+    layout.setdefault("zero_stage", 0)
+    layout.setdefault("sequence_parallel", False)
+    _recompute(layout)
+    model = spec.get("model")
+    if model:
+        biased = not flags.get("none", False)
+        model |= {"mlp_bias": biased, "attention_output_bias": biased}
+        model["qkv_bias"] = biased or model.get("qkv_bias", False)
+        model["tied_embeddings"] = not flags.get("untied", False)
+        model.setdefault("gated", False)
+        model.setdefault("norm", "layernorm")
+        if not model["gated"]:
+            model.setdefault("activation", "gelu_tanh")
+        if "ffn" not in model and not model["gated"] and "hidden" in model:
+            model["ffn"] = 4 * model["hidden"]
+        _tidy(model)
+    for section in ("layout", "job"):
+        if not spec[section]:
+            del spec[section]
+
+
+def _tidy(model: dict[str, Any]) -> None:
+    """Remove sizes that Megatron requires but does not use, and add its defaults for positions."""
+    experts = model.get("experts", {})
+    if "latent" in model:
+        for key in ("head_dim", "kv_heads", "qk_norm"):
+            model.pop(key, None)
+    if experts and model.get("ffn"):
+        experts.setdefault("size", model["ffn"])
+    all_routed = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
+    if experts and all_routed and "-" not in model.get("pattern", ""):
+        model["ffn"] = 0
+    position = model.get("position", {})
+    if position.get("scaling") == "llama3":
+        position.setdefault("original_max_positions", LLAMA3_CONTEXT)
+    if position.get("kind") == "yarn" and "latent" in model:
+        position.setdefault("original_max_positions", LATENT_CONTEXT)
+
+
+def _precision(written: dict[str, Any], job: dict[str, Any]) -> None:
+    if "fp4" in written:
+        job["precision"] = "nvfp4"
+    elif "fp8" in written:
+        job["precision"] = "mxfp8" if written.get("recipe") == "mxfp8" else "fp8"
+
+
+def _optimizer(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
+    """Add Megatron's defaults for the optimizer if the launch sets a learning rate."""
+    if job.get("lr_decay") == "wsd" and wsd_style != "linear":
+        message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
+        found = Finding(message, help="lr_decay: wsd has a linear decay")
+        reading.say("I04", found, reading.spans["job.lr_decay"])
+    if "learning_rate" in job:
+        for name, value in OPTIMIZER.items():
+            job.setdefault(name, value)
+
+
+def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Convert layers per virtual stage to the virtual pipeline size: layers / pp / these."""
+    total = spec.get("model", {}).get("layers")
+    if layers and total and total % (layout.get("pp", 1) * layers) == 0:
+        layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
+
+
+def _pattern(text: str, spec: dict[str, Any]) -> None:
+    """Read --moe-layer-freq: ``2``: every 2nd layer routes; ``([0]*3+[1]*58)``: 3 dense first."""
+    experts = spec.get("model", {}).get("experts")
+    leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
+    if experts and leading:
+        experts["first_dense_layers"] = int(leading[1])
+    elif experts and re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        experts["every"] = int(text)
+
+
+def _recompute(layout: dict[str, Any]) -> None:
+    """Shorten recomputation to one word if only its granularity is set; ``none`` without flags."""
+    recompute = layout.get("recompute", {})
+    if "granularity" not in recompute:
+        layout["recompute"] = "none"
+    elif len(recompute) == 1:
+        layout["recompute"] = recompute["granularity"]
+
+
+def starts_megatron(words: list[Word]) -> bool:
+    """Return True if ``words`` include a flag of Megatron."""
+    return not TABLE.rows.keys().isdisjoint(word.text.partition("=")[0] for word in words)
+
+
+IMPORTERS = Importers(
+    {
+        "megatron-args": Format(
+            read_megatron_args,
+            "arguments of Megatron-LM, or a script with them",
+            (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
+        )
+    },
+    LaunchLines(starts_megatron, read_words),
+)

@@ -1,0 +1,87 @@
+"""Flags of Megatron in one script: which are sure, and which program parses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_arguments import TABLE
+from parc.backends.shared.extra_arguments import known_flags
+from parc.compiler.diagnostics import Span
+from parc.compiler.tools.importers.flags import LAUNCHER, Flag
+from parc.compiler.tools.lint.script import Script
+
+STOCK = (
+    "pretrain_gpt.py",
+    "pretrain_hybrid.py",
+    "pretrain_mamba.py",
+    "pretrain_bert.py",
+    "pretrain_t5.py",
+)
+"""Programs of Megatron, which stop at a flag that Megatron does not have."""
+FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
+"""Flags that show Megatron-DeepSpeed, a fork with additional flags."""
+CUT_BY_FORKS = {"layout.pipeline_layout"}
+"""Spec fields that no flag of Megatron-DeepSpeed sets, because DeepSpeed splits the layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MegatronLaunch:
+    """Flags of Megatron in one script."""
+
+    flags: tuple[Flag, ...]
+    sure: Mapping[str, Flag]
+    """Name -> flag, for flags that each run has with the same value."""
+    is_open: bool
+    """Flags may be added at run time."""
+    unsure: frozenset[str]
+    """Spec fields whose flags are given, but with values that are known only at run time."""
+    forked: bool
+    """The program is Megatron-DeepSpeed, which has additional flags."""
+    stock: bool
+    """The program is Megatron's: it stops at an unknown flag."""
+
+
+def read_launch(script: Script) -> MegatronLaunch:
+    """Return the flags of Megatron in ``script``, without those of launchers."""
+    flags = [
+        flag
+        for flag in _after_program(script)
+        if flag.name.startswith("--") and flag.name.replace("_", "-") not in LAUNCHER
+    ]
+    sure = {
+        flag.name: flag
+        for flag in script.sure(flags)
+        if not any(word.dynamic for word in flag.values[: value_count(flag.name) or 1])
+    }
+    paths = {flag.name: TABLE.fields[flag.name] for flag in flags if flag.name in TABLE.fields}
+    unsure = {path for name, path in paths.items() if name not in sure}
+    forked = any(flag.name in FORKS for flag in flags)
+    unsure |= CUT_BY_FORKS if forked else set()
+    programs = [word.text for word in script.words if word.text.endswith(".py")]
+    stock = not forked and any(name.endswith(STOCK) for name in programs)
+    is_open = not programs or script.is_open(flags, value_count)
+    return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
+
+
+def _after_program(script: Script) -> list[Flag]:
+    """Return flags of statements with a flag of Megatron, without those before a program."""
+    flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
+    programs: dict[int, Span] = {}
+    for word in script.words:
+        if word.text.endswith(".py") and not word.is_flag:
+            programs.setdefault(word.statement, word.span)
+    return [
+        flag
+        for flag in flags
+        if (program := programs.get(flag.word.statement)) is None
+        or (flag.word.span.line, flag.word.span.column) > (program.line, program.column)
+    ]
+
+
+def value_count(name: str) -> int | None:
+    """Return the number of values of a flag; None if it is not fixed, or the flag is unknown."""
+    row = known_flags(PACKAGE).get(name)
+    count = row.get("takes", 1) if row is not None else None
+    return count if isinstance(count, int) else None

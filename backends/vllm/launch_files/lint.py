@@ -1,0 +1,159 @@
+"""Lint a script that starts ``vllm serve``: each flag, then the layout that they describe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from parc.backends.registry import engine
+from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
+from parc.backends.vllm.arguments import PACKAGE
+from parc.backends.vllm.backend import RULES
+from parc.backends.vllm.environment import ALLOW_LONG
+from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
+from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
+from parc.backends.vllm.launch_files.facts import Facts, number_of, vllm_facts
+from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.lint.check_rules import check_service
+from parc.compiler.tools.lint.coupled_flags import broken_couplings
+from parc.compiler.tools.lint.linter import ScriptLinter
+from parc.compiler.tools.lint.options import LintOptions, SkippedRule
+from parc.compiler.tools.lint.script import Script
+from parc.compiler.tools.lint.script_sink import ScriptSink
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """Flags of ``vllm serve``, renamed to their long names."""
+
+    flags: tuple[Flag, ...]
+    sure: Mapping[str, Flag]
+    """Name -> flag, for flags that each run has with the same value."""
+    is_open: bool
+    """Flags may be added at run time."""
+    model: str
+    """Checkpoint that is served; empty: unknown."""
+
+
+def is_vllm(script: Script) -> bool:
+    """Return True if the script starts ``vllm serve`` or the module of its server."""
+    return any(_serves(word, after) for word, after in _pairs(script))
+
+
+def _pairs(script: Script) -> list[tuple[Word, Word]]:
+    return list(zip(script.words, script.words[1:], strict=False))
+
+
+def _serves(word: Word, after: Word) -> bool:
+    command = word.text.rpartition("/")[2] == "vllm" and after.text == "serve"
+    module = "vllm.entrypoints.openai.api_server"
+    return word.statement == after.statement and (command or after.text == module)
+
+
+def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+    """Report all findings; return the rules that need an unknown fact."""
+    command = _command(script)
+    for flag in command.flags:
+        fault = _check_flag(flag)
+        if fault is not None:
+            sink.report(*fault, span=flag.word.span)
+    written = {flag.name: flag for flag in command.flags}
+    for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
+        sink.report(code, finding, span=flag.word.span)
+    _long_prompts(command, sink)
+    spans = {
+        field: command.sure[name].word.span
+        for name, field in reversed(TABLE.fields.items())
+        if name in command.sure
+    }
+    if command.flags:
+        sink.locate(spans, TABLE.flag_of(), command.flags[0].word.span)
+    unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
+    if unsure or command.is_open:
+        fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
+        return [SkippedRule(rule.code, fact) for rule in RULES]
+    facts = vllm_facts(command.model, command.sure, written, options)
+    if ALLOW_LONG in script.text:
+        spans.pop("job.max_model_len", None)
+    return [] if facts is None else _check_layout(facts, spans, sink)
+
+
+def _command(script: Script) -> _Command:
+    """Return the flags after the server in its statement, and those in arrays of such flags."""
+    start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
+    found = []
+    for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
+        same = start is not None and flag.word.statement == start.statement
+        if start is not None and same and flag.word.span < start.span:
+            continue
+        found.append(replace(flag, name=long_name(flag.name)))
+    sure = {
+        flag.name: flag
+        for flag in script.sure(found)
+        if not any(word.dynamic for word in flag.values[:1])
+    }
+    return _Command(tuple(found), sure, script.is_open(found, _value_count), _model(script, sure))
+
+
+def _model(script: Script, sure: Mapping[str, Flag]) -> str:
+    for word, model in _pairs(script):
+        if word.text == "serve" and not model.is_flag and not model.dynamic:
+            return model.text
+    named = sure.get("--model")
+    return named.values[0].text if named is not None and named.values else ""
+
+
+def _value_count(name: str) -> int | None:
+    count = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
+    return count if isinstance(count, int) else 1 if count == "?" else None
+
+
+def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
+    """Return the finding (F01 or F03) on a flag; None if it is valid, or its value unknown."""
+    name = flag.name.partition(".")[0]
+    row = known_flags(PACKAGE).get(name)
+    if row is None:
+        return "F01", unknown_flag(flag.name)
+    count = _value_count(name)
+    unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
+    if count is None or "." in flag.name or unclear:
+        return None
+    values = tuple(word.text for word in flag.values[: max(count, 1)])
+    kept = values if count else ()
+    fault = value_fault(Extra(flag.name, kept, 0), row)
+    return None if fault is None else ("F03", fault)
+
+
+def _long_prompts(command: _Command, sink: Sink) -> None:
+    """Report V04: chunked prefill is off, and a step has fewer tokens than the longest prompt."""
+    sizes = [
+        number_of(command.sure.get(name))
+        for name in ("--max-num-batched-tokens", "--max-model-len")
+    ]
+    whole = command.sure.get(UNCHUNKED)
+    if whole is None or None in sizes:
+        return
+    tokens, longest = (size or 0 for size in sizes)
+    if tokens < longest:
+        finding = Finding(
+            f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
+            label=f"{tokens} < {longest}, and prompts are not split",
+            fix=f"--max-num-batched-tokens {longest}",
+        )
+        sink.report("V04", finding, span=whole.word.span)
+
+
+def _check_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
+    """Report findings on single values, then check all layout rules."""
+    for found in facts.refused:
+        if found.path in spans:
+            finding = replace(found.finding, causes=())
+            sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
+    return check_service(facts, engine("vllm"), sink)
+
+
+LINTER = ScriptLinter(is_vllm, lint_vllm)
