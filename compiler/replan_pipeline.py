@@ -36,7 +36,7 @@ NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
 
 
 @dataclass(frozen=True, slots=True)
-class ReplanRequest:
+class HostReplacement:
     """Hosts to drain, and access to the lock file of the current plan."""
 
     hosts: tuple[str, ...]
@@ -59,7 +59,7 @@ class PreviousPlan:
 def replan_spec(
     source: Source,
     overrides: Sequence[str],
-    request: ReplanRequest,
+    request: HostReplacement,
     sink: Sink,
     after: Watch = ignore,
 ) -> tuple[AnyReplanned, PreviousPlan] | None:

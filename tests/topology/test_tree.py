@@ -95,7 +95,7 @@ def test_gpus_of_one_index_meet_on_their_rail_before_the_leaf() -> None:
 def test_the_tree_is_printed_as_a_table_with_a_row_per_level() -> None:
     fabric = {"base": "infiniband-ndr", "rails": 8}
     lines = tree_text(resolved({**PODS, "fabric": fabric})).splitlines()
-    assert lines[0] == "levels of the cluster (8 NICs of 400 Gb/s a host)"
+    assert lines[0] == "Cluster levels (8 NICs of 400 Gb/s per host)"
     assert [line.split("  ")[0] for line in lines[2:]] == [
         *("GPU", "NVLink domain", "host", "rail", "leaf", "pod", "core")
     ]

@@ -1,4 +1,4 @@
-"""rankmap.json: the same as the table, with hosts, meshes and groups (see README.md)."""
+"""rankmap.json: coordinates of all ranks, hosts, meshes and groups (see README.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from parc.compiler.ir.placement import PARTS
 FORMAT = 1
 
 
-def document(plan: AnyPlan) -> str:
-    """The JSON text: sorted keys, a host, a mesh axis, a group family or a column a line."""
+def rankmap_json(plan: AnyPlan) -> str:
+    """Return the JSON text: sorted keys, one line per host, mesh, group family and column."""
     placement, problem = plan.placement, plan.problem
     expert = [(EXPERT_NAMES.get(axis.name, axis.name), axis) for axis in placement.expert.axes]
     meshes = {"dense": [_axis(axis.name, axis.size, axis.stride) for axis in placement.dense.axes]}
@@ -40,7 +40,7 @@ def document(plan: AnyPlan) -> str:
 def _sizes(placement: Placement) -> dict[str, int]:
     dense = placement.dense
     sizes = {axis.name: axis.size for axis in dense.axes}
-    # An axis that stands as its two parts has its own size too.
+    # The mesh may hold an axis as two parts, such as cp-a2a and cp-p2p. List its full size too.
     sizes |= {whole: dense.size(whole) for whole, parts in PARTS.items() if {*parts} & {*sizes}}
     axes = () if placement.one_mesh else placement.expert.axes
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
@@ -56,7 +56,10 @@ def _host(host: Host) -> str:
 
 
 def _columns(placement: Placement) -> dict[str, str]:
-    """Coordinates of all ranks as JSON, many of the few numbers that there are."""
+    """Return axis -> coordinates of all ranks as JSON.
+
+    The coordinates are few different numbers, so each number is converted to text only once.
+    """
     digits = [str(number) for number in range(placement.dense.world)]
     return {
         name: f"[{','.join(map(digits.__getitem__, column))}]"
@@ -65,18 +68,18 @@ def _columns(placement: Placement) -> dict[str, str]:
 
 
 def _mapping(items: Mapping[str, Any]) -> str:
-    """A JSON object, an entry a line."""
+    """Return a JSON object with one entry per line."""
     return _entries({key: _dumps(value) for key, value in items.items()})
 
 
 def _entries(items: Mapping[str, str]) -> str:
-    """A JSON object of values that are JSON already, an entry a line."""
+    """Return a JSON object of values that are JSON text, with one entry per line."""
     lines = (f'"{key}": {text}' for key, text in sorted(items.items()))
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def _sequence(items: Iterable[str]) -> str:
-    """A JSON array of items that are JSON already, an item a line."""
+    """Return a JSON array of items that are JSON text, with one item per line."""
     return "[\n" + ",\n".join(items) + "\n]"
 
 

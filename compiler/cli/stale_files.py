@@ -1,4 +1,4 @@
-"""What stands in the directory that a command writes to: files that are stale, edits by hand."""
+"""Checks of the output directory: files that are out of date, and manual edits."""
 
 from __future__ import annotations
 
@@ -9,57 +9,58 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Artifact
 from parc.compiler.writer import foreign_names, stale_paths
 
-SHOWN = 20
-"""Files that are named; the rest is counted."""
+MAX_SHOWN = 20
+"""Listed files; further ones are only counted."""
 
 
 def compare_files(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
-    """O01 where ``directory`` does not hold exactly ``artifacts``."""
+    """Report O01 if the content of ``directory`` differs from ``artifacts``."""
     stale = stale_paths(artifacts, directory)
     if not stale:
         return
     wanted = {artifact.path for artifact in artifacts}
     edited = [path for path in edited_files(directory) if path in stale]
     foreign = foreign_names({PurePosixPath(path).parts[0] for path in stale}, wanted)
-    away = f"move {_some(foreign)} out of {directory.as_posix()}, " if foreign else ""
+    away = f"move {_join_limited(foreign)} out of {directory.as_posix()}, " if foreign else ""
     finding = Finding(
-        f"{len(stale)} files in {directory.as_posix()} are not what the spec compiles to",
-        label=_some([f"{path}{_how(path, directory, wanted)}" for path in stale]),
-        help=f"changed after they were written: {_some(edited)}" if edited else "",
+        f"files in {directory.as_posix()} that differ from the output of the spec: {len(stale)}",
+        label=_join_limited([f"{path}{_stale_reason(path, directory, wanted)}" for path in stale]),
+        help=f"edited after the compile: {_join_limited(edited)}" if edited else "",
         fix=f"{away}run parc compile without --check and commit the result",
     )
     sink.report("O01", finding)
 
 
 def report_edits(artifacts: Sequence[Artifact], directory: Path, sink: Sink) -> None:
-    """O05 where files that were edited by hand get another text again."""
+    """Report O05 if a compile overwrites manual edits."""
     edited = edited_files(directory)
     lost = sorted(set(edited) & set(stale_paths(artifacts, directory))) if edited else []
     if lost:
-        message = f"files of {directory.as_posix()} that were changed after they were written"
-        fix = "put the changes into the spec and compile again"
-        sink.report("O05", Finding(f"{message} are replaced: {_some(lost)}", fix=fix))
+        message = f"manual edits in {directory.as_posix()} are overwritten: {_join_limited(lost)}"
+        fix = "make the change in the spec and compile again"
+        sink.report("O05", Finding(message, fix=fix))
 
 
 def edited_files(directory: Path) -> list[str]:
-    """Files that are not as the lock of ``directory`` has them; empty where nothing tells."""
+    """Return the files whose checksum differs from the lock; empty without checksums."""
     from parc.compiler.report.json.directory import read_written
     from parc.compiler.verify.verify_written import verify_written
 
+    # The verifier of written files reports each edited file as A10; its findings are not shown.
     sink = Sink()
     verify_written(read_written(directory), sink)
     return [one.span.file for one in sink.diagnostics if one.code == "PARC-A10" and one.span]
 
 
-def _how(path: str, directory: Path, wanted: set[str]) -> str:
-    """What is wrong with a stale file, where it is not its content."""
+def _stale_reason(path: str, directory: Path, wanted: set[str]) -> str:
+    """Return why a file is out of date, in parentheses; empty if its content differs."""
     if path not in wanted:
-        return " (not written now)"
+        return " (not part of the output)"
     file = directory / path
     if file.is_symlink():
         return " (a link)"
     if file.is_file():
-        return " (CRLF line ends)" if _has_crlf(file) else ""
+        return " (CRLF line endings)" if _has_crlf(file) else ""
     return " (not a file)" if file.exists() else " (missing)"
 
 
@@ -70,6 +71,6 @@ def _has_crlf(file: Path) -> bool:
         return False
 
 
-def _some(files: Sequence[str]) -> str:
-    more = f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
-    return ", ".join(files[:SHOWN]) + more
+def _join_limited(files: Sequence[str]) -> str:
+    more = f" and {len(files) - MAX_SHOWN} more" if len(files) > MAX_SHOWN else ""
+    return ", ".join(files[:MAX_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""From an exception to a line on standard error and an exit code."""
+"""Exit codes of exceptions, and their messages on standard error."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-def report(error: BaseException) -> int:
-    """Say what happened, if anybody can hear it, and give the exit code."""
+def report_exception(error: BaseException) -> int:
+    """Print a message about the exception, unless the pipe is closed, and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         _close_pipe()
         return BROKEN_PIPE
+    # These two classes are compared by name, because importing them would slow down every start.
     if isinstance(error, OSError) or type(error).__name__ in ("Unreadable", "WriteRefused"):
         click.echo(f"parc: {_reason(error)}", err=True)
         return UNREADABLE
@@ -28,7 +29,7 @@ def report(error: BaseException) -> int:
 
 
 def _close_pipe() -> None:
-    """Nobody reads: send what is still buffered nowhere, so that the exit stays quiet."""
+    """Discard buffered output of a closed pipe, so that Python prints no error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
 
@@ -48,14 +49,14 @@ def _bug(error: BaseException) -> int:
     message = " ".join(str(error).split())[:200]
     click.echo(
         f"parc: internal error: {type(error).__name__}: {message} ({where}). This is a bug in "
-        "PARC: please report this line with the spec; PARC_DEBUG=1 shows the traceback.",
+        "PARC: please report this line with the spec. Set PARC_DEBUG=1 to show the traceback.",
         err=True,
     )
     return BUG
 
 
 def _innermost(error: BaseException) -> str:
-    """``choose_layout.py:41``, where it was raised."""
+    """Return the place of the error, such as ``choose_layout.py:41``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""What ``parc compile`` does with the parc.lock of the directory that it writes to."""
+"""Comparison of a plan with the parc.lock of the output directory."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from parc.compiler.report.json.locked_plan import locked_plan
 from parc.compiler.report.json.plan_json import LOCK_PATH, lock_document
 from parc.compiler.topology.hostlist import compress
 
-SHOWN = 8
-"""Changed decisions that are listed; the rest is counted."""
+MAX_SHOWN = 8
+"""Listed decisions; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The lock file of a directory, as far as it can be read."""
+    """Lock file of a directory, as far as it can be read."""
 
     path: str
     decisions: dict[str, Any] | None
     plan: LockedPlan | None
-    """None where the decisions hold no whole plan."""
+    """None if the decisions do not form a complete plan."""
     why: str = ""
-    """What is wrong with it."""
+    """Problem with the file, as the end of a sentence; empty if there is none."""
 
     @classmethod
     def read(cls, directory: Path) -> Lock:
-        """The lock of ``directory``; never raises for what it holds."""
+        """Read the lock of ``directory``; defects of the file are stored in ``why``."""
         file = directory / LOCK_PATH
         path = file.as_posix()
         try:
             text = file.read_bytes().decode("utf-8", "replace")
             found = decisions(text)
         except FileNotFoundError:
-            return cls(path, None, None, "does not exist, so nothing is locked")
+            return cls(path, None, None, "does not exist")
         except OSError as error:
             return cls(path, None, None, f"cannot be read: {error.strerror}")
         except LockUnreadable as error:
@@ -46,28 +46,28 @@ class Lock:
         try:
             return cls(path, found, locked_plan(text))
         except LockUnreadable as error:
-            return cls(path, found, None, str(error))
+            return cls(path, found, None, f"has no usable plan: {error}")
 
 
 def compare_decisions(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """O02 where a decision of ``plan`` is not that of the lock, O03 where there is no lock."""
+    """Report O02 if decisions of ``plan`` differ from the lock, O03 if there is no usable lock."""
     if lock.decisions is None:
         sink.report("O03", Finding(f"{lock.path} {lock.why}"))
         return
     changes = list(changed_decisions(lock.decisions, lock_document(plan)["decisions"]))
     if changes:
-        more = f", {SHOWN} of which are shown" if len(changes) > SHOWN else ""
+        more = f"; {MAX_SHOWN} are shown" if len(changes) > MAX_SHOWN else ""
         finding = Finding(
-            f"{len(changes)} decisions differ from {lock.path}{more}",
-            help=_replan(lock.plan, plan),
-            causes=tuple(Cause(path, text) for path, text in changes[:SHOWN]),
-            fix="pin them under layout, or compile without --locked to accept the new ones",
+            f"decisions that differ from {lock.path}: {len(changes)}{more}",
+            help=_suggest_replan(lock.plan, plan),
+            causes=tuple(Cause(path, text) for path, text in changes[:MAX_SHOWN]),
+            fix="pin the old values under layout, or compile without --locked to accept the new",
         )
         sink.report("O02", finding)
 
 
-def _replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
-    """What moves the fewest ranks, where hosts of the lock cannot be used any more."""
+def _suggest_replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
+    """Suggest a replan if hosts of the lock are unavailable now; it moves the fewest ranks."""
     if locked is None:
         return ""
     cluster = plan.problem.cluster
@@ -79,21 +79,22 @@ def _replan(locked: LockedPlan | None, plan: AnyPlan) -> str:
 
 
 def compare_hosts(lock: Lock, plan: AnyPlan, sink: Sink) -> None:
-    """O04 where the same layout gets other hosts than in the lock, or drained ones come back."""
+    """Report O04 if the same layout gets other hosts than in the lock, or drained hosts again."""
     locked = lock.plan
+    # Without host names in the spec, the hosts of both plans are placeholders.
     if locked is None or not plan.problem.cluster.named:
         return
     hosts = [host.name for host in plan.placement.hosts]
     back = [name for name in locked.unavailable if name in set(hosts)]
-    moved = _moved(locked, plan, hosts) if _same_layout(locked, plan) else 0
+    moved = _count_moved(locked, plan, hosts) if _same_layout(locked, plan) else 0
     if not moved and not back:
         return
     each, world = plan.placement.ranks_per_node, plan.placement.dense.world
-    drained = f"; {compress(back)} was drained and gets ranks again" if back else ""
+    drained = f"; drained hosts get ranks again: {compress(back)}" if back else ""
     finding = Finding(
         f"{moved * each:,} of {world:,} ranks are on other hosts than in {lock.path}{drained}",
-        label="a compile without --locked places anew, from the spec alone",
-        help="parc compile --locked keeps the hosts; parc replan --drain moves those of one host",
+        label="without --locked, a compile places ranks from the spec only",
+        help="to keep the hosts: parc compile --locked; to move one host: parc replan --drain",
         fix=f"cluster.unavailable: ['{compress(back)}']" if back else "",
     )
     sink.report("O04", finding)
@@ -108,7 +109,7 @@ def _same_layout(locked: LockedPlan, plan: AnyPlan) -> bool:
     return layout == locked.layout
 
 
-def _moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
-    """Node ranks with another host."""
+def _count_moved(locked: LockedPlan, plan: AnyPlan, hosts: Sequence[str]) -> int:
+    """Return the number of node ranks with another host."""
     pairs = zip(locked.hosts, hosts, strict=True)
     return sum(old != new for old, new in pairs)

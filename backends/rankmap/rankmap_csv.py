@@ -1,4 +1,4 @@
-"""rankmap.csv: a row a rank."""
+"""rankmap.csv: one row per rank."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from itertools import chain, repeat
 from parc.compiler.ir import AnyPlan, Placement
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
-"""Columns before the coordinates, which are those of the framework."""
+"""Columns before the mesh coordinates, which depend on the framework."""
 _QUOTED = re.compile(r'[",\r\n]')
 
 
-def table(plan: AnyPlan) -> str:
-    """The CSV text; ``gpu`` is the device index that the local rank uses."""
+def rankmap_csv(plan: AnyPlan) -> str:
+    """Return the CSV text; ``gpu`` is the device index that the local rank uses."""
     header = ",".join((*PLACE, *plan.placement.columns))
     return "\n".join((header, *_rows(plan.placement), ""))
 
 
 def _rows(placement: Placement) -> list[str]:
-    """A row a rank, put together of what its host, its place there and its coordinates say."""
+    """Return one row per rank.
+
+    A row joins the cells of its host, its local rank and its coordinates, which are formatted once
+    each, because a cluster may have 131,072 ranks.
+    """
     hosts, each = placement.hosts, placement.ranks_per_node
     names, racks, domains = (
         _cells(cells)
@@ -52,7 +56,7 @@ def _by_rank(cells: Iterable[str], each: int) -> Iterator[str]:
 
 
 def _cells(texts: Sequence[str]) -> Sequence[str]:
-    """Texts as CSV writes them."""
+    """Return the texts quoted for CSV where necessary."""
     if _QUOTED.search("".join(texts)) is None:
         return texts
     return [_cell(text) for text in texts]
