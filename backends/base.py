@@ -18,6 +18,7 @@ from parc.compiler.ir import (
     Problem,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -73,8 +74,8 @@ class Framework(Backend, Protocol):
     runtime: str
     """The memory model of its program in ``cost/programs``: megatron, fsdp2, torchtitan,
     accelerate or deepspeed."""
-    stack: str
-    """Its class of kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
+    stack: Stack
+    """Class of its kernels and overlap, whose efficiency rows price its steps."""
     copies_wait: bool
     """Whether copies of a hybrid shard add their gradients up once a step, not with every
     micro-batch; asked where micro-batches scatter gradients (ZeRO 2 and 3)."""

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, WHOLE, recipe_words, release
 from benchmarks.accuracy.predict import with_overlap
-from parc.compiler.cost.setup.efficiency import UNSEEN
+from parc.compiler.ir import Efficiency
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"
 WORDS = {
@@ -71,4 +71,4 @@ def test_every_word_is_known_and_every_pattern_compiles() -> None:
 
 @pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
 def test_a_word_about_the_software_changes_its_row(word: str) -> None:
-    assert with_overlap(UNSEEN, word) != UNSEEN
+    assert with_overlap(Efficiency(), word) != Efficiency()

@@ -20,6 +20,7 @@ from parc.compiler.ir import (
     Problem,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -33,7 +34,7 @@ class DeepSpeed:
     default_version = DEFAULT
     strategies = STRATEGIES
     runtime = "deepspeed"
-    stack = "fsdp"
+    stack = Stack("torch-native")
     copies_wait = False
 
     def default_program(self, model: Model, version: str) -> str:

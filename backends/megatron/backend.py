@@ -29,6 +29,7 @@ from parc.compiler.ir import (
     Problem,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -42,7 +43,7 @@ class Megatron:
     default_version = DEFAULT
     strategies = STRATEGIES
     runtime = "megatron"
-    stack = "megatron"
+    stack = Stack("transformer-engine")
     copies_wait = False
 
     def default_program(self, model: Model, version: str) -> str:

@@ -21,6 +21,7 @@ from parc.compiler.ir import (
     Problem,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 
@@ -35,7 +36,7 @@ class TorchFramework:
 
     name: ClassVar[str]
     runtime: str = "fsdp2"
-    stack = "fsdp"
+    stack = Stack("torch-native")
     copies_wait = True
     cp_comm: ClassVar[ContextComm]
     """How context ranks see all keys, where the spec does not say."""

@@ -145,11 +145,6 @@ CONSTANTS = (
         "published breakdowns: 0.3 to 0.5 GB for two or three",
     ),
     Constant(
-        "cost.memory.peak.CONTEXT_BYTES",
-        "driver context by generation, bytes",
-        "published breakdowns: 0.4 to 0.8 GB",
-    ),
-    Constant(
         "cost.memory.runtime.SAVED_BYTES",
         "an element that a linear layer saves; 16 bit: 2",
         "widths of the formats and their block scales",

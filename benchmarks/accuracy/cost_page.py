@@ -15,12 +15,15 @@ from statistics import median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.cost_constants import constants_table
+from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
+from benchmarks.accuracy.hardware_classes import generation as catalog_generation
 from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
 from benchmarks.accuracy.predict import PRIORS, price
 from benchmarks.accuracy.rows import layout_words
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_priced import Priced
 from benchmarks.accuracy.serving_rows import cluster_of
+from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.programs import (
     accelerate,
     plain_deepspeed,
@@ -28,19 +31,14 @@ from parc.compiler.cost.memory.programs import (
     torchtitan,
 )
 from parc.compiler.cost.memory.runtime import fsdp2, megatron, megatron_fp8_parameters
-from parc.compiler.cost.serving.constants import ENGINES, HARDWARE
-from parc.compiler.cost.setup import efficiency
+from parc.compiler.cost.serving.constants import ENGINES
 from parc.compiler.cost.setup.calibrated import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
+from parc.compiler.ir import Efficiency, Generation
 
 BLOCK = re.compile(
     r"(?P<head><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<tail><!-- end -->)", re.S
 )
-FITTED = re.compile(
-    r"# (?P<runs>\d+) runs of (?P<models>\d+) models?, mean error (?P<error>[\d.]+) %\.\n"
-    r'\s+"(?P<name>[a-z0-9]+/[a-z]+)":'
-)
-"""What the source says above every row of CLASSES."""
 FIELD = re.compile(r'^    (?P<name>\w+): float(?: = [-\w.]+)?\n    """(?P<text>[^"]+)"""', re.M)
 """A parameter and what the source says below it."""
 MISSES = 12
@@ -72,9 +70,10 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
         "programs": programs_table(),
         "constants": constants_table(),
         "parameters": parameters_table(),
+        "generations": generations_table(),
         "classes": classes_table(),
         "kernels": kernels_table(kernels),
-        "serving-hardware": records_table(HARDWARE),
+        "serving-hardware": records_table(_serving_hardware()),
         "serving-engines": records_table(ENGINES),
         "errors": errors_tables(accuracy),
         "choice": sentences(accuracy, "Choice of layout"),
@@ -106,13 +105,13 @@ def programs_table() -> str:
     """What training programs keep on an H100, by precision."""
     cluster = cluster_of("hgx-h100")
     assert cluster is not None, "the catalog has the node"
-    gpu = cluster.gpu
+    facts = cluster.generation
     programs = {
-        "Megatron, bf16": megatron("bf16", gpu),
-        "Megatron, fp16": megatron("fp16", gpu),
-        "Megatron, fp8": megatron_fp8_parameters("fp8", gpu),
-        "Megatron, mxfp8": megatron("mxfp8", gpu),
-        "Megatron, nvfp4": megatron("nvfp4", gpu),
+        "Megatron, bf16": megatron("bf16", facts),
+        "Megatron, fp16": megatron("fp16", facts),
+        "Megatron, fp8": megatron_fp8_parameters("fp8", facts),
+        "Megatron, mxfp8": megatron("mxfp8", facts),
+        "Megatron, nvfp4": megatron("nvfp4", facts),
         "FSDP2 (`fsdp`)": plain_fsdp2(),
         "DDP (`fsdp`)": plain_fsdp2().at(0),
         "FSDP2 (`accelerate`)": accelerate(),
@@ -133,7 +132,7 @@ def programs_table() -> str:
 
 def parameters_table() -> str:
     """Every parameter of a hardware class: what it is, its prior, and the runs that show it."""
-    said = {found["name"]: found["text"] for found in FIELD.finditer(inspect.getsource(efficiency))}
+    said = {found["name"]: found["text"] for found in FIELD.finditer(inspect.getsource(Efficiency))}
     rows = []
     for name, prior in PRIORS.items():
         words = " ".join(said[name].split()).rstrip(".")
@@ -143,20 +142,14 @@ def parameters_table() -> str:
 
 
 def classes_table() -> str:
-    """Every hardware class: what it was fitted on, and its parameters.
-
-    Raises:
-        KeyError: a class does not say in its source what it was fitted on.
-    """
-    source = inspect.getsource(efficiency)
-    said = {found["name"]: found for found in FITTED.finditer(source)}
-    names = [one.name for one in fields(efficiency.Efficiency)]
+    """Return each hardware class with the runs it was fitted to and its parameters."""
+    names = [one.name for one in fields(Efficiency)]
     rows = []
-    for name, row in efficiency.CLASSES.items():
-        fit = said[name]
-        values = [_plain(getattr(row, parameter)) for parameter in names]
-        rows.append((name, fit["runs"], fit["models"], fit["error"], *values))
-    prior = [_plain(getattr(efficiency.UNSEEN, parameter)) for parameter in names]
+    for name, fit in fitted_classes().items():
+        values = [_plain(getattr(class_row(name), parameter)) for parameter in names]
+        counts = (str(fit[f"fitted_{what}"]) for what in ("runs", "models"))
+        rows.append((name, *counts, str(fit["mean_error_percent"]), *values))
+    prior = [_plain(getattr(Efficiency(), parameter)) for parameter in names]
     rows.append(("*prior; unseen*", "", "", "", *prior))
     heads = tuple(name.replace("_", " ") for name in names)
     return markdown(("class", "runs", "models", "error, %", *heads), rows)
@@ -168,6 +161,30 @@ def records_table(records: Mapping[str, object]) -> str:
     names = [one.name for one in fields(first)]  # type: ignore[arg-type]  # they are dataclasses
     rows = [(name, *(_plain(getattr(one, key)) for key in names)) for name, one in records.items()]
     return markdown(("", *(name.replace("_", " ") for name in names)), rows)
+
+
+def _serving_hardware() -> dict[str, object]:
+    """Return the shares and costs of serving kernels by GPU generation."""
+    names = Library().names("generations")
+    return {name: catalog_generation(name).serving for name in names}
+
+
+def generations_table() -> str:
+    """Return the facts of GPU generations that the memory model and offloading read."""
+    columns = tuple(one.name for one in fields(Generation) if one.type == "float")
+    rows = []
+    for name in Library().names("generations"):
+        facts = catalog_generation(name)
+        values = (_plain(getattr(facts, column)) for column in columns)
+        rows.append((name, " ".join(facts.precisions), facts.kernels_like, *values))
+    heads = ("generation", "precisions", "kernels like", *(_words(name) for name in columns))
+    return markdown(heads, rows, words=3)
+
+
+def _words(name: str) -> str:
+    """Return a field name as a heading: ``driver_context_mb`` is ``driver context MB``."""
+    units = {"mb": "MB", "gb": "GB", "kib": "KiB"}
+    return " ".join(units.get(word, word) for word in name.split("_"))
 
 
 def kernels_table(kernels: str) -> str:

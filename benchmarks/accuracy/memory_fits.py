@@ -77,16 +77,18 @@ def _runtime(case: Case) -> Runtime:
     MLPerf also 16-bit gradients (grad_reduce_in_fp32 is off in them), as those of Megatron-Bridge
     do in any. llm-foundry's loss is fused and writes its gradient over the logits.
     """
-    gpu, precision = case.problem.cluster.gpu, case.problem.job.precision
+    generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
         return replace(fsdp2(), name="composer", loss_bytes=4.0)
     if case.fsdp:
         return fsdp2()
     if precision not in LOW_PRECISION:
-        runtime = with_gradients(megatron(precision, gpu), gradient_bytes, precision)
+        runtime = with_gradients(megatron(precision, generation), gradient_bytes, precision)
         return replace(runtime, fused_norms=case.run.framework != "jax")
-    runtime = with_gradients(megatron_fp8_parameters(precision, gpu), gradient_bytes, precision)
+    runtime = with_gradients(
+        megatron_fp8_parameters(precision, generation), gradient_bytes, precision
+    )
     if case.run.framework in ("nemo", "mlperf"):
         state = StateBytes(runtime.state.weight, 2.0, runtime.state.optimizer)
         return replace(runtime, name="nemo", state=state)

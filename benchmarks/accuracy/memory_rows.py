@@ -37,8 +37,8 @@ from parc.compiler.ir import (
     Cluster,
     Experts,
     FeedForward,
+    Generation,
     Goals,
-    Gpu,
     Job,
     LatentAttention,
     Launch,
@@ -149,7 +149,7 @@ def stage_of(row: Words) -> StageMemory:
         digest="",
     )
     pricing = pricing_for(problem, MEGATRON)
-    runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
+    runtime = runtime_of(row["runtime"], row["precision"], cluster.generation)
     if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
         # Its output projection reads (sequence, batch); flash attention wrote (batch, sequence).
         runtime = replace(runtime, output_copies=1.0)
@@ -304,12 +304,12 @@ def nanotron() -> Runtime:
     )
 
 
-def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
+def runtime_of(text: str, precision: str, generation: Generation) -> Runtime:
     """``megatron unfused dropout fused_loss``: the program, then what it does differently."""
     name, *features = text.split()
     made = {
-        "megatron": lambda: megatron(precision, gpu),
-        "fp8_parameters": lambda: megatron_fp8_parameters(precision, gpu),
+        "megatron": lambda: megatron(precision, generation),
+        "fp8_parameters": lambda: megatron_fp8_parameters(precision, generation),
         "deepspeed": lambda: deepspeed(precision),
         "fsdp2": fsdp2,
         "nanotron": nanotron,
@@ -319,7 +319,7 @@ def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
     if "eager" in features:
         made = replace(made, last_product=True)
     if "tp_overlap" in features:
-        shared = OVERLAP_STREAMS * engine_workspace_bytes(gpu)
+        shared = OVERLAP_STREAMS * engine_workspace_bytes(generation)
         made = replace(made, workspace_bytes=made.workspace_bytes + shared)
     if "bf16_gradients" in features:
         made = with_gradients(made, 2.0, precision)

@@ -1,7 +1,4 @@
-"""Prices cases, with the shipped parameters of the cost model or with others put in their place.
-
-The one file that knows where the cost model keeps its parameters: a row of ``GENERATIONS``.
-"""
+"""Evaluate cases with the shipped parameters of the cost model or with others in their place."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.hardware_classes import class_row
 from parc.compiler.cost.fitting.fit import Prior
-from parc.compiler.cost.setup import efficiency
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import host_rate
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.ir import StepTime
+from parc.compiler.ir import Efficiency, StepTime
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 Parameters = Mapping[str, float]
@@ -23,7 +20,7 @@ Parameters = Mapping[str, float]
 
 def shipped(generation: str) -> dict[str, float]:
     """The parameters of a hardware class as they stand in the package."""
-    return asdict(efficiency.efficiency(generation))
+    return asdict(class_row(generation))
 
 
 def priors(generation: str) -> dict[str, Prior]:
@@ -67,24 +64,28 @@ Omni-Path leave the protocol to the host's cores, so that GPUs get less of their
 was set after its own runs, which pull the common prior down."""
 
 
+_APPLIED: dict[str, Efficiency] = {}
+"""Rows that replace the shipped ones at the moment, by hardware class."""
+
+
 @contextmanager
 def applied(generation: str, parameters: Parameters) -> Iterator[None]:
     """The cost model with ``parameters`` in place of the shipped ones."""
-    known = efficiency.CLASSES.get(generation)
-    before = efficiency.efficiency(generation)
-    efficiency.CLASSES[generation] = replace(before, **parameters)
+    before = _APPLIED.get(generation)
+    _APPLIED[generation] = replace(before or class_row(generation), **parameters)
     try:
         yield
     finally:
-        if known is None:
-            del efficiency.CLASSES[generation]
+        if before is None:
+            del _APPLIED[generation]
         else:
-            efficiency.CLASSES[generation] = known
+            _APPLIED[generation] = before
 
 
 def pricing_of(case: Case) -> Pricing:
-    """The memo of a case, with the parameters of its class as they stand now."""
-    pricing = pricing_for(case.problem, MEGATRON, case.generation)
+    """Return the memo of a case, with the parameters that its class has at the moment."""
+    row = _APPLIED.get(case.generation) or class_row(case.generation)
+    pricing = pricing_for(case.problem, MEGATRON, row)
     pricing.efficiency = with_overlap(pricing.efficiency, case.run.overlap)
     return pricing
 
@@ -95,7 +96,7 @@ PART = 0.6
 """The same for graphs of attention, router and preprocessing alone."""
 
 
-def with_overlap(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
+def with_overlap(row: Efficiency, words: str) -> Efficiency:
     """What a run that states these overlaps leaves exposed."""
     if "unfused-core" in words:
         row = replace(row, unfused=True)

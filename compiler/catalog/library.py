@@ -12,7 +12,7 @@ from typing import Any
 
 from parc.compiler.diagnostics.own_yaml import own_yaml
 
-KINDS = ("clusters", "fabrics", "gpus", "kernels", "models", "nodes")
+KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
 LIMIT_BYTES = 4 * 1024 * 1024
 """Longest file of a user that is read: far over any config.json."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")

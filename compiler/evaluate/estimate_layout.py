@@ -6,7 +6,7 @@ from parc.compiler.cost.collectives.context_exchange import context_bytes
 from parc.compiler.cost.collectives.dispatch import copies_sent
 from parc.compiler.cost.counts.flops import step_flops, utilization
 from parc.compiler.cost.memory.peak import all_stages
-from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.cost.step.gradients import dp_bytes, replica_bytes
@@ -44,7 +44,7 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
     for axis, nbytes in volumes.items():
         links = pricing.links
         if axis == "pp":
-            span = Reach(2, 1 if groups.pp_stride >= links.domain else 2)
+            span = GroupSpan(2, 1 if groups.pp_stride >= links.domain else 2)
         else:
             span = getattr(groups, axis)
         rows.append(

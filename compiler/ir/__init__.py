@@ -2,6 +2,7 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
+from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
 from parc.compiler.ir.layout import (
     NO_RECOMPUTE,
     Chunk,
@@ -71,11 +72,13 @@ __all__ = [
     "Cluster",
     "ContextComm",
     "Crossing",
+    "Efficiency",
     "Estimate",
     "Experts",
     "Fabric",
     "Family",
     "FeedForward",
+    "Generation",
     "Goals",
     "Gpu",
     "Host",
@@ -105,6 +108,7 @@ __all__ = [
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEfficiency",
     "ServingEstimate",
     "ServingLayout",
     "ServingPlan",
@@ -112,6 +116,7 @@ __all__ = [
     "ServingSearch",
     "SlurmJob",
     "Split",
+    "Stack",
     "StageMemory",
     "StepTime",
     "Task",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from parc.compiler.ir.generation import Generation
+from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 CHANGED = " (changed)"
 """Ends the name of a catalog entry that a spec changed."""
@@ -15,7 +18,8 @@ class Gpu:
 
     name: str
     vendor: Literal["nvidia", "amd"]
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+    generation: str
+    """Name of the architecture: hopper, blackwell, cdna3."""
     compute_capability: tuple[int, int]
     """CUDA compute capability; (0, 0) where there is none."""
     memory_bytes: int
@@ -136,6 +140,8 @@ class Cluster:
     unavailable: tuple[str, ...]
     named: bool
     """False where the spec gave a node count and host names are placeholders."""
+    generation: Generation = field(metadata=NOT_SERIALIZED)
+    """Facts of the GPU's generation."""
     upper: tuple[Level, ...] = ()
     """Levels above the leaf, nearest first; empty where the spec says nothing above racks."""
 

@@ -31,10 +31,9 @@ class GpuSpec(Strict):
     """Name for reports."""
     vendor: Literal["nvidia", "amd"] | None = None
     """Who made it."""
-    generation: (
-        Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"] | None
-    ) = None
-    """Architecture; decides precisions and launch environment."""
+    generation: str | None = None
+    """Architecture: catalog name (`parc catalog generations`), or the path of a YAML file with the
+    same keys, relative to the spec. Decides precisions and efficiency."""
     compute_capability: str | None = None
     """CUDA compute capability, quoted: "9.0"; absent on AMD."""
     memory: Gigabytes | None = None

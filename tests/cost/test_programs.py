@@ -29,8 +29,9 @@ from parc.compiler.cost.memory.runtime import Runtime, fsdp2, megatron, with_gra
 from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.ir import DENSE, Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
-from tests.cost.test_memory_terms import LLAMA, gpu, model
+from tests.cost.test_memory_terms import LLAMA, model
 from tests.cost.test_static_memory import plan_of
+from tests.generations import generation
 
 HIDDEN, FFN, STATISTICS = 4096, 14336, 4 * 32
 KEYS = 8 * 128
@@ -64,7 +65,9 @@ def test_norms_on_queries_and_keys_keep_their_inputs(plan: Plan) -> None:
     layout, plain = replace(plan.layout, tp=1, cp=1), model("llama-3-8b")
     normed = replace(plain, attention=replace(plain.attention, qk_norm="head"))
     one, two = (
-        layer_activations(shape, layout, DENSE, (1.0, 1), megatron("bf16", gpu("hopper"))).total
+        layer_activations(
+            shape, layout, DENSE, (1.0, 1), megatron("bf16", generation("hopper"))
+        ).total
         for shape in (plain, normed)
     )
     assert two - one == 2 * (HIDDEN + KEYS)
@@ -75,7 +78,7 @@ def test_a_program_differs_only_where_nothing_is_sharded() -> None:
     assert sharded.at(3) is sharded
     assert sharded.at(2) is sharded
     assert torchtitan().at(0) == torchtitan()
-    assert megatron("bf16", gpu("hopper")).at(0).name == "megatron"
+    assert megatron("bf16", generation("hopper")).at(0).name == "megatron"
 
 
 def logits(plan: Plan, runtime: Runtime, tp: int) -> float:
@@ -122,14 +125,14 @@ def test_autocast_keeps_casts_of_all_weights_but_the_embedding(plan: Plan) -> No
 
 @pytest.mark.parametrize("name", ["megatron", "fsdp2", "accelerate", "torchtitan", "deepspeed"])
 def test_every_backend_has_a_program(name: str) -> None:
-    assert training_runtime(name, "bf16", gpu("hopper"), 4.0).name.startswith(name)
+    assert training_runtime(name, "bf16", generation("hopper"), 4.0).name.startswith(name)
 
 
 def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     layout = replace(plan.layout, zero_stage=0)
     load = stage_load(plan.problem.model, layout.split, 0)
-    bf16 = megatron("bf16", gpu("hopper"))
+    bf16 = megatron("bf16", generation("hopper"))
     narrow, wide = with_gradients(bf16, 2.0, "bf16"), with_gradients(bf16, 4.0, "bf16")
     dense, _ = pricing.stage_parameters(layout, load)
     assert step_bytes(pricing, layout, load, narrow) == 4 * dense

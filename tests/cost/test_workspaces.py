@@ -16,8 +16,9 @@ from parc.compiler.cost.memory.workspaces import head_buffer_bytes, placeholder_
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
 from parc.compiler.ir import ROUTED, Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
-from tests.cost.test_memory_terms import LLAMA, gpu, model
+from tests.cost.test_memory_terms import LLAMA, model
 from tests.cost.test_static_memory import plan_of
+from tests.generations import generation
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
 def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     load = stage_load(plan.problem.model, plan.layout.split, 0)
-    bf16 = megatron("bf16", gpu("hopper"))
+    bf16 = megatron("bf16", generation("hopper"))
     held = placeholder_bytes(pricing, plan.layout, load, bf16)
     assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
     assert placeholder_bytes(pricing, plan.layout, load, fsdp2()) == 0.0
@@ -79,7 +80,7 @@ def test_routing_keeps_seventeen_bytes_a_token_and_expert(plan: Plan) -> None:
     base, layout = model("qwen3-30b-a3b"), replace(plan.layout, tp=1, etp=1)
     assert base.experts is not None
     fewer = replace(base, experts=replace(base.experts, count=64))
-    runtime = megatron("bf16", gpu("hopper"))
+    runtime = megatron("bf16", generation("hopper"))
     many, few = (
         layer_activations(one, layout, ROUTED, (4096.0, 4096), runtime).moe for one in (base, fewer)
     )

@@ -24,11 +24,8 @@ from parc.compiler.cost.schedules.table import Shape
 from parc.compiler.cost.schedules.uneven_flight import held_batches
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
-from parc.compiler.ir import Gpu, LayerKind, Layout, StageMemory
+from parc.compiler.ir import LayerKind, Layout, StageMemory
 
-CONTEXT_BYTES = {"volta": 0.45e9, "ampere": 0.55e9, "hopper": 0.7e9, "blackwell": 0.8e9}
-"""Context and modules of the driver by GPU generation; 0.4 to 0.8 GB in published breakdowns."""
-OTHER_CONTEXT_BYTES = 0.8e9
 Held = tuple[float, float, float, float, float, float]
 COMMUNICATOR_BYTES = 0.2e9
 """NCCL buffers of one communicator that is in use; 0.3 to 0.5 GB for the usual two or three."""
@@ -43,15 +40,12 @@ def runtime_of(pricing: Pricing, zero_stage: int) -> Runtime:
 
     def build() -> Runtime:
         job = problem.job
-        found = training_runtime(name, job.precision, problem.cluster.gpu, job.gradient_bytes)
+        found = training_runtime(
+            name, job.precision, problem.cluster.generation, job.gradient_bytes
+        )
         return found.at(zero_stage)
 
     return pricing.memo(("runtime", not zero_stage), build)
-
-
-def context_bytes(gpu: Gpu) -> float:
-    """Memory of the driver's context, outside any allocator."""
-    return CONTEXT_BYTES.get(gpu.generation, OTHER_CONTEXT_BYTES)
 
 
 def static_bytes(
@@ -234,7 +228,7 @@ def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[fl
     """(communicators, context): what no allocator holds."""
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
     communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
-    return communicators, context_bytes(pricing.problem.cluster.gpu)
+    return communicators, pricing.problem.cluster.generation.driver_context_mb * 1e6
 
 
 def stage_memory(

@@ -19,7 +19,7 @@ from parc.compiler.cost.memory.runtime import (
     megatron_fp8_parameters,
     with_gradients,
 )
-from parc.compiler.ir import Gpu
+from parc.compiler.ir import Generation
 
 SHARED_INPUTS = 2.5
 """Products that read what one norm puts out: queries, keys and values; gate and up."""
@@ -112,11 +112,13 @@ def accelerate_deepspeed(precision: str, gradient_bytes: float) -> Runtime:
     )
 
 
-def training_runtime(name: str, precision: str, gpu: Gpu, gradient_bytes: float) -> Runtime:
+def training_runtime(
+    name: str, precision: str, generation: Generation, gradient_bytes: float
+) -> Runtime:
     """The memory model called ``name``; KeyError for another than those of the backends."""
     if name == "megatron":
         build = megatron_fp8_parameters if precision == "fp8" else megatron
-        return with_gradients(build(precision, gpu), gradient_bytes, precision)
+        return with_gradients(build(precision, generation), gradient_bytes, precision)
     return {
         "fsdp2": plain_fsdp2(),
         "accelerate": accelerate(),

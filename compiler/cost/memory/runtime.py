@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.ir import Gpu, Offload
+from parc.compiler.ir import Generation, Offload
 
 MIB = 2**20
 KEPT = Offload()
@@ -13,7 +13,6 @@ BLOCK_BYTES = 512
 """The caching allocator of torch hands out multiples of this."""
 GROUPED_STREAMS = 4
 """Streams of TransformerEngine's grouped matrix products, each with a workspace (gemm.py)."""
-BEFORE_HOPPER = ("volta", "ampere", "ada")
 FRAGMENTATION = 0.08
 """Fitted on 85 readings of reserved and device memory of three programs; published: 5 to 10 %."""
 EXPANDING_FRAGMENTATION = 0.05
@@ -156,67 +155,69 @@ class Runtime:
         return self.replicated if self.replicated is not None and not zero_stage else self
 
 
-def megatron(precision: str, gpu: Gpu) -> Runtime:
+def megatron(precision: str, generation: Generation) -> Runtime:
     """Megatron-Core with TransformerEngine: fp32 gradients, flash attention, unfused loss.
 
     Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d, fp16 4 + 16/d); its
     functional-test records for the workspaces and the cached casts.
     """
-    state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, gpu))
+    state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, generation))
     if precision == "fp16":
         state = StateBytes(2.0, 2.0, 16.0)
     return Runtime(
         name="megatron",
         state=state,
         saved_bytes=SAVED_BYTES.get(precision, 2.0),
-        workspace_bytes=workspace_bytes(gpu),
-        grouped_workspace_bytes=GROUPED_STREAMS * engine_workspace_bytes(gpu),
+        workspace_bytes=workspace_bytes(generation),
+        grouped_workspace_bytes=GROUPED_STREAMS * engine_workspace_bytes(generation),
         placeholder_bytes=2.0,
         keeps_head_input=True,
         fragmentation=EXPANDING_FRAGMENTATION,
     )
 
 
-def megatron_fp8_parameters(precision: str, gpu: Gpu) -> Runtime:
+def megatron_fp8_parameters(precision: str, generation: Generation) -> Runtime:
     """Megatron with fp8-param-gather: the quantised weights are the parameters."""
-    runtime = megatron(precision, gpu)
-    return replace(runtime, name="megatron fp8 parameters", state=fp8_parameters(precision, gpu))
+    runtime = megatron(precision, generation)
+    return replace(
+        runtime, name="megatron fp8 parameters", state=fp8_parameters(precision, generation)
+    )
 
 
 SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 """Low-precision formats save the quantised input of a linear layer, with its block scales."""
 
 
-def cast_bytes(precision: str, gpu: Gpu) -> float:
+def cast_bytes(precision: str, generation: Generation) -> float:
     """Quantised weights that TransformerEngine caches over the micro-batches of a step.
 
     Per-tensor fp8 keeps a transposed copy where the tensor cores take one layout alone (Hopper);
     block formats are scaled along rows and along columns, so both are kept.
     """
     if precision == "fp8":
-        return 2.0 if gpu.generation in ("ada", "hopper") else 1.0
+        return generation.fp8_cast_bytes
     return 2 * SAVED_BYTES[precision] if precision in SAVED_BYTES else 0.0
 
 
-def workspace_bytes(gpu: Gpu) -> float:
+def workspace_bytes(generation: Generation) -> float:
     """CuBLAS for the forward and the backward thread, TransformerEngine's own, and scalars.
 
     torch gives cuBLAS 8.125 MiB a thread before Hopper and 32 MiB since, unless
     CUBLAS_WORKSPACE_CONFIG says otherwise. Megatron's functional-test records hold exactly this
     much beside parameters.
     """
-    libraries = (16.25 if gpu.generation in BEFORE_HOPPER else 64.0) * MIB
-    return libraries + engine_workspace_bytes(gpu) + SCALARS * BLOCK_BYTES
+    libraries = 2 * generation.matmul_workspace_kib * 1024
+    return libraries + engine_workspace_bytes(generation) + SCALARS * BLOCK_BYTES
 
 
-def engine_workspace_bytes(gpu: Gpu) -> float:
+def engine_workspace_bytes(generation: Generation) -> float:
     """TransformerEngine's workspace of one stream: 4 MiB, since Hopper 32 MiB and 1 KiB."""
-    return 4.0 * MIB if gpu.generation in BEFORE_HOPPER else 32.0 * MIB + 1024
+    return generation.transformer_engine_workspace_kib * 1024
 
 
-def fp8_parameters(precision: str, gpu: Gpu) -> StateBytes:
+def fp8_parameters(precision: str, generation: Generation) -> StateBytes:
     """fp8-param-gather: the quantised weights are the parameters, fp32 masters stay sharded."""
-    return StateBytes(max(cast_bytes(precision, gpu), 1.0), 4.0, 12.0)
+    return StateBytes(max(cast_bytes(precision, generation), 1.0), 4.0, 12.0)
 
 
 def fsdp2() -> Runtime:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.serving.constants import ENGINES, Engine, ServingHardware, hardware
+from parc.compiler.cost.serving.constants import ENGINES, Engine
 from parc.compiler.cost.serving.links import ServingLinks
 from parc.compiler.cost.serving.shard import Shard, shard
-from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
 
@@ -20,7 +20,7 @@ class Deployment:
     setup: ServingSetup
     layout: ServingLayout
     shard: Shard
-    hardware: ServingHardware
+    hardware: ServingEfficiency
     engine: Engine
     links: ServingLinks
 
@@ -69,7 +69,7 @@ def deploy(
         setup,
         layout,
         shard(model, layout),
-        hardware(cluster.gpu),
+        cluster.generation.serving,
         ENGINES[setup.engine],
-        ServingLinks.of(cluster, hardware(cluster.gpu)),
+        ServingLinks.of(cluster, cluster.generation.serving),
     )

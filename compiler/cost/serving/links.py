@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.serving.constants import ServingHardware
-from parc.compiler.ir import Cluster
+from parc.compiler.ir import Cluster, ServingEfficiency
 
 PCIE_SHARE = 0.65
 """Of the one-way PCIe rate in a collective over the host bridge."""
@@ -41,7 +40,7 @@ class ServingLinks:
     network_seconds: float
 
     @classmethod
-    def of(cls, cluster: Cluster, row: ServingHardware) -> ServingLinks:
+    def of(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
         """From data-sheet rates and the shares of the GPU's generation."""
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1

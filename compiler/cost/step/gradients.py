@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation
 from parc.compiler.cost.kernels.smooth import overlap
-from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import fetch_seconds, gradient_seconds
 from parc.compiler.ir import Layout
@@ -183,7 +183,7 @@ def _sharded_traffic(pricing: Pricing, layout: Layout) -> tuple[float, float]:
         return gather + first, first
     again = gather
     if plus.hpz > 1:
-        near = Reach(plus.hpz, min(plus.hpz, links.domain))
+        near = GroupSpan(plus.hpz, min(plus.hpz, links.domain))
         again = links.seconds("all_gather", weight * (dense + expert), near)
     scatter = _scatter_seconds(pricing, layout) + _each_time(pricing, layout)
     return gather + again + scatter + first, first
