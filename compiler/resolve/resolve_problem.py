@@ -52,9 +52,8 @@ def resolve_problem(
     check_precision(spec.job.precision, cluster, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
-    if job is None or targets is None:
+    if targets is None or not _has_stack(targets, cluster, calibration, sink) or job is None:
         return None
-    _check_stack(targets, cluster, calibration, sink)
     return Problem(
         name=spec.name,
         model=model,
@@ -73,14 +72,14 @@ def resolve_problem(
     )
 
 
-def _check_stack(targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink) -> None:
-    """Report K08 if the GPU generation has no factors for the framework's stack of kernels."""
+def _has_stack(targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink) -> bool:
+    """Return True if the GPU generation has factors for the framework's stack; else report K08."""
     from parc.backends.registry import framework
 
     stack, generation = framework(targets.framework).stack, cluster.generation
     check_stack(calibration, cluster.gpu, stack, sink)
     if stack.row(generation) is not None:
-        return
+        return True
     file = generation.file or f"generations/{generation.name}.yaml"
     finding = Finding(
         f"{file}: efficiency.{stack.name} is missing, which {targets.framework} needs",
@@ -88,6 +87,7 @@ def _check_stack(targets: Targets, cluster: Cluster, calibration: Calibration, s
         help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
     )
     sink.report("K08", finding, at="cluster.gpu")
+    return False
 
 
 def _program(targets: Targets, model: Model) -> str:
