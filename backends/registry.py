@@ -1,90 +1,217 @@
-"""The backends: literal lists, by what a job does."""
+"""Backends by name and role: the built-in ones, and those of installed packages.
+
+Start-up stays cheap: a declaration is data, its modules are imported on first use, and entry points
+are scanned only for a name that is not built in, or to list all names (``parc backends``, and the
+valid values of a diagnostic). A built-in name therefore never depends on what is installed.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import cast
+from typing import Literal, cast
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
+from parc.backends.declaration import Declaration, Front, JobKind
+from parc.backends.plugins import PluginProblem, plugin, plugin_names
 from parc.compiler.ir import Problem
 
-TRAINING: dict[str, str] = {
-    "accelerate": "parc.backends.accelerate.backend",
-    "deepspeed": "parc.backends.deepspeed.backend",
-    "fsdp": "parc.backends.fsdp.backend",
-    "kubernetes": "parc.backends.kubernetes.backend",
-    "megatron": "parc.backends.megatron.backend",
-    "preflight": "parc.backends.preflight.backend",
-    "rankmap": "parc.backends.rankmap.backend",
-    "slurm": "parc.backends.slurm.backend",
-    "torchrun": "parc.backends.torchrun.backend",
-    "torchtitan": "parc.backends.torchtitan.backend",
-}
-"""Targets of a training job: name -> module that holds ``BACKEND``; loaded on first use, so that
-start-up stays cheap."""
+Role = Literal["train", "serve", "framework", "engine"]
 
-SERVING: dict[str, str] = {
-    "kubernetes": "parc.backends.kubernetes.backend",
-    "rankmap": "parc.backends.rankmap.backend",
-    "ray": "parc.backends.ray.backend",
-    "slurm": "parc.backends.slurm.backend",
-    "vllm": "parc.backends.vllm.backend",
-}
-"""Targets of a serving job; one that does both kinds stands in both lists."""
+BUILT_IN: tuple[Declaration, ...] = (
+    Declaration(
+        name="megatron",
+        package="parc.backends.megatron",
+        training=".backend",
+        binds_layout=True,
+        default_for=("train",),
+    ),
+    Declaration(
+        name="deepspeed",
+        package="parc.backends.deepspeed",
+        training=".backend",
+        binds_layout=True,
+    ),
+    Declaration(
+        name="fsdp",
+        package="parc.backends.fsdp",
+        training=".backend",
+        binds_layout=True,
+    ),
+    Declaration(
+        name="torchtitan",
+        package="parc.backends.torchtitan",
+        training=".backend",
+        binds_layout=True,
+    ),
+    Declaration(
+        name="accelerate",
+        package="parc.backends.accelerate",
+        training=".backend",
+        binds_layout=True,
+        fronts=(Front("deepspeed", ".plugin"),),
+    ),
+    Declaration(
+        name="vllm",
+        package="parc.backends.vllm",
+        serving=".backend",
+        binds_layout=True,
+        default_for=("serve",),
+    ),
+    Declaration(
+        name="kubernetes",
+        package="parc.backends.kubernetes",
+        training=".backend",
+        serving=".backend",
+    ),
+    Declaration(
+        name="preflight",
+        package="parc.backends.preflight",
+        training=".backend",
+        default_for=("train",),
+    ),
+    Declaration(
+        name="rankmap",
+        package="parc.backends.rankmap",
+        training=".backend",
+        serving=".backend",
+        default_for=("train", "serve"),
+    ),
+    Declaration(
+        name="ray",
+        package="parc.backends.ray",
+        serving=".backend",
+    ),
+    Declaration(
+        name="slurm",
+        package="parc.backends.slurm",
+        training=".backend",
+        serving=".backend",
+        default_for=("train",),
+    ),
+    Declaration(
+        name="torchrun",
+        package="parc.backends.torchrun",
+        training=".backend",
+        default_for=("train",),
+    ),
+)
+"""Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
+the first one binds the layout of its kind of job."""
 
-BUILT_IN: dict[str, str] = {**TRAINING, **SERVING}
-"""All of them."""
+_BY_NAME = {one.name: one for one in BUILT_IN}
 
-FRAMEWORKS: tuple[str, ...] = ("megatron", "deepspeed", "fsdp", "torchtitan", "accelerate")
-"""Backends whose rank order and rules bind the layout of a training job; the first is meant where
-a spec emits none of them."""
 
-FRONTS: dict[tuple[str, str], str] = {
-    ("accelerate", "deepspeed"): "parc.backends.accelerate.plugin",
-}
-"""(front, framework) that are emitted together: the framework binds the layout, the front starts
-it. The module holds ``BACKEND``: the framework, as far as the front can use it."""
+def find(name: str) -> Declaration | PluginProblem | None:
+    """Return the declaration of ``name``; why its plugin cannot be used; None if unknown."""
+    return _BY_NAME.get(name) or plugin(name)
 
-ENGINES: tuple[str, ...] = ("vllm",)
-"""The same for a serving job."""
+
+def declaration(name: str) -> Declaration:
+    """Return the declaration of ``name``; KeyError if there is no usable backend of that name."""
+    found = find(name)
+    if not isinstance(found, Declaration):
+        raise KeyError(name)
+    return found
+
+
+def all_names() -> tuple[str, ...]:
+    """Return the names of all built-in and installed backends, sorted; usable or not."""
+    return tuple(sorted({*_BY_NAME, *plugin_names()}))
+
+
+def built_in(role: Role) -> tuple[Declaration, ...]:
+    """Return the built-in backends with ``role``, in the order of ``BUILT_IN``."""
+    return tuple(one for one in BUILT_IN if has_role(one, role))
+
+
+def installed(role: Role) -> tuple[Declaration, ...]:
+    """Return ``built_in(role)``, then the usable plugins with ``role``, sorted by name."""
+    found = [plugin(name) for name in plugin_names() if name not in _BY_NAME]
+    usable = [one for one in found if isinstance(one, Declaration) and has_role(one, role)]
+    return (*built_in(role), *usable)
+
+
+def has_role(one: Declaration, role: Role) -> bool:
+    """Return True if ``one`` emits for jobs of a kind, or binds their layout."""
+    roles = {
+        "train": bool(one.training),
+        "serve": bool(one.serving),
+        "framework": one.is_framework,
+        "engine": one.is_engine,
+    }
+    return roles[role]
+
+
+def default_targets(kind: JobKind) -> tuple[str, ...]:
+    """Return the names that are emitted if the spec has no ``emit``, sorted."""
+    return tuple(sorted(one.name for one in BUILT_IN if kind in one.default_for))
 
 
 def backend(name: str) -> Backend:
-    """The backend called ``name``; KeyError where there is none."""
-    return cast(Backend, import_module(BUILT_IN[name]).BACKEND)
+    """Return the training backend ``name``; KeyError if there is none."""
+    return cast(Backend, _load(name, declaration(name).training))
 
 
 def framework(name: str) -> Framework:
-    """The framework called ``name``; KeyError where there is none."""
-    if name not in FRAMEWORKS:
+    """Return the framework ``name``; KeyError if there is none."""
+    if not declaration(name).is_framework:
         raise KeyError(name)
     return cast(Framework, backend(name))
 
 
+def serving_backend(name: str) -> ServingBackend:
+    """Return the serving backend ``name``; KeyError if there is none."""
+    return cast(ServingBackend, _load(name, declaration(name).serving))
+
+
+def engine(name: str) -> Engine:
+    """Return the engine ``name``; KeyError if there is none."""
+    if not declaration(name).is_engine:
+        raise KeyError(name)
+    return cast(Engine, serving_backend(name))
+
+
+def versions_of(name: str) -> tuple[tuple[str, ...], str]:
+    """Return the versions of ``name``, oldest first, and the default; KeyError if unknown."""
+    found = declaration(name)
+    target = cast(Backend, _load(name, found.training or found.serving))
+    return target.versions, str(getattr(target, "default_version", target.versions[-1]))
+
+
+def fronts() -> tuple[tuple[str, str], ...]:
+    """Return (front, framework) of the built-in backends."""
+    return tuple((one.name, front.framework) for one in BUILT_IN for front in one.fronts)
+
+
+def front_of(problem: Problem) -> str:
+    """Return the emitted backend that starts the framework of ``problem``; empty: none does."""
+    return next((one for one in problem.emit if _front(one, problem.framework)), "")
+
+
+def behind_front(front: str, name: str) -> Framework:
+    """Return the framework ``name`` as ``front`` can use it; KeyError for any other pair."""
+    found = _front(front, name)
+    if found is None:
+        raise KeyError((front, name))
+    return cast(Framework, _load(front, found.backend))
+
+
 def framework_of(problem: Problem) -> Framework:
-    """What binds the layout of ``problem``: its framework, alone or behind a front."""
+    """Return the framework that binds the layout of ``problem``, with the limits of its front."""
     name, front = problem.framework, front_of(problem)
     return behind_front(front, name) if front else framework(name)
 
 
-def front_of(problem: Problem) -> str:
-    """What starts the framework of ``problem`` in its place; empty: nothing does."""
-    pairs = ((front, name) for front, name in FRONTS if name == problem.framework)
-    return next((front for front, _ in pairs if front in problem.emit), "")
+def starts(front: str, name: str) -> bool:
+    """Return True if the backend ``front`` can start the framework ``name``."""
+    return _front(front, name) is not None
 
 
-def behind_front(front: str, name: str) -> Framework:
-    """The framework called ``name``, as far as ``front`` can use it; KeyError for another pair."""
-    return cast(Framework, import_module(FRONTS[front, name]).BACKEND)
+def _front(front: str, name: str) -> Front | None:
+    return next((one for one in declaration(front).fronts if one.framework == name), None)
 
 
-def serving_backend(name: str) -> ServingBackend:
-    """The serving target called ``name``; KeyError where there is none."""
-    return cast(ServingBackend, import_module(SERVING[name]).BACKEND)
-
-
-def engine(name: str) -> Engine:
-    """The engine called ``name``; KeyError where there is none."""
-    if name not in ENGINES:
+def _load(name: str, module: str) -> object:
+    """Return ``BACKEND`` of a module of ``name``; KeyError if no module is declared."""
+    if not module:
         raise KeyError(name)
-    return cast(Engine, serving_backend(name))
+    return declaration(name).module(module).BACKEND

@@ -1,10 +1,10 @@
-"""Step times by Calculon, for ``benchmarks/beside_calculon.py``: cases on stdin, seconds on stdout.
+"""Step times by Calculon for ``benchmarks/compare_calculon.py``: cases on stdin, seconds on stdout.
 
     python benchmarks/calculon_rows.py CHECKOUT < cases.json
 
-Runs under a Python that has numpy, and imports nothing of this project. A case is the application
-and the execution in Calculon's own words, and the name of a system file that it ships; the answer
-is a list of seconds, null where Calculon refuses the case.
+Runs under a Python that has numpy, and imports nothing of this project. A case contains application
+and execution in Calculon's format, and the name of a system file that it ships. The output is a
+list of seconds, with null for cases that Calculon rejects.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import types
 
 CASES = list[dict]
 CAPACITY_GIB = 1e9
-"""Time alone is asked for: a run that trained did fit, whatever Calculon thinks."""
+"""Unlimited memory, because only the time is compared: runs that trained did fit."""
 
 
 def seconds_of(checkout: str, cases: CASES) -> list[float | None]:
-    """One answer a case."""
+    """Return the seconds of each case."""
     sys.path.insert(0, checkout)
-    # Its command lines alone need these.
+    # Only Calculon's command line needs these packages.
     sys.modules.setdefault("psutil", types.SimpleNamespace(cpu_count=lambda logical=True: 1))
     sys.modules.setdefault("pandas", types.ModuleType("pandas"))
     from calculon import System, io

@@ -1,4 +1,4 @@
-"""The parameters of each kernel form: where a fit starts, and the range that physics leaves it."""
+"""Parameters of each kernel formula: initial value and physically plausible range."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kernel_rows import ADA, AMPERE, BLACKWELL, BLOCK, FOUR, HOPPER, Row, Series
+from kernel_rows import ADA, ALL_PRECISIONS, AMPERE, BLACKWELL, HOPPER, PRECISIONS, Series, Timing
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import (
@@ -34,7 +34,7 @@ SMS = {
 }
 Values = Mapping[str, float]
 Range = tuple[float, float, float]
-"""Start, least, most."""
+"""(initial value, minimum, maximum)."""
 GEMM: dict[str, Range] = {
     "peak_share": (0.85, 0.2, 1.0),
     "sm_gb_per_s": (300, 5, 5000),
@@ -70,7 +70,7 @@ PREFILL: dict[str, Range] = {
     "lookahead": (64, 0, 1000),
 }
 ULTRA: dict[str, Range] = {"ultra": (0.7, 0.3, 1.5)}
-"""Softmax time of the Ultra parts over the others': their exponentials run twice as fast."""
+"""Softmax time of Ultra GPUs relative to the others; their exponentials run twice as fast."""
 DECODE: dict[str, Range] = {
     "memory_share": (0.8, 0.1, 1),
     "head_factor": (3, 0.01, 100),
@@ -106,18 +106,19 @@ SWITCH: dict[str, Range] = {"switch_factor": (1, 0.5, 1.2)}
 
 @dataclass(frozen=True)
 class Pool:
-    """Series that share one set of fitted constants, and the parameters they have."""
+    """Series that share one set of fitted constants, with the parameters of their formula."""
 
     kind: str
     series: tuple[Series, ...]
     ranges: Mapping[str, Range]
     build: Callable[[Series, Values], Any]
-    predict: Callable[[Any, Row], float]
+    predict: Callable[[Any, Timing], float]
 
 
 @cache
-def core(series: Series) -> dict[str, Any]:
-    """The data-sheet numbers of a GPU at the precision of the series; not to be changed."""
+def data_sheet(series: Series) -> dict[str, Any]:
+    """Return the data-sheet values of a GPU at the precision of the series. Do not modify the
+    result."""
     gpu, precision = series
     entry = Library().entry("gpus", gpu)
     return {
@@ -127,8 +128,8 @@ def core(series: Series) -> dict[str, Any]:
     }
 
 
-def nested(values: Values) -> dict[str, Any]:
-    """``{"a": 1, "cast.b": 2}`` -> ``{"terms": {"a": 1}, "cast": {"b": 2}}``."""
+def nest_sections(values: Values) -> dict[str, Any]:
+    """Convert ``{"a": 1, "cast.b": 2}`` to ``{"terms": {"a": 1}, "cast": {"b": 2}}``."""
     found: dict[str, Any] = {"terms": {}}
     for name, value in values.items():
         part, _, key = name.rpartition(".")
@@ -137,23 +138,23 @@ def nested(values: Values) -> dict[str, Any]:
 
 
 def _gemm(series: Series, values: Values) -> GemmFit:
-    parts = nested(values)
-    terms = {**core(series), **parts["terms"], "operand_bytes": OPERAND_BYTES[series[1]]}
+    parts = nest_sections(values)
+    terms = {**data_sheet(series), **parts["terms"], "operand_bytes": OPERAND_BYTES[series[1]]}
     cast = Cast(**parts["cast"]) if "cast" in parts else None
     floors = HostFloors(**parts["floors"]) if "floors" in parts else None
     return GemmFit(**terms, cast=cast, floors=floors)
 
 
 def _grouped(series: Series, values: Values) -> GroupedFit:
-    return GroupedFit(**core(series), **values, operand_bytes=OPERAND_BYTES[series[1]])
+    return GroupedFit(**data_sheet(series), **values, operand_bytes=OPERAND_BYTES[series[1]])
 
 
 def _prefill(series: Series, values: Values) -> PrefillFit:
-    return PrefillFit(**core(series), **prefill_terms(series, values))
+    return PrefillFit(**data_sheet(series), **prefill_terms(series, values))
 
 
 def prefill_terms(series: Series, values: Values) -> dict[str, float]:
-    """The terms of one GPU of a pool: the Ultra parts have their own softmax time."""
+    """Return the terms for one GPU of a pool; Ultra GPUs have a different softmax time."""
     terms = dict(values)
     ultra = terms.pop("ultra", 1.0)
     if series[0] in ("b300-288gb", "gb300-288gb"):
@@ -164,11 +165,11 @@ def prefill_terms(series: Series, values: Values) -> dict[str, float]:
 
 
 def _decode(series: Series, values: Values) -> DecodeFit:
-    return DecodeFit(**core(series), **values)
+    return DecodeFit(**data_sheet(series), **values)
 
 
 def gemm_pools() -> list[Pool]:
-    """One pool a GPU and precision."""
+    """Return one pool per GPU and precision."""
     return [
         Pool("gemm", ((gpu, precision),), gemm_ranges(gpu, precision), _gemm, _gemm_row)
         for gpu in SMS
@@ -179,11 +180,15 @@ def gemm_pools() -> list[Pool]:
 def _precisions(gpu: str) -> Sequence[str]:
     if gpu in AMPERE:
         return ("bf16",)
-    return FOUR if gpu in BLACKWELL else BLOCK
+    return ALL_PRECISIONS if gpu in BLACKWELL else PRECISIONS
 
 
 def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
-    """Casts where A is quantised, floors where the host launches, a cache that outruns GDDR."""
+    """Return the parameters of a GEMM.
+
+    Casts are added if A is quantised, floors if the host launches the kernel, and a cache on Ada,
+    where it is faster than the GDDR memory.
+    """
     ranges = dict(GEMM)
     if precision in ("fp8", "nvfp4"):
         ranges |= CAST
@@ -192,12 +197,12 @@ def gemm_ranges(gpu: str, precision: str) -> dict[str, Range]:
     return ranges | CACHE if gpu in ADA else ranges
 
 
-def _gemm_row(fit: GemmFit, row: Row) -> float:
+def _gemm_row(fit: GemmFit, row: Timing) -> float:
     return gemm_seconds(fit, *row.shape)
 
 
 def attention_pools(kind: str) -> list[Pool]:
-    """One pool a generation."""
+    """Return one pool per generation."""
     pools = []
     for gpus in (AMPERE, BLACKWELL, HOPPER, ADA):
         series = tuple((gpu, "bf16") for gpu in gpus)
@@ -209,29 +214,30 @@ def attention_pools(kind: str) -> list[Pool]:
     return pools
 
 
-def _prefill_row(fit: PrefillFit, row: Row) -> float:
+def _prefill_row(fit: PrefillFit, row: Timing) -> float:
     return prefill_seconds(fit, AttentionShape(*row.shape))
 
 
-def _decode_row(fit: DecodeFit, row: Row) -> float:
+def _decode_row(fit: DecodeFit, row: Timing) -> float:
     return decode_seconds(fit, AttentionShape(*row.shape))
 
 
 def grouped_pools() -> list[Pool]:
-    """One pool a generation and precision."""
+    """Return one pool per generation and precision."""
     return [
         Pool("moe", tuple((gpu, p) for gpu in gpus), GROUPED, _grouped, _grouped_row)
         for gpus in (BLACKWELL, HOPPER, ADA)
-        for p in BLOCK
+        for p in PRECISIONS
     ]
 
 
-def _grouped_row(fit: GroupedFit, row: Row) -> float:
+def _grouped_row(fit: GroupedFit, row: Timing) -> float:
     return grouped_gemm_seconds(fit, ExpertShape(*row.shape))
 
 
 def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:
-    """A reduction in the switch is for all-reduce; crowding for what shares PCIe."""
+    """Return the parameters of a collective: crowding on shared PCIe, else switch reduction
+    (all-reduce)."""
     ranges = dict(COLLECTIVE)
     if gpu in ADA:
         ranges |= SHARED | {"bus_gb_per_s": (20, 1, 100)}
@@ -241,5 +247,5 @@ def collective_ranges(gpu: str, operation: str) -> dict[str, Range]:
 
 
 def collective(operation: Any, values: Values) -> CollectiveFit:
-    """A fit whose link rate is left at 1: its shares are not used while fitting."""
+    """Return a fit with link rate 1, because fitting does not use shares of the link rate."""
     return CollectiveFit(operation=operation, link_gb_per_s=1.0, **values)

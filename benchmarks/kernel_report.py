@@ -1,4 +1,4 @@
-"""Errors of the kernel fits on shapes they did not see, as a page of Markdown tables."""
+"""Page of Markdown tables with the errors of the kernel fits on shapes that they did not use."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kernel_forms import core
-from kernel_rows import Row, Series
+from kernel_forms import data_sheet
+from kernel_rows import Series, Timing
 
 from parc.compiler.cost.kernels.hardware_fit import OPERAND_BYTES
 
 SMALL_SECONDS = 1e-5
-"""Below this on the roofline of the data sheet, launches and latencies are what is timed."""
-Pair = tuple[Row, float]
-Regimes = dict[str, Callable[[Series, Row], bool]]
+"""Roofline time below which launches and latencies dominate the timing."""
+Pair = tuple[Timing, float]
+Regimes = dict[str, Callable[[Series, Timing], bool]]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Predictions of one fit for one series, on rows that it was not fitted to."""
+class Validation:
+    """Predictions of one fit for rows of one series that it was not fitted to."""
 
     kind: str
     series: Series
@@ -36,44 +36,44 @@ class Judged:
 
     @property
     def rms(self) -> float:
-        """Root mean square of the logarithm of predicted over measured."""
+        """Root mean square of log(predicted / measured)."""
         logs = [math.log(predicted / row.seconds) for row, predicted in self.pairs]
         return math.sqrt(sum(value * value for value in logs) / len(logs))
 
 
 def errors(pairs: Sequence[Pair]) -> list[float]:
-    """Absolute relative errors."""
+    """Return the absolute relative errors."""
     return [abs(predicted / row.seconds - 1.0) for row, predicted in pairs]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of them lie."""
+    """Return the value below which a fraction ``share`` of ``values`` lies."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def roofline(series: Series, row: Row) -> tuple[float, float]:
-    """Seconds of arithmetic and of memory at data-sheet rates, for a GEMM."""
-    sheet = core(series)
+def roofline(series: Series, row: Timing) -> tuple[float, float]:
+    """Return the seconds of arithmetic and of memory traffic of a GEMM at data-sheet rates."""
+    sheet = data_sheet(series)
     m, n, k = row.shape
     moved_bytes = OPERAND_BYTES[series[1]] * (m + n) * k + 2 * m * n
     return 2.0 * m * n * k / sheet["flops_per_second"], moved_bytes / sheet["bytes_per_second"]
 
 
-def _small(series: Series, row: Row) -> bool:
+def _small(series: Series, row: Timing) -> bool:
     return max(roofline(series, row)) < SMALL_SECONDS
 
 
-def _compute(series: Series, row: Row) -> bool:
+def _compute(series: Series, row: Timing) -> bool:
     arithmetic, memory = roofline(series, row)
     return arithmetic >= max(memory, SMALL_SECONDS)
 
 
-def _memory(series: Series, row: Row) -> bool:
+def _memory(series: Series, row: Timing) -> bool:
     arithmetic, memory = roofline(series, row)
     return memory > arithmetic and memory >= SMALL_SECONDS
 
 
-def _between(least: float, most: float) -> Callable[[Series, Row], bool]:
+def _between(least: float, most: float) -> Callable[[Series, Timing], bool]:
     return lambda series, row: least <= row.seconds < most
 
 
@@ -99,92 +99,108 @@ TITLES = {
 }
 NOTES = {
     "gemm": (
-        "Regimes by the roofline of the data sheet; *small* is under 10 us there. fp8 includes the "
-        "cast of A that the measured stack runs before each call; fp8_block was launched from the "
-        "host without a graph, so its floor of 60 to 450 us is the host's, not the GPU's: "
-        "`GemmFit.device_only()` leaves both out."
+        "The regimes follow from the roofline of the data sheet; *small* means a roofline time "
+        "below 10 us. fp8 includes the cast of A, which the measured stack runs before each "
+        "call. fp8_block was launched from the host without a CUDA graph, so its minimum of 60 "
+        "to 450 us is launch time and not GPU time. `GemmFit.device_only()`, which estimates "
+        "use, excludes both."
     ),
-    "attention_prefill": "Regimes by measured time. One set of constants a generation.",
-    "attention_decode": "Regimes by measured time. One set of constants a generation.",
+    "attention_prefill": (
+        "Regimes are ranges of the measured time. All GPUs of a generation share one set of "
+        "constants."
+    ),
+    "attention_decode": (
+        "Regimes are ranges of the measured time. All GPUs of a generation share one set of "
+        "constants."
+    ),
     "moe": (
-        "Regimes by measured time. One set of constants a generation and precision. fp8 on Hopper "
-        "is slower than bf16 in the measurements, an untuned kernel of that stack: "
-        "`KernelFit.experts` takes the faster of fp8 and fp8_block. Under 30 us are shapes whose "
-        "rank has hardly a row; all kernels are charged to them, too much."
+        "Regimes are ranges of the measured time. All GPUs of a generation share one set of "
+        "constants per precision. On Hopper fp8 is slower than bf16 in the measurements, "
+        "because that stack's kernel is not tuned; `KernelFit.experts` therefore uses the "
+        "faster of fp8 and fp8_block. In shapes under 30 us a rank has hardly any rows. The "
+        "formula still counts every kernel and overestimates them."
     ),
-    "nccl": "Regimes by message size. l40s-48gb is a host whose GPUs share PCIe without P2P.",
+    "nccl": (
+        "Regimes are ranges of the message size. The GPUs of l40s-48gb share PCIe without P2P."
+    ),
 }
 HEAD = """# Kernel fits
 
 <!-- Generated by: python benchmarks/fit_kernels.py FOLDER --report -->
 
-How well the closed forms of `compiler/cost/kernels/gemm.py`, `attention.py`, `grouped_gemm.py` and
-`collectives.py` give back timings that they were not fitted to. Shapes are split in half at random;
-a fit on one half is judged on the other (collectives, with 30 to 45 rows each: every row by a fit
-on the other four fifths). Each cell is **median / 90th percentile of the absolute
-relative error, in per cent**. The constants in `compiler/catalog/kernels/` are fitted to all rows.
+This page shows how well the formulas of `gemm.py`, `attention.py`, `grouped_gemm.py` and
+`collective_time.py` in `compiler/cost/kernels/` predict timings that they were not fitted to.
+Shapes are split in half at random, and a fit on one half is evaluated on the other half.
+Collectives have only 30 to 45 rows each; there every row is predicted by a fit on the other four
+fifths. Each cell is **median / 90th percentile of the absolute relative error, in per cent**;
+*bias* is the median signed error. The constants in `compiler/catalog/kernels/` are fitted to all
+rows.
 
-The timings come from the public kernel database of ai-dynamo/aiconfigurator (a serving stack).
+The timings are those of the public kernel database of ai-dynamo/aiconfigurator (a serving stack).
 """
 FOOT = """
-## What is behind the numbers, and what is not modelled
+## Limits of the data and of the formulas
 
-- **Labels.** The files of GEMM, attention and expert timings at hand name no GPU and no precision.
-  Within a shape the rows follow one fixed order of GPUs and precisions, from which labels were
-  recovered. For GEMM on data-centre GPUs this is as good as certain: 23 series share one grid of
-  shapes, and their best fp8 and nvfp4 rates rank as the published best rates do. The three series
-  of l40s-48gb, attention and experts were aligned to the fit itself, order kept: those errors are
-  flattered, by how much is unknown, and sibling GPUs of one generation can be taken for one
-  another. They are therefore pooled: siblings differ by data sheet only, and by the softmax of the
-  Ultra parts. Collectives carry labels.
+- **Labels.** The files of GEMM, attention and expert timings name neither GPU nor precision.
+  Within a shape the rows follow a fixed order of GPUs and precisions, from which the labels were
+  recovered.
+  - GEMM on data-centre GPUs: the labels are practically certain. 23 series share one grid of
+    shapes, and their best fp8 and nvfp4 rates have the same ranking as the published best rates.
+  - The three series of l40s-48gb, attention and experts: the rows were aligned to the fit itself,
+    keeping the order. The errors shown are therefore too small by an unknown amount, and similar
+    GPUs of one generation can be confused. For this reason the GPUs of a generation share their
+    constants; they differ only by data sheet and by the softmax time of the Ultra GPUs.
+  - Collectives: the file contains labels.
 - **Inference kernels.** Weights are static and pre-arranged; GEMMs of training run up to 10 %
-  slower. Backward is not in the data: its GEMMs are priced as GEMMs, the attention core at 2.5
-  times forward (FlashAttention-2, arXiv:2307.08691), an assumption.
-- **Not modelled.** Which kernel a library picks: neighbouring shapes differ by up to 30 %, most of
-  the 90th percentile. Alignment of odd dims. Clocks under a power cap other than the measured
-  host's. Sliding windows and unequal head dims follow the formula, unmeasured. Head dim 512 on
-  Ampere and Ada takes another kernel and is off by about half. How skewed the measured routing was
-  is unknown; the growth of a rank's share with expert parallelism (`skew`) absorbs it.
-- **Collectives across hosts** are a formula (slower of link and NIC share, plus hops), unfitted; so
-  is latency beyond 8 ranks in one domain. No protocol (LL, LL128, Simple) is chosen explicitly: a
-  cost that saturates with size stands for the change between them. NVLink reduction (NVLS) shows
-  on Hopper from 8 ranks on, as less traffic in all-reduce; elsewhere no switch of algorithm shows.
-- **GPUs without timings** have `fitted: false`: the constants of a like GPU, as shares of their own
-  data sheet. For AMD GPUs the share of peak is lowered by the ratio of the best published GEMM
-  rates (stas00/ml-engineering); nothing else was measured on them.
+  slower. The data contains no backward pass. Its GEMMs are estimated as GEMMs, and the attention
+  core is assumed to take 2.5 times the forward time (FlashAttention-2, arXiv:2307.08691).
+- **Not modelled.** The choice of a kernel by the library, which explains most of the 90th
+  percentile: neighbouring shapes differ by up to 30 %. The alignment of odd dimensions. Clocks
+  under other power caps than that of the measured host. Sliding windows and unequal head dims
+  follow the formula but were not measured. Head dim 512 on Ampere and Ada uses another kernel and
+  is off by about half. The imbalance of the measured routing is unknown; the parameter `skew`, by
+  which the share of a rank grows with expert parallelism, absorbs it.
+- **Collectives across hosts** follow an unfitted formula (the slower of link and NIC share, plus
+  hops), as does the latency beyond 8 ranks in one domain. The formula does not choose a protocol
+  (LL, LL128, Simple) explicitly; a cost that saturates with size represents the change between
+  them. NVLink reduction (NVLS) is visible only on Hopper from 8 ranks on, as less traffic in
+  all-reduce.
+- **GPUs without timings** are marked `fitted: false`. They use the constants of a similar GPU as
+  shares of their own data sheet. For AMD GPUs the share of peak is lowered by the ratio of the
+  best published GEMM rates (stas00/ml-engineering); no other quantity was measured on them.
 """
 
 
-def report_text(judged: Sequence[Judged]) -> str:
-    """The whole page."""
+def report_text(validations: Sequence[Validation]) -> str:
+    """Return the whole page."""
     parts = [HEAD]
     for kind, title in TITLES.items():
-        rows = [one for one in judged if one.kind == kind]
+        rows = [one for one in validations if one.kind == kind]
         parts.append(f"\n## {title}\n\n{NOTES[kind]}\n\n{_table(kind, rows)}")
     return "".join(parts) + FOOT
 
 
-def _table(kind: str, judged: Sequence[Judged]) -> str:
+def _table(kind: str, validations: Sequence[Validation]) -> str:
     regimes = REGIMES.get(kind, BY_TIME)
     second = "operation" if kind == "nccl" else "precision"
     head = ["GPU", second, "held-out rows", "all", "bias", *regimes]
     lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
-    for one in judged:
-        cells = [*one.series, str(one.rows), cell(one.pairs), bias(one.pairs)]
+    for one in validations:
+        cells = [*one.series, str(one.rows), format_errors(one.pairs), format_bias(one.pairs)]
         for test in regimes.values():
-            cells.append(cell([pair for pair in one.pairs if test(one.series, pair[0])]))
+            cells.append(format_errors([pair for pair in one.pairs if test(one.series, pair[0])]))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def cell(pairs: Sequence[Pair]) -> str:
-    """Median and 90th percentile of the absolute errors; a dash under three rows."""
+def format_errors(pairs: Sequence[Pair]) -> str:
+    """Return median / 90th percentile of the absolute errors, or a dash below three rows."""
     if len(pairs) < 3:
         return "-"
     found = errors(pairs)
     return f"{100 * median(found):.1f} / {100 * quantile(found, 0.9):.0f}"
 
 
-def bias(pairs: Sequence[Pair]) -> str:
-    """Median of the signed errors."""
+def format_bias(pairs: Sequence[Pair]) -> str:
+    """Return the median of the signed errors."""
     return f"{100 * median(predicted / row.seconds - 1.0 for row, predicted in pairs):+.1f}"

@@ -1,8 +1,8 @@
-"""Kernel timings from CSV files, with the GPU and precision that each row belongs to.
+"""Kernel timings from CSV files, with the GPU and precision of each row.
 
-Columns ``gpu`` and ``precision`` are used where a file has them. Where it has not, rows of one
-shape are known to follow the order of SERIES, some absent; they are then aligned, order kept, to
-the series that the current fit says they resemble (expectation and maximisation in turns).
+If a file has the columns ``gpu`` and ``precision``, they are used. Otherwise the rows of one shape
+follow the order of SERIES with some missing. They are aligned to the series that they resemble
+under the current fit, keeping the order, in alternation with the fit (expectation maximization).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ NAMES = {
     "h200_sxm": "h200-sxm-141gb",
     "l40s": "l40s-48gb",
 }
-EIGHT = (*AMPERE, *BLACKWELL, *HOPPER, *ADA)
+ALL_GPUS = (*AMPERE, *BLACKWELL, *HOPPER, *ADA)
 Series = tuple[str, str]
-BLOCK = ("bf16", "fp8", "fp8_block")
-FOUR = (*BLOCK, "nvfp4")
+PRECISIONS = ("bf16", "fp8", "fp8_block")
+ALL_PRECISIONS = (*PRECISIONS, "nvfp4")
 SERIES: dict[str, tuple[Series, ...]] = {
     "gemm": (
         ("a100-sxm-80gb", "bf16"),
-        *((gpu, precision) for gpu in BLACKWELL for precision in FOUR),
-        *((gpu, precision) for gpu in (*HOPPER, *ADA) for precision in BLOCK),
+        *((gpu, precision) for gpu in BLACKWELL for precision in ALL_PRECISIONS),
+        *((gpu, precision) for gpu in (*HOPPER, *ADA) for precision in PRECISIONS),
     ),
-    "moe": tuple((gpu, precision) for gpu in EIGHT[1:] for precision in BLOCK),
-    "attention_prefill": tuple((gpu, "bf16") for gpu in EIGHT),
-    "attention_decode": tuple((gpu, "bf16") for gpu in EIGHT),
+    "moe": tuple((gpu, precision) for gpu in ALL_GPUS[1:] for precision in PRECISIONS),
+    "attention_prefill": tuple((gpu, "bf16") for gpu in ALL_GPUS),
+    "attention_decode": tuple((gpu, "bf16") for gpu in ALL_GPUS),
 }
 COLUMNS = {
     "gemm": ("m", "n", "k"),
@@ -51,31 +51,33 @@ COLUMNS = {
     "attention_prefill": ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"),
     "attention_decode": ("batch_size", "context", "num_heads", "num_key_value_heads", "head_dim"),
 }
-ALWAYS = {"gemm": 23}
-"""So many series share one grid of shapes, of their own: they lead in every shape that has as many
-rows, and are absent from the others."""
+LEADING_SERIES = {"gemm": 23}
+"""Number of series with a separate grid of shapes: they come first in every shape that has at least
+so many rows, and are absent from all other shapes."""
 SPREAD = 0.1
-"""Error, in logarithms, at which a row's distance to a series counts 1."""
+"""Error of a logarithm at which the distance of a row to a series is 1."""
 OUTLIER = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One timing: its shape in the order of COLUMNS, and seconds."""
+class Timing:
+    """One timing: shape in the order of COLUMNS, and seconds."""
 
     shape: tuple[int, ...]
     seconds: float
 
 
-Predict = Callable[[Series, Row], float]
+Predict = Callable[[Series, Timing], float]
 
 
-def read(folder: Path, kind: str) -> tuple[list[Row], list[Series] | None]:
-    """The rows of one kind in the file's order, and their series where the file names them."""
+def read_timings(folder: Path, kind: str) -> tuple[list[Timing], list[Series] | None]:
+    """Return the rows of one type in file order, and their series if the file names them."""
     with (folder / f"{kind}.csv").open(newline="") as file:
         records = list(csv.DictReader(file))
     rows = [
-        Row(tuple(int(record[name]) for name in COLUMNS[kind]), float(record["latency_ms"]) / 1e3)
+        Timing(
+            tuple(int(record[name]) for name in COLUMNS[kind]), float(record["latency_ms"]) / 1e3
+        )
         for record in records
     ]
     if "gpu" not in records[0]:
@@ -86,16 +88,17 @@ def read(folder: Path, kind: str) -> tuple[list[Row], list[Series] | None]:
     ]
 
 
-def groups(rows: Sequence[Row]) -> list[list[int]]:
-    """Indices of the rows of each shape, in order."""
+def rows_by_shape(rows: Sequence[Timing]) -> list[list[int]]:
+    """Return the indices of the rows of each shape, in order."""
     found: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         found[row.shape].append(index)
     return list(found.values())
 
 
-def aligned(costs: Sequence[Sequence[float]]) -> list[int]:
-    """Column of each row, increasing, with the least sum of ``costs[row][column]``."""
+def align_rows(costs: Sequence[Sequence[float]]) -> list[int]:
+    """Return an increasing column index for each row that minimizes the sum of
+    ``costs[row][column]``."""
     width = len(costs[0])
     best = [0.0] * (width + 1)
     taken: list[list[bool]] = []
@@ -117,67 +120,70 @@ def aligned(costs: Sequence[Sequence[float]]) -> list[int]:
 
 
 class Attribution:
-    """The series of every row of one kind, improved round by round."""
+    """Attribution of the rows of one type to series, improved round by round."""
 
-    def __init__(self, kind: str, rows: Sequence[Row]) -> None:
+    def __init__(self, kind: str, rows: Sequence[Timing]) -> None:
         self.series, self.rows = SERIES[kind], rows
-        self.groups = groups(rows)
-        self.of: list[int | None] = [None] * len(rows)
+        self.rows_by_shape = rows_by_shape(rows)
+        self.column_of: list[int | None] = [None] * len(rows)
         self.bias = [0.0] * len(self.series)
-        self.shared = ALWAYS.get(kind, 0)
-        for group in self.groups:
-            # complete shapes, and the leading series of shapes that have them, are known
+        self.shared = LEADING_SERIES.get(kind, 0)
+        for group in self.rows_by_shape:
+            # labels are certain for complete shapes, and for the leading series of larger shapes
             known = len(group) if len(group) == len(self.series) else self.shared
             if len(group) >= max(known, 1):
                 for column, index in enumerate(group[:known]):
-                    self.of[index] = column
-        self.sure = [column is not None for column in self.of]
+                    self.column_of[index] = column
+        self.is_certain = [column is not None for column in self.column_of]
 
     @property
     def uncertain(self) -> tuple[Series, ...]:
-        """The series that a row may have to be told apart between."""
+        """Series to which uncertain rows may belong."""
         return self.series[self.shared :]
 
-    def round(self, predict: Predict) -> int:
-        """Align all shapes to ``predict``; how many rows changed. Series are of equal size."""
+    def realign(self, predict: Predict) -> int:
+        """Realign all uncertain rows to ``predict`` and return the number of changes.
+
+        All series have about the same size, so a bias pushes their counts towards the mean.
+        """
         changed = 0
         columns = range(self.shared, len(self.series))
-        for group in self.groups:
-            open_rows = [index for index in group if not self.sure[index]]
+        for group in self.rows_by_shape:
+            open_rows = [index for index in group if not self.is_certain[index]]
             if not open_rows:
                 continue
             costs = [
                 [self._cost(column, self.rows[index], predict) for column in columns]
                 for index in open_rows
             ]
-            for index, column in zip(open_rows, aligned(costs), strict=True):
-                changed += self.of[index] != columns[column]
-                self.of[index] = columns[column]
-        counts = Counter(self.of)
+            for index, column in zip(open_rows, align_rows(costs), strict=True):
+                changed += self.column_of[index] != columns[column]
+                self.column_of[index] = columns[column]
+        counts = Counter(self.column_of)
         mean = len(self.rows) / len(self.series)
         for column in columns:
             self.bias[column] += 0.3 * math.log(mean / max(counts[column], 1))
         return changed
 
-    def _cost(self, column: int, row: Row, predict: Predict) -> float:
+    def _cost(self, column: int, row: Timing, predict: Predict) -> float:
         error = abs(math.log(predict(self.series[column], row) / row.seconds))
         return min(error / SPREAD, OUTLIER) - self.bias[column]
 
-    def members(self, series: Iterable[Series]) -> list[tuple[Series, Row]]:
-        """The attributed rows of some series."""
+    def members(self, series: Iterable[Series]) -> list[tuple[Series, Timing]]:
+        """Return the attributed rows of the given series."""
         wanted = {column for column, found in enumerate(self.series) if found in set(series)}
         return [
             (self.series[column], row)
-            for column, row in zip(self.of, self.rows, strict=True)
+            for column, row in zip(self.column_of, self.rows, strict=True)
             if column in wanted and column is not None
         ]
 
 
-def sample(rows: list[tuple[Series, Row]], size: int) -> list[tuple[Series, Row]]:
-    """At most ``size`` rows, the same ones each time."""
+def sample(rows: list[tuple[Series, Timing]], size: int) -> list[tuple[Series, Timing]]:
+    """Return at most ``size`` rows, always the same ones."""
     return rows if len(rows) <= size else random.Random(size).sample(rows, size)
 
 
-def fold(row: Row, count: int) -> int:
-    """A die of ``count`` faces by shape, the same for every series."""
+def fold_of(row: Timing, count: int) -> int:
+    """Return a pseudo-random fold below ``count`` that depends only on the shape."""
     return int(random.Random(repr(row.shape)).random() * count)

@@ -1,12 +1,12 @@
-"""Catalog entries of the kernels, as text: constants, what they were fitted to and how well."""
+"""Text of the kernel catalog entries: constants, the rows of their fits, and the errors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernel_forms import SMS, nested, prefill_terms
-from kernel_report import Judged
+from kernel_forms import SMS, nest_sections, prefill_terms
+from kernel_report import Validation
 from kernel_rows import AMPERE
 
 TITLES = {
@@ -28,10 +28,10 @@ SECTIONS = {"attention_prefill": "prefill", "attention_decode": "decode"}
 
 def entries(
     fitted: Sequence[Any],
-    collectives: Mapping[tuple[str, str], tuple[dict[str, float], Judged]],
+    collectives: Mapping[tuple[str, str], tuple[dict[str, float], Validation]],
     links: Mapping[str, float],
 ) -> dict[str, str]:
-    """Name of a GPU -> text of its entry."""
+    """Return GPU name -> text of its entry."""
     found = {}
     for gpu, sms in SMS.items():
         lines = [f"# {TITLES[gpu]}: kernel and collective times; `fit` is on held-out shapes."]
@@ -41,46 +41,54 @@ def entries(
         lines += [SOURCE.rstrip()]
         for kind in ("gemm", "attention_prefill", "attention_decode", "moe"):
             lines += _section(gpu, kind, fitted)
-        lines += ["collectives:", f"  link_gb_per_s: {number(links[gpu])}"]
-        for (name, operation), (values, judged) in collectives.items():
+        lines += ["collectives:", f"  link_gb_per_s: {format_float(links[gpu])}"]
+        for (name, operation), (values, validation) in collectives.items():
             if name == gpu:
-                lines += [f"  {operation}:", *_mapping("terms", values, 4), _fit(judged, (), 4)]
+                lines += [
+                    f"  {operation}:",
+                    *_mapping("terms", values, 4),
+                    _fit(validation, (), 4),
+                ]
         found[gpu] = "\n".join(lines) + "\n"
     return found
 
 
 def _section(gpu: str, kind: str, fitted: Sequence[Any]) -> list[str]:
     found = [
-        (one, series, judged)
+        (one, series, validation)
         for one in fitted
-        for series, judged in zip(one.pool.series, one.judged, strict=True)
+        for series, validation in zip(one.pool.series, one.validations, strict=True)
         if one.pool.kind == kind and series[0] == gpu
     ]
     lines = {"gemm": ["gemm:"], "moe": ["grouped:"]}.get(kind, []) if found else []
-    for one, series, judged in found:
+    for one, series, validation in found:
         pooled = [name for name, _ in one.pool.series if name != gpu]
         values = prefill_terms(series, one.values) if kind == "attention_prefill" else one.values
         lines += [f"{SECTIONS[kind]}:" if kind in SECTIONS else f"  {series[1]}:"]
         indent = 2 if kind in SECTIONS else 4
-        for part, numbers in nested(values).items():
+        for part, numbers in nest_sections(values).items():
             lines += _mapping(part, numbers, indent)
-        lines += [_fit(judged, pooled, indent)]
+        lines += [_fit(validation, pooled, indent)]
     return lines
 
 
 def _mapping(name: str, values: Mapping[str, float], indent: int) -> list[str]:
     space = " " * indent
-    return [f"{space}{name}:", *(f"{space}  {key}: {number(values[key])}" for key in values)]
+    return [f"{space}{name}:", *(f"{space}  {key}: {format_float(values[key])}" for key in values)]
 
 
-def _fit(judged: Judged, pooled: Sequence[str], indent: int) -> str:
-    parts = [f"rows: {judged.rows}", f"rms: {judged.rms:.3f}", f"median: {judged.median:.3f}"]
+def _fit(validation: Validation, pooled: Sequence[str], indent: int) -> str:
+    parts = [
+        f"rows: {validation.rows}",
+        f"rms: {validation.rms:.3f}",
+        f"median: {validation.median:.3f}",
+    ]
     parts += [f"pooled_with: [{', '.join(pooled)}]"] if pooled else []
     return " " * indent + "fit: {" + ", ".join(parts) + "}"
 
 
-def number(value: float) -> str:
-    """As YAML 1.2 reads a float back: no bare exponent without a point."""
+def format_float(value: float) -> str:
+    """Format a number so that YAML 1.2 reads a float: an exponent requires a decimal point."""
     text = f"{value:.4g}"
     if "e" in text:
         mantissa, exponent = text.split("e")

@@ -1,9 +1,9 @@
-"""How good and how fast placement is: brute force, lower bounds, 131,072 GPUs.
+"""Quality and speed of placement: against brute force, against lower bounds, on 131,072 GPUs.
 
     python -m benchmarks.placement [--cases N] [--giant]
 
-Random clusters and jobs are those of tests/placement/random_clusters.py; every case has a number
-and comes out the same on every machine. Times are CPU seconds of this process.
+Random clusters and jobs are those of tests/placement/random_clusters.py. Each case is determined by
+its number and is the same on every machine. Times are CPU seconds of this process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tests.placement.brute_force import best_cost, every_cost
 from tests.placement.random_clusters import irregular, placed, tiny
 
 HOSTS = 16_384
-GIANTS = {
+LARGE_JOBS = {
     "dense": ("llama-3.1-405b", "dgx-h100", "{tp: 8, cp: 1, pp: 16, dp: 1024, vpp: 1}"),
     "experts": ("deepseek-v3", "hgx-h800", "{tp: 1, pp: 16, ep: 64, etp: 1, vpp: 1}"),
 }
 
 
-def brute_force(cases: int) -> None:
-    """Small cases whose best order is known."""
+def compare_with_brute_force(cases: int) -> None:
+    """Compare placements of small cases with the best order, found by brute force."""
     same = 0
     for seed in range(cases):
         case = tiny(seed)
@@ -44,11 +44,11 @@ def brute_force(cases: int) -> None:
         found = (proof.exposed_seconds, proof.uplink_bytes, proof.total_bytes)
         close = all(abs(a - b) <= 1e-9 * b for a, b in zip(found, best, strict=True))
         same += close and proof.quality == "optimal"
-    print(f"{same} of {cases} jobs of at most 8 hosts: equal to brute force, and proved")
+    print(f"{same} of {cases} jobs of at most 8 hosts: equal to brute force and proved optimal")
 
 
-def bounds(cases: int) -> None:
-    """Irregular clusters of 64 to 2,048 hosts, by the gap to the lower bound."""
+def measure_gaps(cases: int) -> None:
+    """Report the gap to the lower bound on irregular clusters of 64 to 2,048 hosts."""
     gaps, quality, gains, seconds, bytes_ = [], Counter[str](), [], [], []
     for seed in range(cases):
         case = irregular(seed)
@@ -58,7 +58,7 @@ def bounds(cases: int) -> None:
         exposed = {one.name: one.exposed_seconds for one in placement.alternatives}
         gaps.append(placement.proof.gap)
         bytes_.append(placement.proof.bytes_gap)
-        quality[_word(placement.proof)] += 1
+        quality[_quality_words(placement.proof)] += 1
         gains.append(exposed["name order"] / max(placement.proof.exposed_seconds, 1e-12))
     gaps.sort()
     print(f"{cases} irregular clusters of 64 to 2,048 hosts")
@@ -68,22 +68,22 @@ def bounds(cases: int) -> None:
     )
     print("  " + ", ".join(f"{count} {name}" for name, count in sorted(quality.items())))
     met = sum(not gap for gap in bytes_)
-    print(f"  uplink bytes       bound met by {met}, gap to it {median(bytes_):.0%} (median)")
+    print(f"  uplink bytes       bound reached by {met}, gap {median(bytes_):.0%} (median)")
     print(
         f"  name order exposes {median(gains):.2f} times as much (median), {max(gains):.1f} at most"
     )
     print(f"  CPU seconds        median {median(seconds):.2f}, at most {max(seconds):.2f}")
 
 
-def _word(proof: Proof) -> str:
+def _quality_words(proof: Proof) -> str:
     if proof.quality == "optimal" or proof.gap:
         return proof.quality
-    return "expose least (proved)"
+    return "minimal exposed time (proved)"
 
 
 def giant(name: str) -> None:
-    """131,072 GPUs in irregular racks: place, emit and write everything, then drain a host."""
-    chosen, node, pins = GIANTS[name]
+    """Place, emit and write a job on 131,072 GPUs in irregular racks, then drain a host."""
+    chosen, node, pins = LARGE_JOBS[name]
     racks = "\n".join(_racks())
     text = (
         f"parc: 1\nname: giant\nmodel: {chosen}\ncluster:\n  node: {node}\n"
@@ -135,7 +135,7 @@ def _racks() -> list[str]:
 
 
 class _Clock:
-    """CPU seconds of each pass."""
+    """CPU seconds per pass."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
@@ -147,7 +147,7 @@ class _Clock:
         self._last = now
 
     def sum(self, *steps: str) -> float:
-        """Seconds of several passes."""
+        """Return the total seconds of several passes."""
         return sum(self.spent.get(step, 0.0) for step in steps)
 
 
@@ -155,12 +155,12 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--giant", action="store_true", help="only the 131,072 GPUs")
+    parser.add_argument("--giant", action="store_true", help="only the case with 131,072 GPUs")
     options = parser.parse_args()
     if not options.giant:
-        brute_force(options.cases)
-        bounds(options.cases)
-    for name in GIANTS:
+        compare_with_brute_force(options.cases)
+        measure_gaps(options.cases)
+    for name in LARGE_JOBS:
         giant(name)
 
 

@@ -1,7 +1,7 @@
-"""Published layouts, each compiled twice as a user would: free, and pinned to what was published.
+"""Published layouts, each compiled twice: without pins, and pinned to the published layout.
 
-Blank cells are left to the compiler. A published layout that is predicted not to fit is priced all
-the same, on a device with more memory.
+Blank cells are left to the compiler. A published layout that is predicted not to fit is still
+evaluated, on a device with more memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from parc.compiler.search.drop_oversized import OVERSIZED
 from parc.compiler.spec.reading.source import Source
 
 TABLE = Path(__file__).with_name("published_layouts.csv")
-NUMBERS = (
+INTEGER_PINS = (
     *("tp", "cp", "pp", "vpp", "ep", "etp", "micro_batch"),
     *("zero_stage", "first_stage_layers", "last_stage_layers"),
 )
-"""Pins that are integers; columns of the table."""
-BOUNDLESS = "10 TB"
-"""Device memory under which a layout that does not fit is priced."""
+"""Columns of the table that are integer pins."""
+AMPLE_MEMORY = "10 TB"
+"""Device memory used to evaluate a layout that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Published:
     model: str
     """Catalog name."""
     overrides: tuple[str, ...]
-    """What the model changes of it, as ``parc --set`` takes it."""
+    """Changes to the spec, in the syntax of ``parc --set``."""
     hosts: str
     """Catalog name of a node type or a cluster."""
     gpus: int
@@ -47,21 +47,21 @@ class Published:
     global_batch: int
     """Sequences."""
     dispatch: dict[str, Any]
-    """How tokens reach their experts: ``moe_dispatcher`` and ``moe_overlap`` of the job."""
+    """``moe_dispatcher`` and ``moe_overlap`` of the job: how tokens are sent to their experts."""
     pins: dict[str, Any]
     """``layout:`` of the spec."""
     measured_seconds: float | None
-    """Step time, where the source prints or implies one."""
+    """Step time, if the source states or implies one."""
     source: str
 
     @property
     def gradient_precision(self) -> str:
-        """Format of gradients: the performance recipes of Megatron-Bridge reduce in 16 bit."""
+        """Format of gradients; the performance recipes of Megatron-Bridge reduce in 16 bit."""
         return "bf16" if "Megatron-Bridge" in self.source else "fp32"
 
     @property
     def family(self) -> str:
-        """The group that the summary counts it under."""
+        """Group of the summary to which the row belongs."""
         if "Megatron-Bridge" not in self.source:
             return "nanotron's sweep" if "nanotron" in self.source else "papers and benchmarks"
         return "NVIDIA recipes, " + ("MoE" if "ep" in self.pins else "dense")
@@ -69,48 +69,49 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What PARC says about a published layout and about its own."""
+    """PARC's estimates of a published layout and of its own pick."""
 
     row: Published
     pick: Plan | None
-    """What PARC plans with nothing pinned; None where it has no plan."""
+    """PARC's plan without pins; None if there is none."""
     layout: Layout | None
-    """The published layout as PARC understands it; None where a rule refuses it."""
+    """Published layout; None if a rule rejects it."""
     estimate: Estimate | None
-    refusal: tuple[str, ...]
-    """Codes and messages of the rules that refuse it, or the job as a whole."""
+    rule_errors: tuple[str, ...]
+    """Codes and messages of the rules that reject the layout, or the whole job."""
 
     @property
     def fits(self) -> bool:
-        """Whether the published layout is predicted to fit, at least within the band."""
+        """True if the published layout is predicted to fit, at least at the low end of the band."""
         if self.pick is None or self.estimate is None:
             return False
         return self.estimate.peak.low_bytes <= self.pick.estimate.limit_bytes
 
     @property
     def difference(self) -> float:
-        """Predicted step time of the published layout over that of the pick, less one."""
+        """Predicted step time of the published layout over that of the pick, minus one."""
         if self.pick is None or self.estimate is None:
-            raise ValueError(f"{self.row.id}: a refused layout has no price")
+            raise ValueError(f"{self.row.id}: a rejected layout has no estimate")
         return self.estimate.time.total_seconds / self.pick.estimate.time.total_seconds - 1
 
 
 def read_table(path: Path = TABLE) -> tuple[Published, ...]:
-    """The table.
+    """Read the table.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(_published(cells) for cells in csv.DictReader(file))
 
 
 def compare(row: Published) -> Comparison:
-    """Compile the row free and pinned."""
+    """Compile the row without pins and with pins."""
     pick, errors = _plan(row, {})
     if pick is None:
         return Comparison(row, None, None, None, errors)
     plan, errors = _plan(row, row.pins)
+    # A layout that violates no rule except memory still has a step time to compare.
     if plan is None and all(error.startswith(f"{OVERSIZED} ") for error in errors):
         plan, errors = _plan(row, row.pins, pick.problem.cluster.gpu.name)
     if plan is None:
@@ -118,12 +119,16 @@ def compare(row: Published) -> Comparison:
     return Comparison(row, pick, plan.layout, plan.estimate, ())
 
 
-def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> str:
-    """The spec of a row; ``boundless_gpu`` names the GPU that gets more memory than there is."""
+def spec_text(row: Published, pins: dict[str, Any], ample_memory_gpu: str = "") -> str:
+    """Return the spec of a row. ``boundless_gpu`` is a GPU whose memory is set to BOUNDLESS."""
     cluster: dict[str, Any] = _hosts(row)
-    if boundless_gpu:
-        # under its own name it keeps the kernel times that were measured on it
-        cluster["gpu"] = {"base": boundless_gpu, "name": boundless_gpu, "memory": BOUNDLESS}
+    if ample_memory_gpu:
+        # the GPU keeps its name, because kernel timings are looked up by name
+        cluster["gpu"] = {
+            "base": ample_memory_gpu,
+            "name": ample_memory_gpu,
+            "memory": AMPLE_MEMORY,
+        }
     return json.dumps(
         {
             "parc": 1,
@@ -144,11 +149,11 @@ def spec_text(row: Published, pins: dict[str, Any], boundless_gpu: str = "") -> 
 
 
 def _plan(
-    row: Published, pins: dict[str, Any], boundless_gpu: str = ""
+    row: Published, pins: dict[str, Any], ample_memory_gpu: str = ""
 ) -> tuple[Plan | None, tuple[str, ...]]:
-    """The plan, and the errors as code and message."""
+    """Return the plan, and the errors as code and message."""
     sink = Sink()
-    source = Source(f"{row.id}.yaml", spec_text(row, pins, boundless_gpu), None)
+    source = Source(f"{row.id}.yaml", spec_text(row, pins, ample_memory_gpu), None)
     plan = plan_spec(source, row.overrides, sink)
     errors = tuple(
         f"{found.code.removeprefix('PARC-')} {found.finding.message}"
@@ -169,7 +174,7 @@ def _hosts(row: Published) -> dict[str, Any]:
 
 
 def _published(cells: dict[str, str]) -> Published:
-    pins: dict[str, Any] = {name: int(cells[name]) for name in NUMBERS if cells[name]}
+    pins: dict[str, Any] = {name: int(cells[name]) for name in INTEGER_PINS if cells[name]}
     if cells["recompute"]:
         pins["recompute"] = _recompute(cells["recompute"])
     if cells["pipeline_layout"]:
@@ -196,7 +201,7 @@ def _dispatch(cells: dict[str, str]) -> dict[str, Any]:
 
 
 def _recompute(text: str) -> Any:
-    """none; ``selective:a+b``; ``full:uniform:1``."""
+    """Parse ``none``, ``selective:a+b`` or ``full:uniform:1``."""
     word, *rest = text.split(":")
     if word == "selective":
         return {"granularity": word, "modules": rest[0].split("+")}

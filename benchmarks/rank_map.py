@@ -1,8 +1,8 @@
-"""All process groups of a map: PARC's meshes against Megatron's own RankGenerator.
+"""Process groups of a rank map: PARC's meshes against Megatron's own RankGenerator.
 
-Every token that ``initialize_model_parallel`` uses is built by both, compared group by group, and
-timed; printed as seconds and as Megatron's time over PARC's. Needs the source of Megatron-Core (a
-wheel that is unpacked, or a checkout), but not torch:
+Both build every token that ``initialize_model_parallel`` uses. The groups are compared one by one
+and the time is printed in seconds and as the ratio of Megatron's to PARC's. Requires the source of
+Megatron-Core (an unpacked wheel or a checkout), but not torch:
 
     python benchmarks/rank_map.py --megatron FOLDER [--most 131072]
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = (
-    # ranks, then tp, cp, pp, etp, ep
+    # number of ranks, (tp, cp, pp, etp, ep)
     (1_024, (8, 1, 8, 1, 8)),
     (16_384, (8, 1, 16, 8, 1)),
     (16_384, (4, 2, 16, 1, 64)),
@@ -30,7 +30,7 @@ SHAPES = (
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 DENSE = ("tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-pp", "tp-dp", "tp-dp-cp")
 EXPERT = ("tp", "ep", "dp", "tp-ep", "tp-ep-pp")
-WANTED = ("generate_masked_orthogonal_rank_groups", "RankGenerator")
+COPIED_NAMES = ("generate_masked_orthogonal_rank_groups", "RankGenerator")
 Groups = list[list[list[int]]]
 
 
@@ -52,8 +52,8 @@ def _row(generator: Any, world: int, degrees: tuple[int, ...], order: str) -> bo
     tp, cp, pp, etp, ep = degrees
     dense = {"tp": tp, "cp": cp, "ep": 1, "pp": pp, "dp": world // (tp * cp * pp)}
     expert = {"tp": etp, "cp": 1, "ep": ep, "pp": pp, "dp": world // (etp * ep * pp)}
-    theirs, their_seconds = _timed(lambda: _theirs(generator, order, dense, expert))
-    ours, our_seconds = _timed(lambda: _ours(order, dense, expert))
+    theirs, their_seconds = _timed(lambda: _megatron_groups(generator, order, dense, expert))
+    ours, our_seconds = _timed(lambda: _parc_groups(order, dense, expert))
     equal, count = theirs == ours, sum(map(len, ours))
     print(
         f"{world:>8} {order:>15} {count:>8} {their_seconds:>8.3f}s {our_seconds:>7.3f}s "
@@ -62,12 +62,14 @@ def _row(generator: Any, world: int, degrees: tuple[int, ...], order: str) -> bo
     return equal
 
 
-def _theirs(generator: Any, order: str, dense: dict[str, int], expert: dict[str, int]) -> Groups:
+def _megatron_groups(
+    generator: Any, order: str, dense: dict[str, int], expert: dict[str, int]
+) -> Groups:
     pairs = ((generator(order=order, **dense), DENSE), (generator(order=order, **expert), EXPERT))
     return [made.get_ranks(token) for made, tokens in pairs for token in tokens]
 
 
-def _ours(order: str, dense: dict[str, int], expert: dict[str, int]) -> Groups:
+def _parc_groups(order: str, dense: dict[str, int], expert: dict[str, int]) -> Groups:
     from parc.compiler.ir import Mesh
 
     pairs = ((dense, DENSE), (expert, EXPERT))
@@ -85,10 +87,12 @@ def _timed(build: Callable[[], Groups]) -> tuple[Groups, float]:
 
 
 def _rank_generator(folder: Path) -> Any:
-    """Megatron's class, cut out of its module: the rest of it wants torch and a GPU."""
+    """Return Megatron's class, cut out of its module because the module imports torch and needs a
+    GPU."""
     source = (folder / "megatron" / "core" / "parallel_state.py").read_text("utf-8")
     module = ast.parse(source)
-    module.body = [node for node in module.body if getattr(node, "name", "") in WANTED]
+    # executing the whole module would import torch
+    module.body = [node for node in module.body if getattr(node, "name", "") in COPIED_NAMES]
     names: dict[str, Any] = dict(vars(typing))
     exec(compile(module, "parallel_state.py", "exec"), names)
     return names["RankGenerator"]
@@ -98,7 +102,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     default = os.environ.get("PARC_MEGATRON")
     parser.add_argument("--megatron", type=Path, default=default, required=default is None)
-    parser.add_argument("--most", type=int, default=131_072, help="largest world to try")
+    parser.add_argument("--most", type=int, default=131_072, help="largest number of ranks to try")
     return parser.parse_args()
 
 

@@ -1,13 +1,13 @@
-"""Layouts a second of the search, on one core, and what `parc search` takes from the shell.
+"""Speed of the search in layouts per second on one core, and the cost of `parc search`.
 
     python benchmarks/search_speed.py [--runs 10] [--fail-over]
         [--calculon CHECKOUT [--calculon-python PYTHON]]
 
-`sieve` is the evaluation of every layout: rules, memory, time. `search` adds the ranking of the
-best. Every run starts with empty memos. With a checkout of Calculon (and a Python that has numpy)
-a random part of its own search runs beside it, on the same GPUs. Two rates are printed: of all that
-it counts, most of which it turns away before they are evaluated, and of complete evaluations, which
-is what the limit on the ratio means.
+`sieve` evaluates every layout: rules, memory, time. `search` also ranks the best. Every run starts
+with empty caches. With a checkout of Calculon (and a Python that has numpy) a random part of
+Calculon's own search is timed on the same GPUs. Two rates of it are printed: of all counted
+candidates, most of which it rejects before evaluation, and of complete evaluations. The limit on
+the ratio refers to complete evaluations.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from parc.compiler.search.search_sieve import Sieve
 from parc.compiler.search.search_space import Space
 from parc.compiler.spec.reading.source import Source
 
-MOST_SECONDS = 2.0
-"""Of `parc search`, start-up included: of CPU, which is the wall time of an idle machine."""
-MOST_MEGABYTES = 500
-LEAST_RATE = 100_000
-"""Complete layouts a second."""
-LEAST_RATIO = 1000
-"""Over Calculon."""
+MAX_SECONDS = 2.0
+"""Limit on the CPU seconds of `parc search`, start-up included; CPU time equals wall time on an
+idle machine."""
+MAX_MEGABYTES = 500
+MIN_RATE = 100_000
+"""Minimum number of complete layouts per second."""
+MIN_RATIO = 1000
+"""Minimum ratio of PARC's rate to Calculon's."""
 
 CALCULON = """
 import logging, os, random, sys, time, types
@@ -83,36 +84,36 @@ for chunk in chunks:
         break
 print(count, time.process_time() - start, *complete)
 """
-"""A random part of its search of GPT-3 175B on 512 A100, of every degree and every option."""
+"""Random part of Calculon's search of GPT-3 175B on 512 A100, over all degrees and options."""
 ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
-"""Byte code is kept from run to run, as it is where a package is installed."""
+"""Environment in which byte code is cached between runs, as for an installed package."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """A spec with everything open."""
+class SearchCase:
+    """Spec that pins nothing."""
 
     title: str
     spec: str
 
 
 CASES = (
-    Case(
+    SearchCase(
         "GPT-3 175B, 512 A100",
         "parc: 1\nname: gpt3\nmodel: gpt3-175b\ncluster: {node: dgx-a100, nodes: 64}\n"
         "job: {sequence_length: 2048, global_batch: 1536}\n",
     ),
-    Case(
+    SearchCase(
         "Llama 3.1 405B, 16,384 H100",
         "parc: 1\nname: llama\nmodel: llama-3.1-405b\ncluster: {node: dgx-h100, nodes: 2048}\n"
         "job: {sequence_length: 8192, global_batch: 2048}\n",
     ),
-    Case(
+    SearchCase(
         "Mixtral 8x7B, 128 H100",
         "parc: 1\nname: mixtral\nmodel: mixtral-8x7b\ncluster: {node: dgx-h100, nodes: 16}\n"
         "job: {sequence_length: 4096, global_batch: 1024}\n",
     ),
-    Case(
+    SearchCase(
         "DeepSeek-V3, 2,048 H100",
         "parc: 1\nname: deepseek\nmodel: deepseek-v3\ncluster: {node: dgx-h100, nodes: 256}\n"
         "job: {sequence_length: 4096, global_batch: 15360}\n",
@@ -120,14 +121,14 @@ CASES = (
 )
 
 
-def fresh(problem: Problem) -> Pricing:
-    """Empty memos."""
+def empty_pricing(problem: Problem) -> Pricing:
+    """Return cost-model tables with empty caches."""
     return pricing_for(problem, framework(problem.framework))
 
 
 def sieve_rate(problem: Problem) -> tuple[int, float]:
-    """(layouts, CPU seconds) of one evaluation of the whole space."""
-    pricing = fresh(problem)
+    """Return (layouts, CPU seconds) of one evaluation of the whole space."""
+    pricing = empty_pricing(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
     space = Space.of(pricing.problem, pricing.framework, Variant())
@@ -137,16 +138,16 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
 
 
 def search_rate(problem: Problem) -> tuple[int, float]:
-    """(layouts, CPU seconds) of one search with its ranking."""
-    pricing = fresh(problem)
+    """Return (layouts, CPU seconds) of one search with its ranking."""
+    pricing = empty_pricing(problem)
     start = time.process_time()
     search = search_layouts(pricing, Sink())
     seconds = time.process_time() - start
     return (search.enumerated if search else 0), seconds
 
 
-def from_shell(case: Case) -> tuple[float, float, float]:
-    """(wall seconds, CPU seconds, peak resident megabytes) of `parc search`, the best of three."""
+def time_command(case: SearchCase) -> tuple[float, float, float]:
+    """Return (wall seconds, CPU seconds, peak MB resident) of `parc search`, the best of three."""
     with TemporaryDirectory() as folder:
         spec = Path(folder) / "spec.yaml"
         spec.write_text(case.spec, encoding="utf-8")
@@ -158,26 +159,27 @@ def _run(command: list[str]) -> tuple[float, float, float]:
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+    # wait4 reports the resources of this child only, unlike resource.getrusage
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
-    # Linux counts kilobytes, macOS bytes.
+    # ru_maxrss is in kilobytes on Linux and in bytes on macOS.
     unit = 1e6 if sys.platform == "darwin" else 1e3
     cpu = usage.ru_utime + usage.ru_stime
     return time.perf_counter() - start, cpu, usage.ru_maxrss / unit
 
 
 def calculon_rates(python: str, checkout: str, seconds: float) -> tuple[float, float]:
-    """Evaluations a second: all that it counts, and complete ones by the time they take alone."""
+    """Return Calculon's rates per second: all counted candidates, complete evaluations."""
     command = [python, "-c", CALCULON, checkout, str(seconds)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    count, took, complete, alone = map(float, result.stdout.split()[-4:])
-    return count / took, complete / alone
+    count, elapsed, complete, complete_seconds = map(float, result.stdout.split()[-4:])
+    return count / elapsed, complete / complete_seconds
 
 
-def measure(case: Case, runs: int) -> tuple[float, list[str]]:
-    """(best rate of the sieve, limits that were missed); prints a line."""
+def measure(case: SearchCase, runs: int) -> tuple[float, list[str]]:
+    """Print a line; return (best rate of the sieve, limits that were missed)."""
     problem = resolve_spec(Source(case.title, case.spec, None), (), Sink())
     if problem is None:
         raise ValueError(f"{case.title}: the spec has errors")
@@ -187,24 +189,26 @@ def measure(case: Case, runs: int) -> tuple[float, list[str]]:
     count = cold[0]
     rate = max(number / seconds for number, seconds in sieves)
     whole = max(number / seconds for number, seconds in searches)
-    wall, cpu, megabytes = from_shell(case)
+    wall, cpu, megabytes = time_command(case)
     print(
         f"{case.title:28}{count:9,}{rate:12,.0f}{whole:12,.0f}{count / cold[1]:12,.0f}"
         f"{wall:9.2f}{cpu:9.2f}{megabytes:8.0f}"
     )
-    missed = [f"{case.title}: {rate:,.0f} layouts/s"] if rate < LEAST_RATE else []
-    missed += [f"{case.title}: {cpu:.2f} s of CPU"] if cpu > MOST_SECONDS else []
-    missed += [f"{case.title}: {megabytes:.0f} MB"] if megabytes > MOST_MEGABYTES else []
+    missed = [f"{case.title}: {rate:,.0f} layouts/s"] if rate < MIN_RATE else []
+    missed += [f"{case.title}: {cpu:.2f} s of CPU"] if cpu > MAX_SECONDS else []
+    missed += [f"{case.title}: {megabytes:.0f} MB"] if megabytes > MAX_MEGABYTES else []
     return rate, missed
 
 
 def main() -> int:
-    """Print the table; with ``--fail-over``, 1 when a limit is missed."""
+    """Print the table; with ``--fail-over``, return 1 if a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--fail-over", action="store_true", help="exit 1 when a limit is missed")
-    parser.add_argument("--calculon", metavar="CHECKOUT", help="measure Calculon beside it")
-    parser.add_argument("--calculon-python", default=sys.executable, help="a Python with numpy")
+    parser.add_argument("--calculon", metavar="CHECKOUT", help="also measure Calculon")
+    parser.add_argument(
+        "--calculon-python", default=sys.executable, help="Python interpreter with numpy"
+    )
     parser.add_argument("--calculon-seconds", type=float, default=30.0)
     options = parser.parse_args()
     columns = ("layouts", "sieve/s", "search/s", "first/s", "wall s", "CPU s", "MB")
@@ -222,9 +226,9 @@ def main() -> int:
         print(
             f"ratio: {ours / every:,.0f} of counted, {ours / complete:,.0f} of complete evaluations"
         )
-        if ours / complete < LEAST_RATIO:
+        if ours / complete < MIN_RATIO:
             missed.append(f"ratio to Calculon: {ours / complete:,.0f}")
-    print("\n".join(f"missed: {line}" for line in missed) or "all limits are kept")
+    print("\n".join(f"missed: {line}" for line in missed) or "all limits are met")
     return 1 if missed and options.fail_over else 0
 
 

@@ -1,7 +1,8 @@
-"""CPU time of the commands that people wait for, over a bare interpreter.
+"""CPU time of interactive commands, relative to a bare interpreter.
 
-Each command runs N times and the minimum counts: other work on the machine only adds. Printed as
-milliseconds and as a multiple of the bare interpreter, which carries from machine to machine.
+Each command runs N times and the minimum counts, because other load on the machine can only add
+time. Results are in milliseconds and as a multiple of the bare interpreter, which is comparable
+between machines.
 
     python benchmarks/startup.py --runs 20 [--fail-over]
 """
@@ -21,33 +22,34 @@ SPEC = str(ROOT / "examples" / "llama-3-70b" / "spec.yaml")
 BARE = (sys.executable, "-c", "")
 PARC = (sys.executable, "-m", "parc")
 ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
-"""Byte code is kept from run to run, as it is where a package is installed."""
+"""Environment in which byte code is cached between runs, as for an installed package."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """A command line, and what it may cost over the bare interpreter."""
+class CommandCase:
+    """Command line, and its limit in milliseconds above the bare interpreter."""
 
     title: str
     command: tuple[str, ...]
     limit_ms: float | None = None
 
 
-def cases(folder: str) -> tuple[Case, ...]:
-    """The commands; ``folder`` takes what ``compile`` writes."""
+def cases(folder: str) -> tuple[CommandCase, ...]:
+    """Return the commands; ``folder`` receives the output of ``compile``."""
     return (
-        Case("parc --help", (*PARC, "--help"), 60),
-        Case("parc compile --help", (*PARC, "compile", "--help")),
-        Case("parc check", (*PARC, "check", SPEC), 250),
-        Case("parc explain PARC-D01", (*PARC, "explain", "PARC-D01")),
-        Case("parc compile", (*PARC, "compile", SPEC, "-o", f"{folder}/out")),
+        CommandCase("parc --help", (*PARC, "--help"), 60),
+        CommandCase("parc compile --help", (*PARC, "compile", "--help")),
+        CommandCase("parc check", (*PARC, "check", SPEC), 250),
+        CommandCase("parc explain PARC-D01", (*PARC, "explain", "PARC-D01")),
+        CommandCase("parc compile", (*PARC, "compile", SPEC, "-o", f"{folder}/out")),
     )
 
 
 def cpu_seconds(command: tuple[str, ...]) -> float:
-    """User plus system time of one run of ``command``; CalledProcessError when it fails."""
+    """Return user plus system time of one run of ``command``; CalledProcessError if it fails."""
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=ENVIRONMENT)
+    # wait4 reports the resources of this child only, unlike resource.getrusage
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
@@ -56,13 +58,13 @@ def cpu_seconds(command: tuple[str, ...]) -> float:
 
 
 def fastest_ms(command: tuple[str, ...], runs: int) -> float:
-    """Milliseconds of the cheapest of ``runs`` runs, after one that warms the caches."""
+    """Return the minimum milliseconds of ``runs`` runs, after one that warms the caches."""
     cpu_seconds(command)
     return 1000 * min(cpu_seconds(command) for _ in range(runs))
 
 
 def main() -> int:
-    """Print the table; with ``--fail-over``, 1 when a limit is passed."""
+    """Print the table; with ``--fail-over``, return 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--fail-over", action="store_true", help="exit 1 when a limit is passed")
@@ -73,12 +75,12 @@ def main() -> int:
     slow = 0
     with TemporaryDirectory() as folder:
         for case in cases(folder):
-            took_ms = fastest_ms(case.command, options.runs)
-            over_ms = took_ms - bare_ms
+            total_ms = fastest_ms(case.command, options.runs)
+            over_ms = total_ms - bare_ms
             slow += case.limit_ms is not None and over_ms > case.limit_ms
             limit = f"{case.limit_ms:.0f}" if case.limit_ms else "-"
-            ratio = took_ms / bare_ms
-            print(f"{case.title:22}{took_ms:8.1f}{over_ms:12.1f}{ratio:8.1f}{limit:>8}")
+            ratio = total_ms / bare_ms
+            print(f"{case.title:22}{total_ms:8.1f}{over_ms:12.1f}{ratio:8.1f}{limit:>8}")
     return 1 if slow and options.fail_over else 0
 
 

@@ -157,7 +157,7 @@ def _settled(problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch)
         fresh = _checked(plan, sink)
         after("check")
     else:
-        sink.absorb(trial)
+        sink.extend(trial)
     if isinstance(found, Replanned) and isinstance(fresh, Plan):
         return replace(found, plan=fresh)
     if isinstance(found, ReplannedService) and isinstance(fresh, ServingPlan):

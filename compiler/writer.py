@@ -16,14 +16,15 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePosixPath
 
-from parc.backends.registry import BUILT_IN
+from parc.backends.registry import BUILT_IN, find
 from parc.compiler.ir import Artifact
 from parc.compiler.swap import exchange
 
 MARKER = "parc.lock"
 """A directory that holds this file is one that PARC wrote."""
-OWN = {"parc", "plan", "rankmap", "report", "preflight"} | set(BUILT_IN)
-"""First part of every name that PARC writes at the top of an output directory."""
+OWN = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
+"""First parts of the names that PARC writes at the top of an output directory; backends of plugins
+are looked up only if a directory has other names."""
 _SHOWN = 3
 
 
@@ -73,12 +74,13 @@ def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
 
 
 def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Those of ``names``, at the top of an output directory, over which no write goes; sorted.
+    """Return those of ``names`` that PARC would never overwrite, sorted.
 
-    ``paths`` are what would be written; a backend that is not built in has names of its own.
+    ``names`` are at the top of an output directory, ``paths`` are the files to be written there.
     """
     own = OWN | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
-    return sorted(name for name in names if name.partition(".")[0] not in own)
+    others = (name for name in names if name.partition(".")[0] not in own)
+    return sorted(name for name in others if find(name.partition(".")[0]) is None)
 
 
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:

@@ -9,6 +9,27 @@ from hypothesis import settings
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")
 
+CHANGES = pytest.StashKey[list[tuple[str, str]]]()
+"""(example, change in words) of everything that ``--update-golden`` has rewritten."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[CHANGES] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what ``--update-golden`` changed, so that a reviewer reads it in words."""
+    config = terminalreporter.config
+    if not config.getoption("--update-golden"):
+        return
+    rows = config.stash[CHANGES]
+    terminalreporter.section("what changed in the examples")
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, line in rows:
+        terminalreporter.write_line(f"{name:<{width}}  {line}")
+    if not rows:
+        terminalreporter.write_line("nothing")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

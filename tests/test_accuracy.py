@@ -12,12 +12,12 @@ import pytest
 from benchmarks.accuracy.__main__ import load, main
 from benchmarks.accuracy.cases import Case, make_cases
 from benchmarks.accuracy.groups import hardware_groups, named_groups
-from benchmarks.accuracy.predict import price
+from benchmarks.accuracy.predict import estimate_step
 from benchmarks.accuracy.refit import Columns, simple_columns
 from benchmarks.accuracy.regret import mean_and_worst, sweeps
 from benchmarks.accuracy.runs import PUBLISHED, read_runs, write_runs
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.wide_table import read_wide
+from benchmarks.accuracy.wide_table import read_training_table
 from benchmarks.accuracy.wide_words import features, framework, network_gbps, shard
 from parc.compiler.cost.step.offload import host_rate
 from tests.project_files import ROOT
@@ -80,7 +80,9 @@ def test_inputs_of_layers_kept_on_the_host_cost_the_way_there_and_back() -> None
     away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
     kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
     rate = host_rate(case.problem)
-    assert price(away).total_seconds == pytest.approx(price(case).total_seconds + 2 * kept / rate)
+    assert estimate_step(away).total_seconds == pytest.approx(
+        estimate_step(case).total_seconds + 2 * kept / rate
+    )
 
 
 def test_a_layout_that_ran_out_of_memory_is_not_preferred() -> None:
@@ -143,7 +145,7 @@ bf16,,,1,,,,pretrain,x,,7.0,C
 
 def test_a_wide_table_is_read_by_the_scoring_rule(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(WIDE, encoding="utf-8")
-    table = read_wide(tmp_path)
+    table = read_training_table(tmp_path)
     assert [run.id for run in table.runs] == ["a", "b"]
     assert table.left_out == {"no such GPU in the catalog: tpuv4": 1, "not scored": 1}
     llama, wide = table.runs
@@ -158,7 +160,7 @@ def test_a_wide_table_is_read_by_the_scoring_rule(tmp_path: Path) -> None:
 def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_path: Path) -> None:
     plain = WIDE.replace("0.953", "0.703")  # one matrix an MLP less, and one table less
     (tmp_path / "train.csv").write_text(plain, encoding="utf-8")
-    wide = read_wide(tmp_path).runs[1]
+    wide = read_training_table(tmp_path).runs[1]
     assert wide.spec is not None
     assert not wide.spec.gated
     assert wide.spec.tied_embeddings

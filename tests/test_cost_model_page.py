@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.bar_plot import Bars, bars_svg
-from benchmarks.accuracy.comparison_plot import Comparison, Reading, comparison_svg
-from benchmarks.accuracy.cost_page import BLOCK, filled, measured_blocks, written_blocks
+from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
+from benchmarks.accuracy.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
 from benchmarks.accuracy.hardware_classes import fitted_classes
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.plots import errors_by_group, main, step_times
@@ -32,11 +32,11 @@ LARGEST = 60_000
 """Bytes of a figure."""
 SVG = "{http://www.w3.org/2000/svg}"
 READINGS = (
-    Reading(1.0, 1.0, "red", "dense"),
-    Reading(10.0, 12.0, "red", "MoE"),
-    Reading(50.0, 900.0, "blue", "dense"),
+    Point(1.0, 1.0, "red", "dense"),
+    Point(10.0, 12.0, "red", "MoE"),
+    Point(50.0, 900.0, "blue", "dense"),
 )
-CHART = Comparison("A title", "time, seconds", READINGS, ("red", "blue"), ("dense", "MoE"))
+CHART = ScatterChart("A title", "time, seconds", READINGS, ("red", "blue"), ("dense", "MoE"))
 
 
 def elements(text: str, tag: str) -> list[ElementTree.Element]:
@@ -135,7 +135,7 @@ def test_a_ratio_beyond_the_axis_is_drawn_on_its_edge() -> None:
 
 
 def test_colours_without_a_reading_are_not_in_the_legend() -> None:
-    chart = Comparison("A title", "time, seconds", READINGS, ("red", "green", "blue"), ("dense",))
+    chart = ScatterChart("A title", "time, seconds", READINGS, ("red", "green", "blue"), ("dense",))
     assert "red (2)" in words(comparison_svg(chart))
     assert not [word for word in words(comparison_svg(chart)) if word.startswith("green")]
 
@@ -157,9 +157,9 @@ def test_bars_show_the_errors_of_the_accuracy_page() -> None:
 
 def test_a_block_that_the_page_lacks_is_an_error() -> None:
     page = "<!-- generated: one -->\nold\n<!-- end -->\n"
-    assert filled(page, {"one": "new"}) == "<!-- generated: one -->\n\nnew\n\n<!-- end -->\n"
+    assert fill_blocks(page, {"one": "new"}) == "<!-- generated: one -->\n\nnew\n\n<!-- end -->\n"
     with pytest.raises(KeyError, match="two"):
-        filled(page, {"two": "new"})
+        fill_blocks(page, {"two": "new"})
 
 
 def test_the_generator_writes_four_figures_and_fills_the_page(tmp_path: Path) -> None:

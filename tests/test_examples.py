@@ -1,82 +1,83 @@
-"""Every example compiles to exactly what stands beside it, and the files are sound."""
+"""Each example compiles to exactly its expected output, and the files are sound."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.compiled import EXAMPLES, ROOT, emitted, example
-
-DIGEST_OVER_BYTES = 100_000
-"""A longer file is held by its sha256, so that the repository stays small."""
-
-
-@cache
-def compiled(name: str) -> Mapping[str, str]:
-    """Path -> text of everything that the example compiles to."""
-    return emitted(example(name))
-
-
-def folded(artifacts: Mapping[str, str]) -> dict[str, str]:
-    """The same with long files replaced by their digest."""
-    result = {}
-    for path, text in artifacts.items():
-        data = text.encode()
-        if len(data) > DIGEST_OVER_BYTES:
-            result[path + ".sha256"] = hashlib.sha256(data).hexdigest() + "\n"
-        else:
-            result[path] = text
-    return result
+from tests.compiled import EXAMPLES, ROOT
+from tests.conftest import CHANGES
+from tests.goldens import (
+    FULL,
+    SUMMARY,
+    changes,
+    emitted_by,
+    golden_files,
+    stored_files,
+    write_files,
+)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_compiles_to_exactly_what_is_expected(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    folder = ROOT / "examples" / name / "expected"
-    now = folded(compiled(name))
+    now = golden_files(name)
     if request.config.getoption("--update-golden"):
-        for stale in folder.rglob("*") if folder.exists() else ():
-            if stale.is_file():
-                stale.unlink()
-        for path, text in now.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8", newline="\n")
-    found = {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+        lines = write_files(name, now)
+        request.config.stash[CHANGES] += [(name, line) for line in lines]
+    found = stored_files(name)
     assert sorted(found) == sorted(now)
     for path, text in now.items():
         assert found[path] == text, path
+
+
+def test_three_examples_are_stored_in_full_and_every_file_of_the_others_is_accounted_for() -> None:
+    assert set(FULL) < set(EXAMPLES)
+    for name in EXAMPLES:
+        files = golden_files(name)
+        listed = {path.removeprefix("expected/") for path in files if path != SUMMARY}
+        notes = [line.partition("  ")[2] for line in files[SUMMARY].splitlines() if "  " in line]
+        listed |= {path for note in notes for path in note.split()}
+        assert emitted_by(name).keys() <= listed, name
+
+
+def test_changes_of_a_golden_are_described_in_words() -> None:
+    before = {
+        SUMMARY: "step      29.87 s\n\nsha256 12  plan.json\n",
+        "expected/a.sh": "--tp 8\nx\n",
+    }
+    after = {SUMMARY: "step      30.10 s\n\nsha256 34  plan.json\n", "expected/a.sh": "--tp 4\nx\n"}
+    assert changes(before, after) == [
+        "step: 29.87 s -> 30.10 s",
+        "plan.json: sha256 12 -> sha256 34",
+        "expected/a.sh: --tp 8 -> --tp 4",
+    ]
+    assert changes(before, before) == []
+    assert changes(before, {SUMMARY: before[SUMMARY]}) == ["expected/a.sh: removed"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_json_files_of_an_example_keep_their_schemas(name: str) -> None:
     for path, schema in (("plan.json", "plan"), ("rankmap.json", "rankmap"), ("parc.lock", "lock")):
         rules = json.loads((ROOT / "schemas" / f"{schema}.schema.json").read_text("utf-8"))
-        jsonschema.validate(json.loads(compiled(name)[path]), rules)
+        jsonschema.validate(json.loads(emitted_by(name)[path]), rules)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_scripts_of_an_example_pass_bash_and_shellcheck(name: str, tmp_path: Path) -> None:
-    scripts = [path for path in compiled(name) if path.endswith((".sh", ".sbatch"))]
+    scripts = [path for path in emitted_by(name) if path.endswith((".sh", ".sbatch"))]
     assert scripts
     for path in scripts:
         target = tmp_path / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(compiled(name)[path], encoding="utf-8", newline="\n")
+        target.write_text(emitted_by(name)[path], encoding="utf-8", newline="\n")
     files = [str(tmp_path / path) for path in scripts]
     for file in files:
         subprocess.run(["bash", "-n", file], check=True)

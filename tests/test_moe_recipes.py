@@ -6,8 +6,14 @@ import re
 
 import pytest
 
-from benchmarks.accuracy.moe_recipes import FEATURES, RECOMPUTE, WHOLE, recipe_words, release
-from benchmarks.accuracy.predict import with_overlap
+from benchmarks.accuracy.moe_recipes import (
+    FEATURES,
+    RECOMPUTE,
+    WHOLE,
+    container_release,
+    recipe_words,
+)
+from benchmarks.accuracy.predict import with_features
 from parc.compiler.ir import Efficiency
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"
@@ -33,7 +39,7 @@ def row(source: str, model: str, gpu: str, precision: str, ep: str = "8") -> dic
     ],
 )
 def test_a_release_is_that_of_the_container(source: str, expected: tuple[int, int, int]) -> None:
-    assert release(source) == expected
+    assert container_release(source) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,4 +77,4 @@ def test_every_word_is_known_and_every_pattern_compiles() -> None:
 
 @pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
 def test_a_word_about_the_software_changes_its_row(word: str) -> None:
-    assert with_overlap(Efficiency(), word) != Efficiency()
+    assert with_features(Efficiency(), word) != Efficiency()

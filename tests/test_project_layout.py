@@ -25,6 +25,7 @@ IR = "parc.compiler.ir"
 DIAGNOSTICS = "parc.compiler.diagnostics"
 REGISTRY = "parc.backends.registry"
 BASE = "parc.backends.base"
+DECLARATION = "parc.backends.declaration"
 STRATEGIES = "parc.backends.shared.strategies"
 COST = "parc.compiler.cost"
 SPEC = "parc.compiler.spec"
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     CATALOG: (SPEC, DIAGNOSTICS, IR),
     RESOLVE: (
         *(IR, DIAGNOSTICS, CATALOG, COST, SPEC, TOPOLOGY),
-        *(BASE, REGISTRY, STRATEGIES),
+        *(BASE, DECLARATION, REGISTRY, STRATEGIES),
     ),
     EVALUATE: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, BASE, STRATEGIES),
     PLACEMENT: (IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, BASE),

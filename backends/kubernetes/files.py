@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.registry import FRAMEWORKS, backend
+from parc.backends.registry import backend, declaration
 from parc.backends.shared.launch_script import host_lines, launch_script
 from parc.compiler.ir import Artifact, Plan
 
@@ -21,7 +21,7 @@ def mounted(plan: Plan) -> tuple[Artifact, ...]:
     if problem.cluster.named:
         files.append(Artifact("torchrun/hosts", host_lines(plan)))
     for name in problem.emit:
-        if name in ("preflight", *FRAMEWORKS):
+        if name == "preflight" or declaration(name).is_framework:
             files += backend(name).emit(plan)
     return tuple(sorted(files, key=lambda file: file.path))
 

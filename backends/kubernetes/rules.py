@@ -46,7 +46,7 @@ def _check_words(task: Task, suffix: str, sink: Sink) -> None:
             "pods need a container image", label="launch.kubernetes.image is not set",
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
-        sink.report("L24", finding, at=AT if sink.positions.written(AT) else "emit")
+        sink.report("L24", finding, at=AT if sink.positions.is_written(AT) else "emit")
     _check_name(task.name, suffix, sink)
     for path, text, what in _malformed(job):
         finding = Finding(f"{text!r:.80} is not a {what}", label=f"not a {what}", targets=TARGETS)
@@ -134,4 +134,4 @@ def _check_racks(plan: Plan, sink: Sink) -> None:
         causes=(Cause("cluster", f"{len(hosts)} hosts in {racks} racks"),),
         targets=TARGETS,
     )
-    sink.report("L27", finding, at=AT if sink.positions.written(AT) else "emit")
+    sink.report("L27", finding, at=AT if sink.positions.is_written(AT) else "emit")

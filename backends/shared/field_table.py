@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from parc.backends.shared.versions import knows
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Problem
 
 UNTOLD = ("elsewhere", "ignored")
@@ -102,7 +102,7 @@ def flag_table(package: str) -> FieldTable:
 
 def _read(package: str, file: str) -> dict[str, dict[str, Any]]:
     text = (files(package) / file).read_text("utf-8")
-    tree: dict[str, dict[str, Any]] = own_yaml(text)
+    tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 

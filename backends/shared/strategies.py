@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from parc.backends.registry import FRONTS, behind_front
+from parc.backends.declaration import Declaration
+from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem, ZeroPlus
 from parc.compiler.ir.rule import Rule
@@ -146,10 +147,10 @@ def _finding(
 
 
 def _behind(framework: str, strategy: Strategy) -> str:
-    """Which framework has it that this one can start, in words."""
-    names = [
-        name
-        for front, name in FRONTS
-        if front == framework and strategy.name in behind_front(front, name).strategies
-    ]
+    """Name the frameworks that this one can start and that have ``strategy``, as a clause."""
+    found = find(framework)
+    if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
+        return ""
+    started = (front.framework for front in found.fronts)
+    names = [name for name in started if strategy.name in behind_front(framework, name).strategies]
     return "".join(f"; beside {name} it has {strategy.title}" for name in names)

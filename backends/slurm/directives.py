@@ -11,7 +11,7 @@ from parc.backends.shared.versions import as_number, knows
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
@@ -25,7 +25,7 @@ then on the segment makes it accept hosts that it would not have chosen itself."
 def flag_table() -> dict[str, Any]:
     """``flags.yaml``: directives in order, and the plan fields that go elsewhere."""
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
-    table: dict[str, Any] = own_yaml(text)
+    table: dict[str, Any] = parse_table(text)
     return table
 
 

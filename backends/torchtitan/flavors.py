@@ -9,7 +9,7 @@ from typing import Any
 
 from parc.backends.shared.plain_decoder import hybrid_parts, not_plain
 from parc.compiler.diagnostics import Finding
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model
 
 
@@ -26,7 +26,7 @@ class Flavor:
 @cache
 def _table() -> dict[str, dict[str, Any]]:
     text = (files("parc.backends.torchtitan") / "flavors.yaml").read_text("utf-8")
-    tree: dict[str, dict[str, Any]] = own_yaml(text)
+    tree: dict[str, dict[str, Any]] = parse_table(text)
     return tree
 
 

@@ -1,1 +1,1 @@
-"""How far predictions are from published measurements: ``python -m benchmarks.accuracy``."""
+"""Accuracy of predictions against published measurements: ``python -m benchmarks.accuracy``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.accuracy``: the accuracy table, or rows to look at."""
+"""``python -m benchmarks.accuracy``: print the accuracy page, or single rows and fits."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ import sys
 from pathlib import Path
 
 from benchmarks.accuracy.cases import Case, Cases, make_cases
-from benchmarks.accuracy.groups import small
+from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.page import page
-from benchmarks.accuracy.predict import price, priors, shipped
+from benchmarks.accuracy.predict import estimate_step, priors, shipped
 from benchmarks.accuracy.refit import refit
-from benchmarks.accuracy.rows import row_lines
+from benchmarks.accuracy.row_lines import row_lines
 from benchmarks.accuracy.runs import PUBLISHED, read_runs
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.small import small_runs
-from benchmarks.accuracy.wide_table import read_wide
+from benchmarks.accuracy.small_models import small_runs
+from benchmarks.accuracy.wide_table import read_training_table
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status 0; 2 where the data cannot be read."""
+    """Print the accuracy page or the chosen rows.
+
+    Return exit status 0, or 2 if the data cannot be read.
+    """
     arguments = _parser().parse_args(argv)
     try:
         cases = load(arguments.data)
     except OSError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
-    wanted = [case for case in cases.cases if _wanted(case, arguments.group)]
+    wanted = [case for case in cases.cases if _matches_words(case, arguments.group)]
     if arguments.rows:
         print("\n".join(row_lines(wanted)))
     if arguments.rows or arguments.quick:
@@ -44,10 +47,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def load(data: Path | None) -> Cases:
-    """Cases of the published runs of the project, or of a wide table elsewhere."""
+    """Return the cases of the project's published runs, or of a wide table in ``data``."""
     if data is None:
         return make_cases(read_runs(PUBLISHED / "runs.csv"))
-    table = read_wide(data)
+    table = read_training_table(data)
     cases = make_cases((*table.runs, *small_runs(data)))
     cases.left_out.update(table.left_out)
     return cases
@@ -56,24 +59,31 @@ def load(data: Path | None) -> Cases:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument(
-        "--data", type=Path, metavar="FOLDER", help="a wide table: train.csv in FOLDER"
+        "--data", type=Path, metavar="FOLDER", help="read a wide table, FOLDER/train.csv"
     )
     parser.add_argument(
-        "--group", default="", metavar="WORDS", help="rows that hold every word: 'h100 fp8'"
+        "--group",
+        default="",
+        metavar="WORDS",
+        help="use only rows that contain all words, such as 'h100 fp8'",
     )
     parser.add_argument(
-        "--rows", action="store_true", help="rows sorted by error, with their terms"
+        "--rows", action="store_true", help="print rows sorted by error, with their terms"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="the shipped parameters alone, no refits"
+        "--quick",
+        action="store_true",
+        help="print errors of the shipped parameters, without refits",
     )
-    parser.add_argument("--fit", action="store_true", help="fitted parameters by hardware class")
+    parser.add_argument(
+        "--fit", action="store_true", help="print fitted parameters by hardware class"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the page to FILE")
     return parser
 
 
-def _wanted(case: Case, words: str) -> bool:
-    """Whether ``words`` all stand in the case's group, id, framework, cluster or kind of state."""
+def _matches_words(case: Case, words: str) -> bool:
+    """Return True if group, id, framework, cluster and overlap contain all ``words``."""
     run = case.run
     text = f"{case.group} {case.generation} {run.id} {run.framework} {run.cluster} {run.overlap}"
     text += " fsdp" if case.fsdp else ""
@@ -81,7 +91,7 @@ def _wanted(case: Case, words: str) -> bool:
 
 
 def _fits(cases: list[Case]) -> str:
-    """One line a parameter: shipped, fitted, spread of its logarithm."""
+    """Return one line per parameter: shipped value, fitted value, spread of its logarithm."""
     lines = []
     for generation in sorted({case.generation for case in cases if case.scored}):
         chosen = [case for case in cases if case.scored and case.generation == generation]
@@ -99,9 +109,9 @@ def _summary(cases: list[Case]) -> str:
     groups: dict[str, list[float]] = {}
     for case in cases:
         if case.scored:
-            ratio = price(case).total_seconds / case.seconds
+            ratio = estimate_step(case).total_seconds / case.seconds
             whole = (case.group, f"all {case.kind}", f"framework {case.run.framework}")
-            for key in ("small models on one host",) if small(case) else whole:
+            for key in ("small models on one host",) if is_small(case) else whole:
                 groups.setdefault(key, []).append(ratio)
     lines = [f"{'group':36} {'rows':>5} {'MAPE':>6} {'median':>6} {'p90':>6} {'bias':>6}  (%)"]
     for key, ratios in sorted(groups.items()):

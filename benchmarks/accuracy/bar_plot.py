@@ -1,4 +1,4 @@
-"""Errors by group as horizontal bars."""
+"""Horizontal bar chart of errors by group."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from benchmarks.accuracy.svg import box, document, polyline, text
 
 WIDTH, LEFT, RIGHT = 840, 236, 800
 TOP, BAR, GAP = 66, 11, 12
-"""First bar, height of a bar, and space between two groups, pixels."""
+"""Top of the first bar, height of a bar, and space between two groups, in pixels."""
 TICK = 5.0
-"""Per cent between two rules."""
+"""Distance between two grid lines, in per cent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Errors in per cent: a group a line, a bar a series."""
+    """Errors in per cent: one row of bars per group, one bar per series."""
 
     title: str
     label: str
     series: tuple[str, ...]
     groups: tuple[tuple[str, tuple[float, ...]], ...]
-    """(name, errors in the order of the series)."""
+    """(name, errors in the order of ``series``) of each group."""
     breaks: tuple[int, ...] = ()
-    """Groups before which a wider space stands."""
+    """Indices of groups that have extra space above them."""
 
 
 def bars_svg(chart: Bars) -> str:
-    """The whole file."""
+    """Return the chart as an SVG document."""
     tops, end = _tops(chart)
     highest = max(max(errors) for _, errors in chart.groups)
     most = TICK * -(-(highest + 2) // TICK)
@@ -48,7 +48,7 @@ def bars_svg(chart: Bars) -> str:
 
 
 def _tops(chart: Bars) -> tuple[list[int], int]:
-    """Upper edge of every group, and the lower edge of the last."""
+    """Return the top of every group, and the bottom of the last one."""
     tops, at = [], TOP
     for index in range(len(chart.groups)):
         at += GAP if index in chart.breaks else 0
@@ -79,7 +79,7 @@ def _group(top: int, group: tuple[str, Sequence[float]], most: float) -> Iterato
 
 
 def _colour(series: int) -> int:
-    """The last bar, what is to be beaten, is grey."""
+    """Return the colour index. The last series is the baseline and therefore grey."""
     return (0, 1, 4)[series]
 
 

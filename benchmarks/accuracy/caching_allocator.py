@@ -1,10 +1,11 @@
-"""The caching allocator of torch on one stream, where segments do not expand.
+"""Simulation of torch's caching allocator on one stream, without expandable segments.
 
-A request takes a multiple of 512 bytes. Up to 1 MiB it comes from segments of 2 MiB, below 10 MiB
-from segments of 20 MiB, above from a segment of its own of a multiple of 2 MiB. The smallest free
-block that holds it is taken; what is left is split off as a block, unless it is at most 1 MiB of
-a large segment: then the request keeps it, and it counts as allocated. Freed neighbours merge
-(c10/cuda/CUDACachingAllocator.cpp; its defaults).
+A request is rounded up to a multiple of 512 bytes. Requests of up to 1 MiB use segments of 2 MiB,
+requests below 10 MiB use segments of 20 MiB, and each larger request gets a separate segment, a
+multiple of 2 MiB. The allocator returns the smallest free block that is large enough and splits off
+the remainder as a new block. Exception: in the pool of large blocks, a remainder of at most 1 MiB
+is not split off and counts as allocated. Free neighbours are merged
+(c10/cuda/CUDACachingAllocator.cpp, default settings).
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from itertools import count
 from parc.compiler.cost.memory.runtime import BLOCK_BYTES, MIB
 
 SMALL_BYTES, LARGE_BYTES = MIB, 10 * MIB
-"""Largest request of the small pool, and least that has a segment of its own."""
+"""Largest request of the small pool, and smallest request that gets a separate segment."""
 SEGMENT_BYTES, SMALL_SEGMENT_BYTES, SHARED_SEGMENT_BYTES = 2 * MIB, 2 * MIB, 20 * MIB
 REMAINDER_BYTES = MIB
-"""Most that a large block keeps beyond what was asked for."""
+"""Largest remainder that a block of the large pool does not split off."""
 
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """A stretch of a segment."""
+    """Contiguous part of a segment."""
 
     size: int
     small: bool
     order: int
-    """Place among blocks of one size: segments as they were made, then addresses."""
+    """Sort key among blocks of one size: order of segment creation, then address."""
     free: bool = False
     before: Block | None = None
     after: Block | None = None
@@ -37,7 +38,7 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class CachingAllocator:
-    """Blocks that are free by pool, and the bytes of those that are not."""
+    """Free blocks by pool, and the number of allocated bytes."""
 
     allocated_bytes: int = 0
     pools: dict[bool, list[tuple[int, int, Block]]] = field(
@@ -46,7 +47,7 @@ class CachingAllocator:
     segments: count[int] = field(default_factory=count)
 
     def allocate(self, size: int) -> Block:
-        """The block of a request of ``size`` bytes, 1 or more."""
+        """Allocate ``size`` >= 1 bytes and return the block."""
         wanted = -(-size // BLOCK_BYTES) * BLOCK_BYTES
         small = wanted <= SMALL_BYTES
         pool = self.pools[small]
@@ -59,7 +60,7 @@ class CachingAllocator:
         return block
 
     def release(self, block: Block) -> None:
-        """Give a block back; it merges with free neighbours."""
+        """Free ``block`` and merge it with its free neighbours."""
         self.allocated_bytes -= block.size
         for neighbour in (block.before, block.after):
             if neighbour is not None and neighbour.free:
@@ -71,6 +72,7 @@ class CachingAllocator:
         size = SMALL_SEGMENT_BYTES if small else SHARED_SEGMENT_BYTES
         if wanted >= LARGE_BYTES:
             size = -(-wanted // SEGMENT_BYTES) * SEGMENT_BYTES
+        # The shift leaves room for addresses, so blocks sort by segment first.
         return Block(size, small, next(self.segments) << 48)
 
     def _split(self, block: Block, wanted: int) -> None:
@@ -95,7 +97,7 @@ def _rank(entry: tuple[int, int, Block]) -> tuple[int, int]:
 
 
 def _merge(block: Block, neighbour: Block) -> None:
-    """Take a free neighbour into ``block``."""
+    """Merge a free neighbour into ``block``."""
     block.size += neighbour.size
     if neighbour is block.before:
         block.order, block.before = neighbour.order, neighbour.before

@@ -1,18 +1,16 @@
-"""A run as the question that the cost model answers: problem and layout, gaps filled by rule.
+"""Conversion of a published run to a problem and a layout that the cost model can evaluate.
 
-Every filled gap is counted. The rules, in the order they apply:
+Values that the source does not state are filled by these rules, in this order. Each use is counted.
 
-- ``vpp``: none stated, so 1; where it does not divide the layers of a stage, 1.
-- ``tp``: none stated, so 1 (one row of a data-parallel sweep).
-- ``zero``: none stated, so the distributed optimizer (1), the default of the frameworks' recipes;
-  Megatron on Volta and Ampere had none yet (0).
-- ``sequence_parallel``: none stated, so wherever tp > 1.
-- gradients are reduced in 32 bit; the performance recipes of Megatron-Bridge say 16 bit.
-- ``recompute``: none stated, so the cheapest level that fits the device at the low end of
-  PARC's memory band.
-- ``micro_batch``: none stated, so the one of 1, 2, 4, 8 that PARC predicts to be fastest among
-  those that fit.
-- ``global_batch``: none stated, so 16 micro-batches a replica; such a row is scored on tokens/s.
+- ``vpp``: 1; also 1 if the stated value does not divide the layers of a stage.
+- ``tp``: 1 (one row of a data-parallel sweep).
+- ``zero``: 1, the distributed optimizer, which is the default of the frameworks' recipes; 0 for
+  Megatron on Volta and Ampere, which did not have it yet.
+- ``sequence_parallel``: on if tp > 1.
+- gradient reduction: 32 bit; 16 bit in the performance recipes of Megatron-Bridge.
+- ``recompute``: the cheapest level that fits the device at the low end of PARC's memory band.
+- ``micro_batch``: the one of 1, 2, 4, 8 that PARC predicts to be fastest among those that fit.
+- ``global_batch``: 16 micro-batches per replica; such a row is scored on tokens/s.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import layout_of, recompute_of
-from benchmarks.accuracy.resolved import Resolver
+from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
 from parc.backends.registry import framework
 from parc.compiler.cost.counts.flops import model_flops
@@ -49,10 +47,11 @@ STACKS = {
 
 
 def stack_of(run: Run, generation: str) -> str:
-    """The software class of a run.
+    """Return the software class of a run.
 
-    Megatron, and NeMo with it, on Volta and Ampere are from before 2023; BigScience trained with a
-    fork of its own (ALiBi, embedding norm, its bf16 optimizer).
+    Runs of Megatron and NeMo on Volta and Ampere are from before 2023. BigScience has a separate
+    class, because it trained with a fork of Megatron (ALiBi, embedding norm, its own bf16
+    optimizer).
     """
     if run.framework.startswith(("megatron", "nemo")) and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
@@ -61,59 +60,59 @@ def stack_of(run: Run, generation: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run, ready to be priced."""
+    """Published run with the problem and layout that the cost model needs."""
 
     run: Run
     problem: Problem
     layout: Layout
     seconds: float
-    """Measured step; 0 where it ran out of memory."""
+    """Measured step time; 0 if the run ran out of memory."""
     imputed: tuple[str, ...]
 
     @property
     def group(self) -> str:
-        """``hopper fp8 dense``: what the report has a line for."""
+        """Line of the report: GPU, precision and model type, ``h100-sxm-80gb fp8 dense``."""
         return f"{self.problem.cluster.gpu.name} {self.run.precision} {self.kind}"
 
     @property
     def kind(self) -> str:
-        """Dense or MoE."""
+        """``dense`` or ``MoE``."""
         return "MoE" if self.problem.model.experts else "dense"
 
     @property
     def generation(self) -> str:
-        """The hardware class whose parameters price it."""
+        """Hardware class whose parameters the prediction uses."""
         generation = self.problem.cluster.gpu.generation
         return f"{generation}/{stack_of(self.run, generation)}"
 
     @property
     def width(self) -> str:
-        """Models of one width count as one model when one is left out: proxies are no new model."""
+        """Widths of the model; models that differ only in depth count as one in refits."""
         model = self.problem.model
         experts = model.experts.count if model.experts else 0
         return f"{model.hidden}/{model.ffn.size}/{model.attention.heads}/{experts}"
 
     @property
     def flops(self) -> float:
-        """Model FLOPs of a step, no recompute."""
+        """Model FLOPs per step, without recompute."""
         job = self.problem.job
         tokens = job.global_batch * job.sequence_length
         return model_flops(self.problem.model, tokens, job.sequence_length)
 
     @property
     def scored(self) -> bool:
-        """Whether its time counts."""
+        """True if the step time of this run is part of the error statistics."""
         return bool(self.seconds) and self.run.tier != "C"
 
     @property
     def fsdp(self) -> bool:
-        """Parameters are sharded over the data-parallel ranks."""
+        """True if gradients or parameters are sharded over the data-parallel ranks."""
         return self.layout.zero_stage >= 2
 
 
 @dataclass
 class Cases:
-    """All cases, and what had to be assumed or left out."""
+    """All cases, with counts of the assumed values and of the rows that were left out."""
 
     cases: list[Case] = field(default_factory=list)
     imputed: Counter[str] = field(default_factory=Counter)
@@ -121,7 +120,7 @@ class Cases:
 
 
 def make_cases(runs: tuple[Run, ...]) -> Cases:
-    """A case for every run that can be expressed."""
+    """Return a case for every run that the cost model can express."""
     resolver, made = Resolver(), Cases()
     for run in runs:
         model, cluster = resolver.model(run), resolver.cluster(run)
@@ -130,7 +129,7 @@ def make_cases(runs: tuple[Run, ...]) -> Cases:
             continue
         case = _case(run, model, cluster)
         if case is None:
-            made.left_out["layout does not tile the GPUs"] += 1
+            made.left_out["GPUs are not divisible by the layout"] += 1
             continue
         made.cases.append(case)
         made.imputed.update(case.imputed)
@@ -139,6 +138,7 @@ def make_cases(runs: tuple[Run, ...]) -> Cases:
 
 def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     tp = run.tp or 1
+    # Dense and expert meshes cover the same GPUs, so both products must divide their number.
     dp, rest = divmod(run.gpus, tp * run.cp * run.pp)
     if rest or not dp or (model.experts and run.gpus % (run.pp * (run.ep or 1) * (run.etp or 1))):
         return None
@@ -147,11 +147,11 @@ def _case(run: Run, model: Model, cluster: Cluster) -> Case | None:
     if run.vpp is None and run.pp > 1:
         imputed.append("vpp")
     sizes = MICRO_BATCHES if run.micro_batch is None else (run.micro_batch,)
-    options = [_option(run, model, cluster, dp, size) for size in sizes]
+    options = [_case_with_micro_batch(run, model, cluster, dp, size) for size in sizes]
     options = [option for option in options if option.layout.micro_batches(_batch(option)) >= 1]
     if not options:
         return None
-    chosen = options[0] if len(options) == 1 else min(options, key=_rank)
+    chosen = options[0] if len(options) == 1 else min(options, key=_fit_and_speed)
     return replace(chosen, imputed=tuple(imputed))
 
 
@@ -159,15 +159,18 @@ def _batch(case: Case) -> int:
     return case.problem.job.global_batch
 
 
-def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int) -> Case:
-    """The run with one micro-batch size, and the cheapest recompute where none is stated."""
+def _case_with_micro_batch(
+    run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int
+) -> Case:
+    """Return the case with this micro-batch size, and the cheapest recompute if none is stated."""
     batch = run.global_batch or ACCUMULATION * micro_batch * dp
     problem = _problem(run, model, cluster, batch)
     layout = layout_of(run, problem, MEGATRON, dp, micro_batch)
+    # Megatron of 2021 and 2022 had no distributed optimizer yet.
     if run.zero is None and stack_of(run, cluster.gpu.generation) == "unfused":
         layout = replace(layout, zero_stage=0)
     if run.recompute is None:
-        layout = _cheapest(problem, layout)
+        layout = _cheapest_recompute(problem, layout)
     else:
         layout = replace(layout, recompute=recompute_of(run.recompute))
     tokens = batch * run.sequence
@@ -177,8 +180,8 @@ def _option(run: Run, model: Model, cluster: Cluster, dp: int, micro_batch: int)
     return Case(run, problem, layout, seconds, ())
 
 
-def _cheapest(problem: Problem, layout: Layout) -> Layout:
-    """The first recompute level that fits at the low end of the band; full where none does."""
+def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
+    """Return the first recompute level that fits at the low end of the band, or the last one."""
     pricing = pricing_for(problem, MEGATRON)
     for level in recompute_levels(problem, MEGATRON):
         layout = replace(layout, recompute=level)
@@ -187,8 +190,8 @@ def _cheapest(problem: Problem, layout: Layout) -> Layout:
     return layout
 
 
-def _rank(case: Case) -> tuple[bool, float]:
-    """(does not fit, seconds a sequence) by the shipped model."""
+def _fit_and_speed(case: Case) -> tuple[bool, float]:
+    """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
     pricing = pricing_for(case.problem, MEGATRON, class_row(case.generation))
     fits = peak_stage(pricing, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes
     return (not fits, step_time(pricing, case.layout).total_seconds / _batch(case))
@@ -199,7 +202,7 @@ def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
         kind="pretrain",
         sequence_length=run.sequence,
         global_batch=batch,
-        precision=run.precision,  # type: ignore[arg-type]  # the table holds these words alone
+        precision=run.precision,  # type: ignore[arg-type]  # the table contains only these words
         steps=1,
         learning_rate=1e-4,
         data=(),

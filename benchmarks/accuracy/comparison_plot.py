@@ -1,4 +1,4 @@
-"""Predicted against measured: the scatter over decades, and beside it the ratio of the two."""
+"""Two scatter plots side by side: predicted against measured, and the ratio of the two."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from benchmarks.accuracy.svg import document, marks, polyline, text, upright
 
 SIZE = (776, 440)
 TOP, SIDE = 50, 300
-"""Upper edge and edge length of both panels, pixels."""
+"""Top edge and side length of both panels, in pixels."""
 LEFTS = (64, 452)
 KEY_TOP = 420
-"""Baseline of the legend."""
+"""Baseline of the legend, in pixels."""
 LETTER = 6.6
-"""Width of a letter of the legend, about."""
+"""Approximate width of one letter of the legend, in pixels."""
 BAND = 1.1
-"""The shaded band: predictions within 10 %."""
+"""Ratio at the edge of the shaded band: predictions within 10 %."""
 RATIOS = {
     1.25: (0.8, 0.9, 1, 1.1, 1.25),
     1.5: (2 / 3, 0.8, 0.9, 1, 1.1, 1.25, 1.5),
@@ -27,12 +27,12 @@ RATIOS = {
 }
 """Largest ratio of an axis -> its ticks."""
 STEPS = (1, 1.5, 2, 3, 5, 7, 10)
-"""Ends of an axis within a decade."""
+"""Valid ends of an axis within a decade."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One row: measured and predicted in the unit of the chart."""
+class Point:
+    """Measured and predicted value of one row, in the unit of the chart."""
 
     measured: float
     predicted: float
@@ -41,21 +41,21 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """What one chart shows."""
+class ScatterChart:
+    """Content of one chart."""
 
     title: str
     quantity: str
-    """``step time, seconds``: the words of both axes."""
-    readings: tuple[Reading, ...]
+    """Label of both axes, such as ``step time, seconds``."""
+    readings: tuple[Point, ...]
     colours: tuple[str, ...]
-    """Names in the order of the colours; those without a reading keep their colour unused."""
+    """Names of the series in the order of the colours; a name without points keeps its colour."""
     shapes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A logarithmic axis: values to pixels."""
+    """Logarithmic axis that maps values to pixels."""
 
     low: float
     high: float
@@ -64,14 +64,14 @@ class Scale:
     ticks: tuple[float, ...]
 
     def at(self, value: float) -> float:
-        """The pixel of ``value``; values outside sit on the edge."""
+        """Return the pixel of ``value``. Values outside the axis are drawn at its edge."""
         inside = min(max(value, self.low), self.high)
         share = log10(inside / self.low) / log10(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
 
-def comparison_svg(chart: Comparison) -> str:
-    """The whole file."""
+def comparison_svg(chart: ScatterChart) -> str:
+    """Return the chart as an SVG document."""
     values = [reading.measured for reading in chart.readings]
     both = values + [reading.predicted for reading in chart.readings]
     low, high, ticks = _decades(min(both), max(both))
@@ -99,7 +99,10 @@ def comparison_svg(chart: Comparison) -> str:
 
 
 def _decades(low: float, high: float) -> tuple[float, float, tuple[float, ...]]:
-    """Ends of an axis that holds both values, and its ticks: powers of ten, or finer."""
+    """Return the ends of an axis that contains both values, and its ticks.
+
+    Ticks are powers of ten if the axis spans more than 2.5 decades, and finer otherwise.
+    """
     first = max(_ends(low, lambda end: end <= low * 0.97))
     last = min(_ends(high, lambda end: end >= high * 1.03))
     steps = (1,) if log10(last / first) > 2.5 else (1, 2, 5)
@@ -110,21 +113,21 @@ def _decades(low: float, high: float) -> tuple[float, float, tuple[float, ...]]:
 
 
 def _ends(value: float, good: Callable[[float], bool]) -> list[float]:
-    """Round numbers near ``value`` that are ``good``."""
+    """Return the round numbers near ``value`` for which ``good`` is true."""
     power = floor(log10(value))
     numbers = [step * 10.0**exponent for exponent in range(power - 1, power + 2) for step in STEPS]
     return [number for number in numbers if good(number)]
 
 
-def _limit(readings: Sequence[Reading]) -> float:
-    """The least axis of ratios that holds all of them, or the largest there is."""
+def _limit(readings: Sequence[Point]) -> float:
+    """Return the smallest ratio axis that contains all ratios, or the largest axis."""
     ratios = [reading.predicted / reading.measured for reading in readings]
     widest = max(max(ratio, 1 / ratio) for ratio in ratios)
     return next((limit for limit in RATIOS if widest <= limit), max(RATIOS))
 
 
 def _panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
-    """Band of the grid, ticks and words of a panel."""
+    """Draw grid, ticks and labels of a panel."""
     for tick in x.ticks:
         at = x.at(tick)
         yield polyline(((at, y.start), (at, y.end)), "rule")
@@ -139,7 +142,7 @@ def _panel(x: Scale, y: Scale, labels: tuple[str, str]) -> Iterator[str]:
 
 
 def _diagonal(x: Scale, y: Scale) -> Iterator[str]:
-    """Where prediction equals measurement, and the band around it."""
+    """Draw the line on which prediction equals measurement, and the band around it."""
     low, high = x.low, x.high
     edge = [(low, low), (low, low * BAND), (high / BAND, high), (high, high), (high, high / BAND)]
     edge.append((low * BAND, low))
@@ -148,7 +151,7 @@ def _diagonal(x: Scale, y: Scale) -> Iterator[str]:
 
 
 def _level(x: Scale, y: Scale) -> Iterator[str]:
-    """Ratio 1, and the band around it."""
+    """Draw the line of ratio 1, and the band around it."""
     top, bottom = y.at(BAND), y.at(1 / BAND)
     corners = ((x.start, top), (x.end, top), (x.end, bottom), (x.start, bottom))
     yield polyline(corners, "band")
@@ -156,8 +159,8 @@ def _level(x: Scale, y: Scale) -> Iterator[str]:
     yield text((x.end - 4, top - 4), "10 %", "end", "small quiet")
 
 
-def _points(chart: Comparison, place: Callable[[Reading], tuple[float, float]]) -> Iterator[str]:
-    """The readings, series by series."""
+def _points(chart: ScatterChart, place: Callable[[Point], tuple[float, float]]) -> Iterator[str]:
+    """Draw the points, series by series."""
     for series, colour in enumerate(chart.colours):
         for form, shape in enumerate(chart.shapes):
             rows = [row for row in chart.readings if (row.colour, row.shape) == (colour, shape)]
@@ -165,8 +168,8 @@ def _points(chart: Comparison, place: Callable[[Reading], tuple[float, float]]) 
                 yield marks(sorted(map(place, rows)), f"s{series}", form)
 
 
-def _legend(chart: Comparison) -> Iterator[str]:
-    """Colours with their counts, then shapes where there are several."""
+def _legend(chart: ScatterChart) -> Iterator[str]:
+    """Draw the colours with their counts, and the shapes if there are several."""
     entries = [
         (f"s{series}", 0, f"{name} ({count})")
         for series, name in enumerate(chart.colours)

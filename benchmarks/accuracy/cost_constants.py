@@ -1,4 +1,4 @@
-"""Constants of the cost model that belong to no table of their own, with where they come from."""
+"""Table of the cost-model constants that have no table of their own, with their sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from benchmarks.accuracy.page_tables import markdown
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """``module.NAME`` of ``parc.compiler``; the value is read from there."""
+    """Meaning and source of ``module.NAME`` in ``parc.compiler``; the value is read from the
+    module."""
 
     where: str
     meaning: str
@@ -21,181 +22,188 @@ FLASH = "FlashAttention-2, arXiv:2307.08691, section 4.1; assumed, no backward t
 
 CONSTANTS = (
     Constant(
-        "cost.counts.flops.CAUSAL", "share of the score matrix under a causal mask", "Megatron-LM"
+        "cost.counts.flops.CAUSAL",
+        "share of the score matrix that a causal mask keeps",
+        "Megatron-LM",
     ),
-    Constant("cost.kernels.attention.BACKWARD_FACTOR", "backward over forward attention", FLASH),
+    Constant(
+        "cost.kernels.attention.BACKWARD_FACTOR",
+        "backward over forward time of attention",
+        FLASH,
+    ),
     Constant(
         "cost.kernels.layer_kernels.SCORE_BYTES",
-        "traffic of one score without a fused kernel, bytes",
-        "counted: written, softmax, dropout with its mask, read",
+        "forward traffic per score without a fused kernel, bytes",
+        "counted: write, softmax, dropout with its mask, read",
     ),
     Constant(
         "cost.kernels.layer_kernels.SCORE_GRADIENT_BYTES",
-        "the same of its gradient, bytes",
-        "counted: written, dropout, softmax with its output, read by three products",
+        "backward traffic per score without a fused kernel, bytes",
+        "counted: write, dropout, softmax with its output, reads by three products",
     ),
     Constant(
         "cost.kernels.layer_kernels.STREAM_SHARE",
-        "of the memory bandwidth, for those scores",
-        "an assumption",
+        "share of the memory bandwidth that traffic of scores and of recurrences reaches",
+        "assumed",
     ),
     Constant(
         "cost.kernels.layer_kernels.MISALIGNED",
-        "slow-down where a head dim is no multiple of 8",
-        "cuBLAS documentation names the effect; its size is an assumption",
+        "slow-down if the head dim is not a multiple of 8",
+        "cuBLAS documentation describes the effect; its size is assumed",
     ),
     Constant(
         "cost.kernels.layer_kernels.UNEVEN",
-        "slow-down where a weight on a rank has sides that are no multiple of 64",
-        "arXiv:2401.14489 and a guide of NVIDIA name the effect; its size is an assumption",
+        "slow-down if a side of a weight on one rank is not a multiple of 64",
+        "arXiv:2401.14489 and a guide of NVIDIA describe the effect; its size is assumed",
     ),
     Constant(
         "cost.kernels.layer_kernels.ROW_TILE",
-        "rows of an expert are padded to this many",
-        "an assumption",
+        "multiple to which the rows of an expert are padded",
+        "assumed",
     ),
     Constant(
         "cost.setup.pricing.FOUR_BIT",
-        "what 4-bit multiplications lose between a kernel and a step, over 8-bit ones",
+        "additional factor on `gemm_low` for 4-bit matrix multiplications",
         "fitted to 8 published runs of dense models",
     ),
     Constant(
         "cost.kernels.recurrence.MATRIX_SHARE",
-        "of the 16-bit matrix peak, for products inside a chunk of a recurrence",
-        "an assumption",
+        "share of the 16-bit matrix peak that products inside a chunk of a recurrence reach",
+        "assumed",
     ),
     Constant(
         "cost.kernels.recurrence.MAMBA_PASSES",
-        "times that a channel of a Mamba layer passes through memory, forward",
+        "times that a channel of a Mamba layer passes through memory in the forward pass",
         "fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano",
     ),
     Constant(
         "cost.kernels.recurrence.BACKWARD",
-        "backward over forward of a recurrence",
-        "counted: two products for each, states again; an assumption",
+        "backward over forward time of a recurrence",
+        "assumed, after a count: two products for each, and recomputed states",
     ),
     Constant(
         "cost.step.routed_kernels.CAST_BYTES",
-        "traffic of one element of the experts' inputs and gradients in 8 or 4 bit, bytes",
+        "traffic per element of the experts' inputs and gradients in 8 or 4 bit, bytes",
         "counted: padding, and quantising by row and by column",
     ),
     Constant(
         "cost.step.routed_kernels.UNFUSED",
-        "traffic of permutation by single kernels over a fused one",
+        "traffic of unfused over fused permutation of tokens",
         "fitted to published runs with and without token dropping",
     ),
     Constant(
         "cost.step.routed_kernels.FUSED_GEMMS",
-        "time of a fused grouped MLP over that of its kernels",
+        "time of a fused grouped MLP over that of separate kernels",
         "fitted to published runs of both",
     ),
     Constant(
         "cost.step.routed_kernels.LOW_LAUNCH",
-        "host launch of a routed layer in 8 or 4 bit over that in 16",
+        "host launch time of a routed layer in 8 or 4 bit over that in 16 bit",
         "fitted to published runs of both",
     ),
     Constant(
         "cost.collectives.dispatch.HIDDEN",
-        "most of dispatch and combine that moe_overlap hides",
-        "traces published by Megatron-Bridge (37 %) and step times with and without",
+        "largest share of dispatch and combine that moe_overlap hides",
+        "traces published by Megatron-Bridge (37 %), and step times with and without overlap",
     ),
     Constant(
         "cost.collectives.dispatch.BESIDE",
-        "share of a layer's computation that it can hide behind",
-        "an assumption",
+        "share of a layer's computation behind which dispatch and combine can be hidden",
+        "assumed",
     ),
     Constant(
         "cost.step.layer_time.TP_BACKWARD",
-        "share of backward collectives of sequence parallelism left exposed",
-        "an assumption, after what Megatron-LM overlaps with GEMMs",
+        "exposed share of the backward collectives of sequence parallelism",
+        "assumed, after the collectives that Megatron-LM overlaps with GEMMs",
     ),
     Constant(
         "cost.step.layer_time.WEIGHT_GRADIENTS",
-        "of a layer's backward GEMMs, what such collectives run beside",
-        "half of the backward of the first projections of attention and MLP, about",
+        "share of a layer's backward GEMMs that overlaps with such collectives",
+        "about half of the backward pass of the first projections of attention and MLP",
     ),
     Constant(
         "cost.step.gradients.OVERLAP_NORM",
-        "how sharply gradient traffic hides behind computation (1 adds, 8 takes the longer)",
-        "chosen among 1.5, 2, 3, 4 and none on published runs, few of which tell them apart",
+        "norm that combines gradient traffic and computation (1: sum, 8: about the maximum)",
+        "chosen from 1.5, 2, 3, 4 and none on published runs, few of which distinguish them",
     ),
     Constant(
         "cost.step.layer_time.LAUNCH_NORM",
-        "how sharply host launches bound device time (1 adds, 8 takes the longer)",
-        "an assumption",
+        "norm that combines host launch time and device time (1: sum, 8: about the maximum)",
+        "assumed",
     ),
     Constant(
         "cost.step.step_time.OPTIMIZER_BYTES",
-        "Adam's traffic a parameter, bytes",
-        "three fp32 states read and written, gradient read, 16-bit copies",
+        "memory traffic of Adam per parameter, bytes",
+        "counted: three fp32 states read and written, gradient read, 16-bit copies",
     ),
     Constant(
         "cost.kernels.gemm.SUSTAINED_SECONDS",
-        "kernel time from which the sustained clock rules, seconds",
+        "kernel time from which a GPU runs at its sustained clock, seconds",
         "chosen for the fits of docs/kernel-fits.md, not fitted",
     ),
     Constant(
         "cost.kernels.collective_time.MEASURED_RANKS",
-        "ranks of one domain up to which latency was measured",
+        "largest number of ranks in one domain with measured latency",
         "docs/kernel-fits.md",
     ),
     Constant(
         "cost.memory.peak.COMMUNICATOR_BYTES",
-        "one NCCL communicator in use, bytes",
+        "memory per NCCL communicator in use, bytes",
         "published breakdowns: 0.3 to 0.5 GB for two or three",
     ),
     Constant(
         "cost.memory.runtime.SAVED_BYTES",
-        "an element that a linear layer saves; 16 bit: 2",
+        "bytes per element that a linear layer saves, by precision; 2 in 16 bit",
         "widths of the formats and their block scales",
     ),
     Constant(
         "cost.memory.runtime.DEEPSPEED_REST_BYTES",
-        "DeepSpeed beside states and buckets, bytes",
+        "memory of DeepSpeed other than states and buckets, bytes",
         "64 readings of nvidia-smi in BigScience's tr11-176B log",
     ),
     Constant(
         "cost.memory.runtime.FRAGMENTATION",
-        "share of activations and logits that the caching allocator loses",
-        "85 readings of reserved and device memory of three programs",
+        "memory lost in the caching allocator, as a share of activations and logits",
+        "fitted to 85 readings of reserved and device memory of three programs",
     ),
     Constant(
         "cost.memory.runtime.EXPANDING_FRAGMENTATION",
-        "the same of Megatron, started with expandable segments",
-        "an assumption: no reading tells it apart",
+        "the same for Megatron, which PARC starts with expandable segments",
+        "assumed: no reading determines it",
     ),
     Constant(
         "ir.estimate.DYNAMIC_BAND",
-        "half width of the memory band, of all that is not parameters or their state",
-        "120 published readings: about eight of ten lie within it",
+        "half width of the memory band, relative to all memory except parameters and their state",
+        "about eight of ten of 120 published readings lie within it",
     ),
     Constant(
         "search.rank_layouts.TIE",
-        "predictions this close are ties",
+        "relative difference below which predictions are ties",
         "run-to-run noise of published sweeps",
     ),
     Constant(
         "search.enumerate_layouts.MAX_VPP",
-        "most virtual stages that are tried",
-        "more have not been published for any model",
+        "largest number of virtual stages that the search tries",
+        "no model has been published with more",
     ),
     Constant(
         "search.enumerate_layouts.MAX_MICRO_BATCH",
-        "largest micro-batch that is tried",
-        "GEMMs are large by then; only the bubble grows",
+        "largest micro-batch size that the search tries",
+        "GEMMs are already large at this size; a larger one only increases the bubble",
     ),
     Constant(
         "search.enumerate_layouts.MIN_CP_TOKENS",
-        "fewest tokens that context parallelism leaves a rank",
-        "an assumption",
+        "smallest number of tokens per rank with context parallelism",
+        "assumed",
     ),
 )
 
 
 def constants_table() -> str:
-    """Every constant: where it stands, its value, what it is, and its source."""
+    """Return the Markdown table of all constants: name, value, meaning, source."""
     rows = [
-        (f"`{one.where}`", _shown(_value(one.where)), one.meaning, one.source) for one in CONSTANTS
+        (f"`{one.where}`", _format_constant(_value(one.where)), one.meaning, one.source)
+        for one in CONSTANTS
     ]
     return markdown(("constant", "value", "meaning", "source"), rows, words=4)
 
@@ -205,7 +213,7 @@ def _value(where: str) -> object:
     return getattr(import_module(f"parc.compiler.{module}"), name)
 
 
-def _shown(value: object) -> str:
+def _format_constant(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_format_constant(one)}" for key, one in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)

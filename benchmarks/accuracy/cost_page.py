@@ -1,7 +1,8 @@
-"""The generated parts of docs/cost-model.md: tables between ``<!-- name -->`` and ``<!-- end -->``.
+"""Generated tables of docs/cost-model.md, each between ``<!-- generated: name -->`` and ``<!-- end
+-->``.
 
-*Written* parts come from the code and from other pages, so that a test can hold them current;
-*measured* parts are predictions, which change with every parameter.
+*Written* blocks depend only on the source code and on other pages, so a test can check that they
+are current. *Measured* blocks contain predictions, which change with every parameter.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from benchmarks.accuracy.cost_constants import constants_table
 from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
 from benchmarks.accuracy.hardware_classes import generation as catalog_generation
 from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
-from benchmarks.accuracy.predict import PRIORS, price
-from benchmarks.accuracy.rows import layout_words
+from benchmarks.accuracy.predict import PRIORS, estimate_step
+from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
-from benchmarks.accuracy.serving_priced import Priced
+from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.programs import (
@@ -40,16 +41,16 @@ BLOCK = re.compile(
     r"(?P<head><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<tail><!-- end -->)", re.S
 )
 FIELD = re.compile(r'^    (?P<name>\w+): float(?: = [-\w.]+)?\n    """(?P<text>[^"]+)"""', re.M)
-"""A parameter and what the source says below it."""
+"""Field of ``Efficiency`` and the docstring below it, in the source of ``efficiency``."""
 MISSES = 12
-"""Rows of the table of misses."""
+"""Number of rows in the table of the largest errors."""
 
 
-def filled(page: str, blocks: Mapping[str, str]) -> str:
-    """``page`` with new text in the blocks that are given; the others stay.
+def fill_blocks(page: str, blocks: Mapping[str, str]) -> str:
+    """Return ``page`` with the text of the given blocks replaced.
 
     Raises:
-        KeyError: the page lacks one of the blocks.
+        KeyError: The page lacks one of the blocks.
     """
     missing = set(blocks) - {found["name"] for found in BLOCK.finditer(page)}
     if missing:
@@ -63,7 +64,7 @@ def filled(page: str, blocks: Mapping[str, str]) -> str:
 
 
 def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
-    """Blocks that follow from the code and from the texts of accuracy.md and kernel-fits.md."""
+    """Return the blocks that follow from the code, accuracy.md and kernel-fits.md."""
     return {
         "memory-terms": terms_table("bytes"),
         "time-terms": terms_table("seconds"),
@@ -82,8 +83,8 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
     }
 
 
-def measured_blocks(cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
-    """Blocks that are predictions under the shipped parameters."""
+def measured_blocks(cases: Sequence[Case], served: Sequence[ServingPrediction]) -> dict[str, str]:
+    """Return the blocks that contain predictions under the shipped parameters."""
     return {
         "families": families_table(cases),
         "misses": misses_table(cases),
@@ -92,7 +93,7 @@ def measured_blocks(cases: Sequence[Case], served: Sequence[Priced]) -> dict[str
 
 
 def terms_table(unit: str) -> str:
-    """Every term of one unit: its name in a plan, its formula, its source."""
+    """Return the table of all terms with this unit: name in a plan, title, formula, source."""
     rows = [
         (f"`{term.name}`", term.title, term.formula, term.source)
         for term in TERMS.values()
@@ -102,9 +103,9 @@ def terms_table(unit: str) -> str:
 
 
 def programs_table() -> str:
-    """What training programs keep on an H100, by precision."""
+    """Return the table of memory models of training programs, evaluated for an H100."""
     cluster = cluster_of("hgx-h100")
-    assert cluster is not None, "the catalog has the node"
+    assert cluster is not None, "hgx-h100 is in the catalog"
     facts = cluster.generation
     programs = {
         "Megatron, bf16": megatron("bf16", facts),
@@ -131,7 +132,8 @@ def programs_table() -> str:
 
 
 def parameters_table() -> str:
-    """Every parameter of a hardware class: what it is, its prior, and the runs that show it."""
+    """Return the table of hardware-class parameters: meaning, prior, and the runs that determine
+    it."""
     said = {found["name"]: found["text"] for found in FIELD.finditer(inspect.getsource(Efficiency))}
     rows = []
     for name, prior in PRIORS.items():
@@ -142,24 +144,27 @@ def parameters_table() -> str:
 
 
 def classes_table() -> str:
-    """Return each hardware class with the runs it was fitted to and its parameters."""
+    """Return the table of hardware classes: the runs of their fits, and their parameters."""
     names = [one.name for one in fields(Efficiency)]
     rows = []
     for name, fit in fitted_classes().items():
-        values = [_plain(getattr(class_row(name), parameter)) for parameter in names]
+        values = [_format_value(getattr(class_row(name), parameter)) for parameter in names]
         counts = (str(fit[f"fitted_{what}"]) for what in ("runs", "models"))
         rows.append((name, *counts, str(fit["mean_error_percent"]), *values))
-    prior = [_plain(getattr(Efficiency(), parameter)) for parameter in names]
+    prior = [_format_value(getattr(Efficiency(), parameter)) for parameter in names]
     rows.append(("*prior; unseen*", "", "", "", *prior))
     heads = tuple(name.replace("_", " ") for name in names)
     return markdown(("class", "runs", "models", "error, %", *heads), rows)
 
 
 def records_table(records: Mapping[str, object]) -> str:
-    """Constants by name: a column a field."""
+    """Return a table of dataclass records: one row per name, one column per field."""
     first = next(iter(records.values()))
-    names = [one.name for one in fields(first)]  # type: ignore[arg-type]  # they are dataclasses
-    rows = [(name, *(_plain(getattr(one, key)) for key in names)) for name, one in records.items()]
+    names = [one.name for one in fields(first)]  # type: ignore[arg-type]  # all records are dataclasses
+    rows = [
+        (name, *(_format_value(getattr(one, key)) for key in names))
+        for name, one in records.items()
+    ]
     return markdown(("", *(name.replace("_", " ") for name in names)), rows)
 
 
@@ -175,20 +180,20 @@ def generations_table() -> str:
     rows = []
     for name in Library().names("generations"):
         facts = catalog_generation(name)
-        values = (_plain(getattr(facts, column)) for column in columns)
+        values = (_format_value(getattr(facts, column)) for column in columns)
         rows.append((name, " ".join(facts.precisions), facts.kernels_like, *values))
-    heads = ("generation", "precisions", "kernels like", *(_words(name) for name in columns))
+    heads = ("generation", "precisions", "kernels like", *(_heading(name) for name in columns))
     return markdown(heads, rows, words=3)
 
 
-def _words(name: str) -> str:
+def _heading(name: str) -> str:
     """Return a field name as a heading: ``driver_context_mb`` is ``driver context MB``."""
     units = {"mb": "MB", "gb": "GB", "kib": "KiB"}
     return " ".join(units.get(word, word) for word in name.split("_"))
 
 
 def kernels_table(kernels: str) -> str:
-    """By kind of kernel: the range over GPUs of the held-out error, from the page of the fits."""
+    """Return the ranges of held-out errors over GPUs per kernel type, read from kernel-fits.md."""
     headings = [
         line.removeprefix("## ")
         for line in kernels.splitlines()
@@ -209,7 +214,7 @@ def kernels_table(kernels: str) -> str:
 
 
 def errors_tables(accuracy: str) -> str:
-    """Named groups, then every GPU, precision and kind; mean errors in per cent."""
+    """Return the error tables of named groups and of GPU, precision and model type, in per cent."""
     names = ("group", "rows", "shipped", "no model", "bias", "naive", "naive, no model")
     parts = []
     for heading in ("Step time", "Step time by GPU, precision and kind"):
@@ -219,7 +224,7 @@ def errors_tables(accuracy: str) -> str:
 
 
 def memory_table(accuracy: str) -> str:
-    """The memory table, and what it says of runs that trained."""
+    """Return the memory table with the sentences about static memory and about runs that fit."""
     table = table_under(accuracy, "Memory")
     lines = [
         line
@@ -230,7 +235,7 @@ def memory_table(accuracy: str) -> str:
 
 
 def serving_lines(accuracy: str) -> str:
-    """All serving rows together, and how well layouts are chosen."""
+    """Return the total row of the serving table, and the lines about the choice of layouts."""
     table = table_under(accuracy, "Serving")
     rows = [row for row in table.rows if row[0] == "**all**"]
     whole = dict(zip(table.columns, rows[0], strict=True))
@@ -240,7 +245,7 @@ def serving_lines(accuracy: str) -> str:
 
 
 def families_table(cases: Sequence[Case]) -> str:
-    """Shipped errors by model family, and by training stack."""
+    """Return the errors of the shipped parameters by model family and by hardware class."""
     parts = [_shipped("model family", cases, lambda case: case.problem.model.family)]
     parts.append(_shipped("hardware class", cases, lambda case: case.generation))
     return "\n\n".join(parts)
@@ -252,7 +257,7 @@ def _shipped(title: str, cases: Sequence[Case], key: Callable[[Case], str]) -> s
         groups.setdefault(key(case), []).append(case)
     rows = []
     for name, members in sorted(groups.items()):
-        found = score([price(case).total_seconds / case.seconds for case in members])
+        found = score([estimate_step(case).total_seconds / case.seconds for case in members])
         models = len({case.problem.model.name for case in members})
         numbers = (found.mape, found.median, found.p90, found.bias)
         shown = [f"{100 * value:.1f}" for value in numbers]
@@ -261,14 +266,14 @@ def _shipped(title: str, cases: Sequence[Case], key: Callable[[Case], str]) -> s
 
 
 def misses_table(cases: Sequence[Case]) -> str:
-    """The rows that are furthest off, shipped parameters."""
-    ratios = [(price(case).total_seconds / case.seconds, case) for case in cases]
+    """Return the table of the rows with the largest errors under the shipped parameters."""
+    ratios = [(estimate_step(case).total_seconds / case.seconds, case) for case in cases]
     worst = sorted(ratios, key=lambda pair: (-abs(log(pair[0])), pair[1].run.id))[:MISSES]
     rows = [
         (
             case.problem.model.name,
             f"{case.run.gpus} {case.problem.cluster.gpu.name} {case.run.precision}",
-            layout_words(case),
+            describe_layout(case),
             case.run.framework,
             f"{case.seconds:.3g}",
             f"{ratio:.2f}",
@@ -279,9 +284,9 @@ def misses_table(cases: Sequence[Case]) -> str:
     return markdown(heads, rows, words=4)
 
 
-def engines_table(served: Sequence[Priced]) -> str:
-    """Median errors of serving by GPU generation, engine and format of the weights."""
-    groups: dict[tuple[str, ...], list[Priced]] = {}
+def engines_table(served: Sequence[ServingPrediction]) -> str:
+    """Return median serving errors by GPU generation, engine and weight format."""
+    groups: dict[tuple[str, ...], list[ServingPrediction]] = {}
     for one in served:
         setup = one.row.setup
         key = (one.row.cluster.gpu.generation, setup.engine, setup.weights)
@@ -300,7 +305,7 @@ def _median(errors: Sequence[float | None]) -> str:
     return f"{100 * median(map(abs, known)):.1f} ({100 * median(known):+.1f})"
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)

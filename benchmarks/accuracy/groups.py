@@ -1,4 +1,4 @@
-"""The groups that the table has a line for."""
+"""Groups of cases that have a line in the accuracy tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 from benchmarks.accuracy.cases import Case
 
 
-def small(case: Case) -> bool:
-    """One of the hundreds of small models on one host: a set of its own, where launches rule."""
+def is_small(case: Case) -> bool:
+    """Return True if ``case`` is one of vTrain's small models on one host.
+
+    There are hundreds of them and kernel launches dominate their time, so they are scored
+    separately.
+    """
     return "vTrain" in case.run.source and case.run.gpus <= 8
 
 
@@ -28,20 +32,21 @@ NAMED: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("all MoE", lambda case: case.kind == "MoE"),
     ("all", lambda case: True),
 )
-"""Name and membership, in the order of the table."""
+"""(name, membership test) of each group, in the order of the table."""
 
 
 def named_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
-    """(name, run ids) of the groups that papers and peers report on; empty ones are left out."""
-    large = [case for case in cases if case.scored and not small(case)]
+    """Return (name, run ids) of the groups that papers and other tools report on, without empty
+    ones."""
+    large = [case for case in cases if case.scored and not is_small(case)]
     found = [(name, [case.run.id for case in large if has(case)]) for name, has in NAMED]
     return [(name, ids) for name, ids in found if ids]
 
 
 def hardware_groups(cases: Sequence[Case]) -> list[tuple[str, list[str]]]:
-    """(GPU precision kind, run ids), sorted."""
+    """Return (GPU, precision and model type; run ids), sorted."""
     table: dict[str, list[str]] = {}
     for case in cases:
-        if case.scored and not small(case):
+        if case.scored and not is_small(case):
             table.setdefault(case.group, []).append(case.run.id)
     return sorted(table.items())

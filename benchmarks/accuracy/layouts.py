@@ -1,4 +1,4 @@
-"""The layout of a run as the compiler's noun."""
+"""Conversion of a run's parallel sizes to the compiler's ``Layout``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parc.compiler.ir.layout import NO_RECOMPUTE
 
 
 def recompute_of(text: str) -> Recompute:
-    """none, full, selective (of the attention core), ``selective:a+b``."""
+    """Parse ``none``, ``full``, ``selective`` (attention core only) or ``selective:a+b``."""
     word, _, modules = text.partition(":")
     if word == "full":
         return Recompute("full", (), "uniform", 1)
@@ -23,7 +23,7 @@ def recompute_of(text: str) -> Recompute:
 def layout_of(
     run: Run, problem: Problem, framework: Framework, dp: int, micro_batch: int
 ) -> Layout:
-    """Everything but recompute, which is for the caller."""
+    """Return the layout of ``run`` without recompute, which the caller adds."""
     tp = run.tp or 1
     vpp, split = _split(run, problem, framework)
     shard = min(run.shard or dp, dp)
@@ -48,14 +48,16 @@ def layout_of(
 
 
 def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Split]:
-    """The framework's own split at the stated vpp, else with embedding and head counted, else near.
+    """Return (vpp, split) of the layers over the stages.
 
-    The last resort puts the layers that are left over on the first stages.
+    Try the framework's own split first, then its split with embedding and output projection counted
+    as layers. If neither exists, use vpp = 1 and give the left-over layers to the first stages.
     """
     vpp = run.vpp if run.vpp and run.pp > 1 else 1
     counted = Pins(count_embedding=True, count_loss=True)
-    for question in (problem, replace(problem, pins=counted)):
-        split = framework.splits(question, run.pp, vpp)
+    # 94 or 126 layers fit 4 or 8 stages only if embedding and output projection count as layers
+    for variant in (problem, replace(problem, pins=counted)):
+        split = framework.splits(variant, run.pp, vpp)
         if split is not None:
             return vpp, split
     split = framework.splits(problem, run.pp, 1) if vpp > 1 else None
@@ -63,7 +65,7 @@ def _split(run: Run, problem: Problem, framework: Framework) -> tuple[int, Split
 
 
 def near_even_split(layers: int, pp: int) -> Split:
-    """Layers dealt out so that stages differ by one at most."""
+    """Return a split whose stages differ by at most one layer."""
     chunks, first = [], 0
     for stage in range(pp):
         count = layers // pp + (stage < layers % pp)

@@ -1,4 +1,4 @@
-"""The memory section of the accuracy page: readings of like kind against the estimate."""
+"""Memory section of the accuracy page: published readings against the estimate."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.memory_fits import sentence, verdicts
-from benchmarks.accuracy.memory_rows import Reading, read_readings, read_stopped
+from benchmarks.accuracy.memory_fits import predict_fits, summarize_fits
+from benchmarks.accuracy.memory_rows import Reading, read_out_of_memory, read_readings
 from benchmarks.accuracy.static_records import read_records, summary
 
 WITHIN = 0.07
 
 
 def section(data: Path | None = None) -> str:
-    """Markdown; the readings are the project's own, ``data`` may hold more trained runs."""
+    """Return the section as Markdown.
+
+    The readings are the project's own. ``data`` may name a folder with more runs that have trained.
+    """
     from benchmarks.accuracy.__main__ import load
 
     readings = tuple(read_readings())
@@ -22,29 +25,31 @@ def section(data: Path | None = None) -> str:
     lines = [
         "## Memory",
         "",
-        "Peak of one rank against published readings of the same counter: bytes that torch",
-        "allocated or reserved, or that nvidia-smi showed.",
+        "The table compares the predicted peak of one rank with published readings of the same",
+        "counter: bytes that torch allocated or reserved, or bytes in use on the device",
+        "(nvidia-smi).",
         "",
         "| readings | counter | n | median error | mean | largest | bias | within 7 % |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(_row(group, [row for row in readings if row.group == group]) for group in groups),
         _row("all", readings),
         "",
-        _static(readings),
+        _static_sentence(readings),
         "",
         summary(list(read_records())),
         "",
-        sentence(list(verdicts(load(data).cases))),
-        _stopped(),
+        summarize_fits(list(predict_fits(load(data).cases))),
+        _out_of_memory_sentence(),
         "",
     ]
     return "\n".join(lines)
 
 
-def _stopped() -> str:
-    """What is said of layouts that are known to run out of memory."""
-    fits = [fits for _, fits in read_stopped()]
-    return f"Of {len(fits)} published layouts that ran out of memory, {sum(fits)} would fit."
+def _out_of_memory_sentence() -> str:
+    """Return the sentence about published layouts that ran out of memory."""
+    fits = [fits for _, fits in read_out_of_memory()]
+    count = f"Of {len(fits)} published layouts that ran out of memory"
+    return f"{count}, {sum(fits)} are predicted to fit."
 
 
 def _row(title: str, readings: Sequence[Reading]) -> str:
@@ -65,25 +70,25 @@ def _row(title: str, readings: Sequence[Reading]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _static(readings: Sequence[Reading]) -> str:
-    """What stays allocated between two steps, as a sentence."""
+def _static_sentence(readings: Sequence[Reading]) -> str:
+    """Return the sentence about the memory that stays allocated between two steps."""
     errors = [abs(static_error(reading)) for reading in readings if reading.static_bytes]
     return (
-        f"Between two steps, {len(errors)} runs held parameters, gradients, optimizer and "
-        f"workspaces that the estimate meets within {median(errors):.1%} (median), "
-        f"{max(errors):.1%} (largest)."
+        f"Between two steps, only parameters, gradients, optimizer state and workspaces are "
+        f"allocated. Over {len(errors)} readings their estimate is off by {median(errors):.1%} "
+        f"(median), {max(errors):.1%} (largest)."
     )
 
 
 def static_error(reading: Reading) -> float:
-    """Relative error of what stays allocated between two steps."""
+    """Return the relative error of the memory that stays allocated between two steps."""
     stage = reading.stage
     held = stage.static_bytes + stage.casts_bytes + stage.workspace_bytes
     return held / reading.static_bytes - 1
 
 
 def main() -> None:
-    """Print the section and the readings by error."""
+    """Print the section, and the readings sorted by error."""
     print(section())
     for reading in sorted(read_readings(), key=lambda row: abs(row.error)):
         print(f"{reading.error:+7.1%}  {reading.group:16} {reading.name}")

@@ -1,4 +1,4 @@
-"""Whether runs that are known to have trained fit, and those that ran out of memory do not."""
+"""Check that runs that trained are predicted to fit, and runs that ran out of memory are not."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the model says about one run."""
+class FitPrediction:
+    """Predicted peak memory of one run."""
 
     case: Case
     peak: StageMemory
 
     @property
     def fits(self) -> bool:
-        """The low end of the band is within the device."""
+        """True if the low end of the memory band is within the device."""
         return self.peak.low_bytes <= self.case.problem.cluster.gpu.memory_bytes
 
     @property
-    def right(self) -> bool:
-        """It fits where it has trained, and does not where it ran out of memory."""
+    def is_correct(self) -> bool:
+        """True if the prediction agrees with the run: it trained, or it ran out of memory."""
         return self.fits == (self.case.seconds > 0)
 
 
-def verdicts(cases: Iterable[Case]) -> Iterator[Verdict]:
-    """One for every case, in their order."""
+def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
+    """Yield the prediction for every case, in order."""
     for case in cases:
         pricing, layout = pricing_for(case.problem, MEGATRON), _layout(case)
         runtime, model = _runtime(case), case.problem.model
@@ -51,16 +51,17 @@ def verdicts(cases: Iterable[Case]) -> Iterator[Verdict]:
         )
         peak = max(stages, key=lambda stage: stage.total_bytes)
         if "host-checkpoints" in case.run.overlap:
-            # What the layers keep lies on the host; the loss is the device's peak.
+            # The host stores what the layers save, so the loss is the peak on the device.
             peak = replace(peak, activations_bytes=0.0)
-        yield Verdict(case, peak)
+        yield FitPrediction(case, peak)
 
 
 def _layout(case: Case) -> Layout:
-    """torchtitan's selective recompute chooses operators.
+    """Return the layout whose memory is estimated.
 
-    What XLA keeps under a policy, and where it plans its buffers, is not modelled: such runs are
-    judged by the least that they can keep, the inputs of their layers.
+    torchtitan's selective recompute chooses operators. For JAX the model lacks what XLA saves under
+    a policy and where it places its buffers, so those runs are evaluated with the least that they
+    can save: the inputs of their layers.
     """
     layout = case.layout
     if case.run.framework == "jax" and layout.recompute.granularity == "selective":
@@ -71,11 +72,11 @@ def _layout(case: Case) -> Layout:
 
 
 def _runtime(case: Case) -> Runtime:
-    """The program that the run's framework starts.
+    """Return the memory model of the run's framework.
 
-    Recipes in low precision keep quantised parameters (fp8-param-gather), those of NeMo and of
-    MLPerf also 16-bit gradients (grad_reduce_in_fp32 is off in them), as those of Megatron-Bridge
-    do in any. llm-foundry's loss is fused and writes its gradient over the logits.
+    Low-precision recipes store quantised parameters (fp8-param-gather). Those of NeMo and MLPerf
+    also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
+    any precision. llm-foundry's loss is fused and overwrites the logits with their gradient.
     """
     generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
@@ -95,13 +96,15 @@ def _runtime(case: Case) -> Runtime:
     return runtime
 
 
-def sentence(found: list[Verdict]) -> str:
-    """The count of right verdicts, and who was wrong."""
-    trained = [verdict for verdict in found if verdict.case.seconds > 0]
-    stopped = [verdict for verdict in found if verdict.case.seconds <= 0]
-    wrong = ", ".join(verdict.case.run.id for verdict in found if not verdict.right) or "none"
+def summarize_fits(found: list[FitPrediction]) -> str:
+    """Return a sentence with the number of correct predictions and the names of the wrong ones."""
+    trained = [prediction for prediction in found if prediction.case.seconds > 0]
+    stopped = [prediction for prediction in found if prediction.case.seconds <= 0]
+    wrong = [prediction.case.run.id for prediction in found if not prediction.is_correct]
+    fitting = sum(prediction.is_correct for prediction in trained)
+    too_large = sum(prediction.is_correct for prediction in stopped)
     return (
-        f"{sum(verdict.right for verdict in trained)} of {len(trained)} runs that have trained "
-        f"are predicted to fit, {sum(verdict.right for verdict in stopped)} of {len(stopped)} "
-        f"that ran out of memory are not; wrong: {wrong}."
+        f"{fitting} of {len(trained)} runs that trained are predicted to fit; {too_large} of "
+        f"{len(stopped)} runs that ran out of memory are predicted not to fit. Wrong predictions: "
+        f"{', '.join(wrong) or 'none'}."
     )

@@ -1,9 +1,11 @@
-"""Published memory readings as stages that the memory model prices.
+"""Published memory readings, and the stages that the memory model estimates for them.
 
-A row of published/memory.csv says its model, layout and runtime in ``key=value`` words; a word
-that is left out is 1 (degrees), 0 or no. ``chunks`` gives the layers of every virtual stage;
-``latent`` is query rank / key-value rank / nope / rope / value dims.
-One reading of BigScience's log is left out: 65 GB at micro-batch 2 beside 56 GB at 4.
+A row of published/memory.csv describes model, layout and runtime in ``key=value`` words. A word
+that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
+``latent`` is query rank / key-value rank / nope dim / rope dim / value dim.
+
+One reading of BigScience's log is left out as implausible: 65 GB at micro-batch 2, although
+micro-batch 4 has 56 GB.
 """
 
 from __future__ import annotations
@@ -57,44 +59,45 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
-STOPPED = PATH.with_name("out_of_memory.csv")
-"""Layouts that are known to run out of memory: the same words, without readings."""
+OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
+"""Layouts that ran out of memory, in the same words but without readings."""
 MEGATRON = framework("megatron")
 SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
 LAUNCH = Launch("", (), (), 0, None, SLURM)
 OVERLAP_STREAMS = 3
-"""Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication: beside its own
-workspace it holds one that all of them share (cpp_extensions/gemm.py, _NUM_MAX_UB_STREAMS)."""
+"""Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
+workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
+_NUM_MAX_UB_STREAMS)."""
 Words = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One measured peak of one rank."""
+    """Measured peak of one rank, with the estimate of its stage."""
 
     name: str
     group: str
     kind: str
-    """allocated, reserved or device: which counter was read."""
+    """Counter of the reading: allocated, reserved or device."""
     measured_bytes: int
     static_bytes: int
-    """Bytes that stay allocated between steps; 0 where they were not read."""
+    """Bytes that stay allocated between two steps; 0 if they were not read."""
     stage: StageMemory
     source: str
 
     @property
     def predicted_bytes(self) -> float:
-        """The same counter of the estimate."""
+        """Estimate of the same counter."""
         return float(getattr(self.stage, f"{self.kind}_bytes"))
 
     @property
     def error(self) -> float:
-        """Relative, positive where the estimate is above the reading."""
+        """Relative error; positive if the estimate is above the reading."""
         return self.predicted_bytes / self.measured_bytes - 1
 
 
 def read_readings(path: Path = PATH) -> Iterator[Reading]:
-    """All rows, in the order of the file."""
+    """Yield all readings in the order of the file."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             yield Reading(
@@ -108,15 +111,15 @@ def read_readings(path: Path = PATH) -> Iterator[Reading]:
             )
 
 
-def read_stopped(path: Path = STOPPED) -> Iterator[tuple[str, bool]]:
-    """(name, whether it is predicted to fit) of layouts that ran out of memory."""
+def read_out_of_memory(path: Path = OUT_OF_MEMORY) -> Iterator[tuple[str, bool]]:
+    """Yield (name, predicted to fit) of the layouts that ran out of memory."""
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             yield row["id"], stage_of(row).low_bytes <= cluster_of(row["gpu"]).gpu.memory_bytes
 
 
 def stage_of(row: Words) -> StageMemory:
-    """The fullest of the stages that a row is about."""
+    """Return the memory of the fullest stage that the row covers."""
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     layout = layout_of(words_of(row["layout"]), model)
     words = words_of(row["layout"])
@@ -151,7 +154,8 @@ def stage_of(row: Words) -> StageMemory:
     pricing = pricing_for(problem, MEGATRON)
     runtime = runtime_of(row["runtime"], row["precision"], cluster.generation)
     if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
-        # Its output projection reads (sequence, batch); flash attention wrote (batch, sequence).
+        # Nanotron copies the attention output, because flash attention writes (batch, sequence)
+        # but the output projection reads (sequence, batch).
         runtime = replace(runtime, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
@@ -162,21 +166,22 @@ def stage_of(row: Words) -> StageMemory:
 
 
 def words_of(text: str) -> Words:
-    """``key=value`` words as a mapping."""
+    """Parse ``key=value`` words."""
     pairs = (word.partition("=") for word in text.split())
     return {key: value for key, _, value in pairs}
 
 
 @cache
 def cluster_of(node: str) -> Cluster:
-    """One node of a type of the catalog."""
+    """Return a cluster with one host of a catalog node type."""
     cluster = resolve_cluster(ClusterSpec(node=node, nodes=1), Library(None), Sink())
     assert cluster is not None
     return cluster
 
 
 def model_of(words: Words, layout: Words) -> Model:
-    """The model of a row; a position table that it does not state is as long as the sequence."""
+    """Return the model of a row. If its number of positions is not stated, it is the sequence
+    length."""
 
     def size(key: str) -> int:
         return int(words.get(key, 0))
@@ -246,7 +251,7 @@ def _experts(size: object) -> Experts | None:
 
 
 def layout_of(words: Words, model: Model) -> Layout:
-    """The layout of a row."""
+    """Return the layout of a row."""
 
     def degree(key: str) -> int:
         return int(words.get(key, 1))
@@ -294,7 +299,10 @@ def _recompute(text: str) -> Recompute:
 
 
 def nanotron() -> Runtime:
-    """Nanotron: 16-bit and fp32 gradients side by side, unfused activation and loss in fp32."""
+    """Return the memory model of Nanotron.
+
+    It stores 16-bit and fp32 gradients, does not fuse activations, and computes the loss in fp32.
+    """
     return Runtime(
         name="nanotron",
         state=StateBytes(2.0, 6.0, 12.0),
@@ -305,9 +313,10 @@ def nanotron() -> Runtime:
 
 
 def runtime_of(text: str, precision: str, generation: Generation) -> Runtime:
-    """``megatron unfused dropout fused_loss``: the program, then what it does differently."""
+    """Return the memory model for ``megatron unfused dropout fused_loss``: a program, then
+    deviations."""
     name, *features = text.split()
-    made = {
+    runtime = {
         "megatron": lambda: megatron(precision, generation),
         "fp8_parameters": lambda: megatron_fp8_parameters(precision, generation),
         "deepspeed": lambda: deepspeed(precision),
@@ -315,16 +324,16 @@ def runtime_of(text: str, precision: str, generation: Generation) -> Runtime:
         "nanotron": nanotron,
     }[name]()
     if "unfused" in features:
-        made = unfused(made)
+        runtime = unfused(runtime)
     if "eager" in features:
-        made = replace(made, last_product=True)
+        runtime = replace(runtime, last_product=True)
     if "tp_overlap" in features:
         shared = OVERLAP_STREAMS * engine_workspace_bytes(generation)
-        made = replace(made, workspace_bytes=made.workspace_bytes + shared)
+        runtime = replace(runtime, workspace_bytes=runtime.workspace_bytes + shared)
     if "bf16_gradients" in features:
-        made = with_gradients(made, 2.0, precision)
+        runtime = with_gradients(runtime, 2.0, precision)
     if "separate_gradients" in features:
-        made = replace(made, placeholder_bytes=0.0)
+        runtime = replace(runtime, placeholder_bytes=0.0)
     dropout = "dropout" in features
-    made = replace(made, attention_dropout=dropout, hidden_dropout=dropout)
-    return replace(made, loss_bytes=10.0) if "fused_loss" in features else made
+    runtime = replace(runtime, attention_dropout=dropout, hidden_dropout=dropout)
+    return replace(runtime, loss_bytes=10.0) if "fused_loss" in features else runtime

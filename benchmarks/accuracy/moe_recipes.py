@@ -1,8 +1,8 @@
-"""What the recipe of a mixture-of-experts run switches on where its row does not say.
+"""Features and recompute of mixture-of-experts recipes, for runs whose rows do not state them.
 
-Read off the tagged sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs (v0.2.0 is
-container 25.11, v0.3.0 26.02, v0.4.0 26.04, v0.4.2 26.04.01, v0.5.0 26.06) and its skills,
-NVIDIA/NeMo scripts/performance before, and the reproduce guide of NVIDIA/Megatron-LM docs.
+Source: the tagged files of NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs (v0.2.0 is
+container 25.11, v0.3.0 26.02, v0.4.0 26.04, v0.4.2 26.04.01, v0.5.0 26.06) and its skills, the
+earlier NVIDIA/NeMo scripts/performance, and the reproduce guide of the NVIDIA/Megatron-LM docs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ WHOLE = "deep-ep+cuda-graph+ep-overlap+fused-experts"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What holds for the rows that match; of a table the first that matches counts."""
+    """Words that apply to matching rows. The first match of a table counts."""
 
     source: str
     """Pattern in the source or id."""
     since: tuple[int, int, int]
-    """Container release from which it holds."""
+    """First container release to which it applies."""
     pattern: str
-    """Pattern in ``model gpu precision``, lower case."""
+    """Pattern in ``model gpu precision``, in lower case."""
     words: str
 
 
@@ -59,8 +59,9 @@ FEATURES = (
     Recipe(BRIDGE, (25, 4, 1), "deepseek.* g", "token-drop+unfused-core"),
     Recipe(BRIDGE, ANY, "", "token-drop"),
 )
-"""Words of ``wide_words.features``. GB200 runs of container 25.04 recompute the attention core
-alone, which only an unfused one needs: cuDNN had no backward pass for heads of 192 there yet."""
+"""Words of ``wide_words.features``. GB200 runs of container 25.04 recompute only the attention
+core, which makes sense only for an unfused core: cuDNN had no backward pass for heads of 192 yet.
+"""
 
 RECOMPUTE = (
     Recipe("GB200 optimisation guide", ANY, "", "selective:moe_act+mlp"),
@@ -75,7 +76,7 @@ RECOMPUTE = (
     Recipe(BRIDGE, (25, 4, 1), "deepseek.* g", "selective:core_attn"),
     Recipe(BRIDGE, (25, 4, 1), "deepseek", "selective:mla_up_proj"),
 )
-"""Where the row does not say."""
+"""Recompute words for rows that state no recompute."""
 
 CONTAINERS = {
     (25, 5): (25, 4, 1),
@@ -86,11 +87,12 @@ CONTAINERS = {
     (26, 5): (26, 4, 0),
     (26, 6): (26, 4, 1),
 }
-"""Tag of dgxc-benchmarking -> the container that its recipes start."""
+"""Tag of dgxc-benchmarking -> container release that its recipes start."""
 
 
-def release(source: str) -> tuple[int, int, int]:
-    """Release of the container: ``[26.04.01]``, ``tag v25.05.05``; zeros where none is named."""
+def container_release(source: str) -> tuple[int, int, int]:
+    """Return the container release of ``[26.04.01]`` or ``tag v25.05.05``, or zeros if none is
+    named."""
     found = re.search(r"(\[|tag v)(\d\d)\.(\d\d)(?:\.(\d\d))?", source)
     if not found:
         return ANY
@@ -101,10 +103,11 @@ def release(source: str) -> tuple[int, int, int]:
 
 
 def recipe_words(table: tuple[Recipe, ...], row: dict[str, str]) -> str:
-    """What ``table`` says of a row with experts; nothing where its recipe is not known."""
+    """Return the words of ``table`` for a row with experts, or an empty string if there is no
+    match."""
     if row["ep"] in ("", "0", "1", "1.0") and not row["experts"]:
         return ""
-    when, named = release(row["source"]), f"{row['source']} {row['id']}"
+    when, named = container_release(row["source"]), f"{row['source']} {row['id']}"
     facts = f"{row['model']} {row['gpu']} {row['precision']}".lower()
     for recipe in table:
         known = when >= recipe.since and re.search(recipe.source, named)

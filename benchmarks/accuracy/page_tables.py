@@ -1,4 +1,4 @@
-"""Tables of a Markdown page, found by their heading: figures are read, not typed again."""
+"""Reader and writer of Markdown tables, so that pages take figures from other pages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """One table: names of the columns, and cells as text."""
+    """One table: column names, and cells as text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def column(self, name: str) -> list[str]:
-        """The cells of one column.
+        """Return the cells of one column.
 
         Raises:
-            KeyError: there is no such column.
+            KeyError: There is no such column.
         """
         if name not in self.columns:
             raise KeyError(f"no column {name!r} in {self.columns}")
@@ -25,16 +25,16 @@ class PageTable:
         return [row[at] for row in self.rows]
 
     def picked(self, *names: str) -> PageTable:
-        """Some of the columns, in the order asked for."""
+        """Return a table of the named columns, in that order."""
         columns = [self.column(name) for name in names]
         return PageTable(names, tuple(zip(*columns, strict=True)))
 
 
 def section_lines(page: str, heading: str) -> list[str]:
-    """The lines under ``## heading``, up to the next heading.
+    """Return the lines under ``## heading``, up to the next heading.
 
     Raises:
-        KeyError: the page has no such heading.
+        KeyError: The page has no such heading.
     """
     lines = page.splitlines()
     start = f"## {heading}"
@@ -46,20 +46,21 @@ def section_lines(page: str, heading: str) -> list[str]:
 
 
 def table_under(page: str, heading: str) -> PageTable:
-    """The first table under ``## heading``."""
+    """Return the first table under ``## heading``."""
     lines = [line for line in section_lines(page, heading) if line.startswith("|")]
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
     return PageTable(cells[0], tuple(cells[2:]))
 
 
 def sentences(page: str, heading: str) -> str:
-    """The prose under ``## heading`` that has figures in it, as one paragraph."""
+    """Return the prose lines under ``## heading`` that contain digits, joined to one paragraph."""
     lines = [line for line in section_lines(page, heading) if line and line[0] not in "|#-"]
     return " ".join(line for line in lines if any(letter.isdigit() for letter in line))
 
 
 def markdown(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int = 1) -> str:
-    """A table; all columns but the first ``words`` hold numbers."""
+    """Return a Markdown table. The first ``words`` columns contain text, the following ones
+    numbers."""
     ruler = ["---"] * words + ["---:"] * (len(columns) - words)
     lines = [columns, tuple(ruler), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,8 +1,8 @@
-"""What other tools reach on the same kind of rows: measured once, quoted here with their source.
+"""Errors of other cost models on the same groups of runs, measured once and quoted here.
 
-Calculon at commit caa4b11 with its shipped system files; llm-analysis v0.2.2 at commit d841e40
-with the efficiency its documentation suggests. Where a figure is a paper's own claim it says so.
-Row counts differ from the table beside them: the figures were taken on the whole public sets.
+Calculon at commit caa4b11 with its shipped system files; llm-analysis v0.2.2 at commit d841e40 with
+the efficiency that its documentation suggests. A note marks figures that are a paper's own claim.
+Row counts differ from PARC's because these figures cover the whole public sets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Mean absolute error of one tool on one group; shares."""
+    """Mean absolute relative error (0.05 for 5 %) of one tool on one group."""
 
     group: str
     tool: str
@@ -39,5 +39,5 @@ PEERS = (
 
 
 def peers_of(group: str) -> tuple[Peer, ...]:
-    """The figures for a named group."""
+    """Return the figures for a named group."""
     return tuple(peer for peer in PEERS if peer.group == group)

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.accuracy.plots``: the figures and tables of docs/cost-model.md.
+"""``python -m benchmarks.accuracy.plots``: write the figures and tables of docs/cost-model.md.
 
-Errors are read from docs/accuracy.md, which ``make accuracy`` writes first; points are the
-published rows under the shipped parameters.
+Errors are read from docs/accuracy.md, which ``make accuracy`` writes first. Points are the
+published rows with predictions under the shipped parameters.
 """
 
 from __future__ import annotations
@@ -13,42 +13,44 @@ from pathlib import Path
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.comparison_plot import Comparison, Reading, comparison_svg
-from benchmarks.accuracy.cost_page import filled, measured_blocks, written_blocks
+from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
+from benchmarks.accuracy.cost_page import fill_blocks, measured_blocks, written_blocks
 from benchmarks.accuracy.memory_rows import read_readings
 from benchmarks.accuracy.page_tables import table_under
-from benchmarks.accuracy.predict import price as price_step
-from benchmarks.accuracy.serving_priced import Priced, price
+from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving
 from benchmarks.accuracy.serving_rows import read_published
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell", "cdna4")
 ENGINES = ("vllm", "sglang", "trtllm")
 BIG = 7
-"""Rows from which a group of one GPU and precision has bars."""
+"""Smallest number of rows for which a group of one GPU and precision has bars."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the figures, and the generated parts of the page; exit status 0."""
+    """Write the figures and the generated blocks of the page; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.plots")
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="FOLDER")
     docs = parser.parse_args(argv).docs
     accuracy = (docs / "accuracy.md").read_text(encoding="utf-8")
     kernels = (docs / "kernel-fits.md").read_text(encoding="utf-8")
     cases = [case for case in load(None).cases if case.scored]
-    served = price(read_published())
+    served = predict_serving(read_published())
     folder = docs / "cost-model"
     folder.mkdir(exist_ok=True)
     for name, text in figures(accuracy, cases, served).items():
         (folder / name).write_text(text, encoding="utf-8")
     blocks = {**written_blocks(accuracy, kernels), **measured_blocks(cases, served)}
     page = docs / "cost-model.md"
-    page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    page.write_text(fill_blocks(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     return 0
 
 
-def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> dict[str, str]:
-    """File name -> SVG."""
+def figures(
+    accuracy: str, cases: Sequence[Case], served: Sequence[ServingPrediction]
+) -> dict[str, str]:
+    """Return file name -> SVG."""
     return {
         "step-time.svg": comparison_svg(step_times(cases)),
         "error-by-group.svg": bars_svg(errors_by_group(accuracy)),
@@ -57,18 +59,18 @@ def figures(accuracy: str, cases: Sequence[Case], served: Sequence[Priced]) -> d
     }
 
 
-def step_times(cases: Sequence[Case]) -> Comparison:
-    """Seconds of a training step, by GPU generation."""
+def step_times(cases: Sequence[Case]) -> ScatterChart:
+    """Return the chart of seconds per training step, by GPU generation."""
     rows = [
-        Reading(
+        Point(
             measured=case.seconds,
-            predicted=price_step(case).total_seconds,
+            predicted=estimate_step(case).total_seconds,
             colour=case.problem.cluster.gpu.generation,
             shape=case.kind,
         )
         for case in cases
     ]
-    return Comparison(
+    return ScatterChart(
         f"Training step time, {len(rows)} published rows, shipped parameters",
         "step time, seconds",
         tuple(rows),
@@ -77,13 +79,13 @@ def step_times(cases: Sequence[Case]) -> Comparison:
     )
 
 
-def memory_peaks() -> Comparison:
-    """Gigabytes of the fullest rank, by source."""
+def memory_peaks() -> ScatterChart:
+    """Return the chart of peak gigabytes on the fullest rank, by source."""
     rows = [
-        Reading(one.measured_bytes / 1e9, one.predicted_bytes / 1e9, one.group, "peak")
+        Point(one.measured_bytes / 1e9, one.predicted_bytes / 1e9, one.group, "peak")
         for one in read_readings()
     ]
-    return Comparison(
+    return ScatterChart(
         f"Peak memory of one rank, {len(rows)} published readings",
         "peak, GB",
         tuple(rows),
@@ -92,10 +94,10 @@ def memory_peaks() -> Comparison:
     )
 
 
-def decode_latencies(served: Sequence[Priced]) -> Comparison:
-    """Milliseconds an output token, by GPU generation and engine."""
+def decode_latencies(served: Sequence[ServingPrediction]) -> ScatterChart:
+    """Return the chart of milliseconds per output token, by GPU generation and engine."""
     rows = [
-        Reading(
+        Point(
             measured=1e3 * one.row.measured.tpot_seconds,
             predicted=1e3 * one.row.measured.tpot_seconds * (1 + error),
             colour=one.row.cluster.gpu.generation,
@@ -104,7 +106,7 @@ def decode_latencies(served: Sequence[Priced]) -> Comparison:
         for one in served
         if (error := one.tpot) is not None
     ]
-    return Comparison(
+    return ScatterChart(
         f"Time per output token, {len(rows)} published rows",
         "TPOT, milliseconds",
         tuple(rows),
@@ -114,7 +116,7 @@ def decode_latencies(served: Sequence[Priced]) -> Comparison:
 
 
 def errors_by_group(accuracy: str) -> Bars:
-    """Mean errors of named groups, then of GPU, precision and kind with BIG rows or more."""
+    """Return the mean errors of named groups, then of hardware groups with at least BIG rows."""
     columns = ("group", "rows", "shipped", "no model", "naive")
     named = table_under(accuracy, "Step time").picked(*columns).rows
     hardware = table_under(accuracy, "Step time by GPU, precision and kind").picked(*columns).rows

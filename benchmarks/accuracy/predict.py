@@ -1,4 +1,4 @@
-"""Evaluate cases with the shipped parameters of the cost model or with others in their place."""
+"""Step-time predictions for cases, with the shipped parameters or with others in their place."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Parameters = Mapping[str, float]
 
 
 def shipped(generation: str) -> dict[str, float]:
-    """The parameters of a hardware class as they stand in the package."""
+    """Return the shipped parameters of a hardware class."""
     return asdict(class_row(generation))
 
 
 def priors(generation: str) -> dict[str, Prior]:
-    """What is known before any training run is seen: shares of peak and latencies, wide.
+    """Return the priors of a hardware class: wide ranges of efficiencies and latencies.
 
-    They do not depend on the shipped values, so that a row that is left out cannot come back
-    through them.
+    They do not depend on the shipped values, so a row that is left out of a fit cannot influence
+    the result through them.
     """
     return {**PRIORS, **STACK_PRIORS.get(generation.partition("/")[2], {})}
 
@@ -50,7 +50,7 @@ PRIORS: dict[str, Prior] = {
     "straggler": Prior(0.003, 0.8, 1e-4, 0.03),
     "accumulate": Prior(1.0, 0.7, 0.05, 8.0),
 }
-"""Name -> (centre, log spread, lowest, highest)."""
+"""Name -> prior (centre, spread of the logarithm, minimum, maximum)."""
 
 STACK_PRIORS = {
     "bigscience": {
@@ -58,19 +58,22 @@ STACK_PRIORS = {
         "network": Prior(0.5, 0.3, 0.1, 1.1),
     }
 }
-"""What is known of one stack. DeepSpeed casts a gradient to fp32, adds that and clears its source,
-about 18 bytes where one kernel moves 6 or 10 (its ``bf16_optimizer.py``). The adapters of
-Omni-Path leave the protocol to the host's cores, so that GPUs get less of their rate; how much less
-was set after its own runs, which pull the common prior down."""
+"""Priors that differ for one software stack.
+
+DeepSpeed casts a gradient to fp32, adds it and clears its source, about 18 bytes where one kernel
+moves 6 or 10 (its ``bf16_optimizer.py``). Omni-Path adapters run the protocol on the host's cores,
+so GPUs get a smaller share of the NIC rate. The size of that reduction was set after the stack's
+own runs, which pull the common prior down.
+"""
 
 
 _APPLIED: dict[str, Efficiency] = {}
-"""Rows that replace the shipped ones at the moment, by hardware class."""
+"""Rows that replace the shipped ones inside ``applied``, by hardware class."""
 
 
 @contextmanager
 def applied(generation: str, parameters: Parameters) -> Iterator[None]:
-    """The cost model with ``parameters`` in place of the shipped ones."""
+    """Replace the shipped parameters of a class by ``parameters`` inside a ``with`` block."""
     before = _APPLIED.get(generation)
     _APPLIED[generation] = replace(before or class_row(generation), **parameters)
     try:
@@ -83,39 +86,40 @@ def applied(generation: str, parameters: Parameters) -> Iterator[None]:
 
 
 def pricing_of(case: Case) -> Pricing:
-    """Return the memo of a case, with the parameters that its class has at the moment."""
+    """Return the cost-model tables of a case under the present parameters of its class."""
     row = _APPLIED.get(case.generation) or class_row(case.generation)
     pricing = pricing_for(case.problem, MEGATRON, row)
-    pricing.efficiency = with_overlap(pricing.efficiency, case.run.overlap)
+    pricing.efficiency = with_features(pricing.efficiency, case.run.overlap)
     return pricing
 
 
-GRAPH = 0.1
-"""What a graph of the whole iteration leaves of the host's launch time."""
-PART = 0.6
-"""The same for graphs of attention, router and preprocessing alone."""
+WHOLE_GRAPH_LAUNCH = 0.1
+"""Share of the host's launch time that remains if a CUDA graph covers the whole iteration."""
+PARTIAL_GRAPH_LAUNCH = 0.6
+"""The same for graphs of only attention, router and preprocessing."""
 
 
-def with_overlap(row: Efficiency, words: str) -> Efficiency:
-    """What a run that states these overlaps leaves exposed."""
+def with_features(row: Efficiency, words: str) -> Efficiency:
+    """Return the parameters for a run with these features (``wide_words.features``)."""
     if "unfused-core" in words:
         row = replace(row, unfused=True)
     if "fused-experts" in words:
         row = replace(row, fused_experts=True)
+    # Assumption: user buffers of tp-comm-overlap hide half of what other runs expose.
     if "tp-overlap" in words:
         row = replace(row, tp=row.tp * 0.5)
     if "cuda-graph" in words:
-        launch = row.layer_seconds * GRAPH, row.routed_seconds * GRAPH
+        launch = row.layer_seconds * WHOLE_GRAPH_LAUNCH, row.routed_seconds * WHOLE_GRAPH_LAUNCH
         row = replace(row, layer_seconds=launch[0], routed_seconds=launch[1])
     elif "part-graph" in words:
-        row = replace(row, routed_seconds=row.routed_seconds * PART)
+        row = replace(row, routed_seconds=row.routed_seconds * PARTIAL_GRAPH_LAUNCH)
     if "token-drop" in words or "unfused-routing" in words:
         row = replace(row, fused_routing=False)
     return row
 
 
-def price(case: Case) -> StepTime:
-    """The terms of a step."""
+def estimate_step(case: Case) -> StepTime:
+    """Return the predicted terms of a step."""
     found = step_time(pricing_of(case), case.layout)
     if "host-checkpoints" not in case.run.overlap:
         return found
@@ -123,7 +127,7 @@ def price(case: Case) -> StepTime:
 
 
 def host_seconds(case: Case) -> float:
-    """Inputs of the layers to the host and back, a tensor rank its part (DeepSpeed)."""
+    """Return the seconds to move layer inputs to the host and back (DeepSpeed, split over tp)."""
     layout, model, job = case.layout, case.problem.model, case.problem.job
     samples = layout.micro_batch * layout.micro_batches(job.global_batch)
     kept = 2 * samples * job.sequence_length / layout.cp * model.hidden / layout.tp
@@ -131,8 +135,8 @@ def host_seconds(case: Case) -> float:
 
 
 def predict(cases: Sequence[Case], parameters: Parameters | None = None) -> list[float]:
-    """Seconds of a step; ``parameters`` are those of the one hardware class of all ``cases``."""
+    """Return seconds per step. ``parameters`` apply to the one hardware class of all ``cases``."""
     if parameters is None or not cases:
-        return [price(case).total_seconds for case in cases]
+        return [estimate_step(case).total_seconds for case in cases]
     with applied(cases[0].generation, parameters):
-        return [price(case).total_seconds for case in cases]
+        return [estimate_step(case).total_seconds for case in cases]

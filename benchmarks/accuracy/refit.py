@@ -1,10 +1,10 @@
-"""Predictions that never saw what they predict: refits that leave out a model, or a cluster.
+"""Refits that leave out a model or a cluster, to predict runs that the fit has not seen.
 
-A hardware class (GPU generation) is fitted on its own. A left-out group is every case of one model
-width (or cluster); the class is fitted again on the others, from priors that no training run set.
+Each hardware class is fitted separately. A left-out group contains every case of one model width
+(or cluster). The class is refitted on the remaining cases, from priors that no training run set.
 
-A refit first follows the logarithms of the predictions as straight lines from the full fit; where
-the group is a larger part of its class, a few rounds on the model itself follow.
+To save time, a refit first uses a linear approximation of the logarithms of the predictions around
+the full fit. If the group is a larger part of its class, a few rounds on the cost model follow.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from math import log
 from statistics import median
 
 from benchmarks.accuracy.cases import Case
-from benchmarks.accuracy.groups import small
+from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
 from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
 from parc.compiler.cost.fitting.tangents import Tangent, along, tangents
 
 SITE_SPREAD = 0.05
-"""Log spread of the factor of a cluster."""
+"""Spread of the logarithm of a cluster's factor."""
 LARGE = 0.03
-"""Share of its class from which a left-out group is refitted on the model itself."""
+"""Share of its class from which a left-out group is also refitted on the cost model itself."""
 ROUNDS = 2
 Key = Callable[[Case], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Predicted over measured of every case, by id and by how it was predicted."""
+    """Predicted over measured time of every case, by run id and kind of prediction."""
 
     shipped: dict[str, float]
     fitted: dict[str, float]
@@ -41,14 +41,14 @@ class Columns:
     """The case's model was left out of the fit."""
     no_cluster: dict[str, float]
     naive: dict[str, float]
-    """The formula with its constants from all cases."""
+    """Naive formula with rates from all cases."""
     naive_no_model: dict[str, float]
     fits: dict[str, Fitted]
-    """Class -> its full fit."""
+    """Hardware class -> its fit on all cases."""
 
 
 def columns(cases: Sequence[Case]) -> Columns:
-    """All columns for the scored cases."""
+    """Return all columns for the scored cases."""
     timed = [case for case in cases if case.scored]
     found = simple_columns(timed)
     for generation in sorted({case.generation for case in timed}):
@@ -57,10 +57,11 @@ def columns(cases: Sequence[Case]) -> Columns:
 
 
 def simple_columns(timed: Sequence[Case]) -> Columns:
-    """The columns that need no fit of the model; the others are empty."""
+    """Return the columns that need no fit of the cost model; the other columns are empty."""
     found = Columns({}, {}, {}, {}, {}, {}, {})
     found.shipped.update(_ratios(timed, predict(timed)))
-    for chosen in ([c for c in timed if not small(c)], [c for c in timed if small(c)]):
+    # Separate rates for the small models, because launches dominate their time.
+    for chosen in ([c for c in timed if not is_small(c)], [c for c in timed if is_small(c)]):
         found.naive.update(_ratios(chosen, naive_seconds(chosen, chosen)))
         for out, rest in _left_out(chosen, _width):
             found.naive_no_model.update(_ratios(out, naive_seconds(rest or chosen, out)))
@@ -68,30 +69,30 @@ def simple_columns(timed: Sequence[Case]) -> Columns:
 
 
 OUTLIER = 2.0
-"""A row that the first fit misses by this factor is not of its class (untuned, misreported)."""
-ODD = 1.3
-"""Nor is one over several hosts that is off by this factor from the median of its model on its
-cluster (other jobs on the network, a slow host). It teaches nothing, and is predicted alike."""
+"""Error factor under the first fit from which a row is left out as untuned or misreported."""
+SITE_OUTLIER = 1.3
+"""Factor between a multi-host row and the median of its model and cluster from which the row is
+left out, because of other jobs on the network or a slow host. Such rows are still predicted."""
 
 
 def refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int = 25) -> Fitted:
-    """The parameters of a class from ``cases``; those of its priors where there is no case.
+    """Return the parameters of a class fitted to ``cases``, or the priors if there are none.
 
-    Rows that a first fit finds odd are left out of the second.
+    Outliers of a first fit are left out of the second.
     """
     first = _refit(cases, generation, start, rounds)
-    kept = _like(cases, predict(cases, first.parameters))
+    kept = _drop_outliers(cases, predict(cases, first.parameters))
     if len(kept) == len(cases):
         return first
     return _refit(kept, generation, first.parameters, rounds)
 
 
-def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
-    """The cases that are not odd where they are predicted to take ``seconds``."""
+def _drop_outliers(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
+    """Return the cases that are not outliers when they are predicted to take ``seconds``."""
     errors = {name: log(ratio) for name, ratio in _ratios(cases, seconds).items()}
     groups: dict[tuple[str, str], list[float]] = {}
     for case in cases:
-        groups.setdefault(_share(case), []).append(errors[case.run.id])
+        groups.setdefault(_model_and_cluster(case), []).append(errors[case.run.id])
     usual = {name: median(group) for name, group in groups.items()}
     return [
         case
@@ -99,71 +100,80 @@ def _like(cases: Sequence[Case], seconds: Sequence[float]) -> list[Case]:
         if abs(errors[case.run.id]) < log(OUTLIER)
         and (
             case.run.gpus <= case.problem.cluster.node.gpus
-            or abs(errors[case.run.id] - usual[_share(case)]) < log(ODD)
+            or abs(errors[case.run.id] - usual[_model_and_cluster(case)]) < log(SITE_OUTLIER)
         )
     ]
 
 
 def _refit(cases: Sequence[Case], generation: str, start: Parameters, rounds: int) -> Fitted:
-    """One fit of a class."""
+    """Fit the parameters of a class once."""
     known = {**priors(generation), **site_priors(cases)}
     found = fit(
-        lambda parameters: at_sites(cases, predict(cases, own(parameters)), parameters),
+        lambda parameters: apply_site_factors(
+            cases, predict(cases, without_site_factors(parameters)), parameters
+        ),
         [case.seconds for case in cases],
         {name: start.get(name, 1.0) for name in known},
         known,
         rounds,
-        weights_of(cases),
+        error_weights(cases),
     )
-    return replace(found, parameters=own(found.parameters))
+    return replace(found, parameters=without_site_factors(found.parameters))
 
 
 SITE = "site "
 
 
-def own(parameters: Parameters) -> dict[str, float]:
-    """Without the factors of the sites."""
+def without_site_factors(parameters: Parameters) -> dict[str, float]:
+    """Return ``parameters`` without the factors of clusters."""
     return {name: value for name, value in parameters.items() if not name.startswith(SITE)}
 
 
 def site_priors(cases: Sequence[Case]) -> dict[str, Prior]:
-    """A factor for each cluster: like machines differ by some percent, all their rows alike."""
+    """Return a prior for the factor of each cluster.
+
+    Similar machines differ by some per cent, which affects all rows of a cluster alike.
+    """
     return {SITE + case.run.cluster: Prior(1.0, SITE_SPREAD, 0.5, 2.0) for case in cases}
 
 
-def at_sites(
+def apply_site_factors(
     cases: Sequence[Case], seconds: Sequence[float], parameters: Parameters
 ) -> list[float]:
-    """Seconds times the factor of each case's cluster."""
+    """Multiply the seconds of each case by the factor of its cluster."""
     return [
         value * parameters[SITE + case.run.cluster]
         for case, value in zip(cases, seconds, strict=True)
     ]
 
 
-def weights_of(cases: Sequence[Case]) -> list[float]:
-    """Rows of one model on one cluster share their errors: their squares together count as one."""
-    groups = Counter(_share(case) for case in cases)
-    return [groups[_share(case)] ** -0.5 for case in cases]
+def error_weights(cases: Sequence[Case]) -> list[float]:
+    """Return the weights of the errors.
+
+    Rows of one model on one cluster share their errors, so their squares together count as one row.
+    """
+    groups = Counter(_model_and_cluster(case) for case in cases)
+    return [groups[_model_and_cluster(case)] ** -0.5 for case in cases]
 
 
-def _share(case: Case) -> tuple[str, str]:
+def _model_and_cluster(case: Case) -> tuple[str, str]:
     return (case.width, case.run.cluster)
 
 
 def _fit_class(cases: list[Case], found: Columns) -> None:
-    """The full fit of one class, and its refits."""
+    """Fit one class on all its cases, then refit it without each model and each cluster."""
     generation = cases[0].generation
     full = refit(cases, generation, shipped(generation))
     found.fits[generation] = full
     found.fitted.update(_ratios(cases, predict(cases, full.parameters)))
     found_lines = tangents(partial(predict, cases), full.parameters)
     lines = dict(zip((case.run.id for case in cases), found_lines, strict=True))
-    like = {case.run.id for case in _like(cases, predict(cases, full.parameters))}
+    like = {case.run.id for case in _drop_outliers(cases, predict(cases, full.parameters))}
     for column, key in ((found.no_model, _width), (found.no_cluster, _cluster)):
         for out, rest in _left_out(cases, key):
             plain = [case for case in rest if case.run.id in like]
             known = _refit_lines(plain, full.parameters, lines)
+            # The linear approximation holds only near the full fit; a large group moves further.
             if len(out) > LARGE * len(cases):
                 known = refit(rest, generation, known, ROUNDS).parameters
             column.update(_ratios(out, predict(out, known)))
@@ -172,18 +182,20 @@ def _fit_class(cases: list[Case], found: Columns) -> None:
 def _refit_lines(
     cases: Sequence[Case], start: dict[str, float], lines: dict[str, Tangent]
 ) -> dict[str, float]:
-    """The fit of ``cases``, predictions taken from the lines."""
+    """Fit ``cases`` with predictions from the linear approximation ``lines``."""
     if not cases:
         return start
     known = {**priors(cases[0].generation), **site_priors(cases)}
     chosen = [lines[case.run.id] for case in cases]
 
     def predicted(parameters: Parameters) -> list[float]:
-        return at_sites(cases, along(chosen, start, parameters), parameters)
+        return apply_site_factors(cases, along(chosen, start, parameters), parameters)
 
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]
-    return own(fit(predicted, measured, begin, known, 8, weights_of(cases)).parameters)
+    return without_site_factors(
+        fit(predicted, measured, begin, known, 8, error_weights(cases)).parameters
+    )
 
 
 def _width(case: Case) -> str:
@@ -195,7 +207,7 @@ def _cluster(case: Case) -> str:
 
 
 def _left_out(cases: Sequence[Case], key: Key) -> list[tuple[list[Case], list[Case]]]:
-    """(left out, the others) for every value of ``key``."""
+    """Return (left-out cases, remaining cases) for every value of ``key``."""
     pairs = []
     for value in sorted({key(case) for case in cases}):
         out = [case for case in cases if key(case) == value]

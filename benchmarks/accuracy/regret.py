@@ -1,8 +1,10 @@
-"""What choosing by prediction costs: sweeps of one model on one machine, layouts ranked.
+"""Regret of choosing layouts by prediction, over published sweeps of one model on one machine.
 
-Regret = measured(layout predicted to be best) / measured(best layout) - 1. Repeats of one layout
-count once, with the median of their times; a sweep needs three layouts. A search takes the simplest
-of the layouts whose predictions are tied: the regret of that is another figure.
+    regret = measured(layout predicted to be fastest) / measured(fastest layout) - 1
+
+Repeated runs of a layout count once, with their median time. A sweep needs at least three layouts.
+``tied_regret`` is the regret of the layout that a search picks: the simplest of those whose
+predictions are tied with the fastest.
 """
 
 from __future__ import annotations
@@ -13,35 +15,35 @@ from statistics import fmean, median
 
 from benchmarks.accuracy.cases import MEGATRON, Case
 from benchmarks.accuracy.naive import naive_seconds
-from benchmarks.accuracy.predict import price
-from benchmarks.accuracy.rows import layout_words
+from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.search.rank_layouts import TIE, simplicity
 
-LEAST = 3
-"""Layouts that make a sweep."""
+MIN_LAYOUTS = 3
+"""Smallest number of layouts in a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One sweep and the choice in it."""
+    """One sweep, and the layouts chosen in it."""
 
     name: str
     layouts: int
     regret: float
     tied_regret: float
-    """The same of the simplest layout whose prediction is tied with the best."""
+    """Regret of the simplest layout whose prediction is tied with the fastest."""
     naive_regret: float
     picked: str
     best: str
     agreement: float
-    """Share of pairs of layouts, 3 % apart at least, that are put in the right order."""
+    """Share of pairs of layouts with times at least 3 % apart that predictions order correctly."""
     out_of_memory: int
-    """Layouts that ran out of memory."""
+    """Number of layouts that ran out of memory."""
     oom_missed: int
-    """Of these, predicted to fit and to be faster than the slowest that ran."""
+    """Number of these that are predicted to fit and to be faster than the slowest that ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +56,20 @@ class _Layout:
 
 
 def sweeps(cases: Sequence[Case]) -> list[Sweep]:
-    """Every sweep with three layouts or more, by name."""
+    """Return every sweep with at least three layouts, sorted by name."""
     names = sorted({case.run.sweep for case in cases if case.run.sweep})
     found = [_sweep(name, [case for case in cases if case.run.sweep == name]) for name in names]
     return [sweep for sweep in found if sweep is not None]
 
 
 def mean_and_worst(regrets: Sequence[float]) -> tuple[float, float]:
-    """(mean, largest); zeros where there is no sweep."""
+    """Return (mean, largest), or zeros if there is no sweep."""
     return (fmean(regrets), max(regrets)) if regrets else (0.0, 0.0)
 
 
 def _sweep(name: str, cases: list[Case]) -> Sweep | None:
     layouts = _layouts([case for case in cases if case.seconds])
-    if len(layouts) < LEAST:
+    if len(layouts) < MIN_LAYOUTS:
         return None
     failed = [case for case in cases if case.run.oom]
     fastest = min(layouts, key=lambda layout: layout.measured)
@@ -86,21 +88,24 @@ def _sweep(name: str, cases: list[Case]) -> Sweep | None:
         best=fastest.words,
         agreement=_agreement(layouts),
         out_of_memory=len(failed),
-        oom_missed=sum(_fits(case) and price(case).total_seconds < slowest for case in failed),
+        oom_missed=sum(
+            _fits(case) and estimate_step(case).total_seconds < slowest for case in failed
+        ),
     )
 
 
 def _layouts(cases: list[Case]) -> list[_Layout]:
-    """Distinct layouts, in the order of their first runs; seconds a sequence of the batch."""
+    """Return the distinct layouts in the order of their first runs, with seconds per sequence."""
     groups: dict[Hashable, list[Case]] = {}
     for case in cases:
         groups.setdefault(_key(case), []).append(case)
     naive = dict(zip(map(id, cases), naive_seconds(cases, cases), strict=True)) if cases else {}
     return [
         _Layout(
-            words=layout_words(group[0]),
+            words=describe_layout(group[0]),
+            # seconds per sequence, because runs of a sweep may differ in batch size
             measured=median(case.seconds / _batch(case) for case in group),
-            predicted=price(group[0]).total_seconds / _batch(group[0]),
+            predicted=estimate_step(group[0]).total_seconds / _batch(group[0]),
             naive=naive[id(group[0])] / _batch(group[0]),
             simplicity=_simplicity(group[0].layout),
         )
@@ -109,7 +114,7 @@ def _layouts(cases: list[Case]) -> list[_Layout]:
 
 
 def _simplicity(layout: Layout) -> tuple[int, ...]:
-    """That of the search, which takes the ZeRO stage as given."""
+    """Return the search's measure of simplicity, which ignores the ZeRO stage."""
     effort = ("none", "selective", "full").index(layout.recompute.granularity)
     mesh = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep, layout.etp)
     return simplicity(0, (*mesh, layout.vpp, layout.micro_batch, 0), effort)
@@ -120,7 +125,7 @@ def _batch(case: Case) -> int:
 
 
 def _key(case: Case) -> Hashable:
-    """What tells two layouts of a sweep apart; hosts are the same."""
+    """Return the key that distinguishes two layouts of a sweep; they use the same hosts."""
     layout = case.layout
     degrees = (layout.tp, layout.cp, layout.pp, layout.vpp, layout.ep, layout.etp, layout.dp)
     rest = (layout.micro_batch, layout.recompute, layout.zero_stage, layout.dp_shard)

@@ -1,4 +1,4 @@
-"""One measured training run, and the compact table in which published runs are kept."""
+"""A measured training run, and the CSV format of the published runs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ PUBLISHED = Path(__file__).parent / "published"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a source says about one run; None where it does not say."""
+    """Facts that a source states about one run; None if it does not state them."""
 
     id: str
     model: str
     """Catalog name, or a name of ``published/models.csv``."""
     layers: int | None
-    """Layers, where the run trained a shortened model; None: all."""
+    """Number of layers if the run trained a shortened model; None: all."""
     mtp: int
     """Multi-token-prediction layers that were trained."""
     node: str
     """Catalog name of the node type."""
     gpus: int
     gpus_per_node: int | None
-    """GPUs of one node, where it has fewer than the node type."""
+    """GPUs per host if it has fewer than the node type."""
     network_gbps: float | None
-    """Network of one node, where it is not that of the node type."""
+    """Network rate per host if it differs from the node type."""
     precision: str
-    """bf16, fp16, fp8, mxfp8, nvfp4."""
+    """bf16, fp16, fp8, mxfp8 or nvfp4."""
     recipe: str
-    """The precision as the source names it: fp8-cs (current scaling), fp8-ds (delayed)."""
+    """Precision in the words of the source: fp8-cs (current scaling), fp8-ds (delayed scaling)."""
     sequence: int
     global_batch: int | None
-    """Sequences."""
+    """Global batch size in sequences."""
     tp: int | None
     cp: int
     pp: int
@@ -52,31 +52,31 @@ class Run:
     sequence_parallel: bool | None
     micro_batch: int | None
     recompute: str | None
-    """none, selective, full; ``selective:a+b`` names modules."""
+    """none, selective, full, or ``selective:a+b`` with module names."""
     overlap: str
-    """Features that were switched on, ``+`` between them: ep-overlap, cuda-graph, tp-overlap."""
+    """Enabled features joined by ``+``, such as ep-overlap, cuda-graph, tp-overlap."""
     step_seconds: float | None
     tokens_per_s_per_gpu: float | None
-    """Where no step time is known."""
+    """Throughput, if the step time is unknown."""
     oom: bool
-    """It ran out of memory."""
+    """True if the run ran out of memory."""
     tier: str
-    """A: configuration and measurement are stated; B: one thing is derived; C: only its rank in a
+    """A: configuration and measurement are stated. B: one value is derived. C: only the rank in a
     sweep is scored."""
     sweep: str
-    """Runs of one sweep differ in layout alone."""
+    """Name of a sweep; its runs differ only in layout."""
     cluster: str
     framework: str
     source: str
     spec: ModelSpec | None = None
-    """Dims, where ``model`` is in neither table."""
+    """Model dimensions if ``model`` is in neither table."""
 
 
 FIELDS = tuple(field.name for field in fields(Run) if field.name != "spec")
 
 
 def read_runs(path: Path) -> tuple[Run, ...]:
-    """Rows of a compact table, in its order."""
+    """Read the runs of a CSV file, in its order."""
     types = get_type_hints(Run)
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(_read(row, types) for row in csv.DictReader(file))
@@ -88,7 +88,7 @@ def _read(row: dict[str, str], types: dict[str, Any]) -> Run:
 
 
 def write_runs(path: Path, runs: Iterable[Run]) -> None:
-    """The compact table of ``runs``; None is an empty cell."""
+    """Write ``runs`` to a CSV file. None becomes an empty cell."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(FIELDS)
@@ -96,7 +96,7 @@ def write_runs(path: Path, runs: Iterable[Run]) -> None:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """A cell as what the field holds; an empty cell is None where that is allowed."""
+    """Convert a cell to the type of its field. An empty cell is None if the field allows None."""
     choices = get_args(kind) or (kind,)
     if not text and NoneType in choices:
         return None
@@ -111,9 +111,9 @@ def _cell(value: object) -> object:
 
 
 def read_models(path: Path) -> Iterator[tuple[str, ModelSpec]]:
-    """Dims of published models that the catalog does not have; all are dense.
+    """Yield name and dimensions of published models that the catalog lacks; all are dense.
 
-    Positions are not kept: a table of them costs nothing that is scored.
+    Position tables are left out, because they do not affect the scored figures.
     """
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

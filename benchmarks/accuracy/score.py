@@ -1,4 +1,4 @@
-"""What a set of ratios predicted / measured amounts to."""
+"""Error statistics of predicted / measured ratios."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from statistics import fmean, median
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Errors of a group; all but ``count`` are shares, 0.05 for 5 %."""
+    """Errors of a group. All fields except ``count`` are fractions, 0.05 for 5 %."""
 
     count: int
     mape: float
     median: float
     p90: float
     bias: float
-    """Median of the signed errors; positive: predicted too slow."""
+    """Median of the signed errors; positive if predictions are too slow."""
 
 
 def score(ratios: Sequence[float]) -> Score:
-    """The errors of predicted / measured."""
+    """Return the error statistics of predicted / measured ``ratios``."""
     errors = sorted(abs(ratio - 1) for ratio in ratios)
     if not errors:
         return Score(0, 0.0, 0.0, 0.0, 0.0)

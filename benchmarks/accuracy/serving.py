@@ -1,4 +1,4 @@
-"""The serving section of the accuracy page: TPOT, TTFT, throughput, and the choice of layouts.
+"""Serving section of the accuracy page: TPOT, TTFT, throughput, and the choice of layouts.
 
 python -m benchmarks.accuracy.serving [--data FOLDER] [--rows WORDS]
 """
@@ -13,67 +13,73 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.accuracy.serving_priced import Priced, price, read_serving
+from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
 from benchmarks.accuracy.serving_waits import load_table
 
 HEAD = """\
 ## Serving
 
-Published latencies and rates of vLLM, SGLang and TensorRT-LLM; median |predicted / measured - 1|,
-and the median of predicted / measured - 1 beside it, in %. Blank: not measured there. Whether
-tokens were drafted is not recorded by the sampled benchmarks: rows of one layout differ by 2 x."""
+The table compares predictions with published latencies and throughput of vLLM, SGLang and
+TensorRT-LLM. Each cell contains the median of |predicted / measured - 1| and, in brackets, the
+median of predicted / measured - 1, in %; a cell is blank if the source did not measure the
+quantity. The sampled benchmarks do not record whether speculative decoding was on, which is why
+rows of the same layout differ by up to a factor of 2."""
 LOADS = """\
-Time to the first token by load: median, mean and median signed errors as shipped, in %, and those
-of fits that saw no row of the same source. In a closed loop a fixed number of requests is in the
-system; steps are of 8,192 tokens, for the prompts of all on a data-parallel rank."""
+Errors of the time to the first token by load, in %. *median*, *mean* and *bias* (median signed
+error) are those of the shipped constants; the last two columns are median and bias of fits without
+any row of the same source. In a closed loop a fixed number of requests is in the system. The
+levels of closed loops state how many engine steps of 8,192 tokens the prompts of all requests on
+one data-parallel rank need."""
 COLUMNS = "| model | GPU | engine | weights | source | rows | TPOT | TTFT | tokens/s |"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Rows of one sweep: the best measured, and the one that the model picks."""
+    """Choice of the layout with the highest predicted throughput in one sweep."""
 
     rows: int
     right: bool
     regret: float
     by_tp: bool
-    """The rows differ in tensor parallelism, each from every other."""
+    """True if all rows differ in the degree of tensor parallelism (or attention data parallelism).
+    """
 
 
-def choices(priced: Sequence[Priced]) -> list[Choice]:
-    """One for each sweep of two layouts or more: the highest rate a GPU is the choice."""
-    sweeps: dict[str, list[Priced]] = {}
-    for one in priced:
+def choices(predictions: Sequence[ServingPrediction]) -> list[Choice]:
+    """Return the choice in each sweep of at least two layouts, by throughput per GPU."""
+    sweeps: dict[str, list[ServingPrediction]] = {}
+    for one in predictions:
         if one.row.sweep and one.row.measured.tokens_per_second_per_gpu:
             sweeps.setdefault(one.row.sweep, []).append(one)
     several = [rows for rows in sweeps.values() if len({one.row.layout for one in rows}) > 1]
     return [_choice(rows) for rows in several]
 
 
-def _choice(rows: Sequence[Priced]) -> Choice:
+def _choice(rows: Sequence[ServingPrediction]) -> Choice:
     best = max(one.row.measured.tokens_per_second_per_gpu for one in rows)
     pick = max(rows, key=lambda one: one.found.tokens_per_second_per_gpu)
     regret = best / pick.row.measured.tokens_per_second_per_gpu - 1
+    # attention data parallelism uses dp ranks in place of tp ranks
     spread = {max(one.row.layout.tp, one.row.layout.dp) for one in rows}
     return Choice(len(rows), regret == 0, regret, len(spread) == len(rows))
 
 
 def section(data: Path | None = None) -> str:
-    """Markdown; the project's own rows, or those of a wide table in ``data``."""
+    """Return the section as Markdown, for the project's rows or for a wide table in ``data``."""
     wide = read_serving(data)
-    priced = price(wide.rows)
-    groups: dict[tuple[str, ...], list[Priced]] = {}
-    for one in priced:
+    predictions = predict_serving(wide.rows)
+    groups: dict[tuple[str, ...], list[ServingPrediction]] = {}
+    for one in predictions:
         apart = " (decode pool)" if one.row.setup.prefill_apart else ""
         key = (*one.row.group[:4], one.row.source.split("/", 1)[-1] + apart)
         groups.setdefault(key, []).append(one)
     lines = [HEAD, "", COLUMNS, "| --- " * 9 + "|"]
     lines += [_line(key, groups[key]) for key in sorted(groups)]
-    lines += [_line(("**all**", "", "", "", ""), priced), ""]
-    lines += [_choice_line("all layouts", choices(priced))]
-    tables = [choice for choice in choices(priced) if choice.by_tp]
-    lines += [_choice_line("tensor parallelism alone", tables), "", _fits(priced)]
-    lines += ["", LOADS, "", *load_table(priced), ""]
+    lines += [_line(("**all**", "", "", "", ""), predictions), ""]
+    lines += [_choice_line("all layouts", choices(predictions))]
+    tables = [choice for choice in choices(predictions) if choice.by_tp]
+    lines += [_choice_line("tensor parallelism only", tables), "", _fits(predictions)]
+    lines += ["", LOADS, "", *load_table(predictions), ""]
     left = ", ".join(f"{count} ({why})" for why, count in _by_count(wide.left_out))
     return "\n".join([*lines, f"- Rows left out: {left or 'none'}.", ""])
 
@@ -82,15 +88,15 @@ def _by_count(left_out: Counter[str]) -> list[tuple[str, int]]:
     return sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _line(key: Sequence[str], priced: Sequence[Priced]) -> str:
-    cells = [*key, str(len(priced))]
-    readings: tuple[Callable[[Priced], float | None], ...] = (
+def _line(key: Sequence[str], predictions: Sequence[ServingPrediction]) -> str:
+    cells = [*key, str(len(predictions))]
+    readings: tuple[Callable[[ServingPrediction], float | None], ...] = (
         lambda one: one.tpot,
         lambda one: one.ttft,
         lambda one: one.rate,
     )
     for reading in readings:
-        errors = [error for one in priced if (error := reading(one)) is not None]
+        errors = [error for one in predictions if (error := reading(one)) is not None]
         cells.append(_pair(errors))
     return f"| {' | '.join(cells)} |"
 
@@ -107,34 +113,37 @@ def _choice_line(title: str, found: Sequence[Choice]) -> str:
     right = sum(choice.right for choice in found) / len(found)
     regret = [choice.regret for choice in found]
     return (
-        f"- Choice of {title}: {len(found)} sweeps, right in {right:.1%}, mean regret "
+        f"- Choice of {title}: {len(found)} sweeps, correct in {right:.1%}, mean regret "
         f"{mean(regret):.1%}, largest {max(regret):.0%}."
     )
 
 
-def _fits(priced: Sequence[Priced]) -> str:
-    misses = sum(not one.found.fits for one in priced)
-    return f"- Deployments that ran and are predicted not to fit: {misses} of {len(priced)}."
+def _fits(predictions: Sequence[ServingPrediction]) -> str:
+    misses = sum(not one.found.fits for one in predictions)
+    count = f"{misses} of {len(predictions)}"
+    return f"- Deployments that ran although they are predicted not to fit: {count}."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0."""
+    """Print the section, or the chosen rows; return exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.serving")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="serving.csv in FOLDER")
-    parser.add_argument("--rows", metavar="WORDS", help="rows whose group holds every word")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="read FOLDER/serving.csv")
+    parser.add_argument(
+        "--rows", metavar="WORDS", help="print the rows whose group contains all words"
+    )
     arguments = parser.parse_args(argv)
     if arguments.rows is None:
         print(section(arguments.data), end="")
         return 0
-    for one in price(read_serving(arguments.data).rows):
+    for one in predict_serving(read_serving(arguments.data).rows):
         text = " ".join(one.row.group)
         if all(word in text for word in arguments.rows.split()):
             print(row_line(one))
     return 0
 
 
-def row_line(one: Priced) -> str:
-    """One row with its terms, milliseconds."""
+def row_line(one: ServingPrediction) -> str:
+    """Return one row with its terms in milliseconds."""
     row, found = one.row, one.found
     layout, step, seen = row.layout, found.decode, row.measured
     terms = ("projections", "attention", "mlp", "communication", "launch", "head", "host")

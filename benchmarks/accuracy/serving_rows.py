@@ -1,12 +1,13 @@
-"""Measurements of serving deployments as nouns of the cost model.
+"""Published measurements of serving deployments, converted to inputs of the cost model.
 
-``published/serving.csv`` has one measurement a row; blank where the source does not say:
+``published/serving.csv`` has one measurement per row. Cells are blank if the source does not state
+the value.
 
-- ``model``, ``node``: names of the catalog, or of UNLISTED below.
-- ``gpus``: all of them; more than one engine's worth means replicas.
-- ``apart``: 1 where prompts run on other GPUs, which ``gpus`` then leaves out.
-- ``share``: mean lengths over nominal, where lengths are drawn at random.
-- ``sweep``: rows that differ in layout alone.
+- ``model``, ``node``: catalog names, or the additional models that ``model_named`` defines.
+- ``gpus``: total number; more than one engine needs means replicas.
+- ``apart``: 1 if prompts run on other GPUs, which ``gpus`` then excludes.
+- ``share``: mean over nominal length, if lengths are drawn at random.
+- ``sweep``: name of a group of rows that differ only in layout.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from parc.compiler.spec.cluster_spec import ClusterSpec
 
 PUBLISHED = Path(__file__).parent / "published" / "serving.csv"
 HOSTS = 18
-"""Hosts of the cluster that a deployment is priced on: a rack of NVL72, more than any needs."""
+"""Hosts of the cluster that the estimate uses: a rack of NVL72, more than any deployment needs."""
 WEIGHTS: dict[str, WeightPrecision] = {
     "bf16": "bf16",
     "fp16": "fp16",
@@ -50,13 +51,13 @@ OPT = {
     "opt-30b": (48, 7168, 56),
     "opt-66b": (64, 9216, 72),
 }
-"""Layers, hidden size and heads."""
+"""(layers, hidden size, attention heads) of each OPT model."""
 ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was seen; 0 where the source does not say."""
+    """Measured values; 0 if the source does not state them."""
 
     ttft_seconds: float
     tpot_seconds: float
@@ -64,8 +65,8 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One measurement and the question that it answers."""
+class ServingRow:
+    """One measurement with the deployment and traffic that it belongs to."""
 
     name: str
     model: Model
@@ -77,18 +78,18 @@ class Row:
     sweep: str
     source: str
     kind: Literal["served", "step"] = "served"
-    """``step``: TPOT is that of a decode step alone."""
+    """``step``: the time per token is that of a single decode step."""
 
     @property
     def group(self) -> tuple[str, str, str, str, str]:
-        """Model, GPU, engine, weights and source: what the report has a line for."""
+        """Model, GPU, engine, weight format and source: one line of the report."""
         gpu = self.cluster.gpu.name
         setup = self.setup
         return self.model.name, gpu, setup.engine, setup.weights, self.source
 
 
-def read_published(path: Path = PUBLISHED) -> Iterator[Row]:
-    """Rows of the project's own table."""
+def read_published(path: Path = PUBLISHED) -> Iterator[ServingRow]:
+    """Yield the rows of the project's table."""
     with path.open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
             row = row_of(record)
@@ -96,15 +97,15 @@ def read_published(path: Path = PUBLISHED) -> Iterator[Row]:
                 yield row
 
 
-def row_of(record: Mapping[str, str]) -> Row | None:
-    """A row of the published format; None where its model, node or format is unknown."""
+def row_of(record: Mapping[str, str]) -> ServingRow | None:
+    """Return a row of the published format, or None if its model, node or format is unknown."""
     model, cluster = model_named(record["model"]), cluster_of(record["node"])
     known = record["weights"] in WEIGHTS and record["kv"] in CACHES
     if model is None or cluster is None or not known:
         return None
     tp, pp, dp, ep = (int(record[axis] or 1) for axis in ("tp", "pp", "dp", "ep"))
     replicas = max(int(record["gpus"] or 1) // (tp * pp * dp), 1)
-    return Row(
+    return ServingRow(
         name=record["id"],
         model=model,
         cluster=cluster,
@@ -112,9 +113,9 @@ def row_of(record: Mapping[str, str]) -> Row | None:
         layout=ServingLayout(tp, pp, dp, ep if model.experts else 1, replicas),
         traffic=traffic_of(record),
         measured=Measured(
-            number(record["ttft_ms"]) / 1e3,
-            number(record["tpot_ms"]) / 1e3,
-            number(record["output_tokens_per_second_per_gpu"]),
+            parse_number(record["ttft_ms"]) / 1e3,
+            parse_number(record["tpot_ms"]) / 1e3,
+            parse_number(record["output_tokens_per_second_per_gpu"]),
         ),
         sweep=record["sweep"],
         source=record["source"],
@@ -123,7 +124,7 @@ def row_of(record: Mapping[str, str]) -> Row | None:
 
 
 def setup_of(record: Mapping[str, str]) -> ServingSetup:
-    """Number formats and engine."""
+    """Return number formats and engine."""
     return ServingSetup(
         weights=WEIGHTS[record["weights"]],
         kv=CACHES[record["kv"]],
@@ -133,18 +134,18 @@ def setup_of(record: Mapping[str, str]) -> ServingSetup:
 
 
 def traffic_of(record: Mapping[str, str]) -> Traffic:
-    """Mean lengths and load; neither concurrency nor rate: offline."""
-    share = number(record["share"]) or 1.0
+    """Return mean lengths and load. Without concurrency and rate the load is an offline batch."""
+    share = parse_number(record["share"]) or 1.0
     return Traffic(
-        number(record["input_tokens"]) * share,
-        number(record["output_tokens"]) * share,
-        number(record["concurrency"]) or None,
-        number(record["request_rate"]) or None,
+        parse_number(record["input_tokens"]) * share,
+        parse_number(record["output_tokens"]) * share,
+        parse_number(record["concurrency"]) or None,
+        parse_number(record["request_rate"]) or None,
     )
 
 
-def number(text: str) -> float:
-    """0 where ``text`` is no finite number."""
+def parse_number(text: str) -> float:
+    """Parse ``text``; return 0 if it is not a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -154,7 +155,7 @@ def number(text: str) -> float:
 
 @cache
 def cluster_of(node: str) -> Cluster | None:
-    """HOSTS hosts of a node type of the catalog; ``gh200-1 gh200-144gb``: with another GPU."""
+    """Return HOSTS hosts of a node type. ``gh200-1 gh200-144gb`` replaces the node's GPU."""
     kind, _, gpu = node.partition(" ")
     if kind not in Library().names("nodes"):
         return None
@@ -165,7 +166,7 @@ def cluster_of(node: str) -> Cluster | None:
 
 @cache
 def model_named(name: str) -> Model | None:
-    """A model of the catalog, or one of those that it cannot say yet."""
+    """Return a catalog model, or one of the models below that the catalog lacks."""
     if name in Library().names("models"):
         return resolve_model(name, Library(), Sink())
     if name == "llama-4-scout":
@@ -174,7 +175,7 @@ def model_named(name: str) -> Model | None:
 
 
 def _opt(name: str) -> Model | None:
-    """OPT of another size: OPT-175B with its own widths (arXiv:2205.01068, table 1)."""
+    """Return OPT of another size: OPT-175B with other widths (arXiv:2205.01068, table 1)."""
     base = model_named("opt-175b")
     if base is None:
         return None
@@ -185,9 +186,9 @@ def _opt(name: str) -> Model | None:
 
 
 def _scout(name: str) -> Model | None:
-    """Llama 4 Scout, the text model: top-1 of 16 experts and a shared one in every layer.
+    """Return the text model of Llama 4 Scout: top-1 of 16 experts and a shared one in every layer.
 
-    Its attention is chunked by 8,192 tokens but for every fourth layer.
+    Attention is chunked by 8,192 tokens, except in every fourth layer.
     """
     base = model_named("mixtral-8x7b")
     if base is None or base.experts is None:

@@ -1,15 +1,16 @@
-"""A wide table of serving measurements (``serving.csv``) to the published format.
+"""Conversion of a wide table of serving measurements (``serving.csv``) to the published format.
 
-What a row leaves out is filled by stated rules:
+Values that a row leaves out are filled by these rules:
 
-- no weight format: bf16; block fp8 and int8 count as fp8, mxfp4 as nvfp4.
-- no cache format: fp8 under fp8 and fp4 weights (what these checkpoints ask for), else 16 bit.
+- weight format: bf16; block fp8 and int8 count as fp8, mxfp4 as nvfp4.
+- cache format: fp8 with fp8 and fp4 weights, as these checkpoints specify; otherwise 16 bit.
 - lengths: the sampled benchmark that names a day of 2026 draws them from 0.8 to 1.0 of nominal.
-- a table that says attention data parallelism and expert parallelism were used, but not where:
-  experts over all GPUs; attention by request where there is no NVLink, else by head.
+- attention data parallelism and expert parallelism without degrees: experts over all GPUs;
+  attention by request if there is no NVLink, otherwise by head.
 - more ranks than GPUs: tp counts the ranks of attention data parallelism.
-- disaggregated rows: the decoding pool, and TPOT alone.
-- rows of tier C, of a mean length that is no number, or of an unknown model are left out.
+- disaggregated rows: only the decode pool and its TPOT are used.
+
+Rows of tier C, without numeric mean lengths, or of an unknown model are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.accuracy.serving_rows import Row, number, row_of
+from benchmarks.accuracy.serving_rows import ServingRow, parse_number, row_of
 
 NODES = {
     "a100-80": "dgx-a100",
@@ -56,7 +57,7 @@ MODELS = (
     ("deepseek-r1", "deepseek-r1"),
     ("kimi-k2", "kimi-k2"),
 )
-"""Prefixes of names that are not those of the catalog; the rest are taken as they are."""
+"""(prefix, catalog name) of model names that differ from the catalog's."""
 SUFFIXES = ("-instruct", "-fp8", "-fp4", "-nvfp4", "-base")
 FORMATS = {"": "bf16", "fp8-block": "fp8", "int8": "fp8", "mxfp4": "nvfp4", "fp4": "nvfp4"}
 LENGTH_SHARE = 0.9
@@ -66,15 +67,15 @@ MEAN = re.compile(r"mean ~ (\d+)")
 
 
 @dataclass
-class Wide:
-    """Rows that can be priced, and why the others cannot."""
+class ServingTable:
+    """Rows that can be evaluated, and counts of the reasons why others cannot."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ServingRow] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def read_wide(folder: Path) -> Wide:
-    """Rows of ``folder/serving.csv`` (or of ``folder/measured/serving.csv``).
+def read_serving_table(folder: Path) -> ServingTable:
+    """Return the rows of ``folder/serving.csv`` (or of ``folder/measured/serving.csv``).
 
     Raises:
         OSError: Neither file can be read.
@@ -82,7 +83,7 @@ def read_wide(folder: Path) -> Wide:
     path = folder / "serving.csv"
     if not path.is_file():
         path = folder / "measured" / "serving.csv"
-    wide = Wide()
+    wide = ServingTable()
     with path.open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
             reason = _unusable(record)
@@ -95,19 +96,19 @@ def read_wide(folder: Path) -> Wide:
 
 
 def _unusable(record: Mapping[str, str]) -> str:
-    """Why a row cannot be priced; empty where it can."""
+    """Return the reason why a row cannot be evaluated, or an empty string."""
     if record["tier"] == "C":
         return "tier C"
     if record["mode"] not in MODES:
         return f"mode {record['mode']}: no mean lengths or load"
-    if not _prompt(record["isl"]) or not number(record["osl"]):
+    if not _prompt(record["isl"]) or not parse_number(record["osl"]):
         return "no mean lengths"
     axis = "decode_tp" if record["mode"] == "disagg" else "tp"
-    return "" if number(record[axis]) else "no layout"
+    return "" if parse_number(record[axis]) else "no layout"
 
 
 def published(record: Mapping[str, str]) -> dict[str, str]:
-    """A wide row in the published format."""
+    """Convert a row to the published format."""
     step, apart = record["mode"] == "decode-step", record["mode"] == "disagg"
     weights = FORMATS.get(record["precision"], record["precision"])
     cache = record["kv_dtype"] or ("fp8" if weights in ("fp8", "nvfp4") else "bf16")
@@ -125,7 +126,7 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
         "output_tokens": "2" if step else record["osl"],
         "share": str(LENGTH_SHARE) if sampled and "2026" in record["source"] else "",
         "concurrency": record["batch_size"] if step else record["concurrency"],
-        "request_rate": "" if number(record["concurrency"]) else record["qps"],
+        "request_rate": "" if parse_number(record["concurrency"]) else record["qps"],
         "ttft_ms": "" if apart else record["ttft_ms"],
         "tpot_ms": record["tpot_ms"],
         "output_tokens_per_second_per_gpu": "" if apart else record["output_tok_s_per_gpu"],
@@ -136,9 +137,9 @@ def published(record: Mapping[str, str]) -> dict[str, str]:
 
 
 def _prompt(text: str) -> str:
-    """Prompt length: a number, or the mean that a data set is said to have; empty where neither."""
+    """Return the prompt length or the stated mean of a data set; empty if there is neither."""
     found = MEAN.search(text)
-    return found[1] if found else text if number(text) else ""
+    return found[1] if found else text if parse_number(text) else ""
 
 
 def _model(name: str) -> str:
@@ -153,9 +154,9 @@ def _engine(name: str) -> str:
 
 
 def _source(text: str) -> str:
-    """The repository, and of a sampled table its file or the month that it names."""
+    """Return the repository and, for a sampled table, its file or month."""
     place = text.split()[0]
-    if "/" not in place:  # an organisation, then its repository
+    if "/" not in place:  # the organisation and its repository are separate words
         place = "/".join(text.split()[:2])
     if "silicon_sample" not in text:
         return place
@@ -171,8 +172,8 @@ def _layout(record: Mapping[str, str]) -> dict[str, str]:
         return spread | {"gpus": _whole(record["num_gpus"])}
     degrees = _degrees(tp, record["pp"], dp, record["moe_ep"])
     ranks = int(degrees["tp"]) * int(degrees["dp"])
-    gpus = number(record["gpus_per_instance"]) or number(record["num_gpus"])
-    if ranks > gpus > 0:  # tp is said of the experts there, of all ranks
+    gpus = parse_number(record["gpus_per_instance"]) or parse_number(record["num_gpus"])
+    if ranks > gpus > 0:  # tp counts all ranks here, because it refers to the experts
         degrees["tp"] = str(max(int(degrees["tp"]) // int(degrees["dp"]), 1))
     if int(degrees["tp"]) * int(degrees["dp"]) % int(degrees["ep"]):
         degrees["ep"] = "1"
@@ -181,7 +182,7 @@ def _layout(record: Mapping[str, str]) -> dict[str, str]:
 
 def _decode_pool(record: Mapping[str, str]) -> dict[str, str]:
     degrees = _degrees(record["decode_tp"], "1", record["decode_dp"], record["decode_ep"])
-    workers = int(number(record["decode_workers"]) or 1)
+    workers = int(parse_number(record["decode_workers"]) or 1)
     gpus = workers * int(degrees["tp"]) * int(degrees["dp"])
     return degrees | {"gpus": str(gpus)}
 
@@ -191,4 +192,4 @@ def _degrees(tp: str, pp: str, dp: str, ep: str) -> dict[str, str]:
 
 
 def _whole(text: str) -> str:
-    return str(max(int(number(text)), 1))
+    return str(max(int(parse_number(text)), 1))

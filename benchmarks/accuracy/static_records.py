@@ -1,11 +1,11 @@
-"""What Megatron's functional tests held between two steps, tensor by tensor.
+"""Memory records of Megatron's functional tests between two steps, explained tensor by tensor.
 
-Their golden values record torch's allocated bytes of the last rank. Where segments expand a tensor
-takes a multiple of 512 bytes. Elsewhere torch's allocator splits off no remainder of up to 1 MiB,
-and the tensor is recorded with it; which free block a tensor gets depends on all that ran before.
-The requests are replayed as far as Megatron's program alone says them; a record is met up to the
-remainders that other activations would have left.
-Recorded at Megatron-LM d98e8a6, tests/functional_tests/test_cases.
+The golden values of the tests record torch's allocated bytes on the last rank. With expandable
+segments every tensor is rounded up to 512 bytes. Without them torch's allocator does not split off
+remainders of up to 1 MiB and counts them as allocated, and the block that a tensor gets depends on
+all earlier requests. The benchmark replays the requests that follow from Megatron's program; other
+activations can leave other remainders, so a record may differ by whole remainders. Recorded at
+Megatron-LM d98e8a6, tests/functional_tests/test_cases.
 """
 
 from __future__ import annotations
@@ -17,46 +17,47 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.accuracy.memory_rows import PATH, Words, layout_of, model_of, words_of
-from benchmarks.accuracy.static_beside import Run, tensors_beside
+from benchmarks.accuracy.static_auxiliary import RecordedRun, auxiliary_tensors
 from benchmarks.accuracy.static_replay import allocated_bytes
-from benchmarks.accuracy.static_tensors import buffers, rounded
+from benchmarks.accuracy.static_tensors import buffers, round_up
 from parc.compiler.cost.memory.runtime import BLOCK_BYTES, MIB
 
 RECORDS = Path(__file__).parent / "published" / "static.csv"
 UNIT_BYTES = MIB // 16
-"""Large tensors of the small test models are multiples of this, so remainders are."""
+"""Large tensors of the small test models are multiples of this size, hence remainders are too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One golden value."""
+    """One golden value with its prediction."""
 
     name: str
     measured_bytes: int
-    held_bytes: int
-    """Tensors, with the remainders that the replay leaves them where segments do not expand."""
+    predicted_bytes: int
+    """Predicted bytes of all tensors, with the replayed remainders if segments do not expand."""
     expands: bool
 
     @property
-    def exact(self) -> bool:
-        """Met to the byte."""
-        return self.measured_bytes == self.held_bytes
+    def is_exact(self) -> bool:
+        """True if prediction and record agree to the byte."""
+        return self.measured_bytes == self.predicted_bytes
 
     @property
-    def whole_remainders(self) -> bool:
-        """Off by remainders of cached blocks that were not split, and by a few scalars."""
-        off = self.measured_bytes - self.held_bytes
+    def differs_by_remainders(self) -> bool:
+        """True if they differ only by remainders of blocks that were not split, and by a few
+        scalars."""
+        off = self.measured_bytes - self.predicted_bytes
         scalars = (off + UNIT_BYTES // 2) % UNIT_BYTES - UNIT_BYTES // 2
         return not self.expands and abs(off) <= 10 * MIB and abs(scalars) <= 2 * BLOCK_BYTES
 
     @property
     def error(self) -> float:
-        """Relative, positive where the tensors are more than the record."""
-        return self.held_bytes / self.measured_bytes - 1
+        """Relative error; positive if the prediction is above the record."""
+        return self.predicted_bytes / self.measured_bytes - 1
 
 
 def read_records(path: Path = RECORDS) -> Iterator[Record]:
-    """All rows, in the order of the file; models and layouts are those of the readings."""
+    """Yield all records in the order of the file, with the models and layouts of the readings."""
     with PATH.open(encoding="utf-8", newline="") as lines:
         readings = {row["id"]: row for row in csv.DictReader(lines)}
     with path.open(encoding="utf-8", newline="") as lines:
@@ -69,26 +70,26 @@ def _record(row: Words, reading: Words) -> Record:
     model = model_of(words_of(reading["model"]), words)
     layout = layout_of(words, model)
     micro_batches = layout.micro_batches(int(words["global_batch"]))
-    run = Run(row, reading, model, layout, int(words["sequence"]), micro_batches)
-    precision, beside = reading["precision"], tensors_beside(run)
+    run = RecordedRun(row, reading, model, layout, int(words["sequence"]), micro_batches)
+    precision, auxiliary = reading["precision"], auxiliary_tensors(run)
     made = buffers(model, layout, "overlapped_gradients" in reading["runtime"].split())
     expands = run.has("expanding")
     if expands:
-        sizes = beside + [size for buffer in made for size in buffer.bytes(precision)]
-        held = sum(rounded(size, BLOCK_BYTES) for size in sizes)
+        sizes = auxiliary + [size for buffer in made for size in buffer.bytes(precision)]
+        held = sum(round_up(size, BLOCK_BYTES) for size in sizes)
     else:
-        held = allocated_bytes(made, beside, precision)
+        held = allocated_bytes(made, auxiliary, precision)
     return Record(f"{row['id']} {row['record']}", int(row["bytes"]), held, expands)
 
 
 def summary(records: list[Record]) -> str:
-    """How many records are met, as a sentence."""
-    exact = sum(record.exact for record in records)
-    near = sum(record.whole_remainders and not record.exact for record in records)
-    rest = [abs(r.error) for r in records if not (r.exact or r.whole_remainders)]
+    """Return a sentence with the number of records that the prediction matches."""
+    is_exact = sum(record.is_exact for record in records)
+    near = sum(record.differs_by_remainders and not record.is_exact for record in records)
+    rest = [abs(r.error) for r in records if not (r.is_exact or r.differs_by_remainders)]
     return (
-        f"Tensor by tensor, {exact} of {len(records)} records of what the last rank holds between "
-        f"two steps are met to the byte, and {near} up to whole remainders that torch's allocator "
-        f"did not split off; the other {len(rest)} are off by {median(rest):.2%} (median), "
-        f"{max(rest):.2%} (largest)."
+        f"A separate benchmark predicts every tensor that the last rank keeps between two steps. "
+        f"It matches {is_exact} of {len(records)} records to the byte, and {near} more except for "
+        f"whole remainders that torch's allocator did not split off. The other {len(rest)} records "
+        f"differ by {median(rest):.2%} (median), {max(rest):.2%} (largest)."
     )

@@ -1,11 +1,12 @@
-"""What torch's allocator counts after the first step of a Megatron run.
+"""Replay of the allocations of the first Megatron step, to predict torch's allocated bytes.
 
-Requests come in this order: the parameters as they are built; buffers, into which the distributed
-optimizer moves the parameters; fp32 copies, each by way of a 16-bit one (optimizer.py,
-distrib_optimizer.py). A step's activations then hold what was free, so that what the step leaves
-behind lies in segments of theirs. When the optimizer makes its state all of that is free again:
-segments of 20 MiB and larger ones. How many there are of which size depends on the kernels of a
-GPU and of a version, so that a tensor of some MiB may get a block with another remainder than here.
+Order of the requests: parameters as they are constructed; buffers, into which the distributed
+optimizer moves the parameters; fp32 copies, each made through a 16-bit copy (optimizer.py,
+distrib_optimizer.py). The activations of a step then fill the free blocks, so the tensors that the
+step leaves behind lie in segments of activations. When the optimizer creates its state, these
+segments, of 20 MiB and larger, are free again. Their number and sizes depend on the kernels of a
+GPU and of a version, so a tensor of a few MiB may get a block with another remainder than in the
+replay.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from benchmarks.accuracy.static_tensors import Buffer, Sizes, element_bytes
 from parc.compiler.cost.memory.runtime import MIB
 
 ACTIVATION_BYTES, ACTIVATIONS = 2 * MIB, 1000
-"""Activations of shared segments: as many as the tensors of any record's state may need."""
+"""Activations in shared segments: more than the state of any record needs."""
 LARGEST_BYTES = 2**40
-"""Activations in segments of their own: more than any tensor of the state."""
+"""Activation in a separate segment: larger than any tensor of the state."""
 
 
-def allocated_bytes(buffers: list[Buffer], beside: Sizes, precision: str) -> int:
-    """Bytes after a step that leaves tensors of ``beside`` bytes."""
+def allocated_bytes(buffers: list[Buffer], auxiliary: Sizes, precision: str) -> int:
+    """Return the allocated bytes after a step that leaves tensors of ``auxiliary`` bytes."""
     gradient, _ = element_bytes(precision)
     allocator = CachingAllocator()
     built = [[allocator.allocate(2 * size) for size in buffer.sizes] for buffer in buffers]
@@ -38,19 +39,19 @@ def allocated_bytes(buffers: list[Buffer], beside: Sizes, precision: str) -> int
         half = allocator.allocate(2 * part)
         allocator.allocate(4 * part)
         allocator.release(half)
-    _run_step(allocator, beside)
-    if precision == "fp16":  # its gradients are copied to fp32 and stay until the next step
+    _run_step(allocator, auxiliary)
+    if precision == "fp16":  # the optimizer's fp32 copies of gradients stay until the next step
         _allocate(allocator, (4 * part for part in parts))
     _allocate(allocator, (4 * part for part in parts for _ in range(2)))
     return allocator.allocated_bytes
 
 
-def _run_step(allocator: CachingAllocator, beside: Sizes) -> None:
-    """Activations come and go, and ``beside`` stays."""
+def _run_step(allocator: CachingAllocator, auxiliary: Sizes) -> None:
+    """Allocate and release the activations of a step; keep the tensors of ``auxiliary`` bytes."""
     free = [size for size, _, _ in allocator.pools[False]]
     activations = _allocate(allocator, free)
     activations += _allocate(allocator, [ACTIVATION_BYTES] * ACTIVATIONS)
-    _allocate(allocator, beside)
+    _allocate(allocator, auxiliary)
     activations += _allocate(allocator, [LARGEST_BYTES])
     _release(allocator, activations)
 

@@ -1,11 +1,11 @@
-"""Tensors of parameters, gradients and optimizer state on the last pipeline rank of Megatron.
+"""Sizes of parameters, gradients and optimizer state on the last pipeline rank of Megatron.
 
-Without the distributed optimizer every parameter has its own, and all gradients are one buffer;
-with it a chunk of the model has two buffers, its experts two more, and every parameter the fp32
-parts of them that are the rank's own (Megatron-LM, param_and_grad_buffer.py). A buffer is sharded
-bucket by bucket: an embedding that two stages share is one bucket, and where gradients are reduced
-while the backward pass runs, the first chunk of the first stage has several. Order and shapes are
-those of the modules of Megatron-Core with TransformerEngine.
+Without the distributed optimizer every parameter has a separate tensor and all gradients share one
+buffer. With it a model chunk has two buffers and its experts two more, and every parameter has fp32
+parts for the rank's shard (Megatron-LM, param_and_grad_buffer.py). A buffer is sharded bucket by
+bucket. An embedding that two stages share is one bucket. If gradients are reduced during the
+backward pass, the first chunk of the first stage has several buckets. Order and shapes are those of
+Megatron-Core's modules with TransformerEngine.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from benchmarks.accuracy.memory_rows import MEGATRON
 from parc.compiler.ir import Chunk, Experts, LatentAttention, Layout, Model
 
 ALIGNED, BUCKET = 64, 128
-"""Elements to which a buffer aligns its parameters, and with the ranks its end."""
+"""Elements to which a buffer aligns its parameters, and (together with the ranks) its end."""
 BUCKET_ELEMENTS, BUCKET_ELEMENTS_PER_RANK = 40_000_000, 1_000_000
-"""Least size of a bucket that is not the last (distributed_data_parallel.py)."""
+"""Minimum size of every bucket except the last (distributed_data_parallel.py)."""
 Sizes = list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ParameterSizes:
     """Elements of every parameter of a virtual stage on one rank, in the order of its modules."""
 
     dense: Sizes
     experts: Sizes
 
 
-def rounded(size: int, quantum: int) -> int:
-    """``size`` as a whole number of quanta."""
+def round_up(size: int, quantum: int) -> int:
+    """Round ``size`` up to a multiple of ``quantum``."""
     return -(-size // quantum) * quantum
 
 
-def parameters(model: Model, layout: Layout, chunk: Chunk) -> Parameters:
-    """The parameters of one virtual stage."""
+def parameters(model: Model, layout: Layout, chunk: Chunk) -> ParameterSizes:
+    """Return the parameters of one virtual stage."""
     hidden, tp = model.hidden, layout.tp
     table = MEGATRON.padded_vocab(model, tp) * hidden // tp
     norm = _norm(model, hidden)
-    found = Parameters([], [])
+    found = ParameterSizes([], [])
     if chunk.embedding or chunk.mtp_layers:
         positions = model.position.max_positions * hidden
         found.dense.extend([table] + [positions] * (model.position.kind == "learned"))
@@ -62,7 +62,7 @@ def _norm(model: Model, width: int) -> Sizes:
     return [width] * (2 if model.norm == "layernorm" else 1)
 
 
-def _add_layer(found: Parameters, model: Model, layout: Layout, routed: bool) -> None:
+def _add_layer(found: ParameterSizes, model: Model, layout: Layout, routed: bool) -> None:
     norm = _norm(model, model.hidden)
     latent, experts = model.attention.latent, model.experts
     dense = found.dense
@@ -86,7 +86,10 @@ def _attention(model: Model, tp: int) -> Sizes:
 
 
 def _latent(model: Model, latent: LatentAttention, tp: int) -> Sizes:
-    """Latent attention; the norms of its latents go with the norms of queries and keys."""
+    """Return the parameters of latent attention.
+
+    The latents have norms if queries and keys have norms.
+    """
     hidden, heads = model.hidden, model.attention.heads // tp
     normed = model.attention.qk_norm == "head"
     query, rank = latent.qk_nope_dim + latent.qk_rope_dim, latent.q_lora_rank or 0
@@ -104,13 +107,13 @@ def _mlp(model: Model, inner: int, bias: bool) -> Sizes:
     return [columns * hidden] + [columns] * bias + [inner * hidden] + [hidden] * bias
 
 
-def _experts(model: Model, experts: Experts, layout: Layout) -> Parameters:
-    """The router and the shared experts; one matrix of each kind for every expert of the rank."""
+def _experts(model: Model, experts: Experts, layout: Layout) -> ParameterSizes:
+    """Return router, shared experts, and one matrix of each type per expert of the rank."""
     local, inner = experts.count // layout.ep, experts.size // layout.etp
     first, second = _mlp(model, inner, bias=False)
     shared = _mlp(model, experts.shared_size // layout.tp, bias=False)
     dense = [experts.count * model.hidden, *(shared if experts.shared_size else [])]
-    return Parameters(dense, local * [first] + local * [second])
+    return ParameterSizes(dense, local * [first] + local * [second])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +121,31 @@ class Buffer:
     """Parameters of one chunk that are updated together."""
 
     sizes: Sizes
-    """Elements of every parameter, in the order of its modules."""
+    """Elements of every parameter, in the order of the modules."""
     whole: int
-    """Elements of the gradient buffer, and of that of the parameters."""
+    """Elements of the gradient buffer, and of the parameter buffer."""
     parts: Sizes
     """Elements of the fp32 parts that the last shard updates, in the order of its optimizer."""
     sharded: bool
 
     def bytes(self, precision: str) -> Sizes:
-        """Bytes of every tensor that stays: parameters, gradients, fp32 parts and moments."""
+        """Return the bytes of every tensor that stays: parameters, gradients, fp32 parts and
+        moments."""
         gradient, copies = element_bytes(precision)
         parameters = [2 * self.whole] if self.sharded else [2 * size for size in self.sizes]
         return [*parameters, gradient * self.whole, *copies * [4 * part for part in self.parts]]
 
 
 def element_bytes(precision: str) -> tuple[int, int]:
-    """Bytes of a gradient, and fp32 numbers beside a parameter: in fp16 also a gradient."""
+    """Return (bytes per gradient, fp32 numbers per parameter; in fp16 one is a gradient)."""
     return (2, 4) if precision == "fp16" else (4, 3)
 
 
 def buffers(model: Model, layout: Layout, overlapped: bool) -> list[Buffer]:
-    """All buffers of the last rank; ``overlapped``: gradients are reduced in the backward pass."""
+    """Return all buffers of the last rank.
+
+    ``overlapped`` means that gradients are reduced during the backward pass.
+    """
     made = []
     for index, chunk in enumerate(layout.split.chunks[-1]):
         found = parameters(model, layout, chunk)
@@ -155,7 +162,7 @@ def buffers(model: Model, layout: Layout, overlapped: bool) -> list[Buffer]:
 
 
 def _shared_embedding(model: Model, layout: Layout, chunk: Chunk, count: int) -> int:
-    """Index of the parameter that the first stage has too; -1: none."""
+    """Return the index of the parameter that the first stage shares, or -1."""
     if layout.pp == 1 or chunk.embedding:
         return -1
     if chunk.mtp_layers:
@@ -164,7 +171,8 @@ def _shared_embedding(model: Model, layout: Layout, chunk: Chunk, count: int) ->
 
 
 def _buckets(sizes: Sizes, shared: int, limit: int) -> list[list[int]]:
-    """Parameters of every bucket: from the last to the first, closed at ``limit`` elements."""
+    """Return the parameters of every bucket, from last to first; a bucket ends at ``limit``
+    elements."""
     cuts, held = [len(sizes)], 0
     for index in reversed(range(len(sizes))):
         held += sizes[index]
@@ -176,7 +184,7 @@ def _buckets(sizes: Sizes, shared: int, limit: int) -> list[list[int]]:
 def _buffer(
     layout: Layout, sizes: Sizes, buckets: list[list[int]], experts: bool = False
 ) -> Buffer:
-    """A buffer of ``buckets``; without the distributed optimizer it is the sum of its sizes."""
+    """Return a buffer of ``buckets``, which only the distributed optimizer pads."""
     if not layout.zero_stage:
         return Buffer(sizes, sum(sizes), sizes, sharded=False)
     shards = layout.edp if experts else layout.dp_shard * layout.cp
@@ -189,12 +197,12 @@ def _buffer(
 
 
 def _last_shard(sizes: Sizes, shards: int) -> tuple[int, Sizes]:
-    """(elements of a bucket, those of every parameter that are in its last shard)."""
+    """Return (elements of a bucket, elements of each parameter in its last shard)."""
     stop, spans = 0, []
     for size in sizes:
-        start = rounded(stop, ALIGNED)
+        start = round_up(stop, ALIGNED)
         stop = start + size
         spans.append((start, stop))
-    whole = rounded(stop, lcm(shards, BUCKET))
+    whole = round_up(stop, lcm(shards, BUCKET))
     first = whole // shards * (shards - 1)
     return whole, [stop - max(start, first) for start, stop in spans if stop > first]

@@ -1,4 +1,5 @@
-"""Writes small SVG: text, lines and marks in plain elements; colours follow the reader's theme."""
+"""Writer of small SVG documents from plain elements; colours follow the reader's light or dark
+theme."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from typing import Literal
 Anchor = Literal["start", "middle", "end"]
 
 LIGHT = ("#1769aa", "#c2570c", "#197a48", "#7b4bb7", "#6e7781")
-"""Colours of series 0 to 4 on white; of one lightness, told apart with any colour vision."""
+"""Colours of series 0 to 4 on white: equal lightness, distinguishable with any colour vision."""
 DARK = ("#6cb6ff", "#f69d50", "#57c98b", "#bd98f5", "#9aa4af")
-"""The same on a dark page."""
+"""Colours of the same series on a dark page."""
 SERIES = len(LIGHT)
 
 BASE = """\
@@ -21,7 +22,7 @@ text{font:12px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
 
 
 def document(size: tuple[int, int], title: str, description: str, body: Iterable[str]) -> str:
-    """A whole file; ``title`` and ``description`` are what a screen reader says."""
+    """Return an SVG document. Screen readers use ``title`` and ``description``."""
     width, height = size
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -45,7 +46,7 @@ def _style() -> str:
 
 
 def _theme(series: Sequence[str], rest: tuple[str, str, str, str, str]) -> str:
-    """Rules of one theme; ``rest`` is page, text, quiet text, grid and band."""
+    """Return the CSS rules of one theme; ``rest`` is page, text, quiet text, grid and band."""
     page, text, quiet, grid, band = rest
     rules = [f".s{index}{{fill:{colour}}}" for index, colour in enumerate(series)]
     rules += [f".page{{fill:{page}}}", f"text{{fill:{text}}}", f".quiet{{fill:{quiet}}}"]
@@ -53,33 +54,34 @@ def _theme(series: Sequence[str], rest: tuple[str, str, str, str, str]) -> str:
     return "".join(rules)
 
 
-def number(value: float) -> str:
-    """Coordinates in tenths of a pixel, no trailing zero."""
+def format_coordinate(value: float) -> str:
+    """Format a coordinate in tenths of a pixel, without a trailing zero."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def text(at: tuple[float, float], words: str, anchor: Anchor = "start", css: str = "") -> str:
-    """Words with their baseline at ``at``."""
+    """Return a text element with its baseline at ``at``."""
     place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{number(at[0])}" y="{number(at[1])}"{place}{_css(css)}>{escape(words)}</text>'
+    x, y = format_coordinate(at[0]), format_coordinate(at[1])
+    return f'<text x="{x}" y="{y}"{place}{_css(css)}>{escape(words)}</text>'
 
 
 def upright(at: tuple[float, float], words: str, css: str = "") -> str:
-    """Words that run upwards, centred on ``at``."""
-    x, y = number(at[0]), number(at[1])
+    """Return a text element that runs upwards, centred on ``at``."""
+    x, y = format_coordinate(at[0]), format_coordinate(at[1])
     turned = f'transform="rotate(-90 {x} {y})"'
     return f'<text x="{x}" y="{y}" text-anchor="middle" {turned}{_css(css)}>{escape(words)}</text>'
 
 
 def polyline(points: Sequence[tuple[float, float]], css: str) -> str:
-    """Straight pieces through ``points``; filled where ``css`` says so."""
-    path = "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    """Return straight lines through ``points``, filled if ``css`` fills them."""
+    path = "L".join(f"{format_coordinate(x)} {format_coordinate(y)}" for x, y in points)
     return f'<path d="M{path}"{_css(css)}/>'
 
 
 def box(corner: tuple[float, float], size: tuple[float, float], css: str) -> str:
-    """A rectangle."""
-    x, y, width, height = (number(value) for value in (*corner, *size))
+    """Return a rectangle."""
+    x, y, width, height = (format_coordinate(value) for value in (*corner, *size))
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}"{_css(css)}/>'
 
 
@@ -87,17 +89,18 @@ SHAPES = ("circle", "diamond", "triangle")
 
 
 def mark(at: tuple[float, float], shape: int) -> str:
-    """One data point; its colour is that of the group it stands in."""
+    """Return one data point, in the colour of the surrounding group element."""
     x, y = at
     if shape == 0:
-        return f'<circle cx="{number(x)}" cy="{number(y)}" r="2.8"/>'
+        return f'<circle cx="{format_coordinate(x)}" cy="{format_coordinate(y)}" r="2.8"/>'
     if shape == 1:
-        return f'<path d="M{number(x)} {number(y - 4)}l4 4-4 4-4-4z"/>'
-    return f'<path d="M{number(x)} {number(y - 3.8)}l3.6 6.4h-7.2z"/>'
+        return f'<path d="M{format_coordinate(x)} {format_coordinate(y - 4)}l4 4-4 4-4-4z"/>'
+    return f'<path d="M{format_coordinate(x)} {format_coordinate(y - 3.8)}l3.6 6.4h-7.2z"/>'
 
 
 def marks(points: Iterable[tuple[float, float]], css: str, shape: int) -> str:
-    """The data points of one series; ``css`` has its colour: ``s0`` to ``s4``, or ``quiet``."""
+    """Return the data points of one series. ``css`` sets the colour: ``s0`` to ``s4``, or
+    ``quiet``."""
     inner = "".join(mark(point, shape) for point in points)
     return f'<g class="{css} mark">{inner}</g>'
 

@@ -1,4 +1,4 @@
-"""The architecture of a row: the catalog, else architecture facts, else the row's own dims."""
+"""Architecture of a row of a wide table: from the catalog, a table of facts, or the row itself."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
 
 ALIASES = {"gpt-3-175b": "gpt3-175b"}
-"""Spellings of sources -> catalog name."""
-Found = tuple[str, int | None, ModelSpec | None]
-"""(name, layers where they differ from the named model, dims where the catalog lacks it)."""
+"""Name in the sources -> catalog name."""
+ModelMatch = tuple[str, int | None, ModelSpec | None]
+"""(name, layers if they differ from the named model, dimensions if the catalog lacks the model)."""
 
 
 class Architectures:
-    """Facts by the name that rows use; without a file, rows speak for themselves."""
+    """Architecture facts by the names that rows use. Without a table only the rows' own values
+    count."""
 
     def __init__(self, path: Path | None) -> None:
-        """``path`` is a table of architecture facts, one model a row."""
+        """Read ``path``, a table of architecture facts with one model per row."""
         self._library = Library(None)
         self._names = set(self._library.names("models"))
         self._facts: dict[str, dict[str, str]] = {}
@@ -33,36 +34,38 @@ class Architectures:
             with path.open(encoding="utf-8", newline="") as file:
                 self._facts = {row["name"]: row for row in csv.DictReader(file)}
 
-    def hybrid(self, name: str) -> bool:
-        """Whether some layers are neither attention nor MLP, and the catalog lacks it.
+    def is_unknown_hybrid(self, name: str) -> bool:
+        """Return True if the catalog lacks the model and some layers are neither attention nor MLP.
 
-        A table of facts has no column for what such layers are made of.
+        The table of facts has no columns for such layers.
         """
         kind = self._facts.get(name, {}).get("kind", "")
         named = "hybrid" in kind or name.startswith("Nemotron-H")
         return named and _catalog_name(name) not in self._names
 
     def mtp(self, name: str) -> int:
-        """Multi-token-prediction layers that the model is trained with."""
-        return _whole(self._facts.get(name, {}).get("mtp_layers")) or 0
+        """Return the number of multi-token-prediction layers that the model is trained with."""
+        return _parse_int(self._facts.get(name, {}).get("mtp_layers")) or 0
 
-    def model(self, row: dict[str, str]) -> Found | None:
-        """Name and dims of the row's model; None where they cannot be known."""
-        name, layers = _catalog_name(row["model"]), _whole(row["layers"])
+    def model(self, row: dict[str, str]) -> ModelMatch | None:
+        """Return name and dimensions of the row's model, or None if they cannot be determined."""
+        name, layers = _catalog_name(row["model"]), _parse_int(row["layers"])
         if name in self._names:
             entry = self._library.entry("models", name)
-            if entry["hidden"] == _whole(row["hidden"]) or not row["hidden"]:
+            if entry["hidden"] == _parse_int(row["hidden"]) or not row["hidden"]:
                 return name, (None if layers in (None, entry["layers"]) else layers), None
         facts = self._facts.get(row["model"])
-        spec = _from_facts(facts, layers) if facts else self._guess(row)
+        spec = _from_facts(facts, layers) if facts else self._guess_dimensions(row)
         return None if spec is None else (row["model"], None, spec)
 
-    def _guess(self, row: dict[str, str]) -> ModelSpec | None:
-        """The gated or plain, tied or untied MLP whose parameters are nearest to those stated."""
+    def _guess_dimensions(self, row: dict[str, str]) -> ModelSpec | None:
+        """Return the variant (gated or not, tied or not) whose parameter count is nearest to the
+        stated one."""
         stated = float(row["params_b"] or 0) * 1e9
         if not row["hidden"] or (row["experts"] and not row["moe_ffn"]):
             return None
         best: tuple[float, ModelSpec] | None = None
+        # Rows state widths but neither gating nor tying; the parameter count reveals them.
         for gated, tied in product((True, False), (False, True)):
             spec = _from_row(row, gated, tied)
             model = resolve_model(spec, self._library, Sink())
@@ -74,7 +77,7 @@ class Architectures:
 
 
 def _catalog_name(name: str) -> str:
-    """The name that the catalog would have it under."""
+    """Return the name in the spelling of the catalog."""
     plain = name.lower().replace("_", "-")
     return ALIASES.get(plain, plain)
 
@@ -83,19 +86,19 @@ def _from_row(row: dict[str, str], gated: bool, tied: bool) -> ModelSpec:
     experts = None
     if row["experts"]:
         experts = {
-            "count": _whole(row["experts"]),
-            "top_k": _whole(row["topk"]),
-            "size": _whole(row["moe_ffn"]),
+            "count": _parse_int(row["experts"]),
+            "top_k": _parse_int(row["topk"]),
+            "size": _parse_int(row["moe_ffn"]),
         }
     return _spec(
         name=row["model"],
-        layers=_whole(row["layers"]),
-        hidden=_whole(row["hidden"]),
-        ffn=_whole(row["ffn_hidden"]) or 0,
-        heads=_whole(row["heads"]),
-        kv_heads=_whole(row["kv_heads"]) or _whole(row["heads"]),
-        head_dim=_whole(row["head_dim"]),
-        vocab=_whole(row["vocab"]),
+        layers=_parse_int(row["layers"]),
+        hidden=_parse_int(row["hidden"]),
+        ffn=_parse_int(row["ffn_hidden"]) or 0,
+        heads=_parse_int(row["heads"]),
+        kv_heads=_parse_int(row["kv_heads"]) or _parse_int(row["heads"]),
+        head_dim=_parse_int(row["head_dim"]),
+        vocab=_parse_int(row["vocab"]),
         gated=gated,
         tied_embeddings=tied,
         norm="rmsnorm" if gated else "layernorm",
@@ -108,21 +111,21 @@ def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
     latent = None
     if facts["mla_kv_rank"]:
         latent = {
-            "q_lora_rank": _whole(facts["mla_q_rank"]) or None,
-            "kv_lora_rank": _whole(facts["mla_kv_rank"]),
-            "qk_nope_dim": _whole(facts["mla_qk_nope"]),
-            "qk_rope_dim": _whole(facts["mla_qk_rope"]),
-            "v_dim": _whole(facts["mla_v_dim"]),
+            "q_lora_rank": _parse_int(facts["mla_q_rank"]) or None,
+            "kv_lora_rank": _parse_int(facts["mla_kv_rank"]),
+            "qk_nope_dim": _parse_int(facts["mla_qk_nope"]),
+            "qk_rope_dim": _parse_int(facts["mla_qk_rope"]),
+            "v_dim": _parse_int(facts["mla_v_dim"]),
         }
     return _spec(
         name=facts["name"],
-        layers=layers or _whole(facts["layers"]),
-        hidden=_whole(facts["hidden"]),
-        ffn=_whole(facts["ffn"]) or 0,
-        heads=_whole(facts["heads"]),
-        kv_heads=None if latent else _whole(facts["kv_heads"]),
-        head_dim=None if latent else _whole(facts["head_dim"]),
-        vocab=_whole(facts["vocab"]),
+        layers=layers or _parse_int(facts["layers"]),
+        hidden=_parse_int(facts["hidden"]),
+        ffn=_parse_int(facts["ffn"]) or 0,
+        heads=_parse_int(facts["heads"]),
+        kv_heads=None if latent else _parse_int(facts["kv_heads"]),
+        head_dim=None if latent else _parse_int(facts["head_dim"]),
+        vocab=_parse_int(facts["vocab"]),
         gated=gated,
         mlp_bias=bias,
         qkv_bias=bias or facts["linear_bias"].startswith("attn"),
@@ -137,23 +140,24 @@ def _from_facts(facts: dict[str, str], layers: int | None) -> ModelSpec:
 def _experts(facts: dict[str, str]) -> dict[str, Any] | None:
     if not facts["experts"]:
         return None
-    shared = (_whole(facts["shared_experts"]) or 0) * (_whole(facts["shared_ffn"]) or 0)
+    shared = (_parse_int(facts["shared_experts"]) or 0) * (_parse_int(facts["shared_ffn"]) or 0)
     return {
-        "count": _whole(facts["experts"]),
-        "top_k": _whole(facts["topk"]),
-        "size": _whole(facts["moe_ffn"]),
+        "count": _parse_int(facts["experts"]),
+        "top_k": _parse_int(facts["topk"]),
+        "size": _parse_int(facts["moe_ffn"]),
         "shared_size": shared,
-        "first_dense_layers": _whole(facts["first_k_dense"]) or 0,
-        "every": _whole(facts["moe_layer_step"]) or 1,
+        "first_dense_layers": _parse_int(facts["first_k_dense"]) or 0,
+        "every": _parse_int(facts["moe_layer_step"]) or 1,
     }
 
 
 def _spec(**dims: Any) -> ModelSpec:
-    """A complete model from dims alone; the position table costs nothing that is scored."""
+    """Return a complete model from its dimensions. Position tables do not affect the scored
+    figures."""
     given = {key: value for key, value in dims.items() if value is not None}
     tree = {"family": "other", "position": {"kind": "rope", "max_positions": 1 << 20}, **given}
     return ModelSpec.model_validate_json(json.dumps(tree))
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_int(text: str | None) -> int | None:
     return int(float(text)) if text else None

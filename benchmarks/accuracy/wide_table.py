@@ -1,8 +1,8 @@
-"""Reads a wide table of training runs (``train.csv``, one row a run, blank = unknown).
+"""Reader of a wide table of training runs: ``train.csv``, one run per row, blank if unknown.
 
-Beside it may lie ``../models.csv`` with architecture facts. Rows that the scoring rule leaves
-out (not the latest, tier C, not pretraining) are skipped; hybrids that the catalog lacks are
-counted as not modelled.
+``models.csv`` in the same folder or in the one above may contain architecture facts. Rows that the
+scoring rule excludes (superseded, tier C, not pretraining) are skipped. Hybrid models that the
+catalog lacks are counted as not modelled.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from benchmarks.accuracy.wide_models import Architectures
 from benchmarks.accuracy.wide_words import NODES, features, framework, network_gbps, shard
 
 PRECISIONS = {"fp8-mx": "mxfp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "bf16": "bf16", "fp16": "fp16"}
-"""Source's word -> format; everything else that begins with fp8 is fp8."""
+"""Precision in the source -> format. Every other word that begins with fp8 means fp8."""
 
 
 @dataclass
-class WideTable:
-    """The runs of a table, and why the others were left out."""
+class TrainingTable:
+    """Runs of a table, and counts of the reasons why others were left out."""
 
     runs: list[Run] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def read_wide(folder: Path) -> WideTable:
-    """Every scored row of ``folder/train.csv``; a folder or the file itself may be named."""
+def read_training_table(folder: Path) -> TrainingTable:
+    """Return every usable row of ``folder/train.csv``; ``folder`` may also be the file itself."""
     path = folder / "train.csv" if folder.is_dir() else folder
     beside = (path.parent / "models.csv", path.parent.parent / "models.csv")
     architectures = Architectures(next((file for file in beside if file.is_file()), None))
-    table = WideTable()
+    table = TrainingTable()
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if not scored(row) and not in_sweep(row):
+            if not is_scored(row) and not is_in_sweep(row):
                 table.left_out["not scored"] += 1
             elif reason := _unmodelled(row, architectures):
                 table.left_out[reason] += 1
@@ -48,62 +48,64 @@ def read_wide(folder: Path) -> WideTable:
     return table
 
 
-def scored(row: dict[str, str]) -> bool:
-    """The scoring rule: tiers A and B, the latest row of its kind, pretraining."""
+def is_scored(row: dict[str, str]) -> bool:
+    """Return True if a row is scored: tier A or B, the latest of its kind, pretraining."""
     return row["is_latest"] == "1" and row["tier"] in ("A", "B") and row["task"] == "pretrain"
 
 
-def in_sweep(row: dict[str, str]) -> bool:
-    """A row whose time is not scored, but whose rank in its sweep is."""
+def is_in_sweep(row: dict[str, str]) -> bool:
+    """Return True if a row belongs to a sweep, in which at least its rank counts."""
     return bool(row["sweep_id"]) and row["task"] == "pretrain"
 
 
 def _unmodelled(row: dict[str, str], architectures: Architectures) -> str:
-    if architectures.hybrid(row["model"]):
+    if architectures.is_unknown_hybrid(row["model"]):
         return "hybrid of state-space and attention layers"
     if row["gpu"] not in NODES:
         return f"no such GPU in the catalog: {row['gpu']}"
     if architectures.model(row) is None:
         return f"architecture unknown: {row['model']}"
-    timed = _real(row["derived_step_time_s"]) or _real(row["derived_tokens_s_gpu"])
+    timed = _parse_float(row["derived_step_time_s"]) or _parse_float(row["derived_tokens_s_gpu"])
     if not timed and row["sweep_rank"] != "OOM":
         return "no time measured"
-    return "" if _whole(row["num_gpus"]) and _whole(row["seq_len"]) else "size unknown"
+    return "" if _parse_int(row["num_gpus"]) and _parse_int(row["seq_len"]) else "size unknown"
 
 
 def _run(row: dict[str, str], architectures: Architectures) -> Run:
     name, layers, spec = architectures.model(row) or ("", None, None)
     sequence_parallel = {"0": False, "1": True}.get(row["sp"].removesuffix(".0"))
-    zero, step = _whole(row["zero_stage"]), _real(row["derived_step_time_s"])
+    zero, step = _parse_int(row["zero_stage"]), _parse_float(row["derived_step_time_s"])
     return Run(
         id=row["id"],
         model=name,
         layers=layers,
         mtp=0 if "w/o MTP" in row["notes"] else architectures.mtp(row["model"]),
         node=_node(row),
-        gpus=_whole(row["num_gpus"]) or 1,
-        gpus_per_node=_fewer(row),
+        gpus=_parse_int(row["num_gpus"]) or 1,
+        gpus_per_node=_smaller_host_gpus(row),
         network_gbps=network_gbps(f"{row['cluster']}; {row['overlap']}"),
         precision=PRECISIONS.get(row["precision"], "fp8"),
         recipe=row["precision"],
-        sequence=_whole(row["seq_len"]) or 1,
-        global_batch=_whole(row["global_batch"]),
-        tp=_whole(row["tp"]),
-        cp=_whole(row["cp"]) or 1,
-        pp=_whole(row["pp"]) or 1,
-        vpp=_whole(row["vpp"]) or None,
-        ep=_whole(row["ep"]) or None,
-        etp=_whole(row["etp"]) or None,
-        shard=_whole(row["gpus_per_node"]) if "intra-node" in row["fsdp"] else shard(row["fsdp"]),
+        sequence=_parse_int(row["seq_len"]) or 1,
+        global_batch=_parse_int(row["global_batch"]),
+        tp=_parse_int(row["tp"]),
+        cp=_parse_int(row["cp"]) or 1,
+        pp=_parse_int(row["pp"]) or 1,
+        vpp=_parse_int(row["vpp"]) or None,
+        ep=_parse_int(row["ep"]) or None,
+        etp=_parse_int(row["etp"]) or None,
+        shard=_parse_int(row["gpus_per_node"])
+        if "intra-node" in row["fsdp"]
+        else shard(row["fsdp"]),
         zero=3 if zero is None and row["fsdp"] not in ("", "0", "0.0") else zero,
         sequence_parallel=sequence_parallel,
-        micro_batch=_whole(row["micro_batch"]),
+        micro_batch=_parse_int(row["micro_batch"]),
         recompute=_recompute(row),
         overlap=_features(row),
         step_seconds=step,
-        tokens_per_s_per_gpu=None if step else _real(row["derived_tokens_s_gpu"]),
+        tokens_per_s_per_gpu=None if step else _parse_float(row["derived_tokens_s_gpu"]),
         oom=row["sweep_rank"] == "OOM",
-        tier=row["tier"] if scored(row) else "C",
+        tier=row["tier"] if is_scored(row) else "C",
         sweep=row["sweep_id"],
         cluster=row["cluster"],
         framework=framework(f"{row['source']} {row['notes']} {row['id']}"),
@@ -113,42 +115,42 @@ def _run(row: dict[str, str], architectures: Architectures) -> Run:
 
 
 def _features(row: dict[str, str]) -> str:
-    """Features that the row states, and those of its recipe."""
+    """Return the features that the row states, joined with those of its recipe."""
     stated = features(f"{row['overlap']}; {row['notes']}")
     known = set(recipe_words(FEATURES, row).split("+"))
     return "+".join(sorted((stated | known) - {""}))
 
 
 def _node(row: dict[str, str]) -> str:
-    """The node type of the GPU; 16 V100 share a DGX-2."""
-    if row["gpu"] == "v100-32" and _whole(row["gpus_per_node"]) == 16:
+    """Return the node type of the GPU. 16 V100 per host means a DGX-2."""
+    if row["gpu"] == "v100-32" and _parse_int(row["gpus_per_node"]) == 16:
         return "dgx-2"
     if "p5" in row["cluster"] and row["gpu"] == "h100-80":
         return "aws-p5"
     return NODES[row["gpu"]]
 
 
-def _fewer(row: dict[str, str]) -> int | None:
-    """GPUs a node where it is a smaller build of an 8-GPU type; other types are what they are."""
-    stated = _whole(row["gpus_per_node"])
+def _smaller_host_gpus(row: dict[str, str]) -> int | None:
+    """Return the GPUs per host if the host is a smaller variant of an 8-GPU type, or else None."""
+    stated = _parse_int(row["gpus_per_node"])
     usual = not row["gpu"].startswith(("gb", "gh")) and stated is not None and stated < 8
     return stated if usual else None
 
 
 def _recompute(row: dict[str, str]) -> str | None:
-    """``selective:a,b`` -> ``selective:a+b``; the first word is the granularity."""
+    """Convert ``selective:a,b`` to ``selective:a+b``. The first word is the granularity."""
     words = re.split(r"[\s(]", row["recompute"].strip(), maxsplit=1)
     if words[0]:
         return words[0].replace(",", "+")
     return recipe_words(RECOMPUTE, row) or policy_words(row) or None
 
 
-def _whole(text: str) -> int | None:
-    number = _real(text)
+def _parse_int(text: str) -> int | None:
+    number = _parse_float(text)
     return None if number is None else int(number)
 
 
-def _real(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:

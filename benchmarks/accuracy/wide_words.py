@@ -1,4 +1,5 @@
-"""What the free words of a wide table say: nodes, networks, sharding, features, frameworks."""
+"""Parsers of the free-text columns of a wide table: nodes, networks, sharding, features,
+frameworks."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _FRAMEWORKS = (
 
 
 def framework(text: str) -> str:
-    """The first framework that ``text`` names; mlperf for logs that do not say, else other."""
+    """Return the first framework that ``text`` names, ``mlperf`` for MLPerf logs, or ``other``."""
     for name, pattern in _FRAMEWORKS:
         if re.search(pattern, text, re.IGNORECASE):
             return name
@@ -50,11 +51,12 @@ def framework(text: str) -> str:
 
 
 def network_gbps(text: str) -> float | None:
-    """Gb/s of a node: ``1600 Gbps node``, ``800 Gb/s inter-node per node``, ``4x OmniPath 100Gb``.
+    """Return Gb/s per host: ``1600 Gbps node``, ``800 Gb/s inter-node per node``, ``4x OmniPath
+    100Gb``.
 
-    None where nothing is said, or where it is said a GPU (that is the node type's own rate).
+    Return None if the text has no rate, or a rate per GPU (which is the node type's own rate).
     """
-    if "Jean Zay" in text:  # four OmniPath adapters; some of its rows do not repeat it
+    if "Jean Zay" in text:  # four Omni-Path adapters; some rows of this cluster omit them
         return 400.0
     several = re.search(r"(\d+)\s?x\s?(?:OmniPath\s?)?(\d+)\s?G(?:b|bps)?\b", text)
     if several:
@@ -64,13 +66,13 @@ def network_gbps(text: str) -> float | None:
 
 
 def shard(text: str) -> int | None:
-    """Ranks of one FSDP shard group: ``jax fsdp=128 x dp=8``, ``FSDP32``, ``shard=64``."""
+    """Return the ranks per FSDP shard group: ``jax fsdp=128 x dp=8``, ``FSDP32``, ``shard=64``."""
     found = re.search(r"(?:fsdp=|FSDP|shard=)(\d+)", text)
     return int(found[1]) if found else None
 
 
 def features(text: str) -> set[str]:
-    """Features that ``text`` says were on, as words."""
+    """Return the words of the features that ``text`` lists as enabled."""
     found = set()
     if re.search(r"EP (?:A2A )?overlap(?! off)", text):
         found.add("ep-overlap")

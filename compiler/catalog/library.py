@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
 LIMIT_BYTES = 4 * 1024 * 1024
@@ -68,5 +68,5 @@ def _entry(kind: str, name: str) -> dict[str, Any]:
     path = files("parc.compiler.catalog") / kind / f"{name}.yaml"
     if not path.is_file():
         raise KeyError(name)
-    tree: dict[str, Any] = own_yaml(path.read_text("utf-8"))
+    tree: dict[str, Any] = parse_table(path.read_text("utf-8"))
     return tree

@@ -19,7 +19,7 @@ def check_host_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
     have = node.host_memory_bytes
     if need == 0 or (have is not None and need <= MOST_SHARE * have):
         return
-    at = "layout.offload" if sink.positions.written("layout.offload") else "cluster"
+    at = "layout.offload" if sink.positions.is_written("layout.offload") else "cluster"
     words = f"offload keeps {need / 1e9:.0f} GB in the memory of every host"
     if have is None:
         finding = Finding(

@@ -35,7 +35,7 @@ def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
             ),
         ),
     )
-    sink.report(CLOSE, finding, at="layout" if sink.positions.written("layout") else "cluster")
+    sink.report(CLOSE, finding, at="layout" if sink.positions.is_written("layout") else "cluster")
 
 
 def _remedy(pricing: Pricing, plan: Plan) -> str:

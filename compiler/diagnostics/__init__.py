@@ -1,4 +1,4 @@
-"""Everything PARC says about a mistake: codes, positions, the sink and the renderers."""
+"""Diagnostics: the table of codes, positions in the spec, the sink, and the renderers."""
 
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding

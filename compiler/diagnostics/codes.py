@@ -1,7 +1,7 @@
-"""The table of codes: what each rule demands, why, and where that is written.
+"""Read the table of diagnostic codes: rule, reason, fix and sources of each code.
 
-A family is a file, ``codes/D.yaml``; a code is a key in it. The table feeds severities,
-``parc explain`` and docs/diagnostics.md, so that the three cannot differ.
+``codes/D.yaml`` contains all codes that start with D. Severities, ``parc explain`` and
+docs/diagnostics.md are all read from this table, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.finding import Severity
 
 
 @dataclass(frozen=True, slots=True)
 class CodeInfo:
-    """One code of the table."""
+    """Table row of one diagnostic code."""
 
     code: str
     title: str
-    """What is wrong, in a few words."""
+    """Name of the problem, such as ``Attention heads not divisible by tensor parallel size``."""
     severity: Severity
     rule: str
-    """The condition that must hold, as a formula."""
+    """Condition that must be true, as a formula."""
     why: str
-    """What happens otherwise, and when the framework would say so."""
+    """Consequence of breaking the rule, and the point at which the framework reports it."""
     fix: str
     sources: tuple[str, ...]
-    """Pages or source lines that state the rule."""
+    """Pages or source files that state the rule."""
     bad: str
-    """A few lines of a spec that break it."""
+    """Lines of a spec that break the rule."""
     good: str
     silent: bool
-    """The framework itself says nothing."""
+    """True if the framework itself does not report the problem."""
 
 
 @cache
-def _text(letter: str) -> str:
-    """The file of a family; KeyError where there is none."""
+def _read_text(letter: str) -> str:
+    """Return the text of ``codes/<letter>.yaml``; KeyError if there is no such file."""
     path = files("parc.compiler.diagnostics") / "codes" / f"{letter}.yaml"
     if not path.is_file():
         raise KeyError(letter)
@@ -48,13 +48,13 @@ def _text(letter: str) -> str:
 
 
 @cache
-def family(letter: str) -> dict[str, CodeInfo]:
-    """All codes that start with ``letter``; KeyError where there is no such family."""
-    table: dict[str, dict[str, Any]] = own_yaml(_text(letter))
-    return {code: _info(code, row) for code, row in table.items()}
+def codes_with_letter(letter: str) -> dict[str, CodeInfo]:
+    """Return all codes that start with ``letter``; KeyError if there are none."""
+    table: dict[str, dict[str, Any]] = parse_table(_read_text(letter))
+    return {code: _code_info_from_row(code, row) for code, row in table.items()}
 
 
-def _info(code: str, row: dict[str, Any]) -> CodeInfo:
+def _code_info_from_row(code: str, row: dict[str, Any]) -> CodeInfo:
     return CodeInfo(
         code=code,
         title=row["title"],
@@ -70,20 +70,26 @@ def _info(code: str, row: dict[str, Any]) -> CodeInfo:
 
 
 def code_info(code: str) -> CodeInfo:
-    """The row of ``code`` (``D01``); KeyError where there is none."""
-    return family(code[0])[code]
+    """Return the table row of ``code`` (``D01``); KeyError if the code is unknown."""
+    return codes_with_letter(code[0])[code]
 
 
 def code_title(code: str) -> str:
-    """The title of ``code`` by itself, without parsing its family; KeyError where there is none."""
-    found = re.search(rf"^{re.escape(code)}:\n  title: (.+)$", _text(code[0]), re.MULTILINE)
+    """Return the title of ``code``; KeyError if the code is unknown.
+
+    Searches the text for the title line, which is faster than parsing the whole file: plans print
+    a few titles and need no other field.
+    """
+    found = re.search(rf"^{re.escape(code)}:\n  title: (.+)$", _read_text(code[0]), re.MULTILINE)
     if found is None:
         raise KeyError(code)
     return found[1].strip("\"'")
 
 
 def all_codes() -> tuple[CodeInfo, ...]:
-    """Every code, sorted."""
+    """Return the rows of all codes, sorted by code."""
     folder = files("parc.compiler.diagnostics") / "codes"
     letters = sorted(entry.name[0] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    return tuple(info for letter in letters for _, info in sorted(family(letter).items()))
+    return tuple(
+        info for letter in letters for _, info in sorted(codes_with_letter(letter).items())
+    )

@@ -1,4 +1,4 @@
-"""Collects diagnostics; the only effect that a pass may have."""
+"""Collect the diagnostics of a run. Reporting to a sink is the only side effect of a pass."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from parc.compiler.diagnostics.codes import code_info
 from parc.compiler.ir.finding import Cause, Diagnostic, Finding, Severity
 from parc.compiler.ir.positions import Positions, Span
 
-RANK: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
+SEVERITY_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "advice": 2}
 
 
 class Sink:
-    """All findings of one run, in any order; ``diagnostics`` sorts them and drops twins."""
+    """Set of diagnostics of one run, reported in any order."""
 
     def __init__(self, positions: Positions | None = None) -> None:
-        """``positions`` turns spec paths into lines; it may be set later by the loader."""
+        """Create an empty sink; the loader of the spec may replace ``positions`` later."""
         self.positions = positions or Positions()
-        self._found: dict[Diagnostic, None] = {}
+        # A dict is an ordered set: it drops identical diagnostics, and is deterministic.
+        self._reported: dict[Diagnostic, None] = {}
 
     def report(
         self,
@@ -30,37 +31,42 @@ class Sink:
     ) -> None:
         """Add a finding.
 
-        ``code`` is short (``D01``); ``at`` is a spec path, ``key`` points at the key instead of
-        the value; ``span`` overrides what ``at`` resolves to.
+        Args:
+            code: code without prefix (``D01``).
+            finding: the finding, or only its message.
+            at: spec path of the problem.
+            key: point at the key of ``at`` instead of its value.
+            span: position to use instead of the position of ``at``.
         """
         if isinstance(finding, str):
             finding = Finding(finding)
-        causes = tuple(self._locate(cause) for cause in finding.causes)
-        self._found[
+        causes = tuple(self._add_span(cause) for cause in finding.causes)
+        self._reported[
             Diagnostic(
                 code=f"PARC-{code}",
                 severity=code_info(code).severity,
                 finding=replace(finding, causes=causes),
                 path=at,
-                span=span or self.positions.of(at, key=key),
+                span=span or self.positions.span_of(at, key=key),
             )
         ] = None
 
-    def absorb(self, other: Sink) -> None:
-        """Add all findings of ``other``."""
-        self._found |= other._found
+    def extend(self, other: Sink) -> None:
+        """Add all diagnostics of ``other``."""
+        self._reported |= other._reported
 
-    def _locate(self, cause: Cause) -> Cause:
-        """Give a cause its span, where the user wrote that path."""
-        if cause.span is not None or not self.positions.written(cause.path):
+    def _add_span(self, cause: Cause) -> Cause:
+        """Return ``cause`` with the span of its path, if the user wrote that path."""
+        if cause.span is not None or not self.positions.is_written(cause.path):
             return cause
-        return replace(cause, span=self.positions.of(cause.path))
+        return replace(cause, span=self.positions.span_of(cause.path))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Sorted by file, line, column, code."""
-        return tuple(sorted(self._found, key=lambda diagnostic: diagnostic.order))
+        """Diagnostics without duplicates, sorted by file, line, column, code and message."""
+        return tuple(sorted(self._reported, key=lambda diagnostic: diagnostic.sort_key))
 
     def failed(self, level: Severity = "error") -> bool:
-        """Whether anything at or above ``level`` was reported."""
-        return any(RANK[found.severity] <= RANK[level] for found in self._found)
+        """Return True if a diagnostic of severity ``level`` or higher was reported."""
+        limit = SEVERITY_ORDER[level]
+        return any(SEVERITY_ORDER[found.severity] <= limit for found in self._reported)

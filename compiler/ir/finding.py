@@ -1,4 +1,4 @@
-"""The shape of a diagnostic."""
+"""Types of a diagnostic: the finding of a rule, and the finding with its code and position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Severity = Literal["error", "warning", "advice"]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A second place that matters: where the other number of the formula comes from."""
+    """Another place in the spec that contributes to the problem, with a text to print there."""
 
     path: str
     text: str
@@ -21,40 +21,40 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule says about one layout; the sink gives it a position and a severity."""
+    """Explanation of a broken rule, without position and severity, which the sink adds."""
 
     message: str
-    """One sentence, with the numbers: ``64 attention heads cannot be split over tp=6``."""
+    """Problem with its numbers: ``64 attention heads cannot be split over tp=6``."""
     label: str = ""
-    """The formula with the numbers put in, printed under the culprit: ``64 % 6 = 4, must be 0``."""
+    """Formula with its numbers, printed under the marked text: ``64 % 6 = 4, must be 0``."""
     help: str = ""
-    """The legal values."""
+    """Valid values."""
     fix: str = ""
-    """The edit to make: ``layout.tp: 8``."""
+    """Suggested edit: ``layout.tp: 8``."""
     causes: tuple[Cause, ...] = ()
     targets: tuple[str, ...] = ()
-    """Backends that care; empty: all."""
+    """Backends to which the problem applies; empty means all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding with code, severity and position."""
+    """Finding with its code, severity and position."""
 
     code: str
-    """``PARC-D01``: stable, never reused."""
+    """``PARC-D01``. Codes are stable and never reused for another problem."""
     severity: Severity
     finding: Finding
     path: str
     span: Span | None
 
     @property
-    def order(self) -> tuple[str, int, int, str, str]:
-        """Sort key: file, line, column, code, message."""
+    def sort_key(self) -> tuple[str, int, int, str, str]:
+        """File, line, column, code and message."""
         span = self.span or Span("", 0, 0)
         return (span.file, span.line, span.column, self.code, self.finding.message)
 
     def to_json(self) -> dict[str, Any]:
-        """A mapping of JSON types."""
+        """Return the diagnostic as a mapping of JSON types."""
         from parc.compiler.ir.serialize import as_json
 
         return {

@@ -1,4 +1,4 @@
-"""Where a value stands: spans, and the map from spec paths to them."""
+"""Source positions: spans, and the map from spec paths to spans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """A stretch of one line. Lines and columns count from 1; ``file`` is shown as it is."""
+    """Part of one line of a file. Lines and columns count from 1; ``file`` is shown unchanged."""
 
     file: str
     line: int
@@ -19,9 +19,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Spec path (``cluster.racks[0].nodes``) -> span of its value and of its key.
+    """Map from spec paths (``cluster.racks[0].nodes``) to the spans of their values and keys.
 
-    ``lines`` holds the text of each file, so that a renderer can show it.
+    ``lines`` holds the text of each file for the renderers.
     """
 
     file: str = "<spec>"
@@ -29,27 +29,32 @@ class Positions:
     keys: Mapping[str, Span] = field(default_factory=dict)
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def of(self, path: str, *, key: bool = False) -> Span | None:
-        """Span of the value (or key) at ``path``; of the nearest parent that is written."""
+    def span_of(self, path: str, *, key: bool = False) -> Span | None:
+        """Return the span of the value (or key) at ``path``.
+
+        If the user did not write ``path``, return the span of its nearest parent in the file, or
+        None if there is none.
+        """
         table = self.keys if key else self.values
         while path:
             if path in table:
                 return table[path]
             if path in self.keys:
                 return self.keys[path]
-            path = parent(path)
+            path = parent_path(path)
         return None
 
-    def written(self, path: str) -> bool:
-        """Whether the user wrote ``path`` itself."""
+    def is_written(self, path: str) -> bool:
+        """Return True if the user wrote ``path`` itself, not only a parent of it."""
         return path in self.values or path in self.keys
 
-    def culprit(self, paths: Sequence[str]) -> str:
-        """The path to point at: the first of ``paths`` that the user wrote, else the first."""
-        return next((path for path in paths if self.written(path)), paths[0])
+    def first_written(self, paths: Sequence[str]) -> str:
+        """Return the first of ``paths`` that the user wrote; if there is none, the first path."""
+        return next((path for path in paths if self.is_written(path)), paths[0])
 
 
-def parent(path: str) -> str:
-    """``a.b[2]`` -> ``a.b`` -> ``a`` -> ``""``."""
+def parent_path(path: str) -> str:
+    """Return the parent of a spec path: ``a.b[2]`` -> ``a.b`` -> ``a`` -> ``""``."""
     shorter = re.sub(r"(\[\d+\]|\.?[^.\[\]]+)$", "", path)
-    return shorter if len(shorter) < len(path) else ""  # a key may hold any character
+    # Keys of users may contain any character, so the pattern may not match: stop at the root then.
+    return shorter if len(shorter) < len(path) else ""

@@ -39,7 +39,7 @@ def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[
 
 def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
     """The culprit's own span, where the host list stands on one line as it is."""
-    span = sink.positions.of(path) if sink.positions.written(path) else None
+    span = sink.positions.span_of(path) if sink.positions.is_written(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
         return None

@@ -38,7 +38,7 @@ def explain_illegal(
         sink.report(code, mend_pins(problem, framework, finding, path), at=path)
         shown = [rule for rule in shown if rule.code not in CONSERVATION]
     for rule in shown:
-        path = sink.positions.culprit(rule.fields)
+        path = sink.positions.first_written(rule.fields)
         finding = mend_pins(problem, framework, rule.explain(problem, closest), path)
         sink.report(rule.code, finding, at=path)
 

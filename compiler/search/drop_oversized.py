@@ -48,7 +48,8 @@ def explain_oversized(
             ),
         ),
     )
-    sink.report(OVERSIZED, finding, at="layout" if sink.positions.written("layout") else "cluster")
+    at = "layout" if sink.positions.is_written("layout") else "cluster"
+    sink.report(OVERSIZED, finding, at=at)
 
 
 def terms_of(stage: StageMemory) -> list[tuple[str, float]]:

@@ -90,7 +90,9 @@ def _explain_empty(
 ) -> None:
     rules, layouts = looked
     if late:
-        sink.report("G03", _too_late(problem, late), at=sink.positions.culprit(_LIMITS[late[0][0]]))
+        sink.report(
+            "G03", _too_late(problem, late), at=sink.positions.first_written(_LIMITS[late[0][0]])
+        )
     elif not layouts:
         sink.report("G01", _nothing(problem), at="layout")
     else:
@@ -127,7 +129,7 @@ def _explain_illegal(
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
     for rule in shown:
         finding = rule.explain(problem, closest)
-        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
 
 
 def _broken(

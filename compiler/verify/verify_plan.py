@@ -109,7 +109,7 @@ def _ranks(
         told = route.told(artifacts, found.world, trial)
         whole = agreed(artifacts[TABLE], found, told, devices) if told is not None else None
         if whole is not None:
-            sink.absorb(trial)
+            sink.extend(trial)
             return told, whole
     table = read_table(artifacts[TABLE])
     hosts = verify_hosts(table, sink, devices)

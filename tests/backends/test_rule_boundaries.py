@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parc.backends.registry import framework
-from parc.compiler.diagnostics.codes import family
+from parc.compiler.diagnostics.codes import codes_with_letter
 from parc.compiler.ir import Problem
 from tests.backends.boundary import Boundary
 from tests.backends.deepspeed.boundaries import BOUNDARIES as DEEPSPEED
@@ -37,7 +37,7 @@ def test_every_error_of_the_megatron_families_has_a_boundary() -> None:
     elsewhere |= {"M09", "M10"}  # rules of engines that serve
     elsewhere |= {"B02", "B03", "R06", "R13", "R16", "S14"}  # of scripts that others wrote
     elsewhere |= {boundary.code for boundary in DEEPSPEED}
-    rows = [info for letter in MEGATRON_FAMILIES for info in family(letter).values()]
+    rows = [info for letter in MEGATRON_FAMILIES for info in codes_with_letter(letter).values()]
     codes = {info.code for info in rows if info.severity == "error"} - elsewhere
     assert codes <= {boundary.code for boundary in MEGATRON}
 

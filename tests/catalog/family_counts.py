@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from parc.compiler.diagnostics.own_yaml import own_yaml
+from parc.compiler.diagnostics.table_yaml import parse_table
 
 
 def counted_configs() -> list[tuple[dict[str, Any], int]]:
     """Every config, with its model_type, and its count."""
-    tree = own_yaml((Path(__file__).parent / "family_counts.yaml").read_text("utf-8"))
+    tree = parse_table((Path(__file__).parent / "family_counts.yaml").read_text("utf-8"))
     return [
         ({"model_type": family, **keys}, count)
         for family, rows in tree.items()

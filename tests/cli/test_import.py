@@ -16,12 +16,13 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
 from parc.compiler.tools.importers.registry import KINDS
 from tests.cli.specs import SPEC, parc
+from tests.goldens import emitted_by
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
-    path.parents[1]
-    for path in ROOT.glob("examples/*/expected/plan.json")
-    if all((path.parent / file).is_file() for file in ("megatron/args.sh", "slurm/job.sbatch"))
+    path.parents[2]
+    for path in ROOT.glob("examples/*/expected/megatron/args.sh")
+    if (path.parents[1] / "slurm/job.sbatch").is_file()
 )
 TREE = """\
 SwitchName=leaf1 Nodes=r01n[01-02]
@@ -211,7 +212,7 @@ def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_and_model_of_the_
     example: Path,
 ) -> None:
     folder = example / "expected"
-    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    plan = json.loads(emitted_by(example.name)["plan.json"])
     result = parc("import", "auto", str(folder / "megatron" / "args.sh"), "--format", "json")
     assert result.exit_code == 0
     spec = json.loads(result.stdout)["spec"]

@@ -99,7 +99,7 @@ def test_fields_of_serving_are_explained(field: str) -> None:
 
 def test_a_plan_of_serving_is_no_plan_of_training() -> None:
     rules = json.loads((ROOT / "schemas" / "plan.schema.json").read_text("utf-8"))
-    folder = ROOT / "examples" / "llama-3.1-405b-serve" / "expected"
+    folder = ROOT / "examples" / "deepseek-v3-serve" / "expected"
     plan = json.loads((folder / "plan.json").read_text("utf-8"))
     jsonschema.validate(plan, rules)
     del plan["limits"]

@@ -3,7 +3,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.kernel_rows import COLUMNS, SERIES, Attribution, Row, aligned, fold
+from benchmarks.kernel_rows import COLUMNS, SERIES, Attribution, Timing, align_rows, fold_of
 
 COST = st.floats(-3.0, 8.0)
 TABLES = st.integers(1, 6).flatmap(
@@ -18,7 +18,7 @@ def test_rows_are_aligned_in_order_at_the_least_cost(costs: list[list[float]]) -
     def total(columns: tuple[int, ...]) -> float:
         return sum(costs[row][column] for row, column in enumerate(columns))
 
-    found = tuple(aligned(costs))
+    found = tuple(align_rows(costs))
     every = combinations(range(len(costs[0])), len(costs))
     assert list(found) == sorted(set(found))
     assert total(found) <= min(map(total, every)) + 1e-9
@@ -26,18 +26,18 @@ def test_rows_are_aligned_in_order_at_the_least_cost(costs: list[list[float]]) -
 
 def test_a_complete_shape_names_its_rows_and_others_follow_the_predictions() -> None:
     series = SERIES["attention_decode"]
-    complete = [Row((1, 1, 1, 1, 64), float(number + 1)) for number in range(len(series))]
-    partial = [Row((2, 1, 1, 1, 64), 3.0), Row((2, 1, 1, 1, 64), 7.0)]
+    complete = [Timing((1, 1, 1, 1, 64), float(number + 1)) for number in range(len(series))]
+    partial = [Timing((2, 1, 1, 1, 64), 3.0), Timing((2, 1, 1, 1, 64), 7.0)]
     state = Attribution("attention_decode", [*complete, *partial])
-    changed = state.round(lambda each, row: series.index(each) + 1.0)
+    changed = state.realign(lambda each, row: series.index(each) + 1.0)
     assert changed == 2
-    assert state.of == [*range(len(series)), 2, 6]
+    assert state.column_of == [*range(len(series)), 2, 6]
 
 
 def test_a_fold_goes_by_shape_alone() -> None:
-    rows = [Row((m, 2, 3), float(m)) for m in range(200)]
-    assert [fold(row, 5) for row in rows] == [fold(Row(row.shape, 9.0), 5) for row in rows]
-    assert {fold(row, 5) for row in rows} == set(range(5))
+    rows = [Timing((m, 2, 3), float(m)) for m in range(200)]
+    assert [fold_of(row, 5) for row in rows] == [fold_of(Timing(row.shape, 9.0), 5) for row in rows]
+    assert {fold_of(row, 5) for row in rows} == set(range(5))
 
 
 def test_every_kind_has_columns_and_no_series_twice() -> None:

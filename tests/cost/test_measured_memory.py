@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.memory import section, static_error
-from benchmarks.accuracy.memory_fits import verdicts
+from benchmarks.accuracy.memory_fits import predict_fits
 from benchmarks.accuracy.memory_rows import (
     PATH,
     Reading,
     layout_of,
     model_of,
+    read_out_of_memory,
     read_readings,
-    read_stopped,
     words_of,
 )
 from benchmarks.accuracy.static_records import read_records
@@ -92,19 +92,19 @@ def test_beside_parameters_a_run_holds_its_workspaces_alone(run: str) -> None:
 
 
 def test_records_of_megatron_between_two_steps_are_met_to_the_byte() -> None:
-    exact = [record.name for record in RECORDS if record.exact]
-    assert Counter(name.split("-h100")[0] for name in exact) == EXACT
+    is_exact = [record.name for record in RECORDS if record.is_exact]
+    assert Counter(name.split("-h100")[0] for name in is_exact) == EXACT
 
 
 def test_where_segments_expand_the_allocator_adds_nothing() -> None:
     expanding = [record for record in RECORDS if record.expands]
     assert len(expanding) == 10
-    assert all(record.exact for record in expanding)
+    assert all(record.is_exact for record in expanding)
 
 
 def test_other_records_differ_by_remainders_that_the_allocator_did_not_split_off() -> None:
-    rest = [record for record in RECORDS if not record.exact]
-    assert sum(record.whole_remainders for record in rest) >= 54
+    rest = [record for record in RECORDS if not record.is_exact]
+    assert sum(record.differs_by_remainders for record in rest) >= 54
     assert median(abs(record.error) for record in rest) <= 0.003
     assert max(abs(record.error) for record in rest) <= 0.009
 
@@ -146,11 +146,11 @@ def test_the_section_has_a_line_for_every_group() -> None:
 
 
 def test_layouts_that_ran_out_of_memory_are_not_predicted_to_fit() -> None:
-    assert [name for name, fits in read_stopped() if fits] == []
-    assert len(list(read_stopped())) == 5
+    assert [name for name, fits in read_out_of_memory() if fits] == []
+    assert len(list(read_out_of_memory())) == 5
 
 
 def test_every_run_that_has_trained_fits_and_none_that_ran_out_of_memory() -> None:
-    found = list(verdicts(load(None).cases))
+    found = list(predict_fits(load(None).cases))
     assert len(found) > 200
-    assert [verdict.case.run.id for verdict in found if not verdict.right] == []
+    assert [prediction.case.run.id for prediction in found if not prediction.is_correct] == []

@@ -10,10 +10,10 @@ from statistics import median
 import pytest
 
 from benchmarks.accuracy.serving import choices, main, section
-from benchmarks.accuracy.serving_priced import Priced, price
+from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving
 from benchmarks.accuracy.serving_rows import read_published
-from benchmarks.accuracy.serving_waits import load_of, unseen, waiting
-from benchmarks.accuracy.serving_wide import read_wide
+from benchmarks.accuracy.serving_waits import describe_load, predict_unseen_sources, wait_rows
+from benchmarks.accuracy.serving_wide import read_serving_table
 from parc.compiler.ir.serving import ServingLayout
 
 TPOT, TTFT, BIAS, RATE, RIGHT, REGRET = 0.13, 0.29, 0.1, 0.12, 0.95, 0.02
@@ -22,9 +22,9 @@ choices and mean regret that are held."""
 
 
 @cache
-def rows() -> list[Priced]:
+def rows() -> list[ServingPrediction]:
     """The project's own rows."""
-    return price(read_published())
+    return predict_serving(read_published())
 
 
 def test_the_median_error_of_a_token_time_is_held() -> None:
@@ -37,15 +37,15 @@ def test_the_median_error_of_a_first_token_is_held_at_every_load() -> None:
     timed = [one for one in rows() if one.ttft is not None]
     errors = [one.ttft for one in timed if one.ttft is not None]
     assert median(map(abs, errors)) <= TTFT
-    loads = {load_of(one) for one in timed if load_of(one).startswith("closed")}
+    loads = {describe_load(one) for one in timed if describe_load(one).startswith("closed")}
     for load in loads:
-        own = [one.ttft for one in timed if load_of(one) == load and one.ttft is not None]
+        own = [one.ttft for one in timed if describe_load(one) == load and one.ttft is not None]
         assert abs(median(own)) <= BIAS, load
 
 
 def test_a_fit_that_saw_no_row_of_a_source_still_predicts_it() -> None:
-    known = waiting(rows())
-    ratios = unseen(known)
+    known = wait_rows(rows())
+    ratios = predict_unseen_sources(known)
     assert len(ratios) == len(known) > 300
     assert median(abs(ratio - 1) for ratio in ratios.values()) <= 0.32
 
@@ -130,7 +130,7 @@ def written(folder: Path, *changes: dict[str, str]) -> Path:
 
 
 def test_a_wide_row_becomes_a_question(tmp_path: Path) -> None:
-    (row,) = read_wide(written(tmp_path, {})).rows
+    (row,) = read_serving_table(written(tmp_path, {})).rows
     assert row.layout == ServingLayout(tp=1, dp=8, ep=8)
     assert row.model.name == "deepseek-r1"
     assert row.traffic.input_tokens == 900  # lengths are drawn from 0.8 to 1.0 of nominal
@@ -140,13 +140,13 @@ def test_a_wide_row_becomes_a_question(tmp_path: Path) -> None:
 
 def test_a_disaggregated_row_is_its_decoding_pool(tmp_path: Path) -> None:
     pool = {"decode_workers": "2.0", "decode_tp": "8.0", "decode_dp": "1.0", "decode_ep": "8.0"}
-    (row,) = read_wide(written(tmp_path, {"mode": "disagg", "tp": "", **pool})).rows
+    (row,) = read_serving_table(written(tmp_path, {"mode": "disagg", "tp": "", **pool})).rows
     assert row.layout == ServingLayout(tp=8, ep=8, replicas=2)
     assert row.setup.prefill_apart
 
 
 def test_rows_that_say_too_little_are_counted(tmp_path: Path) -> None:
-    wide = read_wide(
+    wide = read_serving_table(
         written(tmp_path, {"tier": "C"}, {"isl": "chat mix"}, {"tp": ""}, {"model": "unheard-of"})
     )
     assert not wide.rows

@@ -29,6 +29,7 @@ ELSEWHERE: dict[str, str] = {
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
     "X21": "tests/resolve/test_resolve_targets.py",
+    "X23": "tests/backends/test_plugins.py",
     "L11": "tests/backends/test_launch_rules.py",
     **dict.fromkeys(
         ("B02", "B03", "F04", "L01", "L02", "L04", "L05", "L08", "R06", "R13", "S14"),

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 from parc.compiler.diagnostics.render import render
-from parc.compiler.diagnostics.render.columns import WIDEST, excerpt, printable, width
+from parc.compiler.diagnostics.render.columns import (
+    MAX_COLUMNS,
+    cut_excerpt,
+    display_width,
+    make_printable,
+)
 
 TEXT = st.text(max_size=300)
 
@@ -17,11 +22,11 @@ TEXT = st.text(max_size=300)
 @settings(max_examples=150, deadline=None)
 @given(line=TEXT, column=st.integers(0, 320), length=st.integers(0, 320))
 def test_the_marker_lies_within_the_printed_line(line: str, column: int, length: int) -> None:
-    shown, offset, run = excerpt(line, column, length)
-    assert width(shown) <= WIDEST
-    assert 0 <= offset <= width(shown)
+    shown, offset, run = cut_excerpt(line, column, length)
+    assert display_width(shown) <= MAX_COLUMNS
+    assert 0 <= offset <= display_width(shown)
     assert run >= 1
-    assert offset + run <= max(width(shown), offset + 1)
+    assert offset + run <= max(display_width(shown), offset + 1)
 
 
 @settings(max_examples=80, deadline=None)
@@ -45,7 +50,7 @@ def test_nothing_that_a_terminal_acts_on_is_printed(
 
 @given(text=TEXT)
 def test_printable_is_one_line_and_changes_no_plain_text(text: str) -> None:
-    shown = printable(text)
+    shown = make_printable(text)
     assert len(shown.splitlines()) <= 1
     if text.isascii() and text.isprintable():
         assert shown == text

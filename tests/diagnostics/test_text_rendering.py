@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding, Positions, Sink, Span
 from parc.compiler.diagnostics.render import render
-from parc.compiler.diagnostics.render.columns import WIDEST, width
+from parc.compiler.diagnostics.render.columns import MAX_COLUMNS, display_width
 
 HEADS = Finding(
     "64 attention heads cannot be split over tp=6",
@@ -113,7 +113,7 @@ def caret_under(line: str, column: int, length: int = 1) -> str:
     for character in source:
         if start <= at < start + run:
             shown += character
-        at += width(character)
+        at += display_width(character)
     return shown
 
 
@@ -129,7 +129,7 @@ def test_a_long_line_is_cut_around_its_span() -> None:
     assert caret_under(line, line.index("HERE") + 1, 4) == "HERE"
     sink = sink_of({1: line}, layout__tp=Span("spec.yaml", 1, 2000, 4))
     sink.report("D01", "wrong", at="layout.tp")
-    assert max(width(row) for row in render([sink]).splitlines()) <= WIDEST + 4
+    assert max(display_width(row) for row in render([sink]).splitlines()) <= MAX_COLUMNS + 4
 
 
 def test_escape_sequences_of_a_spec_do_not_reach_the_terminal() -> None:

@@ -25,12 +25,13 @@ layout: {tp: 8, cp: 1, pp: 8, vpp: 1, recompute: none}
 """
 
 HEAD = f"""\
-# What `parc diff` says
+# Examples of `parc diff`
 
-Five changes to one spec, and what a reviewer is shown for each. `parc diff --format markdown`
-prints the same as tables for a pull request, `--format json` for programs; with `--exit-code` a
-CI job fails on a change. Either side may be a spec or a directory that `parc compile` wrote. This
-page is checked by the tests and rewritten by `make golden`.
+This page shows the output of `parc diff` for five changes to one spec, as a reviewer would see it.
+`parc diff --format markdown` prints the same content as tables for a pull request, and
+`--format json` prints it for programs. With `--exit-code` the command exits with 3 if anything
+differs, so that a CI job can fail on a change. Either side may be a spec or a folder that
+`parc compile` wrote. The tests check this page, and `make golden` rewrites it.
 
 The old spec:
 
@@ -41,27 +42,27 @@ The old spec:
 CHANGES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Half the tensor parallelism",
-        "No rank leaves its GPU, but nearly all of them compute something else.",
+        "Every rank keeps its GPU, but nearly all ranks get other mesh coordinates.",
         (("tp: 8", "tp: 4"),),
     ),
     (
         "A drained node",
-        "r01n07 is broken and a spare host of the other rack takes its place.",
+        "Host r01n07 is broken, and the spec adds a host in the other rack to replace it.",
         (("r02n[01-16]", "r02n[01-17]"), ("spare: []", "unavailable: [r01n07]")),
     ),
     (
         "A renamed rack",
-        "Only a name changes: no rank moves, and no group crosses anything new.",
+        "Only a name changes: no rank moves, and no group newly crosses a rack.",
         (("name: r02", "name: row-b-02"),),
     ),
     (
         "Another GPU type",
-        "The same layout on H200: more memory to spare, hardly faster.",
+        "The same layout on H200 GPUs: much more free memory, but hardly faster.",
         (("dgx-h100", "dgx-h200"),),
     ),
     (
         "A longer sequence",
-        "Four times the sequence over four context-parallel ranks, a quarter of the batch.",
+        "Four times the sequence length on four context parallel ranks, a quarter of the batch.",
         (("8192", "32768"), ("1024", "256"), ("cp: 1", "cp: 4")),
     ),
 )
@@ -72,22 +73,23 @@ REPLANNED = "A drained node"
 
 
 def replanned(folder: Path) -> str:
-    """What ``parc replan`` makes of the drained node."""
+    """Return the output of ``parc replan`` for the drained node, with its explanation."""
     (folder / "spare.yaml").write_text(SPARE, encoding="utf-8")
     words = ("replan", "spare.yaml", "--drain", "r01n07", "--dry-run")
     result = parc(*words)
     assert result.exit_code == 0, result.stderr
     return (
-        "A compile has no memory: every host after the broken one moves up. `parc replan` keeps the"
-        "\nplan, with `spare: [r02n17]` in the spec, and moves the ranks of that host alone:\n\n"
+        "`parc compile` ignores earlier placements, so every host after the broken one moves up.\n"
+        "With `spare: [r02n17]` in the spec, `parc replan` keeps the plan and moves only the\n"
+        "ranks of the broken host:\n\n"
         f"```console\n$ parc {' '.join(words)}\n{result.stdout}```\n\n"
-        "`parc compile --locked` goes on with the hosts that a replan wrote; without `--locked` a\n"
-        "compile says how many ranks it moves (PARC-O04, [placement](placement.md)).\n"
+        "`parc compile --locked` keeps the hosts that a replan wrote. Without `--locked`, a\n"
+        "compile reports how many ranks it moves (PARC-O04, [placement](placement.md)).\n"
     )
 
 
 def transcript(folder: Path) -> str:
-    """The page, made by running the command in ``folder``."""
+    """Return the page, with the output of the commands run in ``folder``."""
     (folder / "old.yaml").write_text(OLD, encoding="utf-8")
     parts = [HEAD]
     for title, why, changes in CHANGES:

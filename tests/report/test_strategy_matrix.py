@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parc.backends.base import Framework
-from parc.backends.registry import FRAMEWORKS, FRONTS, behind_front, framework
+from parc.backends.registry import behind_front, built_in, framework, fronts
 from parc.backends.shared.strategies import STRATEGIES, strategy_rules
 from parc.compiler.report.text.strategy_matrix import matrix_markdown, matrix_text, with_matrix
 
@@ -24,7 +24,10 @@ def test_a_text_without_the_block_is_said() -> None:
         with_matrix("# nothing\n")
 
 
-TARGETS = (*map(framework, FRAMEWORKS), *(behind_front(*pair) for pair in FRONTS))
+TARGETS = (
+    *(framework(one.name) for one in built_in("framework")),
+    *(behind_front(*pair) for pair in fronts()),
+)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name)

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Diagnostic, Positions, Sink, Span
-from parc.compiler.diagnostics.codes import CodeInfo, family
+from parc.compiler.diagnostics.codes import CodeInfo, codes_with_letter
 from parc.compiler.ir import Cluster, Host
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
@@ -109,7 +109,7 @@ def test_hardware_written_in_full_needs_no_catalog() -> None:
     assert (cluster.node.name, cluster.fabric.source) == ("custom", "the spec")
 
 
-@pytest.mark.parametrize("info", family("H").values(), ids=family("H"))
+@pytest.mark.parametrize("info", codes_with_letter("H").values(), ids=codes_with_letter("H"))
 def test_the_bad_example_of_a_code_breaks_it_and_the_good_one_nothing(info: CodeInfo) -> None:
     def codes(example: str) -> set[str]:
         tree = YAML(typ="safe", pure=True).load(example)

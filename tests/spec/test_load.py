@@ -55,16 +55,16 @@ def test_units_of_every_kind_load():
 
 def test_positions_are_those_of_keys_and_values():
     _, sink = load(HEAD + "launch:\n  env:\n    A.B: x\n")
-    assert sink.positions.of("job.global_batch") == Span("spec.yaml", 5, 44, 4)
-    assert sink.positions.of("job.global_batch", key=True) == Span("spec.yaml", 5, 30, 12)
-    assert sink.positions.of('launch.env."A.B"') == Span("spec.yaml", 8, 10, 1)
+    assert sink.positions.span_of("job.global_batch") == Span("spec.yaml", 5, 44, 4)
+    assert sink.positions.span_of("job.global_batch", key=True) == Span("spec.yaml", 5, 30, 12)
+    assert sink.positions.span_of('launch.env."A.B"') == Span("spec.yaml", 8, 10, 1)
     assert sink.positions.lines["spec.yaml"][1] == "name: run"
 
 
 def test_a_path_below_what_is_written_is_shown_at_its_parent():
     _, sink = load(HEAD)
-    assert sink.positions.of("cluster.gpu.memory") == Span("spec.yaml", 4, 10, 26)
-    assert sink.positions.of("layout.tp") is None
+    assert sink.positions.span_of("cluster.gpu.memory") == Span("spec.yaml", 4, 10, 26)
+    assert sink.positions.span_of("layout.tp") is None
 
 
 def test_merged_keys_are_taken_over_and_explicit_keys_win():
@@ -99,13 +99,13 @@ def test_an_override_of_one_alias_leaves_the_other_alone():
 
 def test_an_overridden_value_is_shown_as_the_override():
     _, sink = load(HEAD + "layout: {tp: 8}\n", "name=other", "layout.tp=4")
-    assert sink.positions.of("layout.tp") == Span("--set", 2, 11, 1)
+    assert sink.positions.span_of("layout.tp") == Span("--set", 2, 11, 1)
     assert sink.positions.lines["--set"] == ("name=other", "layout.tp=4")
 
 
 def test_mappings_that_only_an_override_wrote_are_shown_as_the_override():
     _, sink = load(HEAD, "launch.slurm.requeu=true")
-    assert sink.positions.of("launch.slurm", key=True) == Span("--set", 1, 1, 19)
+    assert sink.positions.span_of("launch.slurm", key=True) == Span("--set", 1, 1, 19)
     assert [found.path for found in sink.diagnostics] == ["launch.slurm.requeu"]
 
 
@@ -121,7 +121,7 @@ def test_json_is_a_spec_too():
 
 def test_windows_line_ends_move_no_position():
     _, sink = load(HEAD.replace("\n", "\r\n"))
-    assert sink.positions.of("name") == Span("spec.yaml", 2, 7, 3)
+    assert sink.positions.span_of("name") == Span("spec.yaml", 2, 7, 3)
     assert sink.positions.lines["spec.yaml"][1] == "name: run"
 
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from parc.compiler.cli import options, session
+from parc.compiler.diagnostics.sink import Sink
 
 
 @click.command("backends")
 @options.format_option("text", "json")
-def command(style: str) -> None:
-    """List the backends: versions, and what each framework can express."""
-    from parc.compiler.report.text.backend_list import backend_records, backend_text
-    from parc.compiler.report.text.strategy_matrix import matrix_text, said
+@click.pass_context
+def command(ctx: click.Context, style: str) -> None:
+    """List the backends: versions, and what each framework can express.
 
+    Backends of installed packages are included. A plugin that cannot be used is an error.
+    """
+    from parc.compiler.report.text.backend_list import backend_records, backend_text
+    from parc.compiler.report.text.strategy_matrix import matrix_text, strategies_by_target
+
+    sink = Sink()
     if style == "json":
-        document = {"format": 1, "backends": backend_records(), "strategies": said()}
+        records = backend_records(sink)
+        document = {"format": 1, "backends": records, "strategies": strategies_by_target(True)}
         session.print_json(document)
     else:
-        click.echo(f"{backend_text()}\n{matrix_text()}", nl=False)
+        click.echo(f"{backend_text(sink)}\n{matrix_text()}", nl=False)
+    session.show((sink,), "text", sys.stderr)
+    ctx.exit(session.FOUND if sink.failed() else 0)

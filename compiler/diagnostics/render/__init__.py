@@ -1,4 +1,4 @@
-"""How diagnostics are shown: text for people, JSON, SARIF and GitHub lines for machines."""
+"""Render diagnostics as text for terminals, and as JSON, SARIF or GitHub commands for programs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from parc.compiler.diagnostics.sink import Sink
 
 Format = Literal["text", "json", "sarif", "github"]
 
-FORMATS: dict[Format, str] = {
+RENDERERS: dict[Format, str] = {
     "text": "parc.compiler.diagnostics.render.text",
     "json": "parc.compiler.diagnostics.render.json_document",
     "sarif": "parc.compiler.diagnostics.render.sarif",
     "github": "parc.compiler.diagnostics.render.github",
 }
-"""format -> module with ``render(sinks, color)``; loaded on first use."""
+"""Format -> module with ``render(sinks, color)``, imported on first use to keep start-up short."""
 
 
 def render(sinks: Sequence[Sink], style: Format = "text", *, color: bool = False) -> str:
-    """All diagnostics of ``sinks`` (one sink a spec) in one text that ends in a newline.
+    """Return all diagnostics of ``sinks`` (one sink per spec) as text that ends in a newline.
 
-    Empty where there is nothing to say: text and github without a diagnostic.
+    In the formats text and github, the result is empty if there are no diagnostics.
     """
-    show = cast(Callable[[Sequence[Sink], bool], str], import_module(FORMATS[style]).render)
-    return show(sinks, color)
+    renderer = cast(Callable[[Sequence[Sink], bool], str], import_module(RENDERERS[style]).render)
+    return renderer(sinks, color)

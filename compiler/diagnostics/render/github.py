@@ -1,7 +1,7 @@
-"""Workflow commands that GitHub turns into annotations of a pull request.
+"""Render diagnostics as GitHub workflow commands, shown as annotations on a pull request.
 
-Escapes as in actions/toolkit, packages/core/src/command.ts: ``%``, CR and LF in the message;
-``:`` and ``,`` too in a property.
+Escaped as in actions/toolkit, packages/core/src/command.ts: ``%``, CR and LF in the message, and
+also ``:`` and ``,`` in a property.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """A line a diagnostic."""
+    """Return one line per diagnostic."""
     return "".join(
         _line(found, sink.positions.file) + "\n" for sink in sinks for found in sink.diagnostics
     )
@@ -29,8 +29,8 @@ def _line(found: Diagnostic, file: str) -> str:
             "col": str(found.span.column),
             "endColumn": str(found.span.column + found.span.length),
         }
-    joined = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{COMMANDS[found.severity]} {joined}::{_data(_message(found))}"
+    joined = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
+    return f"::{COMMANDS[found.severity]} {joined}::{_escape_message(_message(found))}"
 
 
 def _message(found: Diagnostic) -> str:
@@ -41,9 +41,9 @@ def _message(found: Diagnostic) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _data(text: str) -> str:
+def _escape_message(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

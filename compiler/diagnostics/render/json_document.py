@@ -1,4 +1,4 @@
-"""The JSON form: one document, its version in ``format``; keys are only ever added."""
+"""Render diagnostics as one JSON document. ``format`` is its version; keys are only ever added."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FORMAT = 1
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """``{"format": 1, "diagnostics": [...], "summary": {...}}``."""
+    """Return ``{"format": 1, "diagnostics": [...], "summary": {...}}`` as text."""
     return json.dumps(document(sinks), indent=2, sort_keys=True) + "\n"
 
 
 def document(sinks: Sequence[Sink]) -> dict[str, Any]:
-    """The document as a mapping, for commands that put more into it."""
+    """Return the document as a mapping, so that commands can add keys."""
     found = [(sink, item) for sink in sinks for item in sink.diagnostics]
     counts = Counter(item.severity for _, item in found)
     return {

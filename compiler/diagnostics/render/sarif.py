@@ -1,4 +1,4 @@
-"""SARIF 2.1.0 (OASIS), for code-scanning pages: the part of it that readers use."""
+"""Render diagnostics as SARIF 2.1.0 (OASIS) for code scanning: the properties that viewers use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS: dict[Severity, str] = {"error": "error", "warning": "warning", "advice":
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """One log with one run."""
+    """Return a SARIF log with a single run."""
     from parc import __version__
 
     found = [(sink.positions.file, item) for sink in sinks for item in sink.diagnostics]
@@ -29,7 +29,7 @@ def render(sinks: Sequence[Sink], color: bool) -> str:
     }
     run = {
         "tool": {"driver": driver},
-        # Columns of a span count characters, not UTF-16 units.
+        # Spans count characters; the default of SARIF is UTF-16 code units.
         "columnKind": "unicodeCodePoints",
         "results": [_result(item, file, codes) for file, item in found],
     }
@@ -51,7 +51,7 @@ def _rule(code: str) -> dict[str, Any]:
 def _result(found: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
     finding = found.finding
     notes = (finding.message, finding.label, finding.help, finding.fix)
-    location: dict[str, Any] = {"physicalLocation": _physical(found.span, file)}
+    location: dict[str, Any] = {"physicalLocation": _physical_location(found.span, file)}
     if found.path:
         location["logicalLocations"] = [{"fullyQualifiedName": found.path}]
     return {
@@ -60,18 +60,18 @@ def _result(found: Diagnostic, file: str, codes: list[str]) -> dict[str, Any]:
         "level": LEVELS[found.severity],
         "message": {"text": "\n".join(note for note in notes if note)},
         "locations": [location],
-        "relatedLocations": [_related(cause) for cause in finding.causes if cause.span],
+        "relatedLocations": [_related_location(cause) for cause in finding.causes if cause.span],
     }
 
 
-def _related(cause: Cause) -> dict[str, Any]:
+def _related_location(cause: Cause) -> dict[str, Any]:
     return {
-        "physicalLocation": _physical(cause.span, ""),
+        "physicalLocation": _physical_location(cause.span, ""),
         "message": {"text": cause.text or cause.path},
     }
 
 
-def _physical(span: Span | None, file: str) -> dict[str, Any]:
+def _physical_location(span: Span | None, file: str) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": quote(span.file if span else file)}}
     if span:
         physical["region"] = {

@@ -1,4 +1,4 @@
-"""The text form: a message, where it is, the source lines with the formula, what to do.
+"""Render diagnostics as text: message, position, source lines with the formula, help and fix.
 
 ::
 
@@ -9,7 +9,7 @@
        |          -- heads come from here
     12 |   tp: 6
        |       ^ 64 % 6 = 4, must be 0           (megatron)
-       = help: legal tp within one NVLink domain of 8: 1, 2, 4, 8
+       = help: valid tp within one NVLink domain of 8: 1, 2, 4, 8
        = fix:  layout.tp: 8   (keeps 48 GPUs: pp 2, dp 3)
        = more: parc explain PARC-D01
 """
@@ -19,22 +19,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from parc.compiler.diagnostics.render.columns import excerpt, printable
+from parc.compiler.diagnostics.render.columns import cut_excerpt, make_printable
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Diagnostic, Severity
 from parc.compiler.ir.positions import Positions, Span
 
-DISTANT = 10
-"""Lines between two shown ones from which ``...`` stands for what is left out."""
+MAX_LINE_GAP = 10
+"""Distance between two printed source lines above which ``...`` marks the omitted lines."""
 PATH_COLUMN = 26
+"""Columns of the position, including two spaces, before the spec path is printed."""
 TARGET_COLUMN = 33
+"""Columns of the marker and its label before the frameworks are printed."""
 COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow", "advice": "cyan"}
 
 Paint = Callable[[str, str], str]
 
 
 class Mark(NamedTuple):
-    """One underlined span."""
+    """Underlined span: ``sign`` is ``^`` for the problem and ``-`` for a cause."""
 
     span: Span
     text: str
@@ -42,37 +44,37 @@ class Mark(NamedTuple):
 
 
 def render(sinks: Sequence[Sink], color: bool) -> str:
-    """Every diagnostic, an empty line between two, and the summary; empty if there is none."""
+    """Return all diagnostics and a summary, separated by empty lines; empty if there are none."""
     texts = [render_text(sink.diagnostics, sink.positions, color=color) for sink in sinks]
     shown = [text for text in texts if text]
     found = [item for sink in sinks for item in sink.diagnostics]
-    return "\n".join([*shown, summary(found) + "\n"]) if shown else ""
+    return "\n".join([*shown, summarize(found) + "\n"]) if shown else ""
 
 
 def render_text(
     diagnostics: Sequence[Diagnostic], positions: Positions, *, color: bool = False
 ) -> str:
-    """The diagnostics of one spec, without a summary."""
-    paint = _painter(color)
-    blocks = ["\n".join(_block(found, positions, paint)) + "\n" for found in diagnostics]
+    """Return the diagnostics of one spec, without a summary."""
+    paint = _make_painter(color)
+    blocks = ["\n".join(_diagnostic_lines(found, positions, paint)) + "\n" for found in diagnostics]
     return "\n".join(blocks)
 
 
-def summary(diagnostics: Sequence[Diagnostic]) -> str:
-    """``2 errors, 1 warning``."""
+def summarize(diagnostics: Sequence[Diagnostic]) -> str:
+    """Return the counts by severity: ``2 errors, 1 warning``."""
     severities = [found.severity for found in diagnostics]
     return ", ".join(
-        _counted(severities.count(severity), noun)
+        _pluralize(severities.count(severity), noun)
         for severity, noun in (("error", "error"), ("warning", "warning"), ("advice", "hint"))
         if severity in severities
     )
 
 
-def _counted(count: int, noun: str) -> str:
+def _pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _painter(color: bool) -> Paint:
+def _make_painter(color: bool) -> Paint:
     if not color:
         return lambda text, _: text
     from click import style
@@ -80,27 +82,27 @@ def _painter(color: bool) -> Paint:
     return lambda text, name: style(text, fg=name, bold=True)
 
 
-def _block(found: Diagnostic, positions: Positions, paint: Paint) -> Iterator[str]:
-    """The lines of one diagnostic."""
+def _diagnostic_lines(found: Diagnostic, positions: Positions, paint: Paint) -> Iterator[str]:
+    """Yield the lines of one diagnostic."""
     marks = _marks(found)
     here = [mark for mark in marks if found.span and mark.span.file == found.span.file]
     gutter = max((len(str(mark.span.line)) for mark in here), default=1)
     pad = " " * gutter
     name = paint(f"{found.severity}[{found.code}]", COLORS[found.severity])
-    yield f"{name}: {printable(found.finding.message)}"
-    yield f"{pad}--> {_where(found, positions)}"
+    yield f"{name}: {make_printable(found.finding.message)}"
+    yield f"{pad}--> {_format_location(found, positions)}"
     if here:
         yield f"{pad} |"
-        yield from _listing(here, positions, gutter, found)
+        yield from _source_lines(here, positions, gutter, found)
     for mark in marks:
         if mark not in here:
-            yield f"{pad}::: {_address(mark.span)}"
-            yield from _listing([mark], positions, gutter, found)
-    yield from _notes(found, pad)
+            yield f"{pad}::: {_format_span(mark.span)}"
+            yield from _source_lines([mark], positions, gutter, found)
+    yield from _note_lines(found, pad)
 
 
 def _marks(found: Diagnostic) -> list[Mark]:
-    """The primary span and those of the causes."""
+    """Return the span of the problem and the spans of its causes, in source order."""
     marks = [
         Mark(cause.span, cause.text, "-")
         for cause in found.finding.causes
@@ -111,49 +113,49 @@ def _marks(found: Diagnostic) -> list[Mark]:
     return sorted(marks, key=lambda mark: mark.span)
 
 
-def _where(found: Diagnostic, positions: Positions) -> str:
-    address = _address(found.span) if found.span else printable(positions.file)
+def _format_location(found: Diagnostic, positions: Positions) -> str:
+    address = _format_span(found.span) if found.span else make_printable(positions.file)
     if not found.path:
         return address
-    return f"{address:<{PATH_COLUMN - 2}}  {printable(found.path)}"
+    return f"{address:<{PATH_COLUMN - 2}}  {make_printable(found.path)}"
 
 
-def _address(span: Span) -> str:
-    return f"{printable(span.file)}:{span.line}:{span.column}"
+def _format_span(span: Span) -> str:
+    return f"{make_printable(span.file)}:{span.line}:{span.column}"
 
 
-def _listing(
+def _source_lines(
     marks: list[Mark], positions: Positions, gutter: int, found: Diagnostic
 ) -> Iterator[str]:
-    """Source lines, each followed by its markers."""
+    """Yield source lines, each followed by its markers."""
     last = 0
     for mark in marks:
         lines = positions.lines.get(mark.span.file, ())
         if not 0 < mark.span.line <= len(lines):
             continue
         source = lines[mark.span.line - 1]
-        text, offset, run = excerpt(source, mark.span.column, mark.span.length)
-        if last and mark.span.line - last > DISTANT:
+        text, offset, length = cut_excerpt(source, mark.span.column, mark.span.length)
+        if last and mark.span.line - last > MAX_LINE_GAP:
             yield "..."
         if mark.span.line != last:
             yield f"{mark.span.line:>{gutter}} | {text}".rstrip()
         last = mark.span.line
-        label = f"{mark.sign * run} {printable(mark.text)}".rstrip()
+        label = f"{mark.sign * length} {make_printable(mark.text)}".rstrip()
         if mark.sign == "^" and found.finding.targets:
             label = f"{label:<{TARGET_COLUMN}} ({', '.join(found.finding.targets)})"
         yield f"{' ' * gutter} | {' ' * offset}{label}"
 
 
-def _notes(found: Diagnostic, pad: str) -> Iterator[str]:
-    """Causes that stand nowhere in the spec, help, fix, more."""
+def _note_lines(found: Diagnostic, pad: str) -> Iterator[str]:
+    """Yield the notes below the source: causes without a position, help, fix and the code."""
     finding = found.finding
     if found.span is None and finding.label:
-        yield f"{pad} = note: {printable(finding.label)}"
+        yield f"{pad} = note: {make_printable(finding.label)}"
     for cause in finding.causes:
         if cause.span is None:
-            yield f"{pad} = note: {printable(cause.path)}: {printable(cause.text)}"
+            yield f"{pad} = note: {make_printable(cause.path)}: {make_printable(cause.text)}"
     if finding.help:
-        yield f"{pad} = help: {printable(finding.help)}"
+        yield f"{pad} = help: {make_printable(finding.help)}"
     if finding.fix:
-        yield f"{pad} = fix:  {printable(finding.fix)}"
+        yield f"{pad} = fix:  {make_printable(finding.fix)}"
     yield f"{pad} = more: parc explain {found.code}"

@@ -1,24 +1,36 @@
-"""The backends for people and as JSON."""
+"""The list of backends as a table and as JSON, and the defects of installed plugins."""
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from typing import Any
 
-from parc.backends.registry import BUILT_IN, ENGINES, FRAMEWORKS, SERVING, TRAINING, backend
+from parc.backends.declaration import Declaration
+from parc.backends.plugins import shadowed
+from parc.backends.registry import BUILT_IN, all_names, find, has_role, versions_of
+from parc.compiler.diagnostics import Sink
 from parc.compiler.report.table import table
 
-JOBS = (("train", TRAINING), ("serve", SERVING))
+
+def backend_records(sink: Sink) -> list[dict[str, Any]]:
+    """Return name, description, versions and roles per usable backend, sorted by name.
+
+    Plugins with a defect are reported as X23.
+    """
+    records = []
+    for name in all_names():
+        found = find(name)
+        if isinstance(found, Declaration):
+            records.append(_record(found))
+        elif found is not None:
+            sink.report("X23", found.finding())
+    for problem in shadowed(tuple(one.name for one in BUILT_IN)):
+        sink.report("X23", problem.finding())
+    return records
 
 
-def backend_records() -> list[dict[str, Any]]:
-    """Name, what it is, versions, and the rank orders of a framework; sorted by name."""
-    return [_record(name) for name in sorted(BUILT_IN)]
-
-
-def backend_text() -> str:
-    """A table, then a line of explanation each."""
-    records = backend_records()
+def backend_text(sink: Sink) -> str:
+    """Return the table of the backends for a terminal; plugins with a defect are reported."""
     rows = [
         (
             one["name"],
@@ -27,20 +39,19 @@ def backend_text() -> str:
             ", ".join(one["jobs"]),
             one["about"],
         )
-        for one in records
+        for one in backend_records(sink)
     ]
     return table(("name", "versions", "default", "jobs", "emits"), rows, left=5)
 
 
-def _record(name: str) -> dict[str, Any]:
-    target = backend(name)
-    package = sys.modules[BUILT_IN[name].rpartition(".")[0]]
-    about = (package.__doc__ or "").strip().partition(": ")[2]
+def _record(found: Declaration) -> dict[str, Any]:
+    versions, default = versions_of(found.name)
+    about = (import_module(found.package).__doc__ or "").strip().partition(": ")[2]
     return {
-        "name": name,
+        "name": found.name,
         "about": about,
-        "versions": list(target.versions),
-        "default_version": getattr(target, "default_version", target.versions[-1]),
-        "framework": name in (*FRAMEWORKS, *ENGINES),
-        "jobs": [kind for kind, names in JOBS if name in names],
+        "versions": list(versions),
+        "default_version": default,
+        "framework": found.binds_layout,
+        "jobs": [kind for kind in ("train", "serve") if has_role(found, kind)],
     }

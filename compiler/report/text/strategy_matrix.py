@@ -1,4 +1,4 @@
-"""Strategy x target: what each framework can express, from the frameworks themselves.
+"""Strategy x target: how each framework and engine expresses each parallelism strategy.
 
 ``python -m parc.compiler.report.text.strategy_matrix README.md`` rewrites the block of that file.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from parc.backends.registry import ENGINES, FRAMEWORKS, FRONTS, behind_front, engine, framework
+from parc.backends.registry import behind_front, built_in, engine, framework, installed
 from parc.backends.shared.strategies import STRATEGIES
 from parc.compiler.report.table import table
 
@@ -16,17 +16,24 @@ BEGIN = "<!-- strategies: made by make docs -->"
 END = "<!-- end of strategies -->"
 
 
-def said() -> dict[str, dict[str, str]]:
-    """Framework, pair or engine -> strategy -> how it is said; what it lacks is not there."""
-    pairs = [behind_front(*pair) for pair in FRONTS]
-    targets = [*map(framework, FRAMEWORKS), *pairs]
+def strategies_by_target(plugins: bool = False) -> dict[str, dict[str, str]]:
+    """Return target -> strategy -> the setting that expresses it; others are not supported.
+
+    Targets are frameworks, pairs of a front and a framework, and engines; those of installed
+    packages only with ``plugins``, because the README must not depend on them.
+    """
+    declared = installed if plugins else built_in
+    frameworks = declared("framework")
+    fronts = ((one.name, front.framework) for one in frameworks for front in one.fronts)
+    targets = [framework(one.name) for one in frameworks]
+    targets += [behind_front(*pair) for pair in fronts]
     found = {target.name: dict(target.strategies) for target in targets}
-    return found | {name: dict(engine(name).strategies) for name in ENGINES}
+    return found | {one.name: dict(engine(one.name).strategies) for one in declared("engine")}
 
 
 def matrix_text() -> str:
-    """For a terminal: a row a strategy, ``yes`` where a framework has it."""
-    columns = said()
+    """Return the matrix for a terminal: one row per strategy, ``yes`` if a target supports it."""
+    columns = strategies_by_target(plugins=True)
     rows = [
         (one.title, *("yes" if one.name in columns[name] else "-" for name in columns))
         for one in STRATEGIES
@@ -35,8 +42,8 @@ def matrix_text() -> str:
 
 
 def matrix_markdown() -> str:
-    """For the README: a row a strategy, how each framework is told of it."""
-    columns = said()
+    """Return the matrix for the README: one row per strategy, with the setting per target."""
+    columns = strategies_by_target()
     head = ["strategy", *columns]
     rows = [
         [one.title, *(_cell(columns[name].get(one.name)) for name in columns)] for one in STRATEGIES
@@ -45,15 +52,15 @@ def matrix_markdown() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _cell(how: str | None) -> str:
-    """Flags and keys as code, words as they are; empty: it has none."""
-    if how is None:
+def _cell(setting: str | None) -> str:
+    """Return flags and keys as code, sentences as text; empty if not supported."""
+    if setting is None:
         return ""
-    return how if " " in how and not how.startswith("-") else f"`{how}`"
+    return setting if " " in setting and not setting.startswith("-") else f"`{setting}`"
 
 
 def with_matrix(text: str) -> str:
-    """``text`` with its block made anew; ValueError where it has none."""
+    """Return ``text`` with its block rewritten; ValueError if it has no block."""
     before, found, rest = text.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not found or not ended:

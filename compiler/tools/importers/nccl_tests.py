@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from parc import __version__
-from parc.backends.registry import FRAMEWORKS, framework
+from parc.backends.registry import built_in, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.setup.calibrated import collective_terms, stack_row
 from parc.compiler.diagnostics import Finding, Sink, Span
@@ -60,7 +60,7 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
     if cluster is None:
         return None
     # Any framework's row can start the fit: the links do not depend on the program.
-    row = stack_row(cluster.generation, framework(FRAMEWORKS[0]).stack)
+    row = stack_row(cluster.generation, framework(built_in("framework")[0].name).stack)
     found = fit_nccl(known, cluster, row, sink)
     if sink.failed():
         return None

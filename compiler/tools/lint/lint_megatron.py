@@ -192,7 +192,7 @@ def _ask(rule: Rule, facts: Facts, broken: set[str], sink: ScriptSink) -> None:
         sink.report(
             rule.code,
             rule.explain(facts.problem, facts.layout),
-            at=sink.positions.culprit(rule.fields),
+            at=sink.positions.first_written(rule.fields),
         )
 
 

@@ -167,4 +167,4 @@ def _ask(rule: ServingRule, facts: Facts, sink: ScriptSink) -> None:
     """Report ``rule`` where what is known breaks it; the wording may use stand-ins."""
     if rule.broken(facts.known, facts.layout):
         finding = rule.explain(facts.problem, facts.layout)
-        sink.report(rule.code, finding, at=sink.positions.culprit(rule.fields))
+        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))

@@ -50,7 +50,7 @@ class ScriptSink(Sink):
         """Add a finding; a path becomes its flag, an edit of the spec one of the script."""
         if isinstance(finding, str):
             finding = Finding(finding)
-        place = span or self.positions.of(at, key=key) or self._first
+        place = span or self.positions.span_of(at, key=key) or self._first
         causes = tuple(map(self._cause, finding.causes))
         told = replace(finding, fix=self._edit(finding.fix), causes=causes)
         super().report(code, told, at=self.flags.get(at, ""), span=place)
@@ -58,7 +58,7 @@ class ScriptSink(Sink):
     def _cause(self, cause: Cause) -> Cause:
         """A cause without a place of its own, by its flag or in words."""
         section, _, rest = cause.path.partition(".")
-        if not section or self.positions.of(cause.path) is not None:
+        if not section or self.positions.span_of(cause.path) is not None:
             return cause
         words = self.flags.get(cause.path) or SECTIONS.get(section) or rest
         return replace(cause, path=words)

@@ -1,0 +1,72 @@
+"""Declaration of a backend: its name, its roles, and the modules that implement them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Literal
+
+JobKind = Literal["train", "serve"]
+"""Kinds of jobs that a backend can emit files for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Combination in which a backend starts a framework that another backend provides.
+
+    The framework still binds the layout and emits its files; the front starts its program.
+    """
+
+    framework: str
+    """Name of the framework that the front starts."""
+    backend: str
+    """Module with ``BACKEND``: the ``Framework``, limited to what the front supports."""
+    verifier: str = ""
+    """Module with ``VERIFIER``, which replaces the framework's own if both emit files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Name and roles of one backend, with the modules that implement them.
+
+    Modules are loaded on first use. A module name that starts with a dot is relative to
+    ``package``, as in ``importlib.import_module``. A role without a module is refused with a
+    diagnostic; no other backend replaces it.
+    """
+
+    name: str
+    """Name in ``emit`` and ``versions`` of the spec, and folder of the emitted files."""
+    package: str
+    """Package of the backend; its docstring is ``Name: what it emits`` (``parc backends``)."""
+    training: str = ""
+    """Module with ``BACKEND``, a ``Backend`` or ``Framework``; empty: no training jobs."""
+    serving: str = ""
+    """Module with ``BACKEND``, a ``ServingBackend`` or ``Engine``; empty: no serving jobs."""
+    binds_layout: bool = False
+    """True for a framework or an engine: its rank order and rules bind the layout."""
+    default_for: tuple[JobKind, ...] = ()
+    """Jobs for which it is emitted if the spec has no ``emit``; only built-in backends have any,
+    because installing a package must not change the output of existing specs."""
+    verifier: str = ""
+    """Module with ``VERIFIER`` (``backends/verifier.py``), which re-derives what it emitted."""
+    linter: str = ""
+    """Module that checks launch scripts of the target for ``parc lint``."""
+    importers: tuple[str, ...] = ()
+    """Modules that read files of the target for ``parc import``."""
+    fronts: tuple[Front, ...] = ()
+    """Other backends' frameworks that this one can start."""
+
+    @property
+    def is_framework(self) -> bool:
+        """True if it binds the layout of training jobs."""
+        return self.binds_layout and bool(self.training)
+
+    @property
+    def is_engine(self) -> bool:
+        """True if it binds the layout of serving jobs."""
+        return self.binds_layout and bool(self.serving)
+
+    def module(self, name: str) -> ModuleType:
+        """Import and return the module ``name``, relative to the package if it has a dot first."""
+        return import_module(name, self.package)

@@ -1,0 +1,147 @@
+"""Backends of other packages, registered under the entry-point group ``parc.backends``.
+
+An entry point's name is the name of the backend and its value a ``Declaration``::
+
+    [project.entry-points."parc.backends"]
+    mylab = "mylab_parc:DECLARATION"
+
+A plugin is loaded only if its name is looked up, and checked in full at that time: mistakes become
+a ``PluginProblem``, never an exception, and concern specs only if they use that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from parc.backends.base import Backend, Engine, Framework, ServingBackend
+from parc.backends.declaration import Declaration
+from parc.compiler.diagnostics import Finding
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "parc.backends"
+RESERVED = ("parc", "plan", "report")
+"""First parts of the names of files that PARC itself writes; a backend's folder has another."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginProblem:
+    """Reason why the plugin ``name`` cannot be used."""
+
+    name: str
+    message: str
+    fix: str
+
+    def finding(self) -> Finding:
+        """Return the finding of code X23."""
+        return Finding(
+            f"the backend plugin {self.name!a:.70} cannot be used: {self.message}",
+            label="an installed plugin with a defect",
+            fix=self.fix,
+        )
+
+
+def plugin_names() -> tuple[str, ...]:
+    """Return the names of all entry points of the group, sorted; no plugin is loaded."""
+    return tuple(sorted(entry_points()))
+
+
+@cache
+def plugin(name: str) -> Declaration | PluginProblem | None:
+    """Load and check the plugin ``name``; None if no distribution registers that name."""
+    found = entry_points().get(name, ())
+    if not found:
+        return None
+    if len(found) > 1:
+        both = " and ".join(map(_distribution, found))
+        return PluginProblem(name, f"{both} register this name", "uninstall one of them")
+    try:
+        message = _defect(name, declared := found[0].load())
+    except Exception as error:  # the plugin's code may raise anything
+        message = f"{type(error).__name__}: {error}"
+    if message:
+        where = f"{found[0].value} of {_distribution(found[0])}"
+        return PluginProblem(name, f"{where}: {message}", "repair the plugin or uninstall it")
+    assert isinstance(declared, Declaration)
+    return declared
+
+
+def shadowed(built_in: tuple[str, ...]) -> tuple[PluginProblem, ...]:
+    """Return a problem per entry point with the name of a built-in backend, which is never used."""
+    return tuple(
+        PluginProblem(
+            name,
+            f"{' and '.join(map(_distribution, found))} and PARC itself declare this name",
+            "give the plugin another name or uninstall it",
+        )
+        for name, found in sorted(entry_points().items())
+        if name in built_in
+    )
+
+
+@cache
+def entry_points() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of the group by name, ordered by distribution.
+
+    Importing ``importlib.metadata`` and reading the metadata of all distributions takes tens of
+    milliseconds, so that only lookups of names that are not built in call this.
+    """
+    from importlib import metadata
+
+    found: dict[str, list[EntryPoint]] = {}
+    for one in metadata.entry_points(group=GROUP):
+        found.setdefault(one.name, []).append(one)
+    return {name: tuple(sorted(some, key=_distribution)) for name, some in found.items()}
+
+
+def _distribution(one: EntryPoint) -> str:
+    return f"{one.dist.name} {one.dist.version}" if one.dist else one.value
+
+
+def _defect(name: str, declared: object) -> str:
+    """Return the first defect of a loaded entry point; empty if it can be used."""
+    if not isinstance(declared, Declaration):
+        return f"it is a {type(declared).__name__}, must be a parc.backends.declaration.Declaration"
+    if declared.name != name:
+        return f"it declares the name {declared.name!r:.60}, the entry point is called {name!r:.60}"
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        return f"{name!r:.80} is not a valid name: lower-case letters, digits, _ and -"
+    if declared.default_for:
+        return "default_for must be empty: only built-in backends are emitted by default"
+    if not declared.training and not declared.serving:
+        return "it declares neither a training nor a serving module"
+    return next(_missing(declared), "")
+
+
+def _missing(declared: Declaration) -> Iterator[str]:
+    """Yield a text per declared object that lacks members of its protocol."""
+    training = Framework if declared.binds_layout else Backend
+    serving = Engine if declared.binds_layout else ServingBackend
+    roles = ((declared.training, training), (declared.serving, serving))
+    for module, protocol in ((one, two) for one, two in roles if one):
+        target = getattr(declared.module(module), "BACKEND", None)
+        lacking = [one for one in members(protocol) if not hasattr(target, one)]
+        if target is None:
+            yield f"the module {module} has no BACKEND"
+        elif lacking:
+            yield f"BACKEND of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
+        elif target.name != declared.name or not target.versions:
+            yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
+
+
+def members(protocol: type[Any]) -> tuple[str, ...]:
+    """Return the public members of a protocol, sorted; ``default_version`` has a default."""
+    found = {
+        name
+        for base in protocol.__mro__
+        if getattr(base, "_is_protocol", False)
+        for name in (*vars(base), *vars(base).get("__annotations__", ()))
+        if not name.startswith("_")
+    }
+    return tuple(sorted(found))

@@ -1,0 +1,68 @@
+"""Distributions with backend plugins, written to a folder of ``sys.path`` by a test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from parc.backends import plugins
+
+LAUNCHER = '''\
+"""A launcher for training jobs."""
+
+from parc.backends.declaration import Declaration
+from parc.compiler.ir import Artifact
+
+NAME = "{name}"
+
+
+class Launcher:
+    name = NAME
+    versions = ("1", "2")
+
+    def check(self, plan, sink):
+        pass
+
+    def emit(self, plan):
+        return (Artifact(f"{{NAME}}/run.txt", f"{{plan.placement.dense.world}} ranks\\n"),)
+
+
+BACKEND = Launcher()
+DECLARATION = Declaration(name=NAME, package=__name__, training=__name__)
+'''
+"""Module of a working launcher; its docstring has no colon, so that it has no description."""
+
+
+def write_distribution(folder: Path, name: str, code: str, *, dist: str = "") -> None:
+    """Write a module with ``code`` and the metadata that registers its ``DECLARATION``."""
+    dist = dist or f"parc-{name}"
+    module = dist.replace("-", "_")
+    (folder / f"{module}.py").write_text(code.format(name=name), encoding="utf-8")
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: {dist}\nVersion: 1.0\n"
+    (info / "METADATA").write_text(metadata, encoding="utf-8")
+    entry = f"[{plugins.GROUP}]\n{name} = {module}:DECLARATION\n"
+    (info / "entry_points.txt").write_text(entry, encoding="utf-8")
+
+
+@contextmanager
+def scanned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put ``folder`` on ``sys.path``; afterwards forget its modules and the plugins found."""
+    monkeypatch.syspath_prepend(str(folder))
+    _forget_plugins()
+    yield
+    monkeypatch.undo()
+    _forget_plugins()
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
+            del sys.modules[name]
+
+
+def _forget_plugins() -> None:
+    plugins.entry_points.cache_clear()
+    plugins.plugin.cache_clear()

@@ -1,0 +1,109 @@
+"""Check the English of names, docstrings, comments, messages and pages; run by ``make check``.
+
+Each pattern is a word of an earlier private vocabulary. Its row gives the words to write instead.
+Ordinary uses that a pattern would catch by accident are listed in ``ACCEPTED``, with a reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.project_files import PACKAGE_FOLDERS, ROOT, TEXT_FOLDERS, files, python_files
+
+SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".j2", ".sh", ".txt")
+GENERATED = ("examples/", "docs/accuracy.md", "docs/published-layouts.md")
+"""Paths that are not written by hand; the texts that they are made of are checked."""
+
+WORDS: dict[str, str] = {
+    r"un?told": "given, specified, unmapped",
+    r"told": "given, specified; a type such as DerivedGroups",
+    r"judg(?:e|es|ed|ing|ement|ements)": "check, evaluate, compare",
+    r"mend(?:s|ed|ing)?": "fix, repair, suggest a fix",
+    r"pose[sd]?": "build, state",
+    r"nouns?": "IR type, plan object",
+    r"rooms?": "package; capacity, free slots",
+    r"floor plan": "project layout, list of packages",
+    r"the house": "the project",
+    r"spine of": "pipeline",
+    r"papers": "documents, generated pages, published figures",
+    r"odd rows?": "outliers",
+    r"twins?": "identical runs, counterparts",
+    r"kin": "related",
+    r"handovers?": "stage buffers, transfers",
+    r"second route": "independent verifier, re-derivation",
+    r"nobody": "an active sentence that names who or what",
+    r"anew": "again",
+    r"(?:is|are|was|be) asked": "is evaluated, is read, is required",
+    r"minds? it": "accepts, tolerates",
+    r"(?:file|flag|row|plan|script|spec|table)s? (?:say|says|said)": "specify, set, state",
+    r"turn_order": "try_other_rank_order",
+}
+"""Pattern -> replacement. Upper and lower case match; ``_`` separates words."""
+
+OPENINGS = re.compile(
+    r"(?:What|Whether|Where|Which|Who|How|When|One|All|Every|Each|The same|Of|As|By|From)\b"
+)
+"""Words that must not open a docstring: they start a relative clause or a fragment."""
+
+ACCEPTED: dict[str, str] = {
+    "tests/check_language.py": "lists the patterns",
+}
+"""File -> reason why it may contain the patterns."""
+
+
+def patterns() -> re.Pattern[str]:
+    """Return one pattern for all words. Word boundaries count ``_`` and changes to upper case."""
+    return re.compile(rf"(?<![a-zA-Z])({'|'.join(WORDS)})(?![a-z])", re.IGNORECASE)
+
+
+def checked_files() -> Iterator[Path]:
+    """Yield the text files of the project that are written by hand."""
+    top = sorted(path for path in ROOT.iterdir() if path.is_file())
+    for path in (*top, *files(*TEXT_FOLDERS)):
+        name = str(path.relative_to(ROOT))
+        if path.suffix in SUFFIXES and not name.startswith(GENERATED) and name not in ACCEPTED:
+            yield path
+
+
+def word_findings(path: Path, text: str) -> Iterator[str]:
+    """Yield a line per match of a pattern in ``text``."""
+    pattern = patterns()
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in pattern.finditer(line):
+            found = match[1]
+            instead = next(
+                words for one, words in WORDS.items() if re.fullmatch(one, found, re.IGNORECASE)
+            )
+            yield f"{path.relative_to(ROOT)}:{number}: '{found}': write {instead}"
+
+
+def docstring_findings(path: Path, text: str) -> Iterator[str]:
+    """Yield a line per docstring of a module, class or function that opens with a fragment."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node) or ""
+            if OPENINGS.match(docstring):
+                line = getattr(node, "lineno", 1)
+                name = getattr(node, "name", "module")
+                opening = " ".join(docstring.split()[:4])
+                yield f"{path.relative_to(ROOT)}:{line}: docstring of {name} opens with '{opening}'"
+
+
+def findings() -> list[str]:
+    """Return all findings of the project, in the order of its files."""
+    found = []
+    for path in checked_files():
+        found += word_findings(path, path.read_text("utf-8"))
+    for path in python_files(*PACKAGE_FOLDERS, "tests", "benchmarks"):
+        found += docstring_findings(path, path.read_text("utf-8"))
+    return found
+
+
+if __name__ == "__main__":
+    lines = findings()
+    print("\n".join(lines))
+    sys.exit(f"{len(lines)} texts to rewrite" if lines else 0)
