@@ -11,11 +11,13 @@ from parc.compiler.ir import (
     Artifact,
     Family,
     Gpu,
+    GradientExchange,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
     Stack,
@@ -64,21 +66,28 @@ class Backend(Protocol):
         """The files, with paths under the backend's own folder; nothing is written here."""
 
 
-class Framework(Backend, Protocol):
+class CostFacts(Protocol):
+    """Facts of a framework's program that the cost model needs."""
+
+    stack: Stack
+    """Class of its kernels and overlap, whose efficiency factors apply to its steps."""
+    gradient_exchange: GradientExchange
+    """Points in time at which it reduces gradients and gathers weights."""
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of its program for ``problem``."""
+
+    def padded_vocab(self, model: Model, tp: int) -> int:
+        """Return the rows of the embedding after padding."""
+
+
+class Framework(Backend, CostFacts, Protocol):
     """A backend whose rank order and rules bind the layout."""
 
     default_version: str
     """The version that is meant where the spec names none: the newest that is released."""
     strategies: Mapping[str, str]
     """What it can express: name in ``backends/strategies`` -> how that is said."""
-    runtime: str
-    """The memory model of its program in ``cost/programs``: megatron, fsdp2, torchtitan,
-    accelerate or deepspeed."""
-    stack: Stack
-    """Class of its kernels and overlap, whose efficiency rows price its steps."""
-    copies_wait: bool
-    """Whether copies of a hybrid shard add their gradients up once a step, not with every
-    micro-batch; asked where micro-batches scatter gradients (ZeRO 2 and 3)."""
 
     def default_program(self, model: Model, version: str) -> str:
         """What ``launch.program`` means where the spec names none; empty: what ``emit`` writes."""
@@ -112,9 +121,6 @@ class Framework(Backend, Protocol):
 
     def start(self, plan: Plan) -> Start:
         """How the program starts, with the files that this backend emits."""
-
-    def padded_vocab(self, model: Model, tp: int) -> int:
-        """Rows of the embedding after padding."""
 
 
 class ServingBackend(Protocol):

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.accelerate.launch import environment, start
+from parc.backends.accelerate.memory import behind_deepspeed
 from parc.backends.accelerate.rules import model_rules
 from parc.backends.base import Start
 from parc.backends.registry import framework
-from parc.compiler.ir import Plan, Problem
+from parc.compiler.ir import Plan, Problem, ProgramMemory
 from parc.compiler.ir.rule import Rule
 
 STRATEGIES = {
@@ -43,6 +44,10 @@ class DeepSpeedPlugin:
         own = framework("deepspeed").rules(problem)
         return (*(rule for rule in own if rule.code not in NOT_HERE), *model_rules(problem))
 
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of a Llama of transformers under DeepSpeed."""
+        return behind_deepspeed(framework("deepspeed").program_memory(problem))
+
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """As with Accelerate alone."""
         return environment(plan)
@@ -52,7 +57,7 @@ class DeepSpeedPlugin:
         return start(plan)
 
     def __getattr__(self, name: str) -> Any:
-        """Orders, variants, meshes, memory model and the rest of ``Framework``: DeepSpeed's."""
+        """Return the other members of ``Framework``, such as orders and meshes, from DeepSpeed."""
         return getattr(framework("deepspeed"), name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import Start
-from parc.backends.deepspeed import files, meshes, split, variants
+from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
 from parc.backends.deepspeed.strategies import STRATEGIES
@@ -13,11 +13,13 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
     Family,
+    GradientExchange,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
     Stack,
@@ -33,9 +35,8 @@ class DeepSpeed:
     versions = VERSIONS
     default_version = DEFAULT
     strategies = STRATEGIES
-    runtime = "deepspeed"
     stack = Stack("torch-native")
-    copies_wait = False
+    gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
     def default_program(self, model: Model, version: str) -> str:
         """None: ``emit`` writes one."""
@@ -80,6 +81,10 @@ class DeepSpeed:
     def start(self, plan: Plan) -> Start:
         """The emitted program, or the user's, with ``--deepspeed_config``."""
         return files.start(plan)
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under ZeRO."""
+        return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding over all of tp: AutoTP and the program keep it whole on each."""

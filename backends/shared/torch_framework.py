@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared import torch_mesh
+from parc.backends.shared import torch_memory, torch_mesh
 from parc.backends.shared.plain_split import one_stage, why_not_one_stage
 from parc.backends.shared.render import render
 from parc.backends.shared.torch_variants import variants
@@ -14,11 +14,13 @@ from parc.compiler.ir import (
     Artifact,
     ContextComm,
     Family,
+    GradientExchange,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
     Stack,
@@ -35,9 +37,8 @@ class TorchFramework:
     """A device mesh, fully sharded data parallelism over it, and no pipeline."""
 
     name: ClassVar[str]
-    runtime: str = "fsdp2"
     stack = Stack("torch-native")
-    copies_wait = True
+    gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
     """How context ranks see all keys, where the spec does not say."""
     axes: ClassVar[tuple[str, ...]]
@@ -78,6 +79,10 @@ class TorchFramework:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Nothing beside what every run of torch has."""
         return ()
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under FSDP2 or DDP."""
+        return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Nothing is padded."""

@@ -24,14 +24,12 @@ from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
+from parc.backends.accelerate.memory import accelerate
+from parc.backends.deepspeed.memory import plain_deepspeed
+from parc.backends.megatron.memory import megatron, with_fp8_parameters
+from parc.backends.shared.torch_memory import fsdp2, plain_fsdp2
+from parc.backends.torchtitan.memory import torchtitan
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.memory.programs import (
-    accelerate,
-    plain_deepspeed,
-    plain_fsdp2,
-    torchtitan,
-)
-from parc.compiler.cost.memory.runtime import fsdp2, megatron, megatron_fp8_parameters
 from parc.compiler.cost.serving.constants import ENGINES
 from parc.compiler.cost.setup.calibrated import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
@@ -110,13 +108,13 @@ def programs_table() -> str:
     programs = {
         "Megatron, bf16": megatron("bf16", facts),
         "Megatron, fp16": megatron("fp16", facts),
-        "Megatron, fp8": megatron_fp8_parameters("fp8", facts),
+        "Megatron, fp8": with_fp8_parameters("fp8", facts),
         "Megatron, mxfp8": megatron("mxfp8", facts),
         "Megatron, nvfp4": megatron("nvfp4", facts),
         "FSDP2 (`fsdp`)": plain_fsdp2(),
-        "DDP (`fsdp`)": plain_fsdp2().at(0),
+        "DDP (`fsdp`)": plain_fsdp2().for_zero_stage(0),
         "FSDP2 (`accelerate`)": accelerate(),
-        "DDP (`accelerate`)": accelerate().at(0),
+        "DDP (`accelerate`)": accelerate().for_zero_stage(0),
         "FSDP2 (`torchtitan`)": torchtitan(),
         "torchtitan of 2024, compiled": fsdp2(),
         "DeepSpeed, bf16": plain_deepspeed("bf16", 4.0),

@@ -50,6 +50,7 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
@@ -81,6 +82,7 @@ __all__ = [
     "Generation",
     "Goals",
     "Gpu",
+    "GradientExchange",
     "Host",
     "Job",
     "KubernetesJob",
@@ -103,6 +105,7 @@ __all__ = [
     "Position",
     "Precision",
     "Problem",
+    "ProgramMemory",
     "Proof",
     "Rack",
     "Recompute",
@@ -118,6 +121,7 @@ __all__ = [
     "Split",
     "Stack",
     "StageMemory",
+    "StateBytes",
     "StepTime",
     "Task",
     "Variant",

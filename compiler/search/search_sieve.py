@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.workspaces import handovers
+from parc.compiler.cost.memory.workspaces import stage_buffers
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageClass
 from parc.compiler.ir import Layout, Split
@@ -239,13 +239,13 @@ class Sieve:
         return held
 
     def _room(self, cut: Stages, point: Point) -> tuple[ActivationCell, float]:
-        """(activations of one micro-batch, bytes that are left beside the handover)."""
+        """(activations of one micro-batch, bytes that remain besides stage buffers)."""
         tp, cp, _, _, _, etp, vpp, size = point
         key = (cut.shape, tp, cp, etp, size, vpp if self._blocks else 0)
         cell = self._memory.cells.get(key)
         if cell is None:
             cell = self._memory.price(key, [(*point, n) for n in range(len(cut.levels))])
-        return cell, self._limit - handovers(cut.shape.pp, vpp) * cell.stream
+        return cell, self._limit - stage_buffers(cut.shape.pp, vpp) * cell.stream
 
     def _price(self, mesh: Mesh, cut: Stages, point: Point, count: int) -> None:
         times = mesh.times

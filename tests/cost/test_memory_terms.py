@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from parc.backends.megatron.memory import cast_bytes, fp8_parameters
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.kv_cache import (
@@ -15,21 +16,24 @@ from parc.compiler.cost.counts.kv_cache import (
 )
 from parc.compiler.cost.memory.activations import kept_bytes, layer_activations
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
-from parc.compiler.cost.memory.runtime import (
-    Runtime,
-    StateBytes,
-    cast_bytes,
-    fp8_parameters,
-)
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import DENSE, Layout, Model, Plan, Recompute, StageMemory
+from parc.compiler.ir import (
+    DENSE,
+    Layout,
+    Model,
+    Plan,
+    ProgramMemory,
+    Recompute,
+    StageMemory,
+    StateBytes,
+)
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.test_static_memory import plan_of
 from tests.generations import generation
 
 ZERO = StateBytes(2.0, 2.0, 12.0)
-PLAIN = Runtime("plain", ZERO)
+PLAIN = ProgramMemory("plain", ZERO)
 LLAMA = {
     "model": "llama-3-8b",
     "cluster": {"node": "dgx-h100", "nodes": 2},
@@ -89,8 +93,8 @@ def test_activations_are_figure_1_of_korthikanti(  # noqa: PLR0913 - columns of 
     )
     recompute = Recompute("selective", ("core_attn",)) if selective else Recompute("none")
     layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
-    runtime = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
-    layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), runtime)
+    program = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
+    layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), program)
     assert kept_bytes(layer, layout, layers) / 2**30 == pytest.approx(paper_gib, rel=0.01)
 
 
