@@ -24,6 +24,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "dp_cp": ("dense", ("dp", "cp"), "ring"),
     "pp": ("dense", ("pp",), "line"),
     "ep": ("expert", ("ep",), "all-to-all"),
+    "etp": ("expert", ("tp",), "ring"),
     "edp": ("expert", ("dp",), "ring"),
     "dp_shard_cp": ("dense", ("dp_shard", "cp"), "ring"),
     "edp_shard": ("expert", ("dp_shard",), "ring"),
@@ -38,7 +39,7 @@ estimate itself is no better than a few per cent."""
 TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in FAMILIES
-}
+} | {"etp": "tp_seconds"}
 """Traffic axis -> the term of the estimate that has its seconds; several axes share one."""
 
 
