@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
@@ -78,9 +78,9 @@ class DeepSpeed:
         """Nothing: DeepSpeed asks for no variable."""
         return ()
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """The emitted program, or the user's, with ``--deepspeed_config``."""
-        return files.start(plan)
+        return files.launch_command(plan)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of the emitted decoder under ZeRO."""

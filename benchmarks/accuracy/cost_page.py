@@ -16,6 +16,7 @@ from statistics import median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.cost_constants import constants_table
+from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
 from benchmarks.accuracy.hardware_classes import generation as catalog_generation
 from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
@@ -30,7 +31,6 @@ from parc.backends.megatron.memory import megatron, with_fp8_parameters
 from parc.backends.shared.torch_memory import fsdp2, plain_fsdp2
 from parc.backends.torchtitan.memory import torchtitan
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.serving.constants import ENGINES
 from parc.compiler.cost.setup.calibrated import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Efficiency, Generation
@@ -73,7 +73,7 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
         "classes": classes_table(),
         "kernels": kernels_table(kernels),
         "serving-hardware": records_table(_serving_hardware()),
-        "serving-engines": records_table(ENGINES),
+        "serving-engines": engine_constants_table(),
         "errors": errors_tables(accuracy),
         "choice": sentences(accuracy, "Choice of layout"),
         "memory-errors": memory_table(accuracy),
@@ -164,6 +164,20 @@ def records_table(records: Mapping[str, object]) -> str:
         for name, one in records.items()
     ]
     return markdown(("", *(name.replace("_", " ") for name in names)), rows)
+
+
+def engine_constants_table() -> str:
+    """Return the constants of engines that enter times and capacity, one row per engine."""
+    rows: dict[str, dict[str, object]] = {}
+    for name, one in ENGINES.items():
+        groups = (one.scheduling, one.arrivals, one.memory)
+        pairs = (
+            (field.name, getattr(group, field.name)) for group in groups for field in fields(group)
+        )
+        rows[name] = {key: value for key, value in pairs if key != "source"}
+    heads = tuple(next(iter(rows.values())))
+    lines = [(name, *(_format_value(row[key]) for key in heads)) for name, row in rows.items()]
+    return markdown(("", *(key.replace("_", " ") for key in heads)), lines)
 
 
 def _serving_hardware() -> dict[str, object]:
@@ -287,7 +301,7 @@ def engines_table(served: Sequence[ServingPrediction]) -> str:
     groups: dict[tuple[str, ...], list[ServingPrediction]] = {}
     for one in served:
         setup = one.row.setup
-        key = (one.row.cluster.gpu.generation, setup.engine, setup.weights)
+        key = (one.row.cluster.gpu.generation, setup.engine.name, setup.weights)
         groups.setdefault(key, []).append(one)
     rows = []
     for name, members in sorted(groups.items()):

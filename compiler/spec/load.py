@@ -61,7 +61,7 @@ def _language(tree: dict[str, Any]) -> type[TaskSpec]:
     job = tree.get("job")
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
-    from parc.compiler.spec.serving_spec import ServingSpec
+    from parc.compiler.spec.service_spec import ServingSpec
 
     return ServingSpec
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from parc.compiler.spec.field_docs import field_docs
-from parc.compiler.spec.serving_spec import ServingSpec
+from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.shape import branches, expected, model_of
 from parc.compiler.spec.spec import Spec
 
