@@ -7,7 +7,7 @@ from parc.backends.accelerate.launch import environment, launch_command
 from parc.backends.accelerate.memory import accelerate
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import LaunchCommand
-from parc.backends.shared.torch_framework import TorchFramework
+from parc.backends.shared.torch.framework import TorchFramework
 from parc.compiler.ir import (
     Artifact,
     Plan,

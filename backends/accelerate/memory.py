@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.torch_memory import autocast, plain_fsdp2
+from parc.backends.shared.torch.memory import autocast, plain_fsdp2
 from parc.compiler.ir import ProgramMemory
 
 

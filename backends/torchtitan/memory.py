@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.torch_memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.ir import ProgramMemory
 
 

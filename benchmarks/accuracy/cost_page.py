@@ -28,7 +28,7 @@ from benchmarks.accuracy.serving_rows import cluster_of
 from parc.backends.accelerate.memory import accelerate
 from parc.backends.deepspeed.memory import plain_deepspeed
 from parc.backends.megatron.memory import megatron, with_fp8_parameters
-from parc.backends.shared.torch_memory import fsdp2, plain_fsdp2
+from parc.backends.shared.torch.memory import fsdp2, plain_fsdp2
 from parc.backends.torchtitan.memory import torchtitan
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.setup.calibrated import PARAMETERS

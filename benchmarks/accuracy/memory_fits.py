@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.cases import MEGATRON, Case
 from parc.backends.megatron.memory import megatron, with_fp8_parameters, with_gradients
-from parc.backends.shared.torch_memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.ir import Layout, ProgramMemory, Recompute, StageMemory, StateBytes

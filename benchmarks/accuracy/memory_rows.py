@@ -25,7 +25,7 @@ from parc.backends.megatron.memory import (
     with_gradients,
 )
 from parc.backends.registry import framework
-from parc.backends.shared.torch_memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_load

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from parc.backends.shared import torch_mesh
+from parc.backends.shared.torch import mesh as torch_mesh
 from parc.compiler.ir import NO_RECOMPUTE, Layout, Split
 from tests.conformance.tool_judging import mesh_verdicts
 

@@ -10,7 +10,7 @@ from parc.backends.accelerate.memory import accelerate, behind_deepspeed
 from parc.backends.deepspeed.memory import plain_deepspeed
 from parc.backends.megatron.memory import megatron, with_gradients
 from parc.backends.registry import framework, framework_of
-from parc.backends.shared.torch_memory import fsdp2, plain_fsdp2
+from parc.backends.shared.torch.memory import fsdp2, plain_fsdp2
 from parc.backends.torchtitan.memory import torchtitan
 from parc.compiler.cost.memory.activations import layer_activations
 from parc.compiler.cost.memory.peak import (

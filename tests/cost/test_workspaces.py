@@ -8,7 +8,7 @@ import pytest
 
 from parc.backends.megatron.memory import megatron
 from parc.backends.registry import framework
-from parc.backends.shared.torch_memory import fsdp2
+from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
 from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
 from parc.compiler.cost.memory.peak import peak_stage, program_memory
