@@ -36,7 +36,7 @@ def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generat
 
 
 class _Reader:
-    """One generation file and the files that its rows refer to."""
+    """Reader of a generation file and of the files that its rows refer to."""
 
     def __init__(self, entry: Entry, library: Library, sink: Sink, at: str) -> None:
         self._entry = entry

@@ -1,4 +1,4 @@
-"""All GPUs are evaluated in all their precisions, as is a GPU of a generation that users add."""
+"""Evaluation of all GPUs in all their precisions, and of a GPU generation that users add."""
 
 from __future__ import annotations
 
