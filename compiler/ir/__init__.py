@@ -31,10 +31,10 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.placement import (
     Axis,
-    Crossing,
     Family,
     Mesh,
     Placement,
+    PlacementAlternative,
     Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
@@ -72,7 +72,6 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
-    "Crossing",
     "Efficiency",
     "Estimate",
     "Experts",
@@ -101,6 +100,7 @@ __all__ = [
     "Offload",
     "Pins",
     "Placement",
+    "PlacementAlternative",
     "Plan",
     "Position",
     "Precision",

@@ -136,7 +136,7 @@ class Pricing:
 
     def _span(self, mesh: Mesh, *names: str) -> GroupSpan:
         """Return the span of the groups over the axes ``names``; few sizes and strides exist."""
-        axes = mesh.over(*names)
+        axes = mesh.select_axes(*names)
         key = ("span", *((axis.size, axis.stride) for axis in axes))
         return self.memo(key, lambda: group_span(axes, self.links.domain))
 
