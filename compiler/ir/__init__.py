@@ -2,6 +2,7 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
+from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
 from parc.compiler.ir.layout import (
     NO_RECOMPUTE,
     Chunk,
@@ -49,6 +50,7 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
@@ -70,13 +72,16 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
+    "Efficiency",
     "Estimate",
     "Experts",
     "Fabric",
     "Family",
     "FeedForward",
+    "Generation",
     "Goals",
     "Gpu",
+    "GradientExchange",
     "Host",
     "Job",
     "KubernetesJob",
@@ -100,11 +105,13 @@ __all__ = [
     "Position",
     "Precision",
     "Problem",
+    "ProgramMemory",
     "Proof",
     "Rack",
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEfficiency",
     "ServingEstimate",
     "ServingLayout",
     "ServingPlan",
@@ -112,7 +119,9 @@ __all__ = [
     "ServingSearch",
     "SlurmJob",
     "Split",
+    "Stack",
     "StageMemory",
+    "StateBytes",
     "StepTime",
     "Task",
     "Variant",

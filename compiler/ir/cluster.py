@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from parc.compiler.ir.generation import Generation
+from parc.compiler.ir.serialize import NOT_SERIALIZED
 
 CHANGED = " (changed)"
 """Suffix of the name of a catalog entry if the spec overrides some of its fields."""
@@ -15,7 +18,8 @@ class Gpu:
 
     name: str
     vendor: Literal["nvidia", "amd"]
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+    generation: str
+    """Name of the architecture: hopper, blackwell, cdna3."""
     compute_capability: tuple[int, int]
     """CUDA compute capability; (0, 0) for AMD."""
     memory_bytes: int
@@ -136,6 +140,8 @@ class Cluster:
     unavailable: tuple[str, ...]
     named: bool
     """False if the spec gives only a node count; the host names are then placeholders."""
+    generation: Generation = field(metadata=NOT_SERIALIZED)
+    """Facts of the GPU's generation."""
     upper: tuple[Level, ...] = ()
     """Levels above the leaf, the nearest first; empty if the spec describes only racks."""
 
