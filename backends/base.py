@@ -9,8 +9,8 @@ from typing import Protocol
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     Gpu,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -97,7 +97,7 @@ class Framework(Backend, Protocol):
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh of ``layout``, as the framework builds its process groups."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """The groups that the framework creates, the columns of the rank map first."""
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
@@ -151,7 +151,7 @@ class Engine(ServingBackend, Protocol):
     def mesh(self, layout: ServingLayout) -> Mesh:
         """The mesh of ``layout``, replicas last, as the engine numbers its ranks."""
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """The groups that the engine creates, the columns of the rank map first."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def test_a_row_says_how_its_tokens_reach_their_experts() -> None:
     assert ROWS["llama3-405b-8k"].dispatch == {}
     found = compare(row)
     assert found.pick is not None
-    assert found.pick.problem.job.sends_once
+    assert found.pick.problem.job.deduplicates_dispatch
 
 
 def test_the_published_layout_is_what_gets_priced() -> None:

@@ -12,7 +12,7 @@ from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -60,7 +60,7 @@ class DeepSpeed:
         """Dense and expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Groups that DeepSpeed creates."""
         return meshes.FAMILIES
 

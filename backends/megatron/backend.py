@@ -21,7 +21,7 @@ from parc.backends.shared.variants import pinned
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -69,7 +69,7 @@ class Megatron:
         """Dense and expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Groups that Megatron creates."""
         return meshes.families(layout)
 

@@ -39,7 +39,7 @@ def page(plan: Plan) -> str:
         "racks": rack_rows(placement),
         "spans": [span_cells(span) for span in spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
-        "proof": plan.placement.proof.words if plan.placement.alternatives else "",
+        "proof": plan.placement.proof.summary if plan.placement.alternatives else "",
         "bounds": bounds(plan.placement.proof),
         "columns": tuple(placement.columns),
         "sample": _sample(plan),

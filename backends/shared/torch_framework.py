@@ -13,7 +13,7 @@ from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
     ContextComm,
-    Family,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -62,7 +62,7 @@ class TorchFramework:
         """The device mesh, and that of experts where there are some."""
         return torch_mesh.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Axes of the mesh, and the flattened ones."""
         return torch_mesh.families(*self.axes)
 

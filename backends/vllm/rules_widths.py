@@ -80,7 +80,7 @@ def _scaled(problem: ServingProblem, layout: ServingLayout) -> Iterator[tuple[st
     linear = problem.model.linear
     if linear is not None:
         path = "model.linear_attention"
-        yield f"{path}.key_dim", "linear attention's keys", linear.keys, layout.tp
+        yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
         yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.memory.runtime import (
     Runtime,
@@ -67,7 +68,7 @@ def _layout(case: Case) -> Layout:
     if case.run.framework == "jax" and layout.recompute.granularity == "selective":
         return replace(layout, recompute=Recompute("full", (), "uniform", 1))
     if case.run.framework == "torchtitan" and layout.recompute.granularity == "selective":
-        return replace(layout, recompute=Recompute("selective", ("op",)))
+        return replace(layout, recompute=Recompute.selective(("op",)))
     return layout
 
 

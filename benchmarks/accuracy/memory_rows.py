@@ -17,7 +17,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from parc.backends.registry import framework
+from benchmarks.accuracy.problems import MEGATRON, problem_of
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.memory.runtime import (
@@ -34,36 +34,31 @@ from parc.compiler.cost.memory.runtime import (
 from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Attention,
     Chunk,
     Cluster,
     Experts,
     FeedForward,
-    Goals,
     Gpu,
-    Job,
     LatentAttention,
-    Launch,
     Layout,
     Model,
-    Pins,
     Position,
-    Problem,
     Recompute,
-    SlurmJob,
     Split,
     StageMemory,
 )
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.job_spec import JobSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
-MEGATRON = framework("megatron")
-SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
-LAUNCH = Launch("", (), (), 0, None, SLURM)
 OVERLAP_STREAMS = 3
 """Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
 workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
@@ -123,34 +118,13 @@ def stage_of(row: Words) -> StageMemory:
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     layout = layout_of(words_of(row["layout"]), model)
     words = words_of(row["layout"])
-    job = Job(
-        "pretrain",
-        int(words["sequence"]),
-        int(words["global_batch"]),
-        row["precision"],  # type: ignore[arg-type]
-        1,
-        0.0,
-        (),
-        "",
-        None,
-        None,
-        0,
-        None,
+    spec = JobSpec(
+        sequence_length=int(words["sequence"]),
+        global_batch=int(words["global_batch"]),
+        precision=row["precision"],  # type: ignore[arg-type]
     )
     cluster = cluster_of(row["gpu"])
-    problem = Problem(
-        name="",
-        model=model,
-        cluster=cluster,
-        job=job,
-        goals=Goals("throughput", 0.0),
-        pins=Pins(),
-        launch=LAUNCH,
-        emit=(),
-        framework="megatron",
-        versions=(("megatron", MEGATRON.default_version),),
-        digest="",
-    )
+    problem = problem_of("", model, cluster, spec)
     pricing = pricing_for(problem, MEGATRON)
     runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
     if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
@@ -197,6 +171,9 @@ def model_of(words: Words, layout: Words) -> Model:
         "head" if size("qk_norm") else "none",
         None,
         latent,
+        sinks=False,
+        full_attention_every=0,
+        gate=False,
     )
     return Model(
         name="",
@@ -215,6 +192,10 @@ def model_of(words: Words, layout: Words) -> Model:
         tied_embeddings=bool(size("tied")),
         mtp_layers=size("mtp"),
         source="",
+        left_out="",
+        linear=None,
+        mamba=None,
+        pattern="",
     )
 
 
@@ -224,7 +205,7 @@ def _latent(text: str) -> tuple[int, int, int, int, int]:
 
 
 def _position(rows: int, learned: bool) -> Position:
-    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows)
+    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows, 1.0, 0.0)
 
 
 def _experts(size: object) -> Experts | None:
@@ -274,6 +255,10 @@ def layout_of(words: Words, model: Model) -> Layout:
         recompute=_recompute(words.get("recompute", "none")),
         split=_split(counts or _even(model.layers, pp * vpp), pp, model.mtp_layers),
         order="tp-cp-ep-dp-pp",
+        cp_comm="p2p",
+        cp_a2a=1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
 
 
@@ -295,7 +280,7 @@ def _recompute(text: str) -> Recompute:
     granularity, _, modules = text.partition(":")
     if granularity == "full":
         return Recompute("full", (), "uniform", 1)
-    return Recompute("selective", tuple(modules.split("+"))) if modules else Recompute("none")
+    return Recompute.selective(tuple(modules.split("+"))) if modules else NO_RECOMPUTE
 
 
 def nanotron() -> Runtime:

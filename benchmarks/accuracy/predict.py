@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting.fit import Prior
 from parc.compiler.cost.setup import efficiency
 from parc.compiler.cost.setup.pricing import Pricing

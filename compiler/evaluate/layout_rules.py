@@ -6,7 +6,7 @@ from parc.backends.base import Framework
 from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem, Schedule
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MOST_CHUNKS = 1_000
@@ -115,7 +115,7 @@ def _chunks_finding(problem: Problem, layout: Layout) -> Finding:
 
 
 MESH_RULES: tuple[Rule, ...] = (
-    Rule("D22", ("layout.dp_shard", "layout.dp"), _shard_broken, _shard_finding, WORLD),
+    Rule("D22", ("layout.dp_shard", "layout.dp"), _shard_broken, _shard_finding, WORLD_FIELDS),
     Rule(
         "P20",
         ("layout.vpp", "layout.schedule"),
@@ -128,7 +128,7 @@ MESH_RULES: tuple[Rule, ...] = (
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
     Rule("T02", ("layout.tp", "cluster.node"), _tensor_cut, _tensor_finding, ("tp",)),
-    Rule("T11", ("layout.dp", "cluster"), _uneven, _uneven_finding, WORLD),
+    Rule("T11", ("layout.dp", "cluster"), _uneven, _uneven_finding, WORLD_FIELDS),
 )
 """For every framework: the search drops what breaks them."""
 

@@ -1,9 +1,11 @@
-"""The nouns: frozen, typed, each saying only what is known by then."""
+"""Intermediate representation: frozen dataclasses, one type per stage of the pipeline."""
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
 from parc.compiler.ir.layout import (
+    NO_OFFLOAD,
     NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Chunk,
     ContextComm,
     Layout,
@@ -31,7 +33,7 @@ from parc.compiler.ir.model import (
 from parc.compiler.ir.placement import (
     Axis,
     Crossing,
-    Family,
+    GroupFamily,
     Mesh,
     Placement,
     Proof,
@@ -53,12 +55,14 @@ from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
 AnyPlan = Plan | ServingPlan
-"""What backends and reports are given."""
+"""Input of backends and reports."""
 AnyProblem = Problem | ServingProblem
 
 __all__ = [
     "DENSE",
+    "NO_OFFLOAD",
     "NO_RECOMPUTE",
+    "NO_ZERO_PLUS",
     "ROUTED",
     "AnyPlan",
     "AnyProblem",
@@ -74,10 +78,10 @@ __all__ = [
     "Estimate",
     "Experts",
     "Fabric",
-    "Family",
     "FeedForward",
     "Goals",
     "Gpu",
+    "GroupFamily",
     "Host",
     "Job",
     "KubernetesJob",

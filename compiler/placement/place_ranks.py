@@ -16,7 +16,7 @@ from parc.compiler.ir import (
     Cluster,
     Crossing,
     Estimate,
-    Family,
+    GroupFamily,
     Host,
     Layout,
     Mesh,
@@ -48,7 +48,7 @@ class RankOrder(Protocol):
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Dense and expert mesh of ``layout``."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Groups that the framework creates."""
 
 

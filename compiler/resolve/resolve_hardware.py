@@ -10,7 +10,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.catalog.lookup import look_up
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Gpu, NodeType
-from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.resolve.check_hardware import check_gpu, check_node, check_rails
 from parc.compiler.spec.cluster_spec import ClusterSpec, FabricSpec, GpuSpec, NodeSpec
 
@@ -94,7 +94,7 @@ def _changed(base: Part, changes: Part) -> Part:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
             update = {**_following(base, update), **update}
-        update.setdefault("name", f"{base.name}{CHANGED}")
+        update.setdefault("name", f"{base.name}{CHANGED_SUFFIX}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from parc.compiler.catalog.left_out import LEFT_OUT
 from parc.compiler.catalog.model_source import Library, find_model
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -64,7 +64,7 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """``base`` with ``changes``; a change that keeps the name says so in it."""
     merged = dict(base)
     if changes and "name" not in changes:
-        merged["name"] = f"{base['name']}{CHANGED}"
+        merged["name"] = f"{base['name']}{CHANGED_SUFFIX}"
     for key, value in changes.items():
         old = merged.get(key)
         nested = key in _NESTED and isinstance(old, dict) and isinstance(value, dict)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
     Cluster,
     Goals,
     Job,
@@ -27,8 +29,8 @@ from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {
-    "none": Recompute("none"),
-    "selective": Recompute("selective", ("core_attn",)),
+    "none": NO_RECOMPUTE,
+    "selective": Recompute.selective(("core_attn",)),
     "full": Recompute("full", (), "uniform", 1),
 }
 """What the short words of ``layout.recompute`` stand for."""
@@ -46,7 +48,7 @@ def resolve_problem(
     Only what the spec says alone, or together with the model's context and the GPU's formats, is
     judged here; whether pins are legal together is for the rules of the framework.
     """
-    job = _job(spec.job, sink)
+    job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster.gpu, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
@@ -88,7 +90,8 @@ def _goals(spec: GoalsSpec) -> Goals:
     return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
 
 
-def _job(spec: JobSpec, sink: Sink) -> Job | None:
+def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
+    """Return section ``job`` with the defaults of the spec; None after an error in the batch."""
     global_batch = _global_batch(spec, sink)
     assert spec.kind != "serve"  # such a job is read as a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
@@ -207,4 +210,4 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
 def _offload(spec: str | OffloadSpec) -> Offload | None:
     if isinstance(spec, OffloadSpec):
         return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
-    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
+    return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, Degree0, Real
+from parc.compiler.spec.numbers import Count, CountOrZero, PositiveFloat
 from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
 
 TopologyFormat = Literal[
@@ -39,9 +39,9 @@ class GpuSpec(Strict):
     """CUDA compute capability, quoted: "9.0"; absent on AMD."""
     memory: Gigabytes | None = None
     """Usable device memory, as the driver reports it, decimal GB."""
-    memory_gb_per_s: Real | None = None
+    memory_gb_per_s: PositiveFloat | None = None
     """Memory bandwidth, decimal GB/s."""
-    peak_tflops: dict[str, Real] | None = None
+    peak_tflops: dict[str, PositiveFloat] | None = None
     """Dense peak by precision: {bf16: 989.4, fp8: 1978.9}."""
     source: str | None = None
     """Where the numbers are from."""
@@ -56,25 +56,25 @@ class NodeSpec(Strict):
     """Name for reports."""
     gpu: str | None = None
     """The GPU it is sold with; cluster.gpu overrides it."""
-    gpus_per_node: Degree | None = None
+    gpus_per_node: Count | None = None
     """GPUs in one host."""
-    nvlink_domain: Degree | None = None
+    nvlink_domain: Count | None = None
     """GPUs that reach one another over NVLink or xGMI: 8 on HGX, 72 on NVL72, 1 on PCIe."""
-    link_gb_per_s: Real | None = None
+    link_gb_per_s: PositiveFloat | None = None
     """One direction, per GPU, inside the NVLink domain (PCIe where there is none), decimal GB/s."""
     link_kind: Literal["nvlink", "xgmi", "pcie"] | None = None
     """What the link is."""
-    nics: Degree0 | None = None
+    nics: CountOrZero | None = None
     """Compute NICs of the host."""
     nic_speed: Gigabits | None = None
     """Speed of one NIC, gigabits a second."""
     nic_names: tuple[str, ...] | None = None
     """Device names for NCCL_IB_HCA, as ibstat prints them."""
-    gpu_numa: tuple[Degree0, ...] | None = None
+    gpu_numa: tuple[CountOrZero, ...] | None = None
     """NUMA node of every GPU, in device order."""
     gpu_nics: tuple[str, ...] | None = None
     """The nearest NIC of every GPU, in device order."""
-    cpu_cores: Degree | None = None
+    cpu_cores: Count | None = None
     """Physical cores of the host."""
     host_memory: Gigabytes | None = None
     """Memory of the host, decimal GB; absent: offload is not checked against it."""
@@ -95,9 +95,9 @@ class FabricSpec(Strict):
     """Decides the NCCL environment."""
     latency: Seconds | None = None
     """One-way latency of a small message inside one leaf."""
-    oversubscription: Real | None = None
+    oversubscription: PositiveFloat | None = None
     """Bandwidth below a leaf over bandwidth above it; 1 = full bisection."""
-    rails: Degree | None = None
+    rails: Count | None = None
     """Rail-optimised: leaf switches of a rack that each of its hosts is on; absent: one."""
     source: str | None = None
     """Where the numbers are from."""
@@ -123,7 +123,7 @@ class LevelSpec(Strict):
 
     name: str
     """Name of the tier: leaf, pod, spine, core."""
-    oversubscription: Real | None = None
+    oversubscription: PositiveFloat | None = None
     """Bandwidth that comes up into its switches over what leaves them upward; absent: 1."""
     latency: Seconds | None = None
     """One-way latency between hosts that meet here; absent: that of the fabric."""
@@ -140,9 +140,9 @@ class ClusterSpec(Strict):
     """Catalog name of the node type, or a mapping."""
     fabric: str | FabricSpec | None = None
     """Catalog name, or a mapping; absent: the one the node type is sold with."""
-    nodes: Degree | None = None
+    nodes: Count | None = None
     """Number of hosts, when their names are not known yet. One of nodes, racks, topology."""
-    nodes_per_rack: Degree | None = None
+    nodes_per_rack: Count | None = None
     """With nodes: hosts under one leaf; absent: all under one."""
     racks: tuple[RackSpec, ...] | None = None
     """Hosts by rack, in the order that matters for stability. One of nodes, racks, topology."""

@@ -6,7 +6,13 @@ from typing import Literal
 
 from parc.compiler.spec.base import Strict
 from parc.compiler.spec.limits_spec import LimitsSpec
-from parc.compiler.spec.numbers import Beta, Real, Real0, Size, Size0
+from parc.compiler.spec.numbers import (
+    Beta,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from parc.compiler.spec.units import Percent, Tokens
 
 
@@ -22,9 +28,9 @@ class JobSpec(Strict):
 
     kind: Literal["pretrain", "finetune", "serve"] = "pretrain"
     """pretrain and finetune train a model; serve answers requests and has other keys."""
-    sequence_length: Size
+    sequence_length: PositiveInt
     """Tokens a sequence."""
-    global_batch: Size | BatchInTokens
+    global_batch: PositiveInt | BatchInTokens
     """Sequences a step, or {tokens: 16M}."""
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"] = "bf16"
     """Number format of the matrix multiplications."""
@@ -34,31 +40,31 @@ class JobSpec(Strict):
     """What carries tokens to their experts; deepep and hybridep are libraries to be installed."""
     moe_overlap: bool = False
     """Overlap the dispatch of tokens to experts with the computation of another micro-batch."""
-    steps: Size = 1000
+    steps: PositiveInt = 1000
     """Optimizer steps."""
-    learning_rate: Real = 1.0e-4
+    learning_rate: PositiveFloat = 1.0e-4
     """Peak learning rate."""
-    min_learning_rate: Real0 | None = None
+    min_learning_rate: NonNegativeFloat | None = None
     """Learning rate at the end of its decay. Absent: a tenth of learning_rate."""
-    warmup_steps: Size0 | Percent = 0.01
+    warmup_steps: NonNegativeInt | Percent = 0.01
     """Steps in which the learning rate rises from 0, or their share of lr_decay_steps: 1%."""
     lr_decay: Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"] = "cosine"
     """How the learning rate falls after the warm-up; wsd: it stays, then falls linearly."""
-    lr_decay_steps: Size | None = None
+    lr_decay_steps: PositiveInt | None = None
     """Step at which the decay ends, counted from the first of all. Absent: job.steps."""
-    wsd_decay_steps: Size | None = None
+    wsd_decay_steps: PositiveInt | None = None
     """Steps before that end in which lr_decay wsd falls. Absent: a tenth of lr_decay_steps."""
-    weight_decay: Real0 = 0.1
+    weight_decay: NonNegativeFloat = 0.1
     """Decoupled weight decay of AdamW."""
     adam_beta1: Beta = 0.9
     """Decay rate of Adam's mean of gradients."""
     adam_beta2: Beta = 0.95
     """Decay rate of Adam's mean of squared gradients."""
-    adam_epsilon: Real = 1.0e-8
+    adam_epsilon: PositiveFloat = 1.0e-8
     """What Adam adds to the root that it divides by."""
-    gradient_clipping: Real0 = 1.0
+    gradient_clipping: NonNegativeFloat = 1.0
     """Largest norm of all gradients together, beyond which they are scaled down; 0: none."""
-    seed: Size = 1234
+    seed: PositiveInt = 1234
     """Seed of the random numbers that weights, and data where they are made up, start from."""
     data: tuple[str, ...] = ()
     """Paths of the training data, as the framework takes them; empty: mock data."""
@@ -68,7 +74,7 @@ class JobSpec(Strict):
     """File or name of the tokenizer."""
     checkpoint_dir: str | None = None
     """Where to save; a path that every host sees. Absent: nothing is saved."""
-    checkpoint_interval: Size = 500
+    checkpoint_interval: PositiveInt = 500
     """Steps between two checkpoints."""
     load_dir: str | None = None
     """Where to load from; finetune needs it."""

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.spec.annotations import ErrorLocation, expected, model_of
 from parc.compiler.spec.nearest import did_you_mean
-from parc.compiler.spec.shape import Place, expected, model_of
 
 _FEW = 12
 """So many legal keys are listed; of a longer list only near ones."""
@@ -87,7 +87,7 @@ EXAMPLES: dict[str, str] = {
 """Missing key -> a line that would do."""
 
 
-def unknown_key(place: Place) -> Finding:
+def unknown_key(place: ErrorLocation) -> Finding:
     """X01: ``place.annotation`` is the model that does not have the key."""
     from parc.compiler.spec.schema import fields
 
@@ -113,7 +113,7 @@ def unknown_key(place: Place) -> Finding:
     )
 
 
-def _of_other_kind(place: Place) -> Finding | None:
+def _of_other_kind(place: ErrorLocation) -> Finding | None:
     """A key of training jobs in one that serves, or the reverse; None for any other key."""
     from parc.compiler.spec.schema import serving_fields, training_fields
 
@@ -132,7 +132,7 @@ def _of_other_kind(place: Place) -> Finding | None:
     )
 
 
-def missing_key(place: Place) -> Finding:
+def missing_key(place: ErrorLocation) -> Finding:
     """X08: ``place.annotation`` is the type that the missing key takes."""
     above, key = place.above, place.key
     return Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Port, Size
+from parc.compiler.spec.numbers import Port, PositiveInt
 from parc.compiler.spec.units import Seconds
 
 
@@ -59,7 +59,7 @@ class KubernetesSpec(Strict):
     """Pods use the network of their host."""
     shared_memory: str = "64Gi"
     """Size of /dev/shm."""
-    max_restarts: Size = 3
+    max_restarts: PositiveInt = 3
     """Times that all pods start anew after a failure."""
 
 

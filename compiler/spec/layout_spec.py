@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, NotBool
+from parc.compiler.spec.numbers import Count, NotBool
 
 Auto = Literal["auto"]
 
@@ -19,7 +19,7 @@ class RecomputeSpec(Strict):
     """For selective: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj, shared_experts."""
     method: Literal["uniform", "block"] | None = None
     """For full: uniform or block."""
-    layers: Degree | None = None
+    layers: Count | None = None
     """For full: layers a block (uniform), or layers of each chunk (block)."""
 
 
@@ -37,7 +37,7 @@ class OffloadSpec(Strict):
 class ZeroPlusSpec(Strict):
     """ZeRO++ of DeepSpeed, with zero_stage: 3."""
 
-    hpz: Degree = 1
+    hpz: Count = 1
     """Ranks that keep a second, whole copy of the weights (hpZ); the GPUs of a host, or 1."""
     quantized_weights: bool = False
     """Gather weights in 8 bit (qwZ)."""
@@ -48,21 +48,21 @@ class ZeroPlusSpec(Strict):
 class LayoutSpec(Strict):
     """Pins. What is absent or auto is decided."""
 
-    tp: Degree | Auto = "auto"
+    tp: Count | Auto = "auto"
     """Tensor parallelism."""
-    cp: Degree | Auto = "auto"
+    cp: Count | Auto = "auto"
     """Context parallelism."""
-    pp: Degree | Auto = "auto"
+    pp: Count | Auto = "auto"
     """Pipeline parallelism."""
-    vpp: Degree | Auto = "auto"
+    vpp: Count | Auto = "auto"
     """Virtual stages a pipeline rank; 1: no interleaving."""
-    dp: Degree | Auto = "auto"
+    dp: Count | Auto = "auto"
     """Data parallelism; usually what is left."""
-    ep: Degree | Auto = "auto"
+    ep: Count | Auto = "auto"
     """Expert parallelism."""
-    etp: Degree | Auto = "auto"
+    etp: Count | Auto = "auto"
     """Tensor parallelism inside an expert."""
-    micro_batch: Degree | Auto = "auto"
+    micro_batch: Count | Auto = "auto"
     """Sequences a micro-batch."""
     sequence_parallel: bool | Auto = "auto"
     """Megatron's sequence parallelism; auto: on where tp > 1."""
@@ -71,14 +71,14 @@ class LayoutSpec(Strict):
     zero_stage: Annotated[Literal[0, 1, 2, 3], NotBool] | Auto = "auto"
     """0: every rank keeps all state; 1: the optimizer is sharded, 2: gradients too, 3: weights
     too. Megatron has 0 and 1; FSDP is 3, or 2 where weights stay gathered after the forward."""
-    dp_shard: Degree | Auto = "auto"
+    dp_shard: Count | Auto = "auto"
     """Data-parallel ranks that share one state; fewer than dp: hybrid sharding (HSDP)."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"] | Auto = "auto"
     """Pipeline schedule."""
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | Auto = "auto"
     """How context parallelism sees all keys: ring, gather, heads for tokens (Ulysses), or Ulysses
     among neighbours and a ring over these."""
-    cp_a2a: Degree | Auto = "auto"
+    cp_a2a: Count | Auto = "auto"
     """With cp_comm: a2a+p2p, the neighbours that exchange heads for tokens; auto: as many as fit
     the NVLink domain beside tp."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
@@ -86,9 +86,9 @@ class LayoutSpec(Strict):
     framework's layout fit that fits in no other way."""
     zero_plus: ZeroPlusSpec | None = None
     """ZeRO++ of DeepSpeed."""
-    first_stage_layers: Degree | Auto = "auto"
+    first_stage_layers: Count | Auto = "auto"
     """Decoder layers on the first pipeline rank."""
-    last_stage_layers: Degree | Auto = "auto"
+    last_stage_layers: Count | Auto = "auto"
     """Decoder layers on the last pipeline rank."""
     pipeline_layout: str | None = None
     """Megatron's layout string: Et*3|(tt|)*29,m|L."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree
+from parc.compiler.spec.numbers import Count
 
 
 class AxisLimit(Strict):
     """What one axis may be; all that is written must hold."""
 
-    min: Degree | None = None
+    min: Count | None = None
     """Smallest degree."""
-    max: Degree | None = None
+    max: Count | None = None
     """Largest degree."""
-    only: tuple[Degree, ...] = ()
+    only: tuple[Count, ...] = ()
     """The degrees that may be tried; empty: any."""
-    ban: tuple[Degree, ...] = ()
+    ban: tuple[Count, ...] = ()
     """Degrees that must not be tried."""
 
 

@@ -11,10 +11,17 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.spec.annotations import (
+    ErrorLocation,
+    expected,
+    is_percentage,
+    literals,
+    locate_error,
+    plain_types,
+)
 from parc.compiler.spec.keys import missing_key, unknown_key
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.scalars import plain_scalar
-from parc.compiler.spec.shape import Place, expected, is_share, literals, locate, plain_types
 
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _KINDS = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
@@ -24,9 +31,9 @@ def report_mistakes(
     root: type[BaseModel], tree: Any, errors: Sequence[ErrorDetails], sink: Sink
 ) -> None:
     """Report each of pydantic's ``errors`` about ``tree`` once, all of them."""
-    chosen: dict[tuple[str, bool], tuple[ErrorDetails, Place]] = {}
+    chosen: dict[tuple[str, bool], tuple[ErrorDetails, ErrorLocation]] = {}
     for error in errors:
-        place = locate(root, tree, error["loc"])
+        place = locate_error(root, tree, error["loc"])
         if place is None:
             continue
         # the branches of a union complain one by one; the one that names a bound says most
@@ -37,7 +44,7 @@ def report_mistakes(
         _report(error, place, sink)
 
 
-def _report(error: ErrorDetails, place: Place, sink: Sink) -> None:
+def _report(error: ErrorDetails, place: ErrorLocation, sink: Sink) -> None:
     kind = error["type"]
     # what is missing is shown at the mapping that lacks it
     span = sink.positions.values.get(place.above) if kind == "missing" else None
@@ -60,7 +67,7 @@ def _report(error: ErrorDetails, place: Place, sink: Sink) -> None:
         sink.report(code, _FINDINGS[code](place, error, sink), at=place.path)
 
 
-def _code(place: Place) -> str:
+def _code(place: ErrorLocation) -> str:
     """X09 for a word or number that is not in the list, X11 out of range, else X02."""
     types, value = plain_types(place.annotation), place.value
     if isinstance(value, bool):
@@ -75,7 +82,7 @@ def _code(place: Place) -> str:
     return "X09" if listed else "X02"
 
 
-def _wrong_type(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
+def _wrong_type(place: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     written = _written(place, sink)
     wanted = expected(place.annotation)
     return Finding(
@@ -95,7 +102,7 @@ def _kind(value: Any) -> str:
     return _KINDS[type(value)]
 
 
-def _written(place: Place, sink: Sink) -> str:
+def _written(place: ErrorLocation, sink: Sink) -> str:
     """The value as it stands in the text (0.20, not 0.2); empty where it is not on one line."""
     span = sink.positions.values.get(place.path)
     lines = sink.positions.lines.get(span.file, ()) if span else ()
@@ -104,7 +111,7 @@ def _written(place: Place, sink: Sink) -> str:
     return lines[span.line - 1][span.column - 1 : span.column - 1 + span.length]
 
 
-def _mend(place: Place, written: str) -> str:
+def _mend(place: ErrorLocation, written: str) -> str:
     """The edit that keeps what the user meant; empty where that is not plain."""
     types, value = plain_types(place.annotation), place.value
     numeric = bool({int, float} & set(types))
@@ -133,14 +140,14 @@ def _as_number(value: Any) -> str:
     return text if is_number else ""
 
 
-def _as_bool(place: Place) -> str:
+def _as_bool(place: ErrorLocation) -> str:
     """``yes`` and its kin, which are text in YAML 1.2, where true or false is meant."""
     return (
         _YES_NO.get(str(place.value).lower(), "") if bool in plain_types(place.annotation) else ""
     )
 
 
-def _not_listed(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
+def _not_listed(place: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     listed = [str(choice) for choice in literals(place.annotation)]
     near = did_you_mean(str(place.value), listed)
     return Finding(
@@ -151,7 +158,7 @@ def _not_listed(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
     )
 
 
-def _out_of_range(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
+def _out_of_range(place: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
     limit = _bound(error)
     wanted = limit or expected(place.annotation)
     return Finding(
@@ -172,10 +179,10 @@ def _bound(error: ErrorDetails) -> str:
 _FINDINGS = {"X02": _wrong_type, "X09": _not_listed, "X11": _out_of_range}
 
 
-def _quantity(place: Place, error: ErrorDetails) -> Finding:
+def _quantity(place: ErrorLocation, error: ErrorDetails) -> Finding:
     reason, value = error["msg"], place.value
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    percent = number and is_share(place.annotation) and 1 < value < 95
+    percent = number and is_percentage(place.annotation) and 1 < value < 95
     return Finding(
         f"{place.path}: {_kind(place.value)} {reason}",
         label=reason,
@@ -184,7 +191,7 @@ def _quantity(place: Place, error: ErrorDetails) -> Finding:
     )
 
 
-def _name(place: Place) -> Finding:
+def _name(place: ErrorLocation) -> Finding:
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(place.value)).strip("._-")[:128]
     return Finding(
         f"the name {json.dumps(str(place.value)[:60], ensure_ascii=False)} cannot be a folder name",
@@ -194,14 +201,14 @@ def _name(place: Place) -> Finding:
     )
 
 
-def _too_long(place: Place, error: ErrorDetails) -> Finding:
+def _too_long(place: ErrorLocation, error: ErrorDetails) -> Finding:
     most = error["ctx"]["max_length"]
     return Finding(
         f"{place.path} has {len(str(place.value))} characters", label=f"must be at most {most}"
     )
 
 
-def _letters(place: Place) -> Finding:
+def _letters(place: ErrorLocation) -> Finding:
     text = str(place.value)
     bad = "".join(dict.fromkeys(re.sub(r"[M*E-]", "", text)))
     return Finding(
@@ -212,7 +219,7 @@ def _letters(place: Place) -> Finding:
     )
 
 
-def _version(place: Place, *, missing: bool) -> Finding:
+def _version(place: ErrorLocation, *, missing: bool) -> Finding:
     written = "is missing" if missing else f"is {_kind(place.value)}"
     return Finding(
         f"the version of the spec language {written}; this PARC reads version 1",

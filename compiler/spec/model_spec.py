@@ -7,72 +7,80 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, Degree0, NotBool, Real, Real0, Size, Size0
+from parc.compiler.spec.numbers import (
+    Count,
+    CountOrZero,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NotBool,
+    PositiveFloat,
+    PositiveInt,
+)
 
 
 class LatentSpec(Strict):
     """Multi-head latent attention."""
 
-    q_lora_rank: Size | None = None
+    q_lora_rank: PositiveInt | None = None
     """Rank of the query projection; absent: full rank."""
-    kv_lora_rank: Size | None = None
+    kv_lora_rank: PositiveInt | None = None
     """Rank of the shared key-value projection; needed unless base has it."""
-    qk_nope_dim: Size | None = None
+    qk_nope_dim: PositiveInt | None = None
     """Head dim of queries and keys without position; needed unless base has it."""
-    qk_rope_dim: Size | None = None
+    qk_rope_dim: PositiveInt | None = None
     """Head dim of queries and keys with rotary position; needed unless base has it."""
-    v_dim: Size | None = None
+    v_dim: PositiveInt | None = None
     """Head dim of values; needed unless base has it."""
 
 
 class LinearAttentionSpec(Strict):
     """Gated DeltaNet in place of attention, but in every n-th layer."""
 
-    key_heads: Degree | None = None
+    key_heads: Count | None = None
     """Heads of queries and of keys; needed unless base has it."""
-    value_heads: Degree | None = None
+    value_heads: Count | None = None
     """Heads of values, a multiple of key_heads; needed unless base has it."""
-    key_dim: Size | None = None
+    key_dim: PositiveInt | None = None
     """Width of a head of queries and keys; needed unless base has it."""
-    value_dim: Size | None = None
+    value_dim: PositiveInt | None = None
     """Width of a head of values; needed unless base has it."""
-    conv_size: Degree = 4
+    conv_size: Count = 4
     """Width of the causal convolution over queries, keys and values."""
-    full_attention_every: Degree = 4
+    full_attention_every: Count = 4
     """Every n-th layer has attention."""
 
 
 class MambaSpec(Strict):
     """Mamba-2 layers, where the pattern has an M."""
 
-    heads: Degree | None = None
+    heads: Count | None = None
     """Heads; needed unless base has it."""
-    head_dim: Size | None = None
+    head_dim: PositiveInt | None = None
     """Width of a head; needed unless base has it."""
-    state_size: Size | None = None
+    state_size: PositiveInt | None = None
     """Numbers of state a channel; needed unless base has it."""
-    groups: Degree = 1
+    groups: Count = 1
     """Groups of heads that share the matrices of the state."""
-    conv_size: Degree = 4
+    conv_size: Count = 4
     """Width of the causal convolution."""
 
 
 class ExpertsSpec(Strict):
     """Mixture of experts."""
 
-    count: Degree | None = None
+    count: Count | None = None
     """Routed experts a layer; needed unless base has it."""
-    top_k: Degree | None = None
+    top_k: Count | None = None
     """Routed experts a token visits; needed unless base has it."""
-    size: Size | None = None
+    size: PositiveInt | None = None
     """Hidden width of one routed expert; needed unless base has it."""
-    shared_size: Size0 = 0
+    shared_size: NonNegativeInt = 0
     """Total hidden width of the shared experts; 0: none."""
     shared_gate: bool = False
     """The shared expert has a sigmoid gate (Qwen2-MoE)."""
-    first_dense_layers: Degree0 = 0
+    first_dense_layers: CountOrZero = 0
     """Leading layers that are dense."""
-    every: Degree = 1
+    every: Count = 1
     """Every n-th layer routes, counted so that layer n-1 is the first."""
     bias: bool = False
     """Experts carry biases."""
@@ -80,15 +88,15 @@ class ExpertsSpec(Strict):
     """How router scores are normalised."""
     pre_softmax: bool = False
     """Scores are normalised before the top-k is taken."""
-    groups: Degree = 1
+    groups: Count = 1
     """Expert groups of group-limited routing."""
-    group_top_k: Degree = 1
+    group_top_k: Count = 1
     """Groups a token may visit."""
     router_bias: Literal["none", "parameter", "buffer"] = "none"
     """Router bias: trained, or the load-balancing buffer of DeepSeek-V3."""
-    scaling_factor: Real = 1.0
+    scaling_factor: PositiveFloat = 1.0
     """Factor on the combined expert output."""
-    aux_loss_coefficient: Real0 = 0.0
+    aux_loss_coefficient: NonNegativeFloat = 0.0
     """Weight of the load-balancing loss."""
 
 
@@ -97,21 +105,21 @@ class PositionSpec(Strict):
 
     kind: Literal["rope", "yarn", "learned", "none"] = "rope"
     """Rotary, rotary with YaRN, a learned table, or none."""
-    base: Real = 10000.0
+    base: PositiveFloat = 10000.0
     """Rotary base (rope_theta)."""
-    percent: Real = 1.0
+    percent: PositiveFloat = 1.0
     """Share of the head dim that is rotated."""
     scaling: Literal["none", "llama3", "linear", "yarn"] = "none"
     """Rotary scaling for long contexts."""
-    scaling_factor: Real = 1.0
+    scaling_factor: PositiveFloat = 1.0
     """Factor of the scaling."""
-    max_positions: Size | None = None
+    max_positions: PositiveInt | None = None
     """Longest context, in tokens; needed unless base has it."""
-    original_max_positions: Size | None = None
+    original_max_positions: PositiveInt | None = None
     """Context before scaling; absent: max_positions."""
-    mscale: Real = 1.0
+    mscale: PositiveFloat = 1.0
     """YaRN attention scale."""
-    mscale_all_dim: Real0 = 0.0
+    mscale_all_dim: NonNegativeFloat = 0.0
     """YaRN attention scale for all dims."""
 
 
@@ -124,19 +132,19 @@ class ModelSpec(Strict):
     """Name for reports."""
     family: str | None = None
     """Hugging Face model_type that it follows."""
-    layers: Degree | None = None
+    layers: Count | None = None
     """Decoder layers, multi-token prediction not counted."""
-    hidden: Size | None = None
+    hidden: PositiveInt | None = None
     """Width of the residual stream."""
-    ffn: Size0 | None = None
+    ffn: NonNegativeInt | None = None
     """Hidden width of the dense MLP; 0 where all layers route."""
-    heads: Degree | None = None
+    heads: Count | None = None
     """Attention heads."""
-    kv_heads: Degree | None = None
+    kv_heads: Count | None = None
     """Key-value heads; absent: as many as heads."""
-    head_dim: Size | None = None
+    head_dim: PositiveInt | None = None
     """Width of one head; absent: hidden / heads."""
-    vocab: Size | None = None
+    vocab: PositiveInt | None = None
     """Vocabulary before padding."""
     gated: bool | None = None
     """The MLP has a gate (SwiGLU, GeGLU); absent: true."""
@@ -150,9 +158,9 @@ class ModelSpec(Strict):
     """Bias on the attention output; absent: false."""
     qk_norm: Literal["none", "head", "full"] | None = None
     """Norm on queries and keys; absent: none."""
-    window: Size | None = None
+    window: PositiveInt | None = None
     """Sliding-window length, in tokens; absent: full attention."""
-    full_attention_every: Size | None = None
+    full_attention_every: PositiveInt | None = None
     """Every n-th layer ignores the window (Gemma 2: 2); absent: every layer keeps it."""
     sinks: bool | None = None
     """One learned attention sink a head (gpt-oss)."""
@@ -170,7 +178,7 @@ class ModelSpec(Strict):
     """Mixture of experts; absent: dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None
     """Kind of norm; absent: rmsnorm."""
-    norm_epsilon: Real | None = None
+    norm_epsilon: PositiveFloat | None = None
     """Absent: 1e-5."""
     norms_per_layer: Annotated[Literal[1, 2, 4], NotBool] | None = None
     """Norms a layer: 2 pre-norm, 1 parallel block, 4 sandwich (Gemma 2); absent: 2."""
@@ -180,7 +188,7 @@ class ModelSpec(Strict):
     """Position encoding."""
     tied_embeddings: bool | None = None
     """Input and output embedding are one matrix; absent: false."""
-    mtp_layers: Degree0 | None = None
+    mtp_layers: CountOrZero | None = None
     """Multi-token-prediction layers to train; absent: 0."""
     source: str | None = None
     """Where the numbers are from."""

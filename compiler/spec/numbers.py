@@ -20,19 +20,19 @@ def _refuse_bool(value: object) -> object:
 NotBool = BeforeValidator(_refuse_bool)
 """For a Literal of integers, which pydantic would let ``true`` pass as 1."""
 
-Degree = Annotated[int, Field(ge=1, le=2**20)]
+Count = Annotated[int, Field(ge=1, le=2**20)]
 """A parallel degree, a count of hosts, GPUs, layers or heads."""
-Size = Annotated[int, Field(ge=1, le=10**9)]
+PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 """A width, a length in tokens, a batch in sequences, a count of steps."""
-Degree0 = Annotated[int, Field(ge=0, le=2**20)]
+CountOrZero = Annotated[int, Field(ge=0, le=2**20)]
 """A count that may be none."""
-Size0 = Annotated[int, Field(ge=0, le=10**9)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=10**9)]
 """A width that may be none."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 """A TCP port."""
-Real = Annotated[float, Field(gt=0, le=1e12)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
 """A factor, a rate, a bandwidth."""
-Real0 = Annotated[float, Field(ge=0, le=1e12)]
+NonNegativeFloat = Annotated[float, Field(ge=0, le=1e12)]
 """A weight that may be none."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """Decay rate of a running mean."""

@@ -8,20 +8,20 @@ from parc.compiler.spec.base import Strict
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto
 from parc.compiler.spec.limits_spec import AxisLimit
-from parc.compiler.spec.numbers import Degree, Port, Real, Size
+from parc.compiler.spec.numbers import Count, Port, PositiveFloat, PositiveInt
 from parc.compiler.spec.units import Percent, Seconds
 
 
 class TrafficSpec(Strict):
     """The requests that arrive. Exactly one of concurrency and request_rate."""
 
-    input_tokens: Size
+    input_tokens: PositiveInt
     """Mean length of a prompt."""
-    output_tokens: Size
+    output_tokens: PositiveInt
     """Mean length of an answer."""
-    concurrency: Degree | None = None
+    concurrency: Count | None = None
     """Requests in the system at all times; one that ends is replaced."""
-    request_rate: Real | None = None
+    request_rate: PositiveFloat | None = None
     """Requests a second, Poisson arrivals."""
 
 
@@ -41,11 +41,11 @@ class ServiceSpec(Strict):
     checkpoint: str | None = None
     """What the engine loads: a repository on a model hub, or a folder that every host sees;
     absent: the repository that the catalog names as the model's source."""
-    max_model_len: Size | Auto = "auto"
+    max_model_len: PositiveInt | Auto = "auto"
     """Longest request in tokens, prompt and answer; auto: the model's context, or what fits."""
-    max_num_seqs: Degree | Auto = "auto"
+    max_num_seqs: Count | Auto = "auto"
     """Most requests that one data-parallel rank runs at a time; auto: vLLM's own default."""
-    max_num_batched_tokens: Size | Auto = "auto"
+    max_num_batched_tokens: PositiveInt | Auto = "auto"
     """Most tokens of one step; auto: vLLM's own default."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
     """Tokens of a block of the cache."""
@@ -88,21 +88,21 @@ class ServingGoalsSpec(Strict):
 class ServingLayoutSpec(Strict):
     """Pins of a serving job. What is absent or auto is decided."""
 
-    tp: Degree | Auto = "auto"
+    tp: Count | Auto = "auto"
     """Tensor parallelism."""
-    pp: Degree | Auto = "auto"
+    pp: Count | Auto = "auto"
     """Pipeline parallelism."""
-    dp: Degree | Auto = "auto"
+    dp: Count | Auto = "auto"
     """Data parallelism of attention inside one engine; models with experts only."""
-    ep: Degree | Literal["auto", "on", "off"] = "auto"
+    ep: Count | Literal["auto", "on", "off"] = "auto"
     """Expert parallelism: on, off, or its degree, which vLLM derives as tp x pcp x dp."""
-    pcp: Degree | Auto = 1
+    pcp: Count | Auto = 1
     """Prefill context parallelism; models with latent attention only."""
-    dcp: Degree | Auto = "auto"
+    dcp: Count | Auto = "auto"
     """Decode context parallelism: ranks of tp that share a request's cache."""
-    replicas: Degree | Auto = "auto"
+    replicas: Count | Auto = "auto"
     """Independent engines behind a load balancer."""
-    stage_layers: tuple[Degree, ...] | Auto = "auto"
+    stage_layers: tuple[Count, ...] | Auto = "auto"
     """Decoder layers of every pipeline stage: [19, 21, 21, 19]."""
     all2all: Literal[
         "auto",

@@ -14,17 +14,13 @@ from parc.backends.kubernetes.backend import BACKEND
 from parc.backends.kubernetes.names import is_label, label
 from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import KubernetesJob, Plan
+from parc.compiler.ir import Plan
 from parc.compiler.verify.verify_launch import verify_launch
 from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan, with_launch
 from tests.placement.placement_plans import cluster
+from tests.spec_defaults import kubernetes_job
 
-JOB = KubernetesJob(
-    image="trainer:1",
-    rack_label="network.topology.nvidia.com/leaf",
-    domain_label="network.topology.nvidia.com/accelerator",
-    shared_memory="64Gi",
-)
+JOB = kubernetes_job(image="trainer:1")
 
 
 def plan_for(made: Plan, **changes: Any) -> Plan:

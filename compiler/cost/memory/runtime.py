@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.ir import Gpu, Offload
+from parc.compiler.ir import NO_OFFLOAD, Gpu, Offload
 
 MIB = 2**20
-KEPT = Offload()
-"""Nothing leaves the GPU."""
 BLOCK_BYTES = 512
 """The caching allocator of torch hands out multiples of this."""
 GROUPED_STREAMS = 4
@@ -47,7 +45,7 @@ class StateBytes:
         zero_stage: int,
         shards: int,
         pipelined: bool = False,
-        offload: Offload = KEPT,
+        offload: Offload = NO_OFFLOAD,
         hpz: int = 1,
     ) -> tuple[float, float, float]:
         """(weight, gradient, optimizer) in the GPU of one of ``shards`` ranks.

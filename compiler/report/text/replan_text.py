@@ -47,7 +47,7 @@ def _links(found: Replanned) -> list[tuple[str, str]]:
         (
             "exposed",
             f"{seconds(before.exposed_seconds)} -> {seconds(after.exposed_seconds)} over shared "
-            f"links, {found.plan.placement.proof.words}",
+            f"links, {found.plan.placement.proof.summary}",
         ),
     ]
 

@@ -55,7 +55,7 @@ def placement_words(plan: Plan) -> str:
     if len({host.rack for host in placement.hosts}) == 1:
         name = "one rack"
     proof, total = placement.proof, plan.estimate.time.total_seconds
-    words = f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
+    words = f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.summary}"
     added = added_seconds(plan.estimate, placement)
     return words if added < TOLD * total else f"{words}; adds {seconds(added)} to the step"
 

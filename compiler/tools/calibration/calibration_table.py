@@ -40,7 +40,7 @@ def _parameters(found: Calibration) -> str:
             f"{item.spread * 100:.0f} %",
             "yes, --nccl" if item.name in measured else item.identified,
         )
-        for item in found.fit.learned
+        for item in found.fit.parameters
     ]
     return table(("parameter", "shipped", "fitted", "±", "identified"), rows)
 
@@ -111,7 +111,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
                 "spread": item.spread,
                 "identified": item.identified,
             }
-            for item in found.fit.learned
+            for item in found.fit.parameters
         ],
         "runs": [_record(found, index) for index in range(len(found.runs))],
     }

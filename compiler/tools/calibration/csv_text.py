@@ -14,7 +14,7 @@ MAX_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CsvCell:
     """What is written in one cell."""
 
     text: str
@@ -22,10 +22,10 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One line of the table: the cells that are not empty, by column."""
 
-    cells: dict[str, Cell]
+    cells: dict[str, CsvCell]
     span: Span
     """The whole line."""
 
@@ -40,7 +40,7 @@ class Row:
         return cell.span if cell else self.span
 
 
-def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tuple[Row, ...]:
+def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tuple[CsvRow, ...]:
     """The rows of a CSV with a header line; empty lines and lines that start with # are skipped.
 
     Q01 for a column that is not one of ``columns``, or twice there, for a row that is longer than
@@ -67,7 +67,7 @@ def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tu
     return tuple(_row(names, line, file, sink) for line in lines[1:])
 
 
-def _known_columns(header: list[Cell], columns: tuple[str, ...], sink: Sink) -> bool:
+def _known_columns(header: list[CsvCell], columns: tuple[str, ...], sink: Sink) -> bool:
     seen: set[str] = set()
     sound = bool(header)
     for cell in header:
@@ -85,17 +85,17 @@ def _known_columns(header: list[Cell], columns: tuple[str, ...], sink: Sink) -> 
     return sound
 
 
-def _row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -> Row:
+def _row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -> CsvRow:
     cells = _split(*line, file, sink)
     if len(cells) > len(names):
         message = f"this row has {len(cells)} cells, the header has {len(names)}"
         sink.report("Q01", message, span=cells[len(names)].span)
     whole = Span(file, line[0], 1, max(len(line[1]), 1))
     pairs = zip(names, cells, strict=False)
-    return Row({name: cell for name, cell in pairs if cell.text}, whole)
+    return CsvRow({name: cell for name, cell in pairs if cell.text}, whole)
 
 
-def _split(number: int, line: str, file: str, sink: Sink) -> list[Cell]:
+def _split(number: int, line: str, file: str, sink: Sink) -> list[CsvCell]:
     """Cells of one line; a cell in quotes ends on its line."""
     cells, at = [], 0
     while at <= len(line):
@@ -106,7 +106,7 @@ def _split(number: int, line: str, file: str, sink: Sink) -> list[Cell]:
         start = match.start(1)
         raw = match.group(1).rstrip()
         text = raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
-        cells.append(Cell(text.strip(), Span(file, number, start + 1, max(len(raw), 1))))
+        cells.append(CsvCell(text.strip(), Span(file, number, start + 1, max(len(raw), 1))))
         if not match.group(2):
             break
         at = match.end()

@@ -21,7 +21,7 @@ from parc.compiler.cost.setup.calibrated import Values, hardware_class, prior, s
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
 from parc.compiler.resolve.resolve_kernels import load_fit
-from parc.compiler.tools.calibration.nccl_text import Timings
+from parc.compiler.tools.calibration.nccl_text import CollectiveTimings
 
 LINK_TERMS = ("bus", "fixed", "ramp")
 """Factors on bandwidth, on latency (of the first rank and of the others), on the ramp."""
@@ -30,10 +30,10 @@ NETWORK_TERMS = ("network", "hop_seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCollective:
     """One output of nccl-tests against the cost model."""
 
-    timings: Timings
+    timings: CollectiveTimings
     before: tuple[float, ...]
     """Seconds by size, by the shipped parameters."""
     after: tuple[float, ...]
@@ -47,7 +47,7 @@ class LinksFit:
     """Calibrated names (``all_reduce.bus_gb_per_s``) and values."""
     network: dict[str, float] = field(default_factory=dict)
     """``network`` and ``hop_seconds``, where hosts were crossed."""
-    measured: list[Measured] = field(default_factory=list)
+    measured: list[MeasuredCollective] = field(default_factory=list)
 
     @property
     def values(self) -> Values:
@@ -55,14 +55,14 @@ class LinksFit:
         return tuple(sorted(self.collectives.items()))
 
 
-def fit_nccl(outputs: Sequence[Timings], cluster: Cluster, sink: Sink) -> LinksFit:
+def fit_nccl(outputs: Sequence[CollectiveTimings], cluster: Cluster, sink: Sink) -> LinksFit:
     """Links from the outputs in one domain, then the network from those over several.
 
     Two outputs in one domain for the same collective are Q04: it is not known which one holds.
     """
     fitting = _Fitting(cluster)
     found = LinksFit()
-    inside: dict[Operation, Timings] = {}
+    inside: dict[Operation, CollectiveTimings] = {}
     for timings in outputs:
         operation = _operation(timings)
         if fitting.domains(timings) > 1:
@@ -80,7 +80,7 @@ def fit_nccl(outputs: Sequence[Timings], cluster: Cluster, sink: Sink) -> LinksF
     return found
 
 
-def _operation(timings: Timings) -> Operation:
+def _operation(timings: CollectiveTimings) -> Operation:
     """A send is half of an all-to-all of two (``collectives.send_seconds``)."""
     return "all_to_all" if timings.test == "send" else timings.test
 
@@ -96,10 +96,10 @@ class _Fitting:
         self.cluster = cluster
         self.start = shipped(hardware_class(cluster.gpu))
 
-    def domains(self, timings: Timings) -> int:
+    def domains(self, timings: CollectiveTimings) -> int:
         return -(-timings.ranks // self._local(timings))
 
-    def _local(self, timings: Timings) -> int:
+    def _local(self, timings: CollectiveTimings) -> int:
         """Ranks in one NVLink domain; a host's, where domains end at the host."""
         node, a_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
@@ -111,7 +111,7 @@ class _Fitting:
         return Network(rate, values["hop_seconds"] + fabric.latency_seconds)
 
     def _seconds(
-        self, timings: Timings, fit_: CollectiveFit, network: Mapping[str, float]
+        self, timings: CollectiveTimings, fit_: CollectiveFit, network: Mapping[str, float]
     ) -> tuple[float, ...]:
         local, domains = self._local(timings), self.domains(timings)
         between = self._network({**self.start, **network})
@@ -124,7 +124,7 @@ class _Fitting:
         rate = between.gb_per_s_per_gpu * 1e9
         return tuple(nbytes / rate + between.hop_seconds for nbytes in timings.sizes)
 
-    def link(self, timings: Timings, found: dict[str, float]) -> Measured:
+    def link(self, timings: CollectiveTimings, found: dict[str, float]) -> MeasuredCollective:
         """Fit the factors of one collective in its domain; adds its terms to ``found``."""
         operation = _operation(timings)
         before = self.shipped[operation]
@@ -138,11 +138,13 @@ class _Fitting:
         after = self.fits[operation] = _scaled(before, best.parameters)
         for term in ("bus_gb_per_s", "latency_seconds", "rank_seconds", "ramp_seconds"):
             found[f"{operation}.{term}"] = getattr(after, term)
-        return Measured(
+        return MeasuredCollective(
             timings, self._seconds(timings, before, {}), self._seconds(timings, after, {})
         )
 
-    def between(self, outputs: Sequence[Timings], found: dict[str, float]) -> list[Measured]:
+    def between(
+        self, outputs: Sequence[CollectiveTimings], found: dict[str, float]
+    ) -> list[MeasuredCollective]:
         """Fit NIC share and hop to all ``outputs`` together; adds them to ``found``."""
         priors = {
             name: replace(prior(name, self.start[name]), spread=1.0) for name in NETWORK_TERMS
@@ -156,7 +158,7 @@ class _Fitting:
         start = {name: each.centre for name, each in priors.items()}
         found.update(fit(predict, measured, start, priors).parameters)
         return [
-            Measured(
+            MeasuredCollective(
                 one,
                 self._seconds(one, self.shipped[_operation(one)], {}),
                 self._seconds(one, self.fits[_operation(one)], found),

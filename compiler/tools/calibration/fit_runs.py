@@ -31,7 +31,7 @@ FOLDS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class FittedParameter:
     """One parameter: before, after, how well it is known."""
 
     name: str
@@ -48,7 +48,7 @@ class RunsFit:
     """What came of the runs."""
 
     hardware: str
-    learned: tuple[Learned, ...]
+    parameters: tuple[FittedParameter, ...]
     before: tuple[float, ...]
     """Seconds of every run by the shipped parameters."""
     after: tuple[float, ...]
@@ -58,12 +58,12 @@ class RunsFit:
     @property
     def values(self) -> dict[str, float]:
         """The parameters that replace shipped ones."""
-        return {item.name: item.fitted for item in self.learned if item.identified != "no"}
+        return {item.name: item.fitted for item in self.parameters if item.identified != "no"}
 
     @property
     def unidentified(self) -> tuple[str, ...]:
         """Names of the parameters that are hardly known better than before."""
-        return tuple(item.name for item in self.learned if item.identified != "yes")
+        return tuple(item.name for item in self.parameters if item.identified != "yes")
 
 
 def fit_runs(
@@ -85,8 +85,8 @@ def fit_runs(
     kept = {name: each for name, each in priors.items() if name not in silent}
     final = fitting.fit(kept) if kept else Fitted({}, {}, 0.0, 0)
     known = set(network) | (set(kept) - set(final.unidentified(kept, KNOWN_SHARE)))
-    learned = (
-        Learned(
+    parameters = (
+        FittedParameter(
             name,
             value,
             final.parameters.get(name, value),
@@ -97,7 +97,7 @@ def fit_runs(
     )
     return RunsFit(
         hardware,
-        tuple(learned),
+        tuple(parameters),
         _Fitting(runs, (), start).seconds({}),
         fitting.seconds(final.parameters),
         fitting.left_out(final.parameters, kept) if len(runs) >= LEAST_RUNS else (),

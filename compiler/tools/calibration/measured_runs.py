@@ -16,13 +16,13 @@ from parc.backends.base import Framework
 from parc.backends.registry import framework_of
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import NO_RECOMPUTE, Layout, Problem, ServingProblem
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.drop_illegal import explain_illegal
 from parc.compiler.search.enumerate_layouts import floor_split
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import Source, Unreadable, read_source
-from parc.compiler.tools.calibration.csv_text import Row, read_table
+from parc.compiler.tools.calibration.csv_text import CsvRow, read_table
 
 PATHS: dict[str, str] = {
     "model": "model",
@@ -60,7 +60,7 @@ class MeasuredRun:
     """One run of the user."""
 
     name: str
-    row: Row
+    row: CsvRow
     problem: Problem
     layout: Layout
     seconds: float
@@ -80,7 +80,7 @@ def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
 class _Reader:
     """One row."""
 
-    def __init__(self, source: Source, row: Row, sink: Sink) -> None:
+    def __init__(self, source: Source, row: CsvRow, sink: Sink) -> None:
         self.source = source
         self.row = row
         self.sink = sink
@@ -215,6 +215,10 @@ def _pinned(problem: Problem, target: Framework) -> Layout:
         recompute=pins.recompute or NO_RECOMPUTE,
         split=split,
         order=pins.order or target.orders(problem)[0],
+        cp_comm=pins.cp_comm or "p2p",
+        cp_a2a=pins.cp_a2a or 1,
+        offload=pins.offload or NO_OFFLOAD,
+        zero_plus=pins.zero_plus or NO_ZERO_PLUS,
     )
 
 

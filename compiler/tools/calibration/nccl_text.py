@@ -33,7 +33,7 @@ TIME_COLUMN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
+class CollectiveTimings:
     """One output: seconds by message size."""
 
     file: str
@@ -45,7 +45,7 @@ class Timings:
     seconds: tuple[float, ...]
 
 
-def read_nccl(text: str, file: str, sink: Sink) -> Timings | None:
+def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
     """What an output of nccl-tests says; Q04 and None where it says too little."""
     test = _test(text, file)
     if test is None:
@@ -75,7 +75,7 @@ def read_nccl(text: str, file: str, sink: Sink) -> Timings | None:
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
     sizes, seconds = zip(*points, strict=True)
-    return Timings(file, test, len(hosts), sum(hosts.values()), sizes, seconds)
+    return CollectiveTimings(file, test, len(hosts), sum(hosts.values()), sizes, seconds)
 
 
 def _test(text: str, file: str) -> Test | None:

@@ -112,10 +112,10 @@ def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
     names = found.fit.unidentified
     if not names:
         return
-    silent = [item.name for item in found.fit.learned if item.identified == "no"]
+    silent = [item.name for item in found.fit.parameters if item.identified == "no"]
     help_ = "; ".join(f"{name}: {PARAMETERS.get(name, OTHER).seen_in}" for name in names)
     finding = Finding(
-        f"{len(found.runs)} runs do not identify {len(names)} of {len(found.fit.learned)} "
+        f"{len(found.runs)} runs do not identify {len(names)} of {len(found.fit.parameters)} "
         f"parameters: {', '.join(names)}",
         label=f"shipped values stay: {', '.join(silent)}" if silent else "they are partly known",
         help=f"what would show them: {help_}",

@@ -12,7 +12,13 @@ from parc.backends.megatron.backend import BACKEND
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.ir import Layout, Problem, Split
+from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_ZERO_PLUS,
+    Layout,
+    Problem,
+    Split,
+)
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import floor_split
 from parc.compiler.spec.reading.source import Source
@@ -190,6 +196,8 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         order=pins.order or ORDERS[0],
         cp_comm=pins.cp_comm or "p2p",
         cp_a2a=pins.cp_a2a or 1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
     hidden = [name for name in _fields() if not _said(name, known)]
     tiled = all(_said(name, known) for name in ("tp", "cp", "pp"))

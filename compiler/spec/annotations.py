@@ -19,7 +19,7 @@ _UNNAMED = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ErrorLocation:
     """Where in the tree an error is, what stands there and what should."""
 
     path: str
@@ -112,7 +112,7 @@ def _quantity(branch: Any) -> Quantity | None:
     return next((mark for mark in _marks(branch) if isinstance(mark, Quantity)), None)
 
 
-def is_share(annotation: Any) -> bool:
+def is_percentage(annotation: Any) -> bool:
     """Whether ``annotation`` takes a percentage."""
     quantities = (_quantity(branch) for branch in branches(annotation))
     return any("%" in quantity.factors for quantity in quantities if quantity)
@@ -122,13 +122,15 @@ def _bare(branch: Any) -> Any:
     return get_args(branch)[0] if get_origin(branch) is Annotated else branch
 
 
-def locate(root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]) -> Place | None:
+def locate_error(
+    root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]
+) -> ErrorLocation | None:
     """The place of a pydantic error; None where it is about a union branch nobody meant.
 
     pydantic puts the name of a branch into ``loc``. A mapping means the model among the branches,
     a list means the tuple; any other value that fits no branch is one error of the whole union.
     """
-    place = Place("", root, tree)
+    place = ErrorLocation("", root, tree)
     for part in loc:
         members = branches(place.annotation)
         if len(members) < 2:
@@ -139,7 +141,7 @@ def locate(root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]) -> Plac
             return place
         if not _is_tag(part, meant[0]):
             return None
-        place = Place(place.path, meant[0], place.value)
+        place = ErrorLocation(place.path, meant[0], place.value)
     return place
 
 
@@ -154,7 +156,7 @@ def _is_tag(part: int | str, branch: Any) -> bool:
     return part == model.__name__ if model else str(part).startswith(("tuple", "dict"))
 
 
-def _step(place: Place, part: int | str) -> Place:
+def _step(place: ErrorLocation, part: int | str) -> ErrorLocation:
     """One key or index down."""
     annotation = place.annotation
     for branch in branches(annotation):  # exactly one; it strips None
@@ -162,12 +164,12 @@ def _step(place: Place, part: int | str) -> Place:
     value = place.value
     if isinstance(part, int):
         inner = value[part] if isinstance(value, list) and part < len(value) else None
-        return Place(f"{place.path}[{part}]", get_args(annotation)[0], inner)
+        return ErrorLocation(f"{place.path}[{part}]", get_args(annotation)[0], inner)
     path = join(place.path, part)
     inner = value.get(part) if isinstance(value, dict) else None
     if get_origin(annotation) is dict:
-        return Place(path, get_args(annotation)[1], inner, place.path, part)
+        return ErrorLocation(path, get_args(annotation)[1], inner, place.path, part)
     model = model_of(annotation)
     info = model.model_fields.get(part) if model else None
     wanted = info.rebuild_annotation() if info else annotation
-    return Place(path, wanted, inner, place.path, part)
+    return ErrorLocation(path, wanted, inner, place.path, part)
