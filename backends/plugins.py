@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration
+from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
 from parc.compiler.diagnostics import Finding
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "parc.backends"
+BACKEND, VERIFIER = "BACKEND", "VERIFIER"
+"""Names of the objects in the modules of a declaration."""
 RESERVED = ("parc", "plan", "report")
 """First parts of the names of files that PARC itself writes; a backend's folder has another."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -121,18 +124,30 @@ def _defect(name: str, declared: object) -> str:
 
 def _missing(declared: Declaration) -> Iterator[str]:
     """Yield a text per declared object that lacks members of its protocol."""
-    training = Framework if declared.binds_layout else Backend
-    serving = Engine if declared.binds_layout else ServingBackend
-    roles = ((declared.training, training), (declared.serving, serving))
-    for module, protocol in ((one, two) for one, two in roles if one):
-        target = getattr(declared.module(module), "BACKEND", None)
+    for module, attribute, protocol in _declared_objects(declared):
+        target = getattr(declared.module(module), attribute, None)
         lacking = [one for one in members(protocol) if not hasattr(target, one)]
         if target is None:
-            yield f"the module {module} has no BACKEND"
+            yield f"the module {module} has no {attribute}"
         elif lacking:
-            yield f"BACKEND of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
-        elif target.name != declared.name or not target.versions:
+            yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
+        elif attribute == BACKEND and (target.name != declared.name or not target.versions):
             yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
+
+
+def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[Any]]]:
+    """Yield (module, attribute, protocol) per object that the declaration names."""
+    binds = declared.binds_layout
+    if declared.training:
+        yield declared.training, BACKEND, Framework if binds else Backend
+    if declared.serving:
+        yield declared.serving, BACKEND, Engine if binds else ServingBackend
+    if declared.verifier:
+        if declared.is_framework:
+            yield declared.verifier, VERIFIER, FrameworkVerifier
+        if declared.is_engine:
+            yield declared.verifier, VERIFIER, EngineVerifier
+        yield declared.verifier, VERIFIER, Verifier
 
 
 def members(protocol: type[Any]) -> tuple[str, ...]:

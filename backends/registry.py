@@ -12,6 +12,7 @@ from typing import Literal, cast
 from parc.backends.base import Backend, Engine, Framework, ServingBackend
 from parc.backends.declaration import Declaration, Front, JobKind
 from parc.backends.plugins import PluginProblem, plugin, plugin_names
+from parc.backends.verifier import Verifier
 from parc.compiler.ir import Problem
 
 Role = Literal["train", "serve", "framework", "engine"]
@@ -23,31 +24,36 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         binds_layout=True,
         default_for=("train",),
+        verifier=".verify",
     ),
     Declaration(
         name="deepspeed",
         package="parc.backends.deepspeed",
         training=".backend",
         binds_layout=True,
+        verifier=".verify",
     ),
     Declaration(
         name="fsdp",
         package="parc.backends.fsdp",
         training=".backend",
         binds_layout=True,
+        verifier=".verify",
     ),
     Declaration(
         name="torchtitan",
         package="parc.backends.torchtitan",
         training=".backend",
         binds_layout=True,
+        verifier=".verify",
     ),
     Declaration(
         name="accelerate",
         package="parc.backends.accelerate",
         training=".backend",
         binds_layout=True,
-        fronts=(Front("deepspeed", ".plugin"),),
+        verifier=".verify",
+        fronts=(Front("deepspeed", ".plugin", ".verify_plugin"),),
     ),
     Declaration(
         name="vllm",
@@ -55,18 +61,21 @@ BUILT_IN: tuple[Declaration, ...] = (
         serving=".backend",
         binds_layout=True,
         default_for=("serve",),
+        verifier=".verify",
     ),
     Declaration(
         name="kubernetes",
         package="parc.backends.kubernetes",
         training=".backend",
         serving=".backend",
+        verifier=".verify",
     ),
     Declaration(
         name="preflight",
         package="parc.backends.preflight",
         training=".backend",
         default_for=("train",),
+        verifier=".verify",
     ),
     Declaration(
         name="rankmap",
@@ -74,11 +83,13 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         serving=".backend",
         default_for=("train", "serve"),
+        verifier=".verify",
     ),
     Declaration(
         name="ray",
         package="parc.backends.ray",
         serving=".backend",
+        verifier=".verify",
     ),
     Declaration(
         name="slurm",
@@ -86,12 +97,14 @@ BUILT_IN: tuple[Declaration, ...] = (
         training=".backend",
         serving=".backend",
         default_for=("train",),
+        verifier=".verify",
     ),
     Declaration(
         name="torchrun",
         package="parc.backends.torchrun",
         training=".backend",
         default_for=("train",),
+        verifier=".verify",
     ),
 )
 """Frameworks and engines first, in the order of the README's matrix. If a spec emits no framework,
@@ -175,6 +188,19 @@ def versions_of(name: str) -> tuple[tuple[str, ...], str]:
     found = declaration(name)
     target = cast(Backend, _load(name, found.training or found.serving))
     return target.versions, str(getattr(target, "default_version", target.versions[-1]))
+
+
+def verifier(name: str) -> Verifier | None:
+    """Return the verifier of ``name``; None if it declares none. KeyError if unknown."""
+    found = declaration(name)
+    return cast(Verifier, found.module(found.verifier).VERIFIER) if found.verifier else None
+
+
+def front_verifiers(name: str) -> dict[str, Verifier]:
+    """Return framework -> verifier of the files that ``name`` and the framework emit together."""
+    found = declaration(name)
+    verified = ((one.framework, one.verifier) for one in found.fronts if one.verifier)
+    return {one: cast(Verifier, found.module(module).VERIFIER) for one, module in verified}
 
 
 def fronts() -> tuple[tuple[str, str], ...]:

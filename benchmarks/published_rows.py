@@ -16,7 +16,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Estimate, Layout, Plan
 from parc.compiler.pipeline import plan_spec
-from parc.compiler.search.drop_oversized import OVERSIZED
+from parc.compiler.search.explain_oversized import OVERSIZED
 from parc.compiler.spec.reading.source import Source
 
 TABLE = Path(__file__).with_name("published_layouts.csv")

@@ -29,9 +29,9 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Problem, Variant
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.search.filter_layouts import LayoutFilter
+from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.search_layouts import search_layouts
-from parc.compiler.search.search_sieve import Sieve
-from parc.compiler.search.search_space import Space
 from parc.compiler.spec.reading.source import Source
 
 MAX_SECONDS = 2.0
@@ -131,8 +131,8 @@ def sieve_rate(problem: Problem) -> tuple[int, float]:
     pricing = empty_pricing(problem)
     start = time.process_time()
     rules = all_rules(problem, pricing.framework)
-    space = Space.of(pricing.problem, pricing.framework, Variant())
-    sieve = Sieve(pricing, rules, memory_limit(pricing), space)
+    space = LayoutSpace.of(pricing.problem, pricing.framework, Variant())
+    sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve.enumerated, time.process_time() - start
 

@@ -1,4 +1,4 @@
-"""Two paths change places in one step, where the system can."""
+"""Swap two paths in one system call, if the operating system supports it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RENAME_EXCHANGE = 2
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap two existing paths of one file system; False where the system cannot do it at once.
+    """Swap two existing paths of one file system; False if the system has no such call.
 
     Raises:
-        OSError: the system can, and refused these paths.
+        OSError: the system has the call, but it failed for these paths.
     """
     import ctypes
     import errno
@@ -29,12 +29,12 @@ def exchange(first: Path, second: Path) -> bool:
         return True
     number = ctypes.get_errno()
     if number in {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV}:
-        return False  # an old kernel, or a file system without it (NFS)
+        return False  # an old kernel, or a file system that does not support it (NFS)
     raise OSError(number, os.strerror(number), str(first), None, str(second))
 
 
 def _renameat2() -> Any:
-    """The C function; None where the C library has none."""
+    """Return the C function ``renameat2``; None if the C library lacks it."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes

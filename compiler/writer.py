@@ -1,8 +1,8 @@
-"""Artifacts to disk: the directory is replaced all at once or not at all.
+"""Write artifacts to disk: the directory is replaced all at once or not at all.
 
-The new tree is written beside the directory, ``.NAME.new-PID-N``, then the two change places in
-one system call. A killed run leaves the old output or the new, never a mixture, and at most a
-hidden folder that the next run removes.
+The new tree is written next to the directory, to ``.NAME.new-PID-N``, then one system call swaps
+the two. A killed run leaves the old output or the new one, never a mixture, and at most a hidden
+folder that the next run removes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parc.compiler.ir import Artifact
 from parc.compiler.swap import exchange
 
 MARKER = "parc.lock"
-"""A directory that holds this file is one that PARC wrote."""
+"""File that marks a directory as written by PARC."""
 OWN = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
 """First parts of the names that PARC writes at the top of an output directory; backends of plugins
 are looked up only if a directory has other names."""
@@ -29,17 +29,17 @@ _SHOWN = 3
 
 
 class WriteRefused(Exception):
-    """The directory cannot or must not be replaced; the message says why."""
+    """The directory cannot or must not be replaced; the message has the reason."""
 
 
 def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
-    """Make ``directory`` hold exactly ``artifacts``; its parents are created.
+    """Replace the contents of ``directory`` by ``artifacts``; create its parents.
 
-    A link to a directory is followed, so that the link stays.
+    A link to a directory is followed, so that the link itself is kept.
 
     Raises:
-        WriteRefused: a path that leaves the directory or occurs twice; a directory that holds
-            what PARC did not write; a place that cannot be written.
+        WriteRefused: a path leaves the directory or occurs twice; the directory contains files
+            that PARC did not write; a file cannot be written.
     """
     paths = check_paths(artifacts)
     try:
@@ -59,9 +59,9 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
 
 
 def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
-    """Paths under ``directory`` that differ from ``artifacts``, are missing or are too many.
+    """Return the paths under ``directory`` that differ from ``artifacts``, sorted.
 
-    Sorted; empty when a write would change nothing.
+    Missing and additional files count as different; empty if a write would have no effect.
     """
     wanted = {artifact.path: artifact for artifact in artifacts}
     present = {
@@ -84,11 +84,11 @@ def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
 
 
 def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
-    """The paths of ``artifacts``.
+    """Return the paths of ``artifacts``.
 
     Raises:
-        WriteRefused: one is not a relative path of plain parts, occurs twice, or is also the
-            folder of another.
+        WriteRefused: a path is not relative, has special parts, occurs twice, or is also the
+            folder of another path.
     """
     paths: set[str] = set()
     for artifact in artifacts:
@@ -102,13 +102,13 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
         paths.add(text)
     for text in paths:
         if any(folder.as_posix() in paths for folder in PurePosixPath(text).parents):
-            raise WriteRefused(f"{text!r} lies in a folder that is also a file")
+            raise WriteRefused(f"{text!r} is in a folder that is also a file")
     return paths
 
 
 def _resolved(directory: Path) -> Path:
     if directory.is_symlink() and not directory.exists():
-        raise WriteRefused(f"{directory.as_posix()} is a link to nowhere")
+        raise WriteRefused(f"{directory.as_posix()} is a dangling link")
     target = directory.resolve()
     if not target.name:
         raise WriteRefused(f"{directory.as_posix()} is the root of a file system")
@@ -116,7 +116,7 @@ def _resolved(directory: Path) -> Path:
 
 
 def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
-    """Refuse what PARC did not write."""
+    """Raise WriteRefused if ``target`` is not a directory that only PARC wrote."""
     if not target.exists():
         return
     shown = directory.as_posix()
@@ -126,22 +126,23 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
     if names and MARKER not in names:
         raise WriteRefused(
             f"{shown} is not empty and was not written by PARC (no {MARKER} in it): "
-            "empty it, or write elsewhere"
+            "empty it, or choose another directory"
         )
     foreign = foreign_names(names, paths)
     if foreign:
         more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
         listed = ", ".join(foreign[:_SHOWN]) + more
         raise WriteRefused(
-            f"{shown} holds {listed}, not written by PARC: move it away, or write elsewhere"
+            f"{shown} contains {listed}, not written by PARC: "
+            "move it away, or choose another directory"
         )
 
 
 @contextmanager
 def _new_directory(target: Path) -> Iterator[Path]:
-    """An empty directory beside ``target``, locked while in use, gone at the end.
+    """Create an empty, locked directory next to ``target``, and remove it at the end.
 
-    After the swap its path holds the old tree, which goes the same way.
+    After the swap the old tree is at its path, and is removed in the same way.
     """
     path, lock = next(filter(None, (_claim(target, number) for number in count())))
     try:
@@ -154,7 +155,7 @@ def _new_directory(target: Path) -> Iterator[Path]:
 
 
 def _claim(target: Path, number: int) -> tuple[Path, int] | None:
-    """Make and lock one directory; None where the name is taken or another run cleaned it away."""
+    """Create and lock one directory; None if the name is taken or another run removed it."""
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
         path.mkdir()
@@ -171,9 +172,9 @@ def _claim(target: Path, number: int) -> tuple[Path, int] | None:
 
 
 def _locked(descriptor: int, path: Path) -> bool | None:
-    """Whether the open directory ``path`` is locked now; None where the file system has no locks.
+    """Lock the open directory ``path`` and return True; None if the file system has no locks.
 
-    False while another process holds it, or when it is no longer what stands at ``path``.
+    False if another process has locked it, or if ``path`` is another directory by now.
     """
     import fcntl
 
@@ -187,7 +188,7 @@ def _locked(descriptor: int, path: Path) -> bool | None:
 
 
 def _clean(target: Path) -> None:
-    """Remove what killed runs left; first restore an old tree that has no successor."""
+    """Remove the folders of killed runs; first restore an old tree that was not replaced."""
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
     old = target.parent / f".{target.name}.old"
     if old.exists() and not target.exists():
@@ -199,7 +200,7 @@ def _clean(target: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the directory ``path``, unless another process has it locked, or may have."""
+    """Remove the directory ``path`` unless another process has locked it, or might have."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
         if _locked(descriptor, path):
@@ -208,7 +209,7 @@ def _remove_unused(path: Path) -> None:
 
 
 def _write(path: Path, artifact: Artifact) -> None:
-    """One file, on disk when this returns; modes follow the umask."""
+    """Write one file and flush it to disk; its mode follows the umask."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o777 if artifact.executable else 0o666
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -224,7 +225,7 @@ def _sync_folders(root: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Flush a folder's entries; some network file systems know no such thing."""
+    """Flush the entries of a folder; some network file systems do not support this."""
     descriptor = os.open(folder, os.O_RDONLY)
     with suppress(OSError):
         os.fsync(descriptor)
@@ -232,13 +233,13 @@ def _sync(folder: Path) -> None:
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Put ``new`` in the place of ``target``, which ends up under the name of ``new``."""
+    """Swap the directories ``new`` and ``target``; ``target`` may be missing."""
     with suppress(OSError):
-        new.rename(target)  # works where there is nothing, or an empty directory
+        new.rename(target)  # succeeds if target is missing or an empty directory
         return
     if exchange(new, target):
         return
-    # Between these two the directory is absent; a run that dies here is healed by the next.
+    # Between these two renames the directory is absent; _clean of the next run restores it.
     old = target.parent / f".{target.name}.old"
     target.rename(old)
     new.rename(target)
@@ -249,7 +250,7 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
     path = directory / artifact.path
     try:
         mode = path.lstat().st_mode
-        if not stat.S_ISREG(mode):  # a pipe would be waited for
+        if not stat.S_ISREG(mode):  # reading a pipe would block
             return True
         text = path.read_bytes()
     except OSError:

@@ -73,7 +73,7 @@ def examples(framework: str) -> dict[str, AnyPlan]:
 
 
 def emitted(plan: AnyPlan) -> Files:
-    """Everything that a plan becomes; the second route agrees."""
+    """Return all files of a plan, after the verification found no error."""
     sink = Sink()
     artifacts = emit_plan(plan, sink)
     assert not sink.failed(), said(sink)
@@ -92,7 +92,7 @@ def error_codes(spec: Spec) -> set[str]:
 
 
 def verdict(files: Files) -> set[str]:
-    """Short codes of what the second route says about emitted files."""
+    """Return the short codes that the verification reports for emitted files."""
     sink = Sink()
     verify_artifacts(files, sink)
     return {one.code.removeprefix("PARC-") for one in sink.diagnostics}

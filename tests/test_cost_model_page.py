@@ -14,10 +14,11 @@ from benchmarks.accuracy.__main__ import load
 from benchmarks.accuracy.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
 from benchmarks.accuracy.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
+from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.plots import errors_by_group, main, step_times
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.serving.constants import ENGINES, HARDWARE
+from parc.compiler.cost.serving.constants import HARDWARE
 from parc.compiler.cost.setup.efficiency import CLASSES
 from parc.compiler.cost.step.terms import TERMS
 from tests.project_files import ROOT

@@ -26,6 +26,8 @@ DIAGNOSTICS = "parc.compiler.diagnostics"
 REGISTRY = "parc.backends.registry"
 BASE = "parc.backends.base"
 DECLARATION = "parc.backends.declaration"
+VERIFIER = "parc.backends.verifier"
+VERIFY = "parc.compiler.verify"
 STRATEGIES = "parc.backends.shared.strategies"
 COST = "parc.compiler.cost"
 SPEC = "parc.compiler.spec"
@@ -53,9 +55,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(IR, DIAGNOSTICS, COST, TOPOLOGY, RESOLVE, EVALUATE, PLACEMENT, SEARCH),
         *(BASE, REGISTRY),
     ),
-    "parc.compiler.verify": (IR, DIAGNOSTICS, TOPOLOGY),
+    VERIFY: (IR, DIAGNOSTICS, DECLARATION, REGISTRY, VERIFIER),
     "parc.compiler.writer": (IR, DIAGNOSTICS, "parc.compiler.swap", REGISTRY),
-    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY),
+    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY),
     "parc.templates": (),
     "parc.schemas": (),
 }
@@ -173,6 +175,38 @@ def test_a_backend_never_reaches_into_another_backend() -> None:
         if other != own and within(name, f"parc.backends.{other}")
     ]
     assert len(names) >= 4
+    assert not wrong
+
+
+def verifier_modules() -> list[Path]:
+    """Return the modules that re-derive what backends emitted: ``backends/*/verify*.py``."""
+    return list(files("backends", pattern="verify*.py"))
+
+
+def test_a_verifier_shares_no_code_with_the_backend_whose_files_it_checks() -> None:
+    modules = [path for path in verifier_modules() if path.parent.name != "backends"]
+    own = [module(path) for path in modules]
+    allowed = (IR, DIAGNOSTICS, VERIFY, VERIFIER, REGISTRY, *own)
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules
+        for name in sorted(imported(path))
+        if not any(within(name, one) for one in allowed)
+    ]
+    assert not wrong
+    backends = {path.parent.name for path in files("backends", pattern="backend.py")}
+    assert {path.parent.name for path in modules} - {"shared"} == backends
+
+
+def test_only_verifiers_use_the_verification_of_the_compiler() -> None:
+    own = set(verifier_modules())
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in python_files("backends")
+        if path not in own
+        for name in sorted(imported(path))
+        if within(name, VERIFY) or name.rpartition(".")[2].startswith("verify_")
+    ]
     assert not wrong
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from parc.backends.accelerate.files import emit
-from parc.backends.accelerate.launch import environment, start
+from parc.backends.accelerate.launch import environment, launch_command
 from parc.backends.accelerate.rules import rules
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch_framework import TorchFramework
 from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.ir.rule import Rule
@@ -39,9 +39,9 @@ class Accelerate(TorchFramework):
         """How many micro-batches a step has: the config file has no word for it."""
         return environment(plan)
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """``accelerate launch`` on every host, each with its machine rank."""
-        return start(plan)
+        return launch_command(plan)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """``accelerate/config.yaml``, ``job.json`` and, without a program, ``train.py``."""

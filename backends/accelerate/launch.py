@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.accelerate.derived import deepspeed_file, machines
 from parc.backends.accelerate.files import FOLDER
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch_program import accumulation
 from parc.compiler.ir import Plan
@@ -16,11 +16,11 @@ def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
     return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
 
 
-def start(plan: Plan) -> Start:
+def launch_command(plan: Plan) -> LaunchCommand:
     """``accelerate launch`` on every host, each with its machine rank: a static rendezvous."""
     problem, layout = plan.problem, plan.layout
     own, config = problem.launch.program, deepspeed_file(problem, layout)
-    return Start(
+    return LaunchCommand(
         program=shell_word(own) if own else f'"$here/../{FOLDER}/train.py"',
         args=" ".join(map(shell_word, problem.launch.args)),
         launcher=(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.accelerate.launch import environment, start
+from parc.backends.accelerate.launch import environment, launch_command
 from parc.backends.accelerate.rules import model_rules
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
 from parc.compiler.ir import Plan, Problem
 from parc.compiler.ir.rule import Rule
@@ -47,9 +47,9 @@ class DeepSpeedPlugin:
         """As with Accelerate alone."""
         return environment(plan)
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """As with Accelerate alone, with DeepSpeed's configuration."""
-        return start(plan)
+        return launch_command(plan)
 
     def __getattr__(self, name: str) -> Any:
         """Orders, variants, meshes, memory model and the rest of ``Framework``: DeepSpeed's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
@@ -76,9 +76,9 @@ class DeepSpeed:
         """Nothing: DeepSpeed asks for no variable."""
         return ()
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """The emitted program, or the user's, with ``--deepspeed_config``."""
-        return files.start(plan)
+        return files.launch_command(plan)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding over all of tp: AutoTP and the program keep it whole on each."""

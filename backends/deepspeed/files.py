@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, tree
 from parc.backends.shared.launch_script import launch_script
 from parc.backends.shared.render import render, shell_word
@@ -53,15 +53,15 @@ def own_launch_script(plan: Plan) -> Artifact:
         '--master_addr="$MASTER_ADDR"',
         '--master_port="$MASTER_PORT"',
     )
-    return launch_script(plan, FOLDER, HOSTFILE, start(plan, launcher))
+    return launch_script(plan, FOLDER, HOSTFILE, launch_command(plan, launcher))
 
 
-def start(plan: Plan, launcher: tuple[str, ...] = ()) -> Start:
+def launch_command(plan: Plan, launcher: tuple[str, ...] = ()) -> LaunchCommand:
     """The program with ``--deepspeed_config``; ``launcher`` empty: torchrun starts it."""
     launch = plan.problem.launch
     program = shell_word(launch.program) if launch.program else f'"$here/../{FOLDER}/{PROGRAM}"'
     config = f'--deepspeed --deepspeed_config "$here/../{FOLDER}/{CONFIG}"'
-    return Start(
+    return LaunchCommand(
         program=program,
         args=" ".join([config, *map(shell_word, launch.args)]),
         launcher=launcher,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.fsdp.files import FOLDER, emit
 from parc.backends.fsdp.rules import rules
 from parc.backends.shared.render import shell_word
@@ -34,14 +34,14 @@ class Fsdp(TorchFramework):
         """What a legal layout keeps."""
         return rules(problem)
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """train.py as emitted, or the user's program, which can import what is emitted."""
         words = " ".join(map(shell_word, plan.problem.launch.args))
         own = plan.problem.launch.program
         if not own:
-            return Start(program=f'"$here/../{FOLDER}/train.py"', args=words)
+            return LaunchCommand(program=f'"$here/../{FOLDER}/train.py"', args=words)
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
-        return Start(program=shell_word(own), args=words, before=(path,))
+        return LaunchCommand(program=shell_word(own), args=words, setup=(path,))
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """``fsdp/config.json`` and the Python that reads it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.megatron import meshes, programs
 from parc.backends.megatron.advice import advise
 from parc.backends.megatron.arguments import environment, vocab
@@ -85,13 +85,13 @@ class Megatron:
         """Variables that Megatron asks for."""
         return environment.environment(plan)
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """``pretrain_gpt.py`` or its like with the arguments of ``megatron/args.sh``."""
-        return Start(
+        return LaunchCommand(
             program=shell_word(plan.problem.launch.program),
             args='"${MEGATRON_ARGS[@]}"',
-            before=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
-            listens=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
+            setup=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
+            graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
 
     def padded_vocab(self, model: Model, tp: int) -> int:

@@ -1,4 +1,4 @@
-"""Ray: engines in placement groups whose bundles are pinned to hosts."""
+"""Emit engines in Ray placement groups whose bundles are pinned to hosts."""
 
 from __future__ import annotations
 
@@ -17,28 +17,40 @@ class Ray:
 
     name = "ray"
     versions = ("2",)
-    """The series of Ray whose placement groups are used; they are the same in all of it."""
+    """Ray releases with the placement groups that are used; all 2.x releases have them."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """V15 where an engine has data-parallel ranks, whose groups vLLM makes itself."""
-        dp = plan.layout.dp
+        """Report V15 for data-parallel ranks, whose placement groups the engine creates itself.
+
+        An engine that declares no way to run under Ray is reported with V15 too.
+        """
+        dp, name = plan.layout.dp, plan.problem.framework
+        if engine(name).ray_entry is None:
+            finding = Finding(
+                f"{name} cannot be pinned to hosts under Ray",
+                label="its backend declares no ray_entry",
+                help="use another launcher of the engine",
+                targets=TARGETS,
+            )
+            sink.report("V15", finding, at="emit")
+            return
         if dp == 1:
             return
         free = plan.problem.pins.dp is None
-        one = free and any(other.layout.dp == 1 for other in plan.search.ranked)
+        has_alternative = free and any(other.layout.dp == 1 for other in plan.search.ranked)
         without = [name for name in plan.problem.emit if name != "ray"]
         finding = Finding(
             f"{dp} data-parallel ranks cannot be pinned to hosts under Ray",
-            label="vLLM makes their placement groups itself, in an order that Ray draws",
-            help="the multiprocessing launch of the vllm target pins them",
-            fix="layout.dp: 1" if one else f"emit: [{', '.join(without)}]",
+            label=f"{name} creates their placement groups itself, in an order that Ray chooses",
+            help=f"the launch script of the {name} target pins them",
+            fix="layout.dp: 1" if has_alternative else f"emit: [{', '.join(without)}]",
             causes=(Cause("layout.dp", f"dp {dp}"),),
             targets=TARGETS,
         )
         sink.report("V15", finding, at="emit")
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """``ray/serve.py`` with the plan's ranks and command in it."""
+        """Return ``ray/serve.py``, which contains the plan's ranks and command."""
         target = engine(plan.problem.framework)
         placement, gpus = plan.placement, plan.layout.engine_gpus
         each, named = placement.ranks_per_node, plan.problem.cluster.named
@@ -56,7 +68,8 @@ class Ray:
         text = json.dumps(document, indent=2, sort_keys=True)
         # A Python string in three quotes: JSON escapes quotes, and a backslash must stay one.
         literal = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
-        return (Artifact("ray/serve.py", render("ray", "serve.py.j2", {"plan": literal}), True),)
+        values = {"plan": literal, "entry": target.ray_entry}
+        return (Artifact("ray/serve.py", render("ray", "serve.py.j2", values), True),)
 
 
 BACKEND = Ray()

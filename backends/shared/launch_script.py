@@ -1,19 +1,21 @@
-"""``launch.sh``: one script that starts any node of the job, under Slurm or by hand."""
+"""Render ``launch.sh``, the script that starts any node of the job, under Slurm or by hand."""
 
 from __future__ import annotations
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework_of
 from parc.backends.shared.launch_environment import launch_environment
 from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import AnyPlan, Artifact, Plan
 
 
-def launch_script(plan: Plan, folder: str, hosts_file: str, start: Start | None = None) -> Artifact:
-    """The script as ``<folder>/launch.sh``; it looks for ``hosts_file`` next to itself.
+def launch_script(
+    plan: Plan, folder: str, hosts_file: str, command: LaunchCommand | None = None
+) -> Artifact:
+    """Return ``<folder>/launch.sh``, which reads ``hosts_file`` of its own folder.
 
-    ``start``: in place of what the framework starts, with a launcher of its own whose hosts file
-    has more words behind each name.
+    ``command`` replaces that of the framework, for a launcher whose hosts file has more words
+    after each name.
 
     The rendezvous is static: c10d would sort the nodes by name and break the rank map
     (pytorch issues 137402 and 150660).
@@ -27,23 +29,23 @@ def launch_script(plan: Plan, folder: str, hosts_file: str, start: Start | None 
         "port": launch.master_port,
         "hosts_file": hosts_file,
         "named": named,
-        "read_host": "IFS= read -r host" if start is None else "read -r host _",
+        "read_host": "IFS= read -r host" if command is None else "read -r host _",
         "environment": launch_environment(plan),
-        "start": start or start_of(plan),
+        "start": command or launch_command_of(plan),
         "preflight": "preflight" in plan.problem.emit,
     }
     return Artifact(f"{folder}/launch.sh", render("torchrun", "launch.sh.j2", values), True)
 
 
-def start_of(plan: Plan) -> Start:
-    """What the framework starts where its files are emitted, else the user's program alone."""
+def launch_command_of(plan: Plan) -> LaunchCommand:
+    """Return the framework's command if its files are emitted, else the user's program."""
     problem = plan.problem
     if problem.framework in problem.emit:
-        return framework_of(problem).start(plan)
+        return framework_of(problem).launch_command(plan)
     words = " ".join(map(shell_word, problem.launch.args))
-    return Start(program=shell_word(problem.launch.program), args=words)
+    return LaunchCommand(program=shell_word(problem.launch.program), args=words)
 
 
 def host_lines(plan: AnyPlan) -> str:
-    """One host a line, line n+1 is node rank n."""
+    """Return one host name per line; line n+1 is node rank n."""
     return "".join(f"{host.name}\n" for host in plan.placement.hosts)

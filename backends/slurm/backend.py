@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.shared.host_runs import runs
 from parc.backends.shared.launch_rules import check_launch
-from parc.backends.shared.launch_script import host_lines, launch_script, start_of
+from parc.backends.shared.launch_script import host_lines, launch_command_of, launch_script
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
@@ -71,7 +71,9 @@ def _job(plan: AnyPlan, launcher: str) -> str:
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container(slurm),
-        "listens": "" if isinstance(plan, ServingPlan) else start_of(plan).listens,
+        "listens": ""
+        if isinstance(plan, ServingPlan)
+        else launch_command_of(plan).graceful_stop_test,
     }
     return render("slurm", "job.sbatch.j2", values)
 

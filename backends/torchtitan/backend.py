@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.base import Start
+from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch_framework import TorchFramework
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
@@ -63,15 +63,15 @@ class Torchtitan(TorchFramework):
         """Why ``splits`` gives None."""
         return why_no_split(problem, pp, vpp)
 
-    def start(self, plan: Plan) -> Start:
+    def launch_command(self, plan: Plan) -> LaunchCommand:
         """``torchtitan.train`` with the emitted module, or the user's program in its place."""
         words = ("--module", MODULE, "--config", "run", *plan.problem.launch.args)
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
         args = " ".join(map(shell_word, words))
         own = plan.problem.launch.program
         if own:
-            return Start(program=shell_word(own), args=args, before=(path,))
-        return Start(program="", module="torchtitan.train", args=args, before=(path,))
+            return LaunchCommand(program=shell_word(own), args=args, setup=(path,))
+        return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
         """``torchtitan/parc_titan.py``."""

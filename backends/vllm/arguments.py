@@ -1,4 +1,4 @@
-"""A plan to the flags that all processes share, by the table in flags.yaml."""
+"""Flags that all processes of a plan share, from the table flags.yaml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.compiler.ir import ServingPlan
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One flag with its value; None: the flag alone."""
+    """Flag with its value; None for a flag without value."""
 
     flag: str
     value: str | None
@@ -20,25 +20,25 @@ class Argument:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """As the parser gets them."""
+        """Words as the parser receives them."""
         return (self.flag,) if self.value is None else (self.flag, self.value)
 
 
 PACKAGE = "parc.backends.vllm"
 HOSTS = "hosts"
-"""The group of flags that differ from host to host; commands.py says how."""
+"""Group of flags that differ between hosts; commands.py computes them."""
 DERIVED = functions_of(derived)
 """Functions that flags.yaml names."""
 EXECUTOR = "--distributed-executor-backend"
 
 
 def planned_flags() -> frozenset[str]:
-    """Flags that a plan sets, or leaves out on purpose."""
+    """Return the flags that a plan sets or deliberately omits."""
     return frozenset(row.setting for row in flag_table(PACKAGE).rows)
 
 
 def arguments(plan: ServingPlan) -> tuple[Argument, ...]:
-    """What every process of the plan is told."""
+    """Return the arguments that all processes of the plan share."""
     return tuple(_arguments(plan))
 
 
@@ -54,7 +54,7 @@ def _arguments(plan: ServingPlan) -> Iterator[Argument]:
 
 
 def engine_words(plan: ServingPlan, executor: str) -> tuple[str, ...]:
-    """The checkpoint and all flags of an engine, under another executor than the table says."""
+    """Return the checkpoint and all flags of an engine, with another executor than the table."""
     own = [one for one in arguments(plan) if one.flag != EXECUTOR]
     words = [word for one in own for word in one.words]
     return (

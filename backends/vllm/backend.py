@@ -1,16 +1,18 @@
-"""vLLM: what its rules, groups and commands are."""
+"""vLLM as an engine: its constants, rules, groups and commands."""
 
 from __future__ import annotations
 
+from parc.backends.base import RayEntry
 from parc.backends.shared.network import Variable
 from parc.backends.vllm.arguments import engine_words
+from parc.backends.vllm.check_formats import check_formats
 from parc.backends.vllm.checks import check_vllm
-from parc.backends.vllm.defaults import default_batch
-from parc.backends.vllm.environment import serving_environment
-from parc.backends.vllm.legal_degrees import divisors
-from parc.backends.vllm.rules import RULES
+from parc.backends.vllm.defaults import context_tokens, default_batch, engine_constants
+from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
+from parc.backends.vllm.rules_axes import AXIS_RULES
+from parc.backends.vllm.rules_experts import EXPERT_RULES
+from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors
 from parc.backends.vllm.script import serve_script
-from parc.backends.vllm.strategies import STRATEGIES
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -22,9 +24,21 @@ from parc.compiler.ir import (
     ServingPlan,
     ServingProblem,
 )
-from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.serving_plan import Service, ServingRule
 
 VERSIONS = ("0.33",)
+RULES: tuple[ServingRule, ...] = (*TENSOR_PARALLEL_RULES, *EXPERT_RULES, *AXIS_RULES)
+"""All rules of vLLM, in the order in which the search counts violations."""
+STRATEGIES: dict[str, str] = {
+    "dp": "--data-parallel-size; replicas of engines",
+    "tp": "--tensor-parallel-size",
+    "cp-all-gather": "--prefill-context-parallel-size, --decode-context-parallel-size",
+    "1f1b": "stages: --pipeline-parallel-size",
+    "ep": "--enable-expert-parallel",
+    "etp": "experts split by tp x dp, without --enable-expert-parallel",
+}
+"""Strategy of ``backends/shared/strategies.py`` -> flags that express it."""
 
 
 class Vllm:
@@ -34,17 +48,34 @@ class Vllm:
     versions = VERSIONS
     default_version = "0.33"
     strategies = STRATEGIES
+    ray_entry = RayEntry("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
+    long_context_setting = f"{ALLOW_LONG}=1"
+
+    def constants(self) -> EngineConstants:
+        """Return the constants in ``constants.yaml``."""
+        return engine_constants()
 
     def default_batch(self, gpu: Gpu) -> tuple[int, int]:
-        """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""
+        """Return ``--max-num-seqs`` and ``--max-num-batched-tokens``, the defaults on ``gpu``."""
         return default_batch(gpu)
 
+    def context_tokens(self, model: Model) -> int:
+        """Return the context length that vLLM derives from the model's config."""
+        return context_tokens(model)
+
+    def check_formats(self, service: Service, gpu: Gpu, sink: Sink) -> None:
+        """Report weight and cache formats for which vLLM has no kernels."""
+        check_formats(service, gpu, sink)
+
     def expert_degrees(self, layout: ServingLayout) -> tuple[int, ...]:
-        """1, and all ranks of a stage: vLLM derives the degree (config/parallel.py)."""
+        """Return 1 and all ranks of a stage; vLLM derives the degree (config/parallel.py)."""
         return tuple(sorted({1, layout.tp * layout.pcp * layout.dp}))
 
     def cache_degrees(self, model: Model, layout: ServingLayout) -> tuple[int, ...]:
-        """Ranks that would hold copies: of the latent all of tp, of a key-value head tp / heads."""
+        """Return the degrees over ranks that would store copies of the same cache.
+
+        These are all ranks of tp for latent attention, tp / kv_heads of them otherwise.
+        """
         if layout.pcp > 1:
             return (1,)
         latent = model.attention.latent is not None
@@ -52,11 +83,11 @@ class Vllm:
         return tuple(divisors(copies)) or (1,)
 
     def rules(self, problem: ServingProblem) -> tuple[ServingRule, ...]:
-        """Every rule of ``rules.py``."""
+        """Return all rules; they are the same for all supported versions."""
         return RULES
 
     def mesh(self, layout: ServingLayout) -> Mesh:
-        """Rank = ((dp PP + pp) PCP + pcp) TP + tp in an engine, engines one after another.
+        """Return the mesh: rank = ((dp PP + pp) PCP + pcp) TP + tp per engine, engines in sequence.
 
         Source: distributed/parallel_state.py, initialize_model_parallel.
         """
@@ -71,7 +102,7 @@ class Vllm:
         )
 
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
-        """Groups of ``initialize_model_parallel``; ``ep`` is all ranks of a stage."""
+        """Return the groups of ``initialize_model_parallel``; ``ep`` spans all ranks of a stage."""
         columns = [
             GroupFamily("replica", "dense", ("replica",), column=True),
             GroupFamily("dp", "dense", ("dp",), column=True),
@@ -85,19 +116,19 @@ class Vllm:
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
-        """``serve`` and its words, without those that differ from host to host."""
+        """Return ``serve`` and its arguments, without those that differ between hosts."""
         return ("serve", *engine_words(plan, executor))
 
     def environment(self, plan: ServingPlan) -> tuple[Variable, ...]:
-        """Network, stages, and what the spec says."""
+        """Return the variables of network, stages, and the spec."""
         return serving_environment(plan)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report extra arguments, ports and steps that vLLM would refuse or regret."""
+        """Report arguments, ports and step sizes that vLLM rejects or runs slowly."""
         check_vllm(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """``vllm/serve.sh``, one script for every host."""
+        """Return ``vllm/serve.sh``, one script for all hosts."""
         return (serve_script(plan),)
 
 

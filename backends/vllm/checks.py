@@ -1,4 +1,4 @@
-"""What vLLM would refuse, or regret, in a finished plan: extra arguments, ports, long steps."""
+"""Check a finished plan for what vLLM rejects or runs slowly: arguments, ports, long steps."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from parc.compiler.ir import ServingPlan
 
 TARGETS = ("vllm",)
 LAST_PORT = 65535
+CUSTOM_ALL_REDUCE = 2
+"""Largest number of PCIe GPUs for vLLM's own all-reduce (distributed/custom_all_reduce.py)."""
 REMOVED = {"grok": "0.24.0"}
-"""Family -> the last version that had it (model_executor/models/registry.py)."""
+"""Family -> last version that supports it (model_executor/models/registry.py)."""
 REMOTE = frozenset({"bailing_moe", "bailing_moe_v2", "mimo"})
-"""Families whose config class lies beside their checkpoints: transformers has none."""
+"""Families whose config class is in their checkpoints, because transformers has none."""
 TRUST = "--trust-remote-code"
 
 
 def check_vllm(plan: ServingPlan, sink: Sink) -> None:
-    """Report F01 to F03 on ``launch.args``, L10 and L20 on ports, V28 and V31."""
+    """Report F01 to F03 on ``launch.args``, L10 and L20 on ports, T10, V28 and V31."""
     _check_family(plan, sink)
     check_extra(plan, arguments(plan), sink)
     _check_ports(plan, sink)
     _check_low_latency(plan, sink)
+    _check_all_reduce(plan, sink)
 
 
 def _check_family(plan: ServingPlan, sink: Sink) -> None:
+    """Report V31 for families that vLLM removed, or reads only with --trust-remote-code."""
     problem = plan.problem
     model, version = problem.model, problem.version("vllm")
     if model.family in REMOVED:
@@ -39,8 +43,8 @@ def _check_family(plan: ServingPlan, sink: Sink) -> None:
     if model.family in REMOTE and TRUST not in problem.launch.args:
         finding = Finding(
             f"vLLM {version} reads the config of {model.name} only with {TRUST}",
-            label=f"{model.family}: its classes lie beside its checkpoint, not in transformers",
-            help="the flag lets the checkpoint run code of its own: read it first",
+            label=f"{model.family}: its classes are in its checkpoint, not in transformers",
+            help="the flag runs code from the checkpoint: review that code first",
             fix=f"launch.args: [{TRUST}]",
             targets=TARGETS,
         )
@@ -48,10 +52,10 @@ def _check_family(plan: ServingPlan, sink: Sink) -> None:
 
 
 def _check_ports(plan: ServingPlan, sink: Sink) -> None:
-    """Ports of one host must differ; vLLM would wait for one that never answers."""
+    """Report L10 for two equal ports on a host, on which vLLM would wait forever, and L20."""
     by_host: dict[int, dict[int, str]] = {}
     for process in processes(plan):
-        taken = by_host.setdefault(process.node, {})
+        used = by_host.setdefault(process.node, {})
         ports = [(port, "an API server") for port in process.ports]
         flags = dict(process.flags)
         for flag in (
@@ -62,21 +66,22 @@ def _check_ports(plan: ServingPlan, sink: Sink) -> None:
             value = flags.get(flag)
             ports += [(value, flag)] if isinstance(value, int) else []
         for port, owner in ports:
-            if port > LAST_PORT or port in taken:
-                _report_port(plan, (port, owner, taken.get(port)), sink)
+            if port > LAST_PORT or port in used:
+                _report_port(plan, (port, owner, used.get(port)), sink)
                 return
-            taken[port] = owner
+            used[port] = owner
 
 
 def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Sink) -> None:
+    """Report L10 for a port that ``other`` uses, L20 for one above the last port."""
     port, owner, other = found
-    what = f"{other} has it on the same host" if other else f"{port} > {LAST_PORT}"
-    own = f"{DP_RPC_PORT} and {SUPERVISOR_PORT} upwards are vLLM's own"
+    what = f"{other} uses it on the same host" if other else f"{port} > {LAST_PORT}"
+    reserved = f"vLLM itself uses ports from {DP_RPC_PORT} and {SUPERVISOR_PORT} upwards"
     at = "launch.master_port" if owner == "--master-port" else "launch.port"
     finding = Finding(
-        f"port {port} cannot be that of {owner}",
+        f"port {port} is not available for {owner}",
         label=what,
-        help=f"API servers count up from launch.port; {own}",
+        help=f"API servers count up from launch.port; {reserved}",
         fix="launch.port: 8000",
         targets=TARGETS,
     )
@@ -84,17 +89,32 @@ def _report_port(plan: ServingPlan, found: tuple[int, str, str | None], sink: Si
 
 
 def _check_low_latency(plan: ServingPlan, sink: Sink) -> None:
-    """V28: kernels whose buffers hold a few tokens a rank, and steps that have many."""
+    """Report V28 for low-latency kernels, whose buffers are small, with steps of many tokens."""
     kernels, tokens = plan.problem.pins.all2all, plan.limits.max_num_batched_tokens
     if kernels != "deepep_low_latency" or tokens <= LOW_LATENCY_TOKENS:
         return
     finding = Finding(
-        f"deepep_low_latency with steps of {tokens} tokens: its buffers are made for few",
-        label=f"{tokens} > {LOW_LATENCY_TOKENS}, what vLLM takes by itself in this mode",
+        f"deepep_low_latency buffers are sized for small steps, but steps have {tokens} tokens",
+        label=f"{tokens} > {LOW_LATENCY_TOKENS}, vLLM's default in this mode",
         help="x.size(0) <= num_max_dispatch_tokens_per_rank fails at the first long prompt, or "
-        "the buffers take GPU memory that the plan does not count",
+        "the buffers use GPU memory that the plan does not include",
         fix=f"job.max_num_batched_tokens: {LOW_LATENCY_TOKENS}",
         causes=(Cause("layout.all2all", "the kernels are pinned here"),),
         targets=TARGETS,
     )
     sink.report("V28", finding, at="job.max_num_batched_tokens")
+
+
+def _check_all_reduce(plan: ServingPlan, sink: Sink) -> None:
+    """Report T10 for tensor groups on more PCIe GPUs than vLLM's own all-reduce supports."""
+    node, tp = plan.problem.cluster.node, plan.layout.tp
+    if node.nvlink_domain > 1 or node.gpus == 1 or tp <= CUSTOM_ALL_REDUCE:
+        return
+    reductions = sum(kind.parts for kind in plan.problem.model.layer_kinds)
+    finding = Finding(
+        "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs",
+        label=f"tp = {tp}: {reductions} all-reduces per token over {node.link_gb_per_s:g} GB/s",
+        help="pp sends one small message per stage, replicas send none",
+        causes=(Cause("cluster.node", f"{node.name} connects its GPUs only by PCIe"),),
+    )
+    sink.report("T10", finding, at="layout.tp")

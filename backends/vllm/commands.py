@@ -1,4 +1,4 @@
-"""The processes of a plan: which host runs which `vllm serve`, on which GPUs, with which flags."""
+"""Processes of a plan: the `vllm serve` commands per host, with their GPUs and flags."""
 
 from __future__ import annotations
 
@@ -12,160 +12,160 @@ from parc.compiler.topology.engine_hosts import engine_hosts
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The name of a host as the value of a flag; known when the job starts at the latest."""
+    """Host name as the value of a flag; it may be known only when the job starts."""
 
     node: int
 
 
 Flag = tuple[str, str | int | Address | None]
-"""A flag and its value; None: the flag alone."""
+"""Flag and value; None for a flag without value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One `vllm serve` on one host."""
+    """Single `vllm serve` process on a host."""
 
     node: int
     """Node rank of its host."""
     replica: int
     devices: tuple[int, ...]
-    """GPUs of the host that it may see."""
+    """GPUs of the host that are visible to it."""
     flags: tuple[Flag, ...]
-    """What differs from host to host."""
+    """Flags that differ between hosts."""
     ports: tuple[int, ...]
-    """API servers that it starts; empty: none, it only computes."""
+    """Ports of its API servers; empty for a headless process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Where one process of an engine sits."""
+class EngineHost:
+    """Place of one process of an engine."""
 
     replica: int
     node: int
-    """Of all hosts."""
+    """Node rank among all hosts."""
     head: int
     """Node rank of the engine's first host."""
     hosts: int
     """Hosts of the engine."""
     slot: int
-    """Which engine of its host it is, where a host has several."""
+    """Index of the engine on its host, if a host runs several."""
 
     @property
     def part(self) -> int:
-        """Which host of the engine it is."""
+        """Index of the host within the engine."""
         return self.node - self.head
 
 
 def processes(plan: ServingPlan) -> tuple[Process, ...]:
-    """All processes, host by host; of one host engine by engine."""
-    seats = sorted(_seats(plan), key=lambda seat: (seat.node, seat.slot))
-    return tuple(_process(plan, seat) for seat in seats)
+    """Return all processes, by host and then by engine."""
+    places = sorted(_places(plan), key=lambda place: (place.node, place.slot))
+    return tuple(_process(plan, place) for place in places)
 
 
-def _seats(plan: ServingPlan) -> Iterator[Seat]:
+def _places(plan: ServingPlan) -> Iterator[EngineHost]:
     layout = plan.layout
     hosts = engine_hosts(layout, plan.problem.cluster.node.gpus) or 1
     shared = max(plan.placement.ranks_per_node // layout.engine_gpus, 1)
     for replica in range(layout.replicas):
         head = replica // shared if hosts == 1 else replica * hosts
         for part in range(hosts):
-            yield Seat(replica, head + part, head, hosts, replica % shared)
+            yield EngineHost(replica, head + part, head, hosts, replica % shared)
 
 
-def _process(plan: ServingPlan, seat: Seat) -> Process:
+def _process(plan: ServingPlan, place: EngineHost) -> Process:
     layout, endpoint = plan.layout, plan.problem.endpoint
-    local = layout.engine_gpus // seat.hosts
-    first = seat.slot * local
-    flags = _flags(plan, seat)
+    local = layout.engine_gpus // place.hosts
+    first = place.slot * local
+    flags = _flags(plan, place)
     names = [name for name, _ in flags]
     servers = layout.dp if "--data-parallel-multi-port-external-lb" in names else 1
     if "--data-parallel-size-local" in names and servers > 1:
-        servers = layout.dp // seat.hosts
-    start = endpoint.port + seat.slot * servers
+        servers = layout.dp // place.hosts
+    start = endpoint.port + place.slot * servers
     ports = () if "--headless" in names else tuple(range(start, start + servers))
     if ports:
         flags = (("--port", ports[0]), *flags)
     return Process(
-        node=seat.node,
-        replica=seat.replica,
+        node=place.node,
+        replica=place.replica,
         devices=tuple(range(first, first + local)),
         flags=flags,
         ports=ports,
     )
 
 
-def _flags(plan: ServingPlan, seat: Seat) -> tuple[Flag, ...]:
-    """Flags beyond those that all processes share."""
+def _flags(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags that differ between hosts."""
     layout = plan.layout
-    if seat.hosts == 1:
-        return _one_host(plan, seat)
-    if layout.dp == 1 or layout.rank_gpus > layout.engine_gpus // seat.hosts:
-        return _spanning(plan, seat)
-    return _whole_ranks(plan, seat)
+    if place.hosts == 1:
+        return _one_host(plan, place)
+    if layout.dp == 1 or layout.rank_gpus > layout.engine_gpus // place.hosts:
+        return _spanning(plan, place)
+    return _whole_ranks(plan, place)
 
 
-def _one_host(plan: ServingPlan, seat: Seat) -> tuple[Flag, ...]:
+def _one_host(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
     dp = plan.layout.dp
     if dp == 1:
         return ()
-    rpc: Flag = ("--data-parallel-rpc-port", DP_RPC_PORT + seat.slot)
+    rpc: Flag = ("--data-parallel-rpc-port", DP_RPC_PORT + place.slot)
     if plan.problem.endpoint.load_balancer != "external":
         return (rpc,)
-    return (*_supervised(dp, seat), rpc)
+    return (*_supervised(dp, place), rpc)
 
 
-def _supervised(local: int, seat: Seat) -> tuple[Flag, ...]:
-    """One API server for every data-parallel rank of the host, under one supervisor."""
+def _supervised(local: int, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags for one API server per data-parallel rank under a supervisor."""
     return (
         ("--data-parallel-multi-port-external-lb", None),
         ("--data-parallel-size-local", local),
-        ("--data-parallel-supervisor-port", SUPERVISOR_PORT + seat.slot),
+        ("--data-parallel-supervisor-port", SUPERVISOR_PORT + place.slot),
     )
 
 
-def _spanning(plan: ServingPlan, seat: Seat) -> tuple[Flag, ...]:
-    """A data-parallel rank over several hosts: vLLM counts ranks through all of them."""
+def _spanning(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of a data-parallel rank on several hosts; vLLM numbers ranks across them."""
     layout = plan.layout
     flags: list[Flag] = [
-        ("--nnodes", seat.hosts),
-        ("--node-rank", seat.part),
-        ("--master-addr", Address(seat.head)),
+        ("--nnodes", place.hosts),
+        ("--node-rank", place.part),
+        ("--master-addr", Address(place.head)),
         ("--master-port", plan.problem.launch.master_port),
     ]
-    each = seat.hosts // layout.dp
-    serves = seat.part == 0
+    each = place.hosts // layout.dp
+    serves = place.part == 0
     if layout.dp > 1:
         flags += [
-            ("--data-parallel-address", Address(seat.head)),
+            ("--data-parallel-address", Address(place.head)),
             ("--data-parallel-rpc-port", DP_RPC_PORT),
         ]
     if layout.dp > 1 and plan.problem.endpoint.load_balancer == "external":
         flags.append(("--data-parallel-external-lb", None))
-        serves = seat.part % each == 0
+        serves = place.part % each == 0
     return tuple(flags) if serves else (*flags, ("--headless", None))
 
 
-def _whole_ranks(plan: ServingPlan, seat: Seat) -> tuple[Flag, ...]:
-    """Whole data-parallel ranks on every host."""
-    local = plan.layout.dp // seat.hosts
-    start = seat.part * local
+def _whole_ranks(plan: ServingPlan, place: EngineHost) -> tuple[Flag, ...]:
+    """Return the flags of a host with whole data-parallel ranks."""
+    local = plan.layout.dp // place.hosts
+    start = place.part * local
     meet: tuple[Flag, ...] = (
-        ("--data-parallel-address", Address(seat.head)),
+        ("--data-parallel-address", Address(place.head)),
         ("--data-parallel-rpc-port", DP_RPC_PORT),
     )
     balancer = plan.problem.endpoint.load_balancer
     if balancer == "internal":
         flags = (("--data-parallel-size-local", local), *meet)
-        if seat.part == 0:
+        if place.part == 0:
             return flags
         return (*flags, ("--data-parallel-start-rank", start), ("--headless", None))
-    if local == 1:  # one rank a host: hybrid and external are the same
-        return (("--data-parallel-rank", seat.part), *meet)
+    if local == 1:  # with one rank per host, hybrid and external are the same
+        return (("--data-parallel-rank", place.part), *meet)
     if balancer == "hybrid":
         own: tuple[Flag, ...] = (
             ("--data-parallel-hybrid-lb", None),
             ("--data-parallel-size-local", local),
         )
     else:
-        own = _supervised(local, seat)
+        own = _supervised(local, place)
     return (*own, ("--data-parallel-start-rank", start), *meet)

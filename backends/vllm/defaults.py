@@ -1,23 +1,55 @@
-"""What vLLM takes where nobody says anything, by GPU (engine/arg_utils.py, get_batch_defaults)."""
+"""Defaults of vLLM, and quantities that it derives from a model's config."""
 
 from __future__ import annotations
 
-from parc.compiler.ir import Gpu
+from parc.backends.shared.engine_constants import load_engine_constants
+from parc.compiler.ir import Gpu, Model
+from parc.compiler.ir.engine_constants import EngineConstants
+from parc.compiler.ir.serving import even_stages
 
 GIB = 2**30
 LARGE_GIB, MIDDLE_GIB = 160, 70
-"""Device memory from which vLLM takes more requests and longer steps."""
+"""Device memory from which vLLM runs more requests and longer steps."""
 LOW_LATENCY_TOKENS = 256
-"""Tokens of a step of a data-parallel rank, under DeepEP's low-latency kernels
+"""Default tokens per step and data-parallel rank with DeepEP's low-latency kernels
 (config/scheduler.py, DEFAULT_MAX_NUM_BATCHED_TOKENS_FOR_BATCHED_DP)."""
 DP_RPC_PORT = 29550
 SUPERVISOR_PORT = 9256
-VOCAB_MULTIPLE = 64
-"""The vocabulary is padded to a multiple of this (vocab_parallel_embedding.py)."""
+
+
+def engine_constants() -> EngineConstants:
+    """Return the constants of vLLM with which the cost model estimates it."""
+    return load_engine_constants("vllm", __package__ or "")
+
+
+def context_tokens(model: Model) -> int:
+    """Return the context length that vLLM derives from the model's config, in tokens.
+
+    Rotary scaling multiplies the length, except for the kinds whose config states the scaled one:
+    llama3, longrope, yarn (vllm/config/model.py, _get_and_verify_max_len).
+    """
+    position = model.position
+    if position.scaling in ("linear", "dynamic"):
+        return int(position.max_positions * position.scaling_factor)
+    return position.max_positions
+
+
+def default_stages(layers: int, pp: int) -> tuple[int, ...]:
+    """Return the layers per pipeline stage if none are pinned (distributed/utils.py)."""
+    return even_stages(layers, pp, engine_constants().sharding.extra_layers)
+
+
+def padded_vocab(vocab: int) -> int:
+    """Return the rows of the embedding after padding (vocab_parallel_embedding.py)."""
+    multiple = engine_constants().sharding.vocab_multiple
+    return -(-vocab // multiple) * multiple
 
 
 def default_batch(gpu: Gpu) -> tuple[int, int]:
-    """``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``."""
+    """Return ``--max-num-seqs`` and ``--max-num-batched-tokens`` of an API server on ``gpu``.
+
+    Source: engine/arg_utils.py, get_batch_defaults.
+    """
     memory = gpu.memory_bytes / GIB
     if memory >= LARGE_GIB:
         return 1024, 16384

@@ -1,6 +1,6 @@
-"""Values of flags that are not a field of the plan as it stands; names are those of flags.yaml.
+"""Values of flags that are computed from the plan; flags.yaml refers to the functions by name.
 
-None or False leaves the flag out, True writes it alone.
+None or False omits the flag, True writes it without a value.
 """
 
 from __future__ import annotations
@@ -13,66 +13,66 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def prefill_context(plan: ServingPlan) -> int | None:
-    """Written where it is used."""
+    """Return pcp if it is above 1."""
     return plan.layout.pcp if plan.layout.pcp > 1 else None
 
 
 def decode_context(plan: ServingPlan) -> int | None:
-    """Written where it is used."""
+    """Return dcp if it is above 1."""
     return plan.layout.dcp if plan.layout.dcp > 1 else None
 
 
 def data_parallel(plan: ServingPlan) -> int | None:
-    """Written where it is used: a dense model has none."""
+    """Return dp if it is above 1."""
     return plan.layout.dp if plan.layout.dp > 1 else None
 
 
 def executor(plan: ServingPlan) -> str | None:
-    """``mp`` where an engine has several ranks: the one executor whose rank map is fixed."""
+    """Return ``mp`` for several ranks, the only executor with a fixed rank map."""
     return "mp" if plan.layout.rank_gpus > 1 else None
 
 
 def expert_parallel(plan: ServingPlan) -> bool:
-    """VLLM knows on or off; the degree is tp x pcp x dp."""
+    """Return True for expert parallelism; vLLM derives the degree tp x pcp x dp."""
     return plan.layout.ep > 1
 
 
 def all2all(plan: ServingPlan) -> str | None:
-    """As pinned; vLLM's default otherwise."""
+    """Return the pinned all-to-all backend; None for vLLM's default."""
     return plan.problem.pins.all2all
 
 
 def balances_experts(plan: ServingPlan) -> bool:
-    """EPLB, where redundant experts are pinned, be it to none."""
+    """Return True for EPLB, if redundant experts are pinned, also to 0."""
     return plan.problem.pins.redundant_experts is not None
 
 
 def balancer(plan: ServingPlan) -> str | None:
-    """The settings of EPLB."""
+    """Return the settings of EPLB as JSON."""
     redundant = plan.problem.pins.redundant_experts
     return None if redundant is None else json.dumps({"num_redundant_experts": redundant})
 
 
 def dtype(plan: ServingPlan) -> str:
-    """Format of activations."""
+    """Return the format of activations."""
     return DTYPES["fp16" if plan.problem.service.setup.weights == "fp16" else "bf16"]
 
 
 def quantization(plan: ServingPlan) -> str | None:
-    """Said only where vLLM quantises itself: a checkpoint names its own format."""
+    """Return the format only if vLLM quantizes itself; checkpoints state their own format."""
     return "fp8" if plan.problem.service.quantize else None
 
 
 def cache_dtype(plan: ServingPlan) -> str:
-    """``auto`` is the format of activations."""
+    """Return the cache format; ``auto`` is the format of activations."""
     return "fp8" if plan.problem.service.setup.kv == "fp8" else "auto"
 
 
 def memory_share(plan: ServingPlan) -> str:
-    """What is not headroom."""
+    """Return the share of device memory without the headroom."""
     return f"{plan.limits.gpu_memory_utilization:g}"
 
 
 def block_size(plan: ServingPlan) -> int:
-    """As asked; vLLM raises it itself where a state must fit into a block."""
+    """Return the block length of the spec; vLLM raises it if a state must fit into a block."""
     return plan.problem.service.block_tokens

@@ -1,17 +1,19 @@
-"""The environment of every process: network, stages, then what the user says."""
+"""Environment of all processes: network, stages, then the variables of the spec."""
 
 from __future__ import annotations
 
 from parc.backends.shared.network import Variable, network_environment
+from parc.backends.vllm.defaults import default_stages
 from parc.compiler.ir import ServingPlan
-from parc.compiler.ir.serving import even_stages
 from parc.compiler.topology.engine_hosts import engine_hosts
 
 PARTITION = "VLLM_PP_LAYER_PARTITION"
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""Set to 1, vLLM accepts a max_model_len above the model's context."""
 
 
 def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Name, value and reason of every variable to export; a name occurs once, the last one wins."""
+    """Return name, value and reason per variable; for equal names the last one wins."""
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
@@ -21,9 +23,9 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
 
 
 def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
-    """Layers of every stage, where they are not those that vLLM would take itself."""
+    """Return the variable with the layers per stage, if they differ from vLLM's default."""
     stages = plan.layout.stages
-    if not stages or stages == even_stages(plan.problem.model.layers, plan.layout.pp):
+    if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return ()
     text = ",".join(map(str, stages))
     return ((PARTITION, text, "layers of every pipeline stage: room for cache in the fullest"),)

@@ -1,4 +1,4 @@
-"""Judge ``launch.args``: what the parser of ``vllm serve``, version 0.33, would say to them."""
+"""Check ``launch.args`` against the parser of ``vllm serve``, version 0.33."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ UNCHUNKED = "--disable-chunked-prefill"
 
 
 def spelling(flag: str) -> str:
-    """As the parser turns it: dashes, and --no-enable-X is --disable-X (argparse_utils.py)."""
+    """Normalize a flag as the parser does: --no-enable-X is --disable-X (argparse_utils.py)."""
     if not flag.startswith("--"):
         return flag
     return re.sub(r"^--no-enable-", "--disable-", flag.replace("_", "-"))
 
 
 def long_name(flag: str) -> str:
-    """``-tp`` and ``--tensor_parallel_size`` as ``--tensor-parallel-size``; denials stay."""
+    """Return the long name of a flag such as ``-tp``; negated flags stay unchanged."""
     name = spelling(flag)
     denies = name.startswith(("--no-", "--disable-"))
     return name if denies else str(known_flags(PACKAGE).get(name, {}).get("means", name))
 
 
 def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
-    """Report what the parser would refuse, and what the plan already says or leaves out."""
+    """Report arguments that the parser rejects, and those that the plan sets or omits."""
     written, stray = read_extra(plan.problem.launch.args, known_flags(PACKAGE))
     extras = tuple(replace(extra, flag=spelling(extra.flag)) for extra in written)
-    judge_extra(extras, stray, lambda extra: _judge(extra, planned), sink, TARGETS)
+    judge_extra(extras, stray, lambda extra: _check_flag(extra, planned), sink, TARGETS)
     if any(extra.flag == UNCHUNKED for extra in extras):
         _check_unchunked(plan, sink)
     _check_servers(plan, extras, sink)
 
 
 def _check_servers(plan: ServingPlan, extras: tuple[Extra, ...], sink: Sink) -> None:
-    """F03: a number of API servers, which hosts that only compute refuse."""
+    """Report F03 for a number of API servers, which headless hosts reject."""
     headless = [one.node for one in processes(plan) if not one.ports]
     found = next((one for one in extras if one.flag in SERVERS), None)
     if found is None or not headless:
@@ -56,16 +56,16 @@ def _check_servers(plan: ServingPlan, extras: tuple[Extra, ...], sink: Sink) -> 
     finding = Finding(
         f"{found.flag} cannot be used with --headless (no API servers are started in headless "
         "mode)",
-        label=f"{len(headless)} of {len(plan.placement.hosts)} hosts are headless, and all get "
-        "the same arguments",
+        label=f"{len(headless)} of {len(plan.placement.hosts)} hosts are headless, and all hosts "
+        "get the same arguments",
         fix="remove it from launch.args",
         targets=TARGETS,
     )
     sink.report("F03", finding, at=f"launch.args[{found.at}]")
 
 
-def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
-    """Code and finding for one flag; None where it is fine."""
+def _check_flag(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
+    """Return code and finding of one flag; None if it is valid."""
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags(PACKAGE).get(name)
     if row is None:
@@ -78,7 +78,7 @@ def _judge(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] |
 
 
 def unknown_flag(flag: str) -> Finding:
-    """F01: what the parser has in place of ``flag``."""
+    """Return the finding F01 with flags of a similar name."""
     near = get_close_matches(flag, known_flags(PACKAGE), 3)
     return Finding(
         f"vllm serve 0.33 has no flag {flag[:60]}",
@@ -89,23 +89,23 @@ def unknown_flag(flag: str) -> Finding:
 
 
 def _twice(flag: str, means: str, planned: tuple[Argument, ...]) -> Finding:
-    said = next((" ".join(one.words) for one in planned if one.flag == means), "")
+    words = next((" ".join(one.words) for one in planned if one.flag == means), "")
     return Finding(
-        f"{flag} is a matter of the plan",
-        label=f"the plan says: {said}" if said else f"the plan decides {means} for every host",
-        help="change the field of the spec that it comes from",
+        f"{flag} is set by the plan",
+        label=f"the plan sets: {words}" if words else f"the plan decides {means} per host",
+        help="change the corresponding field of the spec",
         fix="remove it from launch.args",
     )
 
 
 def _check_unchunked(plan: ServingPlan, sink: Sink) -> None:
-    """V04: whole prompts in one step, and steps that are shorter than a prompt may be."""
+    """Report V04 for unchunked prompts that can be longer than a step."""
     tokens, longest = plan.limits.max_num_batched_tokens, plan.limits.max_model_len
     if tokens >= longest:
         return
     finding = Finding(
         f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-        label=f"{tokens} < {longest}, and {UNCHUNKED} keeps prompts whole",
+        label=f"{tokens} < {longest}, and {UNCHUNKED} runs each prompt in one step",
         fix=f"job.max_num_batched_tokens: {longest}",
         targets=TARGETS,
     )

@@ -1,36 +1,36 @@
-"""Rules of pipeline and context parallelism, of stages, and of how requests are spread."""
+"""Rules of pipeline stages, context parallelism and load balancing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.vllm.legal_degrees import divisors
+from parc.backends.vllm.defaults import default_stages
+from parc.backends.vllm.rules_tensor_parallel import divisors
 from parc.compiler.diagnostics import Cause, Finding
-from parc.compiler.ir.serving import ServingLayout, even_stages
-from parc.compiler.ir.serving_plan import ServingProblem
-from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
 from parc.compiler.topology.engine_hosts import engine_hosts
 
 TARGETS = ("vllm",)
 
 
-def _stages(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return layout.pp > problem.model.layers or _unrouted(problem, layout)
+def _has_empty_stages(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return layout.pp > problem.model.layers or _has_stage_without_experts(problem, layout)
 
 
 def _patterns(problem: ServingProblem, layout: ServingLayout) -> Iterator[str]:
-    """The part of the pattern that each stage holds, where layers have one part each."""
+    """Yield the part of the layer pattern on each stage, for models with a pattern."""
     model, first = problem.model, 0
-    for held in layout.stages or even_stages(model.layers, layout.pp):
-        yield model.pattern[first : first + held]
-        first += held
+    for count in layout.stages or default_stages(model.layers, layout.pp):
+        yield model.pattern[first : first + count]
+        first += count
 
 
-def _unrouted(problem: ServingProblem, layout: ServingLayout) -> bool:
-    """A stage of a pattern with experts that holds none of them."""
+def _has_stage_without_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
+    """Return True if a stage of a layer pattern with experts has no routed layer."""
     model = problem.model
-    wanted = model.pattern and model.experts is not None
-    return bool(wanted) and any("E" not in part for part in _patterns(problem, layout))
+    has_routed = model.pattern and model.experts is not None
+    return bool(has_routed) and any("E" not in part for part in _patterns(problem, layout))
 
 
 def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
@@ -38,12 +38,12 @@ def _explain_stages(problem: ServingProblem, layout: ServingLayout) -> Finding:
     if layout.pp <= layers:
         return _explain_unrouted(problem, layout)
     return Finding(
-        f"{pp} pipeline stages for {layers} layers: {pp - layers} would hold none, and vLLM "
-        "starts all the same",
+        f"{pp} pipeline stages for {layers} layers: {pp - layers} stages would be empty, "
+        "which vLLM does not report",
         label=f"pp {pp} > {layers} layers",
-        help=f"legal pp: 1 to {layers}",
+        help=f"valid values for pp: 1 to {layers}",
         fix=f"layout.pp: {min(layers, 8)}",
-        causes=(Cause("model.layers", f"{layers} layers come from here"),),
+        causes=(Cause("model.layers", f"{layers} layers"),),
         targets=TARGETS,
     )
 
@@ -52,8 +52,8 @@ def _explain_unrouted(problem: ServingProblem, layout: ServingLayout) -> Finding
     parts = enumerate(_patterns(problem, layout))
     number, part = next((number, part) for number, part in parts if "E" not in part)
     return Finding(
-        f"stage {number} holds no routed layer, and vLLM's class of such patterns wants one",
-        label=f"{part} of {problem.model.pattern}",
+        f"stage {number} has no routed layer, which vLLM's class for this pattern requires",
+        label=f"this stage has layers {part} of {problem.model.pattern}",
         help="vLLM: assert example_moe is not None",
         fix="layout.pp: 1",
         causes=(Cause("model.pattern", "E is a routed layer"),),
@@ -61,18 +61,18 @@ def _explain_unrouted(problem: ServingProblem, layout: ServingLayout) -> Finding
     )
 
 
-def _split(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_wrong_stage_pins(problem: ServingProblem, layout: ServingLayout) -> bool:
     pinned = problem.pins.stages
     return pinned is not None and (len(pinned) != layout.pp or sum(pinned) != problem.model.layers)
 
 
-def _explain_split(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_stage_pins(problem: ServingProblem, layout: ServingLayout) -> Finding:
     pinned, layers = problem.pins.stages or (), problem.model.layers
-    cause = (Cause("model.layers", f"{layers} layers come from here"),)
+    cause = (Cause("model.layers", f"{layers} layers"),)
     if len(pinned) != layout.pp:
         return Finding(
             f"len(partitions)={len(pinned)} does not match pp_size={layout.pp}",
-            label=f"{len(pinned)} stages are given, pp is {layout.pp}",
+            label=f"{len(pinned)} stages are pinned, pp is {layout.pp}",
             fix=f"layout.pp: {len(pinned)}",
             causes=(Cause("layout.pp", f"pp {layout.pp}"),),
             targets=TARGETS,
@@ -80,19 +80,19 @@ def _explain_split(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         f"sum(partitions)={sum(pinned)} does not match num_hidden_layers={layers}",
         label=f"{' + '.join(map(str, pinned))} = {sum(pinned)}, must be {layers}",
-        help="layers that no stage holds would be missing from the model",
+        help="the model must have each layer on exactly one stage",
         fix="layout.stage_layers: auto",
         causes=cause,
         targets=TARGETS,
     )
 
 
-def _context(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return _context_fault(problem, layout) is not None
+def _violates_context_sizes(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return _context_problem(problem, layout) is not None
 
 
-def _context_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str, str] | None:
-    """What vLLM says and the numbers, where the degrees of context parallelism do not go."""
+def _context_problem(problem: ServingProblem, layout: ServingLayout) -> tuple[str, str] | None:
+    """Return vLLM's message and the numbers if it does not support the context parallel sizes."""
     tp, pcp, dcp = layout.tp, layout.pcp, layout.dcp
     if pcp > 1 and problem.model.attention.latent is None:
         return (
@@ -102,22 +102,25 @@ def _context_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str,
     if pcp == 1 and tp % dcp:
         return (
             f"tp_size={tp} must be divisible by dcp_size={dcp}.",
-            f"{tp} % {dcp} = {tp % dcp}, must be 0; legal: {', '.join(map(str, divisors(tp)))}",
+            f"{tp} % {dcp} = {tp % dcp}, must be 0; valid values: "
+            f"{', '.join(map(str, divisors(tp)))}",
         )
-    legal = sorted({1, pcp, tp * pcp})
-    if pcp > 1 and dcp not in legal:
+    valid = sorted({1, pcp, tp * pcp})
+    if pcp > 1 and dcp not in valid:
         return (
             "When PCP is enabled, DCP must be disabled, span the PCP axis, or span the full "
-            f"TP x PCP axis: valid DCP sizes are {legal}.",
+            f"TP x PCP axis: valid DCP sizes are {valid}.",
             f"tp {tp}, pcp {pcp}, dcp {dcp}",
         )
     if pcp > 1 and dcp > 1:
         return "MLAAttention does not support PCP+DCP.", f"pcp {pcp}, dcp {dcp}"
-    return None if dcp == 1 else _grouped_fault(problem, layout)
+    return None if dcp == 1 else _grouped_query_problem(problem, layout)
 
 
-def _grouped_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str, str] | None:
-    """Grouped-query attention: copies of a key-value head share its cache, and nothing else."""
+def _grouped_query_problem(
+    problem: ServingProblem, layout: ServingLayout
+) -> tuple[str, str] | None:
+    """Check dcp for grouped queries: only ranks with copies of a key-value head can share cache."""
     attention, tp, dcp = problem.model.attention, layout.tp, layout.dcp
     if attention.latent is not None:
         return None
@@ -145,31 +148,31 @@ def _grouped_fault(problem: ServingProblem, layout: ServingLayout) -> tuple[str,
 
 
 def _explain_context(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    said, numbers = _context_fault(problem, layout) or ("", "")
+    message, numbers = _context_problem(problem, layout) or ("", "")
     prefill = layout.pcp > 1 and problem.model.attention.latent is None
     return Finding(
-        said.rstrip("."),
+        message.rstrip("."),
         label=numbers,
-        help="dcp shares a request's cache over ranks that would hold copies of it",
+        help="dcp splits a request's cache over ranks that would otherwise store copies of it",
         fix="layout.pcp: 1" if prefill else "layout.dcp: 1",
         causes=(Cause("layout.tp", f"tp {layout.tp}"),),
         targets=TARGETS,
     )
 
 
-def _balanced(problem: ServingProblem, layout: ServingLayout) -> bool:
-    """Hybrid load balancing where a data-parallel rank takes several hosts."""
+def _splits_ranks_under_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) -> bool:
+    """Return True for hybrid load balancing if a data-parallel rank spans several hosts."""
     hosts = engine_hosts(layout, problem.cluster.node.gpus)
     if hosts is None or problem.endpoint.load_balancer != "hybrid" or layout.dp == 1:
         return False
     return layout.rank_gpus > layout.engine_gpus // hosts
 
 
-def _explain_balanced(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_hybrid_balancing(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
-        "hybrid load balancing wants whole data-parallel ranks on a host",
-        label=f"a rank of tp {layout.tp} x pcp {layout.pcp} x pp {layout.pp} leaves its host",
-        help="legal with this layout: internal, external",
+        "hybrid load balancing needs whole data-parallel ranks on each host",
+        label=f"a rank of tp {layout.tp} x pcp {layout.pcp} x pp {layout.pp} spans several hosts",
+        help="valid values with this layout: internal, external",
         fix="launch.load_balancer: internal",
         causes=(Cause("layout.pp", f"pp {layout.pp}"),),
         targets=TARGETS,
@@ -177,8 +180,15 @@ def _explain_balanced(problem: ServingProblem, layout: ServingLayout) -> Finding
 
 
 AXIS_RULES: tuple[ServingRule, ...] = (
-    ServingRule("V27", ("layout.pp", "model"), _stages, _explain_stages),
-    ServingRule("P01", ("layout.stage_layers",), _split, _explain_split),
-    ServingRule("V12", ("layout.dcp", "layout.pcp", "layout.tp"), _context, _explain_context),
-    ServingRule("V09", ("launch.load_balancer",), _balanced, _explain_balanced),
+    ServingRule("V27", ("layout.pp", "model"), _has_empty_stages, _explain_stages),
+    ServingRule("P01", ("layout.stage_layers",), _has_wrong_stage_pins, _explain_stage_pins),
+    ServingRule(
+        "V12", ("layout.dcp", "layout.pcp", "layout.tp"), _violates_context_sizes, _explain_context
+    ),
+    ServingRule(
+        "V09",
+        ("launch.load_balancer",),
+        _splits_ranks_under_hybrid_balancing,
+        _explain_hybrid_balancing,
+    ),
 )

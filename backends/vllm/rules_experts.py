@@ -1,83 +1,86 @@
-"""What experts ask of a layout: config/parallel.py, config/model.py, fused_moe/layer.py."""
+"""Rules of expert parallelism (vLLM: config/parallel.py, config/model.py, fused_moe/layer.py)."""
 
 from __future__ import annotations
 
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir.serving import ServingLayout
-from parc.compiler.ir.serving_plan import ServingProblem
-from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
 
 TARGETS = ("vllm",)
 
 
-def _ranks(layout: ServingLayout) -> int:
-    """Ranks of a stage, which expert parallelism always spans whole."""
+def _ranks_per_stage(layout: ServingLayout) -> int:
+    """Return the ranks of a pipeline stage, all of which expert parallelism spans."""
     return layout.tp * layout.pcp * layout.dp
 
 
-def _no_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
-    asked = problem.pins.ep not in (None, "off", 1)
-    return problem.model.experts is None and (asked or layout.ep > 1)
+def _has_no_experts(problem: ServingProblem, layout: ServingLayout) -> bool:
+    pinned = problem.pins.ep not in (None, "off", 1)
+    return problem.model.experts is None and (pinned or layout.ep > 1)
 
 
 def _explain_no_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         "Number of experts in the model must be greater than 0 when expert parallelism is enabled",
         label=f"{problem.model.name} has no experts",
-        help="a dense model is spread by tp and pp, and copied by replicas",
+        help="use tp and pp to split a dense model, and replicas to copy it",
         fix="layout.ep: off" if problem.pins.ep else "remove layout.redundant_experts",
         causes=(Cause("model", "a dense model"),),
         targets=TARGETS,
     )
 
 
-def _partial(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return layout.ep not in (1, _ranks(layout))
+def _has_other_degree(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return layout.ep not in (1, _ranks_per_stage(layout))
 
 
-def _explain_partial(problem: ServingProblem, layout: ServingLayout) -> Finding:
-    ranks = _ranks(layout)
+def _explain_other_degree(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    ranks = _ranks_per_stage(layout)
     return Finding(
-        f"vLLM would run ep {ranks} where ep {layout.ep} is asked: it derives the degree",
+        f"ep {layout.ep} is pinned, but vLLM derives the degree and would use ep {ranks}",
         label=f"ep = tp {layout.tp} x pcp {layout.pcp} x dp {layout.dp} = {ranks}, or 1",
-        help=f"legal: 1 (off) or {ranks} (on)",
+        help=f"valid values: 1 (off) or {ranks} (on)",
         fix="layout.ep: on",
         causes=(Cause("layout.tp", f"tp {layout.tp}"), Cause("layout.dp", f"dp {layout.dp}")),
         targets=TARGETS,
     )
 
 
-def _no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
-    return problem.pins.ep == "on" and problem.model.experts is not None and _ranks(layout) == 1
+def _has_no_effect(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return (
+        problem.pins.ep == "on"
+        and problem.model.experts is not None
+        and _ranks_per_stage(layout) == 1
+    )
 
 
 def _explain_no_effect(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
-        "expert parallelism over one rank does nothing, and vLLM does not say so",
+        "expert parallelism over one rank has no effect, which vLLM does not report",
         label="tp x pcp x dp = 1",
-        help="experts spread over the ranks of tp, pcp and dp",
+        help="experts are distributed over the ranks of tp, pcp and dp",
         fix="layout.ep: off",
         targets=TARGETS,
     )
 
 
-def _dense_data(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_dense_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> bool:
     return problem.model.experts is None and layout.dp > 1
 
 
-def _explain_dense_data(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_dense_data_parallelism(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
         "data parallelism inside an engine is not useful for dense models: its ranks would be "
         "independent engines",
         label=f"dp = {layout.dp}, and {problem.model.name} has no experts",
         help="vLLM: Non-MoE models do not support external data parallel mode",
-        fix=f"layout.dp: 1   (replicas: {layout.dp} are as many engines)",
+        fix=f"layout.dp: 1   (replicas: {layout.dp} gives as many engines)",
         causes=(Cause("model", "a dense model"),),
         targets=TARGETS,
     )
 
 
-def _uneven(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _distributes_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
     experts, redundant = problem.model.experts, problem.pins.redundant_experts
     if experts is None:
         return False
@@ -86,15 +89,15 @@ def _uneven(problem: ServingProblem, layout: ServingLayout) -> bool:
     return redundant is not None and (experts.count + redundant) % layout.ep != 0
 
 
-def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_uneven_experts(problem: ServingProblem, layout: ServingLayout) -> Finding:
     experts = problem.model.experts
     count = experts.count if experts is not None else 0
     redundant = problem.pins.redundant_experts or 0
     total, ep = count + redundant, layout.ep
-    cause = Cause("model", f"{count} experts come from here")
+    cause = Cause("model", f"{count} experts")
     if ep > count:
         return Finding(
-            f"{count} experts cannot be spread over {ep} ranks: some would have none",
+            f"{count} experts cannot be distributed over {ep} ranks: some ranks would have none",
             label=f"ep {ep} > {count}",
             fix="layout.ep: off",
             causes=(cause,),
@@ -112,23 +115,23 @@ def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
     )
 
 
-def _balancer(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -> bool:
     redundant = problem.pins.redundant_experts
     return redundant is not None and (layout.ep == 1 or redundant < 0)
 
 
-def _explain_balancer(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_invalid_balancing(problem: ServingProblem, layout: ServingLayout) -> Finding:
     redundant = problem.pins.redundant_experts or 0
     if redundant < 0:
         return Finding(
-            f"{redundant} redundant experts cannot be had",
+            f"the number of redundant experts is negative: {redundant}",
             label=f"{redundant} < 0",
             fix="layout.redundant_experts: 0",
             targets=TARGETS,
         )
     return Finding(
         "enable_expert_parallel must be True to use EPLB, and its group must have two ranks",
-        label=f"ep = {layout.ep}: nothing to balance experts over",
+        label=f"ep = {layout.ep}: experts need several ranks to be balanced",
         fix=(
             "remove layout.redundant_experts"
             if problem.model.experts is None
@@ -139,15 +142,15 @@ def _explain_balancer(problem: ServingProblem, layout: ServingLayout) -> Finding
     )
 
 
-def _routes_nothing(problem: ServingProblem, layout: ServingLayout) -> bool:
+def _has_unused_exchange(problem: ServingProblem, layout: ServingLayout) -> bool:
     return problem.pins.all2all is not None and (layout.ep == 1 or layout.dp * layout.pcp == 1)
 
 
-def _explain_routes_nothing(problem: ServingProblem, layout: ServingLayout) -> Finding:
+def _explain_unused_exchange(problem: ServingProblem, layout: ServingLayout) -> Finding:
     return Finding(
-        f"{problem.pins.all2all} would never be used: no token leaves its data-parallel rank",
+        f"{problem.pins.all2all} would have no effect: no token leaves its data-parallel rank",
         label=f"dp {layout.dp}, ep {layout.ep}",
-        help="vLLM exchanges tokens where ep is on and dp is above 1",
+        help="vLLM exchanges tokens only if ep is on and dp is above 1",
         fix="remove layout.all2all",
         causes=(Cause("layout.dp", f"dp {layout.dp}"),),
         targets=TARGETS,
@@ -155,11 +158,20 @@ def _explain_routes_nothing(problem: ServingProblem, layout: ServingLayout) -> F
 
 
 EXPERT_RULES: tuple[ServingRule, ...] = (
-    ServingRule("M01", ("layout.ep", "model"), _no_experts, _explain_no_experts),
-    ServingRule("V11", ("layout.dp", "model"), _dense_data, _explain_dense_data),
-    ServingRule("M09", ("layout.ep", "layout.tp"), _partial, _explain_partial),
-    ServingRule("V21", ("layout.ep",), _no_effect, _explain_no_effect),
-    ServingRule("M10", ("layout.redundant_experts",), _balancer, _explain_balancer),
-    ServingRule("D08", ("layout.redundant_experts", "layout.ep"), _uneven, _explain_uneven),
-    ServingRule("V23", ("layout.all2all",), _routes_nothing, _explain_routes_nothing),
+    ServingRule("M01", ("layout.ep", "model"), _has_no_experts, _explain_no_experts),
+    ServingRule(
+        "V11", ("layout.dp", "model"), _has_dense_data_parallelism, _explain_dense_data_parallelism
+    ),
+    ServingRule("M09", ("layout.ep", "layout.tp"), _has_other_degree, _explain_other_degree),
+    ServingRule("V21", ("layout.ep",), _has_no_effect, _explain_no_effect),
+    ServingRule(
+        "M10", ("layout.redundant_experts",), _has_invalid_balancing, _explain_invalid_balancing
+    ),
+    ServingRule(
+        "D08",
+        ("layout.redundant_experts", "layout.ep"),
+        _distributes_unevenly,
+        _explain_uneven_experts,
+    ),
+    ServingRule("V23", ("layout.all2all",), _has_unused_exchange, _explain_unused_exchange),
 )

@@ -16,6 +16,7 @@ from statistics import median
 
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.cost_constants import constants_table
+from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
 from benchmarks.accuracy.predict import PRIORS, estimate_step
 from benchmarks.accuracy.row_lines import describe_layout
@@ -29,7 +30,7 @@ from parc.compiler.cost.memory.programs import (
     torchtitan,
 )
 from parc.compiler.cost.memory.runtime import fsdp2, megatron, megatron_fp8_parameters
-from parc.compiler.cost.serving.constants import ENGINES, HARDWARE
+from parc.compiler.cost.serving.constants import HARDWARE
 from parc.compiler.cost.setup import efficiency
 from parc.compiler.cost.setup.calibrated import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
@@ -76,7 +77,7 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
         "classes": classes_table(),
         "kernels": kernels_table(kernels),
         "serving-hardware": records_table(HARDWARE),
-        "serving-engines": records_table(ENGINES),
+        "serving-engines": engine_constants_table(),
         "errors": errors_tables(accuracy),
         "choice": sentences(accuracy, "Choice of layout"),
         "memory-errors": memory_table(accuracy),
@@ -173,6 +174,20 @@ def records_table(records: Mapping[str, object]) -> str:
         for name, one in records.items()
     ]
     return markdown(("", *(name.replace("_", " ") for name in names)), rows)
+
+
+def engine_constants_table() -> str:
+    """Return the constants of engines that enter times and capacity, one row per engine."""
+    rows: dict[str, dict[str, object]] = {}
+    for name, one in ENGINES.items():
+        groups = (one.scheduling, one.arrivals, one.memory)
+        pairs = (
+            (field.name, getattr(group, field.name)) for group in groups for field in fields(group)
+        )
+        rows[name] = {key: value for key, value in pairs if key != "source"}
+    heads = tuple(next(iter(rows.values())))
+    lines = [(name, *(_format_value(row[key]) for key in heads)) for name, row in rows.items()]
+    return markdown(("", *(key.replace("_", " ") for key in heads)), lines)
 
 
 def kernels_table(kernels: str) -> str:
@@ -272,7 +287,7 @@ def engines_table(served: Sequence[ServingPrediction]) -> str:
     groups: dict[tuple[str, ...], list[ServingPrediction]] = {}
     for one in served:
         setup = one.row.setup
-        key = (one.row.cluster.gpu.generation, setup.engine, setup.weights)
+        key = (one.row.cluster.gpu.generation, setup.engine.name, setup.weights)
         groups.setdefault(key, []).append(one)
     rows = []
     for name, members in sorted(groups.items()):

@@ -101,7 +101,7 @@ def decode_latencies(served: Sequence[ServingPrediction]) -> ScatterChart:
             measured=1e3 * one.row.measured.tpot_seconds,
             predicted=1e3 * one.row.measured.tpot_seconds * (1 + error),
             colour=one.row.cluster.gpu.generation,
-            shape=one.row.setup.engine,
+            shape=one.row.setup.engine.name,
         )
         for one in served
         if (error := one.tpot) is not None

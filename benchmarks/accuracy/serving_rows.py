@@ -19,11 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
 from parc.compiler.ir.serving import (
-    EngineName,
     KvPrecision,
     ServingLayout,
     ServingSetup,
@@ -52,7 +52,6 @@ OPT = {
     "opt-66b": (64, 9216, 72),
 }
 """(layers, hidden size, attention heads) of each OPT model."""
-ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class ServingRow:
         """Model, GPU, engine, weight format and source: one line of the report."""
         gpu = self.cluster.gpu.name
         setup = self.setup
-        return self.model.name, gpu, setup.engine, setup.weights, self.source
+        return self.model.name, gpu, setup.engine.name, setup.weights, self.source
 
 
 def read_published(path: Path = PUBLISHED) -> Iterator[ServingRow]:

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
+from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
 from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
-from parc.compiler.cost.serving.constants import ENGINES, Engine
 from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.ir.engine_constants import ArrivalConstants
 
 WAIT_PRIORS = {
     "wait_share": Prior(0.05, 1.0, 1e-3, 1.0),
@@ -52,9 +53,9 @@ class WaitRow:
     rest_seconds: float
     """Predicted time to the first token without the wait."""
 
-    def seconds(self, engine: Engine) -> float:
-        """Return the time to the first token with the wait under the constants of ``engine``."""
-        return self.rest_seconds + _wait_seconds(self.prediction, engine)
+    def seconds(self, arrivals: ArrivalConstants) -> float:
+        """Return the time to the first token with the wait under the constants ``arrivals``."""
+        return self.rest_seconds + _wait_seconds(self.prediction, arrivals)
 
 
 def describe_load(one: ServingPrediction) -> str:
@@ -82,7 +83,7 @@ def wait_rows(rows: Sequence[ServingPrediction]) -> list[WaitRow]:
         one for one in rows if one.ttft is not None and describe_load(one) not in UNFITTED_LOADS
     ]
     found = [
-        WaitRow(one, one.found.ttft_seconds - _wait_seconds(one, _engine(one))) for one in kept
+        WaitRow(one, one.found.ttft_seconds - _wait_seconds(one, _arrivals(one))) for one in kept
     ]
     return [one for one in found if one.rest_seconds > 0 and _load(one.prediction) < MAX_LOAD]
 
@@ -91,8 +92,8 @@ UNFITTED_LOADS = ("offline", OVERLOADED)
 """Loads under which the wait depends on more than the fitted constants."""
 
 
-def _engine(one: ServingPrediction) -> Engine:
-    return ENGINES[one.row.setup.engine]
+def _arrivals(one: ServingPrediction) -> ArrivalConstants:
+    return one.row.setup.engine.arrivals
 
 
 def _load(one: ServingPrediction) -> float:
@@ -100,19 +101,19 @@ def _load(one: ServingPrediction) -> float:
     return rate / (layout.dp * layout.replicas) * one.found.prefill_seconds
 
 
-def _queue(one: ServingPrediction, engine: Engine) -> Queue:
+def _queue(one: ServingPrediction, arrivals: ArrivalConstants) -> Queue:
     row = one.row
     ranks = row.layout.dp * row.layout.replicas
     if row.traffic.request_rate is not None:
         return open_queue(row.traffic.request_rate / ranks, one.found.prefill_seconds)
     concurrency = row.traffic.concurrency or 1.0
     busy = min(ranks, concurrency)
-    return closed_queue(engine, busy / row.layout.replicas, concurrency / busy)
+    return closed_queue(arrivals, busy / row.layout.replicas, concurrency / busy)
 
 
-def _wait_seconds(one: ServingPrediction, engine: Engine) -> float:
+def _wait_seconds(one: ServingPrediction, arrivals: ArrivalConstants) -> float:
     step = one.found.tpot_seconds * one.row.setup.accepted_tokens
-    return waited_seconds(engine, _queue(one, engine), one.found.prefill_seconds, step)
+    return waited_seconds(arrivals, _queue(one, arrivals), one.found.prefill_seconds, step)
 
 
 def fit_waits(rows: Sequence[WaitRow]) -> Fitted:
@@ -135,7 +136,7 @@ def _fit(rows: Sequence[WaitRow]) -> Fitted:
 
 
 def _pairs(rows: Sequence[WaitRow], parameters: Mapping[str, float]) -> list[tuple[float, WaitRow]]:
-    return [(row.seconds(replace(_engine(row.prediction), **parameters)), row) for row in rows]
+    return [(row.seconds(replace(_arrivals(row.prediction), **parameters)), row) for row in rows]
 
 
 def _measured(row: WaitRow) -> float:
@@ -149,8 +150,8 @@ def _group(row: WaitRow) -> tuple[str, ...]:
 def predict_unseen_sources(rows: Sequence[WaitRow]) -> dict[str, float]:
     """Return predicted over measured by row, each from a fit without any row of its source."""
     found: dict[str, float] = {}
-    for engine in sorted({row.prediction.row.setup.engine for row in rows}):
-        own = [row for row in rows if row.prediction.row.setup.engine == engine]
+    for engine in sorted({row.prediction.row.setup.engine.name for row in rows}):
+        own = [row for row in rows if row.prediction.row.setup.engine.name == engine]
         for source in sorted({row.prediction.row.source for row in own}):
             rest = [row for row in own if row.prediction.row.source != source]
             out = [row for row in own if row.prediction.row.source == source]
@@ -191,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     predictions = predict_serving(read_serving(parser.parse_args(argv).data).rows)
     rows = wait_rows(predictions)
     for name in ENGINES:
-        found = fit_waits([row for row in rows if row.prediction.row.setup.engine == name])
+        found = fit_waits([row for row in rows if row.prediction.row.setup.engine.name == name])
         values = ", ".join(
             f"{one} {value:.3g} (log +-{found.spreads[one]:.2f})"
             for one, value in found.parameters.items()

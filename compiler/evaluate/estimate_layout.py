@@ -1,4 +1,4 @@
-"""Price one layout in full: every stage, every term, every axis."""
+"""The full estimate of one layout: memory per stage, time per term, traffic per axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from parc.compiler.ir import AxisTraffic, Estimate, Layout, Model
 
 
 def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
-    """Memory of all stages, time and traffic; deterministic, no state but the memo."""
+    """Return memory of all stages, step time and traffic of ``layout``.
+
+    Deterministic; results are cached in ``pricing``.
+    """
     problem = pricing.problem
     time = step_time(pricing, layout)
     tokens = problem.job.global_batch * problem.job.sequence_length
@@ -31,13 +34,13 @@ def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
 
 
 def memory_limit(pricing: Pricing) -> float:
-    """Device bytes less the headroom that the goals ask for."""
+    """Return the device memory that the job may use: capacity less ``goals.memory_headroom``."""
     problem = pricing.problem
     return problem.cluster.gpu.memory_bytes * (1 - problem.goals.memory_headroom)
 
 
 def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
-    """Bytes that a rank of the fullest stage sends in one step; idle axes are left out."""
+    """Return the bytes that a rank of the fullest stage sends per step, for each active axis."""
     groups = pricing.groups(layout)
     volumes = _volumes(pricing, layout)
     rows = []
@@ -59,7 +62,7 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
 
 
 def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
-    """Axis -> bytes a rank sends in a step (facts: (n-1)/n of the payload for rings)."""
+    """Return axis -> bytes sent per rank and step; (n-1)/n of the payload for ring collectives."""
     problem = pricing.problem
     job, model = problem.job, problem.model
     micro_batches = layout.micro_batches(job.global_batch)
@@ -84,13 +87,13 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
 
 
 def _blocks(load: StageLoad, model: Model) -> int:
-    """Mixers and dense MLPs of a stage: what tensor ranks gather and scatter around."""
+    """Count token mixers and dense MLPs of a stage; tensor ranks gather and scatter around each."""
     counts = zip(model.kinds, load.counts, strict=True)
     return sum(count * (kind.parts - kind.routed) for kind, count in counts)
 
 
 def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
-    """Axis -> bytes that a rank of a stage sends among context ranks for one micro-batch."""
+    """Return axis -> bytes that a rank of a stage sends to context ranks per micro-batch."""
     volumes: dict[str, float] = {}
     for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
         for axis, nbytes in context_bytes(pricing, layout, kind).items():
@@ -99,7 +102,7 @@ def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[
 
 
 def _data_volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
-    """The same for gradients and weights; hybrid shards and their copies are axes of their own."""
+    """Return axis -> bytes of gradients and weights per step; hybrid sharding has two axes."""
     groups = pricing.groups(layout)
     dense, expert = dp_bytes(pricing, layout)
     axes = {axis.name for axis in pricing.framework.meshes(layout)[0].axes}

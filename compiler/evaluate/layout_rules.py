@@ -1,4 +1,4 @@
-"""What every framework asks of a layout: whole shards, chunks that a schedule runs, even hosts."""
+"""Rules that hold for every framework: shard sizes, chunks per schedule, ranks per host."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MOST_CHUNKS = 1_000
-"""No model has as many layers a pipeline rank."""
+"""Upper bound for schedules without one; no model has as many layers per pipeline rank."""
 
 
-def _tensor_cut(problem: Problem, layout: Layout) -> bool:
+def _crosses_domains(problem: Problem, layout: Layout) -> bool:
     domain = _domain_gpus(problem)
     return domain % layout.tp != 0 and layout.tp % domain != 0
 
 
-def _tensor_finding(problem: Problem, layout: Layout) -> Finding:
+def _explain_domain(problem: Problem, layout: Layout) -> Finding:
     domain = _domain_gpus(problem)
-    legal = [n for n in range(1, domain + 1) if domain % n == 0]
+    valid = [n for n in range(1, domain + 1) if domain % n == 0]
     small, large = min(layout.tp, domain), max(layout.tp, domain)
     return Finding(
-        message=f"tensor-parallel groups of {layout.tp} straddle NVLink domains of {domain} GPUs",
+        message=f"tensor-parallel groups of {layout.tp} cross NVLink domains of {domain} GPUs",
         label=f"{large} % {small} = {large % small}, must be 0",
-        help=f"legal tp within one domain: {', '.join(map(str, legal))}",
-        fix=f"layout.tp: {max(n for n in legal if n <= layout.tp)}",
+        help=f"valid tp within one domain: {', '.join(map(str, valid))}",
+        fix=f"layout.tp: {max(n for n in valid if n <= layout.tp)}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
 
 
-def _uneven(problem: Problem, layout: Layout) -> bool:
+def _leaves_hosts_uneven(problem: Problem, layout: Layout) -> bool:
     cluster = problem.cluster
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     return layout.world // per_node > cluster.nodes
 
 
-def _uneven_finding(problem: Problem, layout: Layout) -> Finding:
+def _explain_hosts(problem: Problem, layout: Layout) -> Finding:
     cluster, world = problem.cluster, layout.world
     gpus = cluster.node.gpus
     need = world // ranks_per_node(gpus, world)
     if world > cluster.gpus:
         label = f"{world} ranks > {cluster.nodes} hosts x {gpus} GPUs = {cluster.gpus}"
     else:
-        label = f"{world} ranks, equally many a host, need {need} hosts of {cluster.nodes}"
+        label = f"{world} ranks need {need} hosts; the cluster has {cluster.nodes}"
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
     model = layout.tp * layout.cp * layout.pp
     return Finding(
-        message=f"{world} ranks cannot be spread evenly over {cluster.nodes} hosts of {gpus} GPUs",
+        message=f"{world} ranks do not fill {cluster.nodes} hosts of {gpus} GPUs evenly",
         label=label,
-        help=f"{product} = {world} must be a multiple of {gpus}, or divide over fewer GPUs a host",
+        help=f"{product} = {world} must be a multiple of {gpus}, or leave GPUs of each host idle",
         fix=_fill(cluster.gpus, model),
         causes=(Cause("cluster", f"{cluster.gpus} usable GPUs"),),
     )
 
 
 def _fill(gpus: int, model_ranks: int) -> str:
-    """The dp that uses every GPU; where there is none, another pp must be found."""
+    """Return the edit to the dp that uses all GPUs; without one, leave pp to the search."""
     if gpus % model_ranks == 0:
         return f"layout.dp: {gpus // model_ranks}"
     return "layout.pp: auto"
@@ -68,19 +68,19 @@ def _domain_gpus(problem: Problem) -> int:
     return max(node.nvlink_domain, node.gpus)
 
 
-def _shard_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_shard_size(problem: Problem, layout: Layout) -> bool:
     return layout.world != layout.tp * layout.cp * layout.pp * layout.dp_shard * layout.dp_replicate
 
 
-def _shard_finding(problem: Problem, layout: Layout) -> Finding:
+def _explain_shard_size(problem: Problem, layout: Layout) -> Finding:
     shard = layout.dp_shard
     dp = layout.world // (layout.tp * layout.cp * layout.pp)
-    legal = [n for n in range(1, dp + 1) if dp % n == 0]
-    near = min(legal, key=lambda n: (abs(n - shard), n))
+    valid = [n for n in range(1, dp + 1) if dp % n == 0]
+    near = min(valid, key=lambda n: (abs(n - shard), n))
     return Finding(
-        message=f"dp={dp} replicas cannot be cut into shards of {shard}",
+        message=f"dp={dp} is not divisible by dp_shard={shard}",
         label=f"{dp} % {shard} = {dp % shard}, must be 0",
-        help=f"legal dp_shard: {', '.join(map(str, legal[:24]))}",
+        help=f"valid dp_shard: {', '.join(map(str, valid[:24]))}",
         fix=f"layout.dp_shard: {near}",
         causes=(Cause("layout.dp", f"dp {dp}"),),
     )
@@ -94,46 +94,56 @@ CHUNKS: dict[Schedule, tuple[int, int]] = {
     "zb-v": (2, 2),
     "dualpipe-v": (2, 2),
 }
-"""Fewest and most chunks of a pipeline rank, by schedule."""
+"""Schedule -> fewest and most model chunks per pipeline rank."""
 
 
-def _chunks_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_chunks(problem: Problem, layout: Layout) -> bool:
     low, high = CHUNKS[layout.schedule]
     return layout.pp > 1 and not low <= layout.vpp <= high
 
 
-def _chunks_finding(problem: Problem, layout: Layout) -> Finding:
+def _explain_chunks(problem: Problem, layout: Layout) -> Finding:
     low, high = CHUNKS[layout.schedule]
-    legal = f"{low}" if low == high else f"{low} or more"
+    valid = f"{low}" if low == high else f"{low} or more"
     return Finding(
-        message=f"schedule {layout.schedule} does not run {layout.vpp} chunks a pipeline rank",
-        label=f"vpp={layout.vpp}, must be {legal}",
-        help=f"legal vpp for {layout.schedule}: {legal}",
+        message=f"schedule {layout.schedule} does not support {layout.vpp} chunks per stage",
+        label=f"vpp={layout.vpp}, must be {valid}",
+        help=f"valid vpp for {layout.schedule}: {valid}",
         fix=f"layout.vpp: {low}",
         causes=(Cause("layout.schedule", f"the schedule is {layout.schedule}"),),
     )
 
 
 MESH_RULES: tuple[Rule, ...] = (
-    Rule("D22", ("layout.dp_shard", "layout.dp"), _shard_broken, _shard_finding, WORLD_FIELDS),
+    Rule(
+        "D22",
+        ("layout.dp_shard", "layout.dp"),
+        _violates_shard_size,
+        _explain_shard_size,
+        WORLD_FIELDS,
+    ),
     Rule(
         "P20",
         ("layout.vpp", "layout.schedule"),
-        _chunks_broken,
-        _chunks_finding,
+        _violates_chunks,
+        _explain_chunks,
         ("pp", "vpp", "schedule"),
     ),
 )
-"""Whatever the framework: shards tile the replicas, and schedules have their number of chunks."""
+"""Rules about the mesh: dp is divisible by the shard size, schedules get their chunks."""
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
-    Rule("T02", ("layout.tp", "cluster.node"), _tensor_cut, _tensor_finding, ("tp",)),
-    Rule("T11", ("layout.dp", "cluster"), _uneven, _uneven_finding, WORLD_FIELDS),
+    Rule("T02", ("layout.tp", "cluster.node"), _crosses_domains, _explain_domain, ("tp",)),
+    Rule("T11", ("layout.dp", "cluster"), _leaves_hosts_uneven, _explain_hosts, WORLD_FIELDS),
 )
-"""For every framework: the search drops what breaks them."""
+"""Rules about hosts and NVLink domains."""
 
 
 def all_rules(problem: Problem, framework: Framework) -> tuple[Rule, ...]:
-    """What the framework cannot say, what it refuses, then what no host order can place."""
-    unsaid = strategy_rules(framework.name, framework.strategies)
-    return (*unsaid, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)
+    """Return all rules for a layout, in the order in which violations are counted.
+
+    First what the framework cannot express, then the mesh, then the framework's own rules for the
+    target version, then what no order of hosts can place.
+    """
+    inexpressible = strategy_rules(framework.name, framework.strategies)
+    return (*inexpressible, *MESH_RULES, *framework.rules(problem), *PLACEMENT_RULES)

@@ -1,4 +1,4 @@
-"""ServingLayout -> EngineLimits: what the engine is told, the longest request among it."""
+"""Serving layout -> limits that the engine is started with, the maximum request length included."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from parc.compiler.ir.serving_plan import EngineLimits
 
 
 def limit_service(problem: ServingProblem, layout: ServingLayout) -> EngineLimits:
-    """The limits; a max_model_len that is not pinned is the model's context, or what fits.
+    """Return the limits; without a pin, max_model_len is the model's context or the most that fits.
 
-    vLLM does not start with more sequences than blocks where each keeps a state
-    (config/compilation.py, resolve_cudagraph_mode_and_sizes), so they are at most as many.
+    If requests store states in blocks, there are at most as many sequences as blocks, because each
+    needs one. vLLM refuses to start otherwise (config/compilation.py,
+    resolve_cudagraph_mode_and_sizes).
     """
     service, stages = problem.service, stage_caches(problem, layout)
-    cut, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)
+    divided, blocks = service_blocks(problem, layout), min(stage.blocks for stage in stages)
     setup = service.setup
-    asked = service.max_model_len
+    pinned = service.max_model_len
     fits = max(longest_that_fits(problem, layout, stages), service.longest)
-    longest = fits if asked is None else asked
+    longest = fits if pinned is None else pinned
     seqs = setup.max_running or 1
     return EngineLimits(
         max_model_len=longest,
-        max_num_seqs=max(min(seqs, blocks), 1) if cut.states else seqs,
+        max_num_seqs=max(min(seqs, blocks), 1) if divided.states else seqs,
         max_num_batched_tokens=setup.max_batched_tokens or 1,
         gpu_memory_utilization=setup.memory_share or 0.0,
-        block_tokens=cut.tokens,
+        block_tokens=divided.tokens,
         blocks=blocks,
         shards=layout.dcp,
-        longest_blocks=cut.of_request(longest, layout.dcp) if cut.states else 0,
+        longest_blocks=divided.of_request(longest, layout.dcp) if divided.states else 0,
     )

@@ -1,7 +1,7 @@
-"""ServingLayout -> Placement: which host gets which engine, and which part of it.
+"""Serving layout -> placement: the hosts of each engine, and the ranks on each host.
 
-An engine numbers its ranks itself and fills its hosts in order, so what is left is the order of
-the hosts: those of one engine share a rack wherever a rack holds enough of them.
+An engine numbers its ranks itself and fills its hosts in order, so only the order of the hosts is
+left to choose: the hosts of an engine share a rack wherever a rack has enough of them.
 """
 
 from __future__ import annotations
@@ -9,50 +9,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parc.backends.base import Engine
-from parc.compiler.ir import Cluster, Host, Placement, ServingLayout, ServingProblem
+from parc.compiler.ir import Cluster, Host, LockedPlan, Placement, ServingLayout, ServingProblem
 from parc.compiler.topology.arrange import NAMES, Shape, arrangements
 from parc.compiler.topology.engine_hosts import engine_hosts, local_ranks
-
-ORDER = "tp-cp-pp-dp"
-"""vLLM's rank grid, fastest axis first (distributed/parallel_state.py)."""
 
 
 def place_service(
     problem: ServingProblem, engine: Engine, layout: ServingLayout, kept: Sequence[Host] = ()
 ) -> Placement:
-    """Engines on hosts. Ties between orders: fewest engines over two racks, then the spec's order.
+    """Place engines on hosts so that the fewest engines span two racks.
 
-    ``kept``: hosts by node rank that are not to be moved; taken as they are if they are as many
-    as the layout needs.
+    Among equal orders, the order of the hosts in the spec wins.
+
+    Args:
+        problem: cluster and model.
+        engine: source of the mesh and the process groups.
+        layout: degrees of the engine and number of replicas.
+        kept: hosts by node rank that must not move; used if their number is that of the layout.
 
     Raises:
-        ValueError: the cluster has too few hosts for the layout, which no legal layout has.
+        ValueError: the cluster has too few hosts; the rules exclude such layouts.
     """
     mesh, gpus = engine.mesh(layout), problem.cluster.node.gpus
     per_node = local_ranks(layout, gpus)
     nodes = layout.gpus // per_node
     return Placement(
-        order=ORDER,
+        order="-".join(axis.name for axis in mesh.axes if axis.name != "replica"),
         dense=mesh,
         expert=mesh,
         families=engine.families(problem, layout),
-        hosts=tuple(kept) if len(kept) == nodes else _ordered(problem.cluster, layout, nodes),
+        hosts=tuple(kept) if len(kept) == nodes else _ordered_hosts(problem.cluster, layout, nodes),
         ranks_per_node=per_node,
         alternatives=(),
     )
 
 
-def _ordered(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
-    """The order that cuts the fewest engines."""
+def reusable_hosts(
+    problem: ServingProblem, layout: ServingLayout, locked: LockedPlan | None
+) -> tuple[Host, ...]:
+    """Return the hosts of the lock by node rank.
+
+    The result is empty if the lock has another layout or one of its hosts is no longer available.
+    """
+    if locked is None or locked.layout != layout:
+        return ()
+    available = {host.name: host for host in problem.cluster.hosts}
+    if not available.keys() >= set(locked.hosts):
+        return ()
+    return tuple(available[name] for name in locked.hosts)
+
+
+def _ordered_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple[Host, ...]:
+    """Return the order of hosts in which engines span the fewest racks."""
     if nodes > cluster.nodes:
-        raise ValueError(f"{layout.gpus} ranks need {nodes} hosts of {cluster.nodes}")
-    each = engine_hosts(layout, cluster.node.gpus) or 1
-    shape = Shape(nodes=nodes, pp=1, pp_stride=0, atom=each)
+        raise ValueError(f"{layout.gpus} ranks need {nodes} hosts, the cluster has {cluster.nodes}")
+    per_engine = engine_hosts(layout, cluster.node.gpus) or 1
+    shape = Shape(nodes=nodes, pp=1, pp_stride=0, atom=per_engine)
     orders = [hosts for name, hosts in arrangements(cluster, shape) if name != NAMES]
-    return min(orders, key=lambda hosts: _cut(hosts, each))
+    return min(orders, key=lambda hosts: _further_racks(hosts, per_engine))
 
 
-def _cut(hosts: tuple[Host, ...], each: int) -> int:
-    """Racks that engines touch beyond the first, all engines together."""
-    starts = range(0, len(hosts), each)
-    return sum(len({host.rack for host in hosts[start : start + each]}) - 1 for start in starts)
+def _further_racks(hosts: tuple[Host, ...], per_engine: int) -> int:
+    """Return the racks that engines span beyond the first of each, over all engines."""
+    starts = range(0, len(hosts), per_engine)
+    return sum(
+        len({host.rack for host in hosts[start : start + per_engine]}) - 1 for start in starts
+    )

@@ -1,4 +1,4 @@
-"""Serving plan and drained hosts -> the same engines; only those of drained hosts get others."""
+"""Serving plan and drained hosts -> the same engines with replacements for the drained hosts."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from parc.compiler.topology.tree import meeting_level
 
 @dataclass(frozen=True, slots=True, order=True)
 class Spread:
-    """How far engines reach; the first entry counts first."""
+    """Number of NVLink domains and switches that engines span; compared in this order."""
 
     domains: int
-    """NVLink domains that engines touch beyond the first of each, where domains span hosts."""
+    """NVLink domains that engines span beyond the first of each, if domains span hosts."""
     switches: int
-    """Switches of all levels that engines touch beyond the first of each level."""
+    """Switches that engines span beyond the first of each level, over all levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplannedService:
-    """The new plan, and what it took."""
+    """Result of a replan: the new plan and its changes."""
 
     plan: ServingPlan
     drained: tuple[str, ...]
-    """All hosts that are drained by now."""
+    """All hosts drained so far."""
     moves: tuple[Move, ...]
     engines: tuple[int, ...]
-    """Replicas that run on other hosts now."""
+    """Replicas that run on other hosts than before."""
     before: Spread
     after: Spread
 
@@ -42,16 +42,16 @@ class ReplannedService:
 def replan_service(
     plan: ServingPlan, drained: Iterable[str], sink: Sink
 ) -> ReplannedService | None:
-    """Give every node rank of a drained host a free one: idle or spare.
+    """Replace each drained host by an idle or spare one; None if the sink has errors.
 
-    Order of the free hosts: the engine reaches over the fewest NVLink domains, then switches,
-    with it; the nearest in the tree to the drained one; by name. None: see the sink.
+    The replacement is the host with which the engine spans the fewest NVLink domains, then the
+    fewest switches; then the nearest one to the drained host in the tree; then the first by name.
     """
-    found = find_vacancies(plan, drained, lambda hosts: _smaller(plan, hosts), sink)
+    found = find_vacancies(plan, drained, lambda hosts: _suggest_fewer_replicas(plan, hosts), sink)
     if found is None:
         return None
     cluster, old = plan.problem.cluster, plan.placement.hosts
-    hosts = _seated(plan, found)
+    hosts = _replace_lost_hosts(plan, found)
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
     placement = replace(plan.placement, hosts=hosts)
@@ -59,34 +59,36 @@ def replan_service(
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,
         moves=moves(plan, found.lost, hosts),
-        engines=_engines(plan, found.lost),
+        engines=_replicas_on(plan, found.lost),
         before=_spread(plan, old),
         after=_spread(plan, hosts),
     )
 
 
-def _seated(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]:
-    """Hosts by node rank, every lost one replaced; the others stay."""
+def _replace_lost_hosts(plan: ServingPlan, found: Vacancies) -> tuple[Host, ...]:
+    """Return the hosts by node rank, with each lost host replaced."""
     seats = list(plan.placement.hosts)
     left = sorted(found.free, key=lambda host: natural_key(host.name))
-    each = _hosts_of_an_engine(plan)
+    each = _hosts_per_engine(plan)
     for node in found.lost:
         start = node // each * each
         others = [seats[one] for one in range(start, start + each) if one != node]
-        new = min(left, key=partial(_order, plan, seats[node], others))
+        new = min(left, key=partial(_replacement_cost, plan, seats[node], others))
         left.remove(new)
         seats[node] = new
     return tuple(seats)
 
 
-def _order(plan: ServingPlan, old: Host, others: list[Host], new: Host) -> tuple[Spread, int]:
-    """How good it is that ``new`` joins the ``others`` of an engine in place of ``old``."""
+def _replacement_cost(
+    plan: ServingPlan, old: Host, others: list[Host], new: Host
+) -> tuple[Spread, int]:
+    """Return the sort key of ``new`` as replacement of ``old`` next to the ``others``."""
     return _spread(plan, [*others, new]), meeting_level(new, old)
 
 
 def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
-    """Of all engines that lie on ``hosts``, whole engines one after another."""
-    node, each = plan.problem.cluster.node, _hosts_of_an_engine(plan)
+    """Return the spread of the engines on ``hosts``, which fill them one after another."""
+    node, each = plan.problem.cluster.node, _hosts_per_engine(plan)
     domains = switches = 0
     for start in range(0, len(hosts), each):
         engine = hosts[start : start + each]
@@ -97,24 +99,24 @@ def _spread(plan: ServingPlan, hosts: Sequence[Host]) -> Spread:
     return Spread(domains, switches)
 
 
-def _hosts_of_an_engine(plan: ServingPlan) -> int:
-    """1 where engines share a host."""
+def _hosts_per_engine(plan: ServingPlan) -> int:
+    """Return the hosts per engine; 1 if engines share a host."""
     return engine_hosts(plan.layout, plan.problem.cluster.node.gpus) or 1
 
 
-def _engines(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
-    """Replicas with a rank on a node rank of ``lost``."""
+def _replicas_on(plan: ServingPlan, lost: Iterable[int]) -> tuple[int, ...]:
+    """Return the replicas with a rank on one of the node ranks ``lost``."""
     each, size = plan.placement.ranks_per_node, plan.layout.engine_gpus
     ranks = (rank for node in lost for rank in range(node * each, (node + 1) * each))
     return tuple(sorted({rank // size for rank in ranks}))
 
 
-def _smaller(plan: ServingPlan, hosts: int) -> str:
-    """The most replicas of the same engine that ``hosts`` hold evenly."""
+def _suggest_fewer_replicas(plan: ServingPlan, hosts: int) -> str:
+    """Suggest the largest number of replicas that fits evenly on ``hosts`` hosts."""
     layout = plan.layout
     counts = replica_counts(layout, plan.problem.cluster.node.gpus, hosts)
     fewer = [count for count in counts if count < layout.replicas]
     if not fewer:
-        return "the hosts that are left hold no engine of this size; compile anew"
+        return "the remaining hosts cannot run an engine of this size; compile again"
     ranks = fewer[-1] * layout.engine_gpus
     return f"the nearest smaller plan: layout.replicas {fewer[-1]}, {ranks} ranks"

@@ -1,12 +1,12 @@
-"""Spec + Model + Cluster -> ServingProblem: formats, limits of the engine and traffic, complete."""
+"""Spec, model and cluster -> serving problem: formats, limits and traffic, complete."""
 
 from __future__ import annotations
 
 import re
 
-from parc.backends.registry import engine
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Cluster, Limit, Model
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import KvPrecision, ServingSetup, Traffic
 from parc.compiler.ir.serving_plan import (
     Endpoint,
@@ -16,6 +16,7 @@ from parc.compiler.ir.serving_plan import (
     ServingProblem,
 )
 from parc.compiler.resolve.check_service import check_service, check_training_keys
+from parc.compiler.resolve.resolve_engine import resolve_engine
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_targets import resolve_targets
 from parc.compiler.spec.limits_spec import AxisLimit
@@ -24,8 +25,9 @@ from parc.compiler.spec.service_spec import (
     ServingGoalsSpec,
     ServingLayoutSpec,
     ServingLimitsSpec,
+    ServingSpec,
+    TrafficSpec,
 )
-from parc.compiler.spec.serving_spec import ServingSpec
 
 _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 
@@ -33,29 +35,27 @@ _REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)")
 def resolve_service(
     spec: ServingSpec, model: Model, cluster: Cluster, sink: Sink
 ) -> ServingProblem | None:
-    """The question that the search answers; None where an error leaves it incomplete."""
+    """Return the problem that the search solves; None if an error leaves it incomplete."""
     check_training_keys(spec, sink)
     targets = resolve_targets(spec, sink)
     checkpoint = _checkpoint(spec.job, model, sink)
     if targets is None or checkpoint is None:
         return None
-    headroom = spec.goals.memory_headroom
-    setup = _setup(spec.job, model, cluster, (targets.framework, headroom))
+    resolved = resolve_engine(targets.framework, model, sink)
+    if resolved is None:
+        return None
+    engine, constants = resolved
+    job = spec.job
     service = Service(
         checkpoint=checkpoint,
-        traffic=Traffic(
-            float(spec.job.traffic.input_tokens),
-            float(spec.job.traffic.output_tokens),
-            spec.job.traffic.concurrency,
-            spec.job.traffic.request_rate,
-        ),
-        setup=setup,
-        quantize=spec.job.quantize,
-        max_model_len=None if spec.job.max_model_len == "auto" else spec.job.max_model_len,
-        context=model_context(model),
-        block_tokens=spec.job.block_tokens,
+        traffic=_traffic(job.traffic),
+        setup=_setup(spec, model, engine.default_batch(cluster.gpu), constants),
+        quantize=job.quantize,
+        max_model_len=None if job.max_model_len == "auto" else job.max_model_len,
+        context=engine.context_tokens(model),
+        block_tokens=job.block_tokens,
     )
-    check_service(spec.job, service, cluster.gpu, sink)
+    check_service(service, engine, cluster.gpu, sink)
     return ServingProblem(
         name=spec.name,
         model=model,
@@ -72,58 +72,55 @@ def resolve_service(
     )
 
 
-def model_context(model: Model) -> int:
-    """Tokens that the model's positions reach, as vLLM derives them from the config.
-
-    Rotary scaling multiplies the length, save the kinds whose config states the scaled one
-    already: llama3, longrope, yarn (vllm/config/model.py, _get_and_verify_max_len).
-    """
-    position = model.position
-    if position.scaling in ("linear", "dynamic"):
-        return int(position.max_positions * position.scaling_factor)
-    return position.max_positions
-
-
 def _checkpoint(job: ServiceSpec, model: Model, sink: Sink) -> str | None:
-    """What the engine loads; X08 where neither the spec nor the catalog names it."""
+    """Return what the engine loads; None after X08 if neither spec nor catalog name it."""
     if job.checkpoint is not None:
         return job.checkpoint
-    named = _REPOSITORY.fullmatch(model.source.strip())
-    if named is not None:
-        return named[1]
+    repository = _REPOSITORY.fullmatch(model.source.strip())
+    if repository is not None:
+        return repository[1]
     finding = Finding(
         "checkpoint is missing in job",
-        label=f"{model.name} names no repository that an engine could load",
-        help="a repository on a model hub, or a folder that every host sees",
+        label=f"the source of {model.name} is not a repository that an engine can load",
+        help="a repository on a model hub, or a folder that exists on every host",
         fix="job.checkpoint: /models/my-model",
     )
     sink.report("X08", finding, at="job.kind")
     return None
 
 
+def _traffic(spec: TrafficSpec) -> Traffic:
+    return Traffic(
+        float(spec.input_tokens), float(spec.output_tokens), spec.concurrency, spec.request_rate
+    )
+
+
 def _setup(
-    job: ServiceSpec, model: Model, cluster: Cluster, target: tuple[str, float]
+    spec: ServingSpec, model: Model, default_batch: tuple[int, int], engine: EngineConstants
 ) -> ServingSetup:
-    """Formats and limits, none left to the engine; ``target``: its name, and the headroom."""
-    name, headroom = target
-    # Published fp8 checkpoints of Mamba models have a scale a tensor (nvidia/Nemotron-*-FP8).
-    whole = job.precision == "fp8" and model.mamba is not None
-    seqs, tokens = engine(name).default_batch(cluster.gpu)
-    kv: KvPrecision = "fp16" if job.precision == "fp16" else "bf16"
+    """Return number formats and limits, with the engine's defaults filled in.
+
+    ``default_batch`` has the engine's default numbers of requests and of tokens per step.
+    """
+    job = spec.job
+    # Published fp8 checkpoints of Mamba models have one scale per tensor (nvidia/Nemotron-*-FP8).
+    scale_per_tensor = job.precision == "fp8" and model.mamba is not None
+    seqs, tokens = default_batch
     seqs = seqs if job.max_num_seqs == "auto" else job.max_num_seqs
     tokens = tokens if job.max_num_batched_tokens == "auto" else job.max_num_batched_tokens
     if job.max_num_batched_tokens == "auto":
         tokens = max(tokens, seqs)
     elif job.max_num_seqs == "auto":
         seqs = min(tokens, seqs)
+    activations: KvPrecision = "fp16" if job.precision == "fp16" else "bf16"
     return ServingSetup(
+        engine=engine,
         weights=job.precision,
-        kv=kv if job.kv_precision == "auto" else job.kv_precision,
-        engine="vllm",
-        memory_share=round(1 - headroom, 4),
+        kv=activations if job.kv_precision == "auto" else job.kv_precision,
+        memory_share=round(1 - spec.goals.memory_headroom, 4),
         max_running=seqs,
         max_batched_tokens=tokens,
-        block=1 if job.quantize or whole else None,
+        block=1 if job.quantize or scale_per_tensor else None,
     )
 
 
@@ -137,13 +134,11 @@ def _goals(spec: ServingGoalsSpec) -> ServingGoals:
 
 
 def _pins(spec: ServingLayoutSpec) -> ServingPins:
-    """``auto`` becomes None."""
-    auto = {
-        name: None if (value := getattr(spec, name)) == "auto" else value
-        for name in ("tp", "pp", "dp", "ep", "pcp", "dcp", "replicas", "all2all")
-    }
+    """Return the pinned axes; ``auto`` becomes None."""
+    names = ("tp", "pp", "dp", "ep", "pcp", "dcp", "replicas", "all2all")
+    written = {name: getattr(spec, name) for name in names}
     return ServingPins(
-        **auto,
+        **{name: None if value == "auto" else value for name, value in written.items()},
         stages=None if spec.stage_layers == "auto" else spec.stage_layers,
         redundant_experts=spec.redundant_experts,
     )

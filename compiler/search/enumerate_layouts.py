@@ -1,47 +1,36 @@
-"""What the pins leave open, axis by axis, legal or not.
+"""Choices that the pins leave open on each axis, valid or not.
 
-Degrees are divisors, not powers of two. Pinned values are taken as they are, so that an illegal
-pin reaches the rules and gets its diagnostic instead of vanishing.
+Parallel sizes are divisors, not only powers of two. Pinned values are used unchanged, so that an
+invalid pin reaches the rules and gets a diagnostic instead of an empty search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
-from typing import NamedTuple
 
 from parc.backends.base import Framework
 from parc.compiler.ir import Chunk, Problem, Recompute, Split
 from parc.compiler.ir.problem import allowed
+from parc.compiler.search.point import Degrees
 
 MAX_VPP = 12
-"""More virtual stages than this have not been published for any model."""
+"""No published model uses more virtual stages."""
 MAX_MICRO_BATCH = 8
-"""Sequences; above it GEMMs are large already and only the bubble grows."""
+"""Sequences. Beyond it GEMMs are large enough, and only the pipeline bubble grows."""
 MIN_CP_TOKENS = 2048
-"""A context-parallel rank with fewer tokens is not tried unless cp is pinned."""
-
-
-class Degrees(NamedTuple):
-    """One choice of mesh sizes."""
-
-    tp: int
-    cp: int
-    pp: int
-    dp: int
-    ep: int
-    etp: int
+"""Fewest tokens per context-parallel rank, unless cp is pinned."""
 
 
 @cache
 def divisors(number: int) -> tuple[int, ...]:
-    """Divisors of ``number``, ascending."""
+    """Return the divisors of ``number`` in ascending order."""
     small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
     return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def degree_choices(problem: Problem) -> Iterator[Degrees]:
-    """Mesh sizes: the pins, and divisors of what is left; all within the limits."""
+    """Yield parallel sizes: the pins, and divisors of the remaining ranks, within the limits."""
     for tp, cp, pp, dp in _dense_choices(problem):
         for ep, etp in _expert_choices(problem, tp, tp * cp * dp):
             degrees = Degrees(tp, cp, pp, dp, ep, etp)
@@ -50,13 +39,13 @@ def degree_choices(problem: Problem) -> Iterator[Degrees]:
 
 
 def _within(problem: Problem, degrees: Degrees) -> bool:
-    """Whether all degrees keep their limits; etp and ep are axes of experts alone."""
+    """Return True if all sizes are within their limits. Dense models have no ep and etp."""
     axes = Degrees._fields if problem.model.experts is not None else Degrees._fields[:4]
     return all(allowed(problem.goals.limits, axis, getattr(degrees, axis)) for axis in axes)
 
 
 def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
-    """(tp, cp, pp, dp) of the dense mesh."""
+    """Yield (tp, cp, pp, dp) of the dense mesh."""
     for tp, cp in _tp_cp_choices(problem):
         left = max(problem.cluster.gpus // (tp * cp), 1)
         for pp in _pp_choices(problem, left):
@@ -65,12 +54,12 @@ def _dense_choices(problem: Problem) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _tp_cp_choices(problem: Problem) -> list[tuple[int, int]]:
-    """(tp, cp) pairs."""
+    """Return all (tp, cp) pairs."""
     return [(tp, cp) for tp in _tp_choices(problem) for cp in _cp_choices(problem, tp)]
 
 
 def _tp_choices(problem: Problem) -> tuple[int, ...]:
-    """Divisors of the NVLink domain (of the host where there is none)."""
+    """Return divisors of the NVLink domain, or of the host if it has no NVLink."""
     if problem.pins.tp:
         return (problem.pins.tp,)
     node = problem.cluster.node
@@ -82,7 +71,7 @@ def _tp_choices(problem: Problem) -> tuple[int, ...]:
 
 
 def _cp_choices(problem: Problem, tp: int) -> tuple[int, ...]:
-    """Divisors of the ranks left that keep MIN_CP_TOKENS a rank."""
+    """Return divisors of the remaining ranks that leave ``MIN_CP_TOKENS`` per rank."""
     if problem.pins.cp:
         return (problem.pins.cp,)
     limit = max(problem.job.sequence_length // MIN_CP_TOKENS, 1)
@@ -90,7 +79,7 @@ def _cp_choices(problem: Problem, tp: int) -> tuple[int, ...]:
 
 
 def _pp_choices(problem: Problem, left: int) -> tuple[int, ...]:
-    """Divisors of the ranks left, at most a layer a stage."""
+    """Return divisors of the remaining ranks, with at least one layer per stage."""
     if problem.pins.pp:
         return (problem.pins.pp,)
     ranks = max(left // problem.pins.dp, 1) if problem.pins.dp else left
@@ -98,14 +87,17 @@ def _pp_choices(problem: Problem, left: int) -> tuple[int, ...]:
 
 
 def _dp_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """All replicas; fewer of them only where fewer GPUs are the goal."""
+    """Return (dp,); smaller values as well if the goal is to use the fewest GPUs."""
     if problem.pins.dp or problem.goals.maximize != "fewest-gpus":
         return (dp,)
     return divisors(dp)[::-1]
 
 
 def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[int, int]]:
-    """(ep, etp): divisors of the expert count that tile a stage; a dense model has (1, tp)."""
+    """Return (ep, etp) pairs: ep divides the experts, ep x etp the ranks of a stage.
+
+    A dense model has (1, tp).
+    """
     pins, experts = problem.pins, problem.model.experts
     if experts is None:
         return [(pins.ep or 1, pins.etp or tp)]
@@ -120,7 +112,7 @@ def _expert_choices(problem: Problem, tp: int, stage_ranks: int) -> list[tuple[i
 
 
 def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple[int, Split]]:
-    """(vpp, split) pairs that the framework can express; vpp = 1 first."""
+    """Return the (vpp, split) pairs that the framework can express; vpp = 1 first."""
     pinned = problem.pins.vpp
     if pinned:
         choices: tuple[int, ...] = (pinned,)
@@ -130,7 +122,7 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
     pairs = []
     layers = problem.model.layers
     for vpp in filter(partial(allowed, problem.goals.limits, "vpp"), choices):
-        # Uneven chunks are tried where they were asked for, or where the stages are uneven anyway.
+        # Uneven chunks are tried if vpp is pinned, or if the stages are uneven without chunks too.
         uneven = bool(pinned) or vpp == 1 or not _even_chunks(layers, pp)
         if not uneven and not _even_chunks(layers, pp * vpp):
             continue
@@ -144,16 +136,16 @@ def stage_choices(problem: Problem, framework: Framework, pp: int) -> list[tuple
 
 
 def _even_chunks(layers: int, chunks: int) -> bool:
-    """Whether all chunks can hold the same, with the embedding or the loss as a layer or not."""
+    """Return True if layers, and embedding or loss counted as layers, fill all chunks evenly."""
     return any((layers + ends) % chunks == 0 for ends in (0, 1, 2))
 
 
 @cache
 def floor_split(layers: int, pp: int, vpp: int) -> Split:
-    """What a naive even split would do to layers that do not divide.
+    """Return an even split that drops the layers left over.
 
-    A stand-in for a pin that cannot be had: other rules still run on it, the conservation rule
-    refuses it.
+    A stand-in for a pinned pp that the framework cannot express. The other rules still run on it,
+    and the conservation rules (P01, P02) reject it.
     """
     count = layers // (pp * vpp)
     chunks = tuple(
@@ -173,7 +165,7 @@ def floor_split(layers: int, pp: int, vpp: int) -> Split:
 
 
 def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
-    """Divisors of the sequences that one replica sees, up to MAX_MICRO_BATCH, in the limits."""
+    """Return divisors of the sequences per replica, within ``MAX_MICRO_BATCH`` and the limits."""
     share = problem.job.global_batch // dp
     if problem.pins.micro_batch:
         choices: tuple[int, ...] = (problem.pins.micro_batch,)
@@ -185,5 +177,5 @@ def micro_batch_choices(problem: Problem, dp: int) -> tuple[int, ...]:
 
 
 def recompute_levels(problem: Problem, framework: Framework) -> tuple[Recompute, ...]:
-    """What the framework offers, from nothing to everything, in the order of its cost."""
+    """Return the pinned recompute level, or those of the framework from none to full."""
     return (problem.pins.recompute,) if problem.pins.recompute else framework.recomputes(problem)

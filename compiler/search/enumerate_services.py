@@ -1,4 +1,4 @@
-"""Every serving layout that the pins and the limits leave, legal or not."""
+"""Enumerate the serving layouts that pins and limits allow, valid or not."""
 
 from __future__ import annotations
 
@@ -10,28 +10,33 @@ from parc.compiler.ir import ServingLayout, ServingProblem
 from parc.compiler.ir.problem import allowed
 
 MOST_STAGES = 16
+"""Largest number of pipeline stages that is tried."""
 PROMPT_RANKS = (1, 2, 4, 8)
-"""Degrees of prefill context parallelism that are tried where it is left open."""
+"""Degrees of prefill context parallelism that are tried if it is auto."""
 
 
 def enumerate_services(problem: ServingProblem, engine: Engine) -> Iterator[ServingLayout]:
-    """Layouts of one engine, replicas left at 1 unless pinned; axes ascending, tp the slowest."""
-    for plain in _meshes(problem):
-        for layout in _experts(problem, engine, plain):
-            yield from _decode_context(problem, engine, layout)
+    """Yield layouts of one engine, axes ascending, tp slowest; replicas is 1 unless pinned."""
+    for mesh in _meshes(problem):
+        for layout in _with_experts(problem, engine, mesh):
+            yield from _with_decode_context(problem, engine, layout)
 
 
 def _meshes(problem: ServingProblem) -> Iterator[ServingLayout]:
-    """Every tp, pcp, pp and dp that the GPUs allow, with the rest as pinned or 1."""
-    prompts = ((tp, pcp) for tp in _tensor(problem) for pcp in _prefill_context(problem, tp))
+    """Yield all tp, pcp, pp and dp that the GPUs allow; other axes are pinned or 1."""
+    prompts = (
+        (tp, pcp)
+        for tp in _tensor_degrees(problem)
+        for pcp in _prefill_context_degrees(problem, tp)
+    )
     for tp, pcp in prompts:
-        for pp in _pipeline(problem, tp * pcp):
-            for dp in _data(problem, tp * pcp * pp):
-                yield _plain(problem, (tp, pp, dp, pcp))
+        for pp in _pipeline_degrees(problem, tp * pcp):
+            for dp in _data_degrees(problem, tp * pcp * pp):
+                yield _layout(problem, (tp, pp, dp, pcp))
 
 
-def _tensor(problem: ServingProblem) -> list[int]:
-    """Divisors of the heads, the pin, or nothing where a limit bans it."""
+def _tensor_degrees(problem: ServingProblem) -> list[int]:
+    """Return the divisors of the heads, or the pin; empty if a limit bans it."""
     heads = problem.model.attention.heads
     most = problem.cluster.gpus // (problem.pins.pcp or 1)
     pinned = problem.pins.tp
@@ -39,7 +44,8 @@ def _tensor(problem: ServingProblem) -> list[int]:
     return _allowed(problem, "tp", [pinned] if pinned else degrees)
 
 
-def _pipeline(problem: ServingProblem, gpus: int) -> list[int]:
+def _pipeline_degrees(problem: ServingProblem, gpus: int) -> list[int]:
+    """Return the numbers of stages; ``gpus`` is the number of GPUs per stage."""
     pinned, stages = problem.pins.pp, problem.pins.stages
     if pinned is None and stages is not None:
         pinned = len(stages)
@@ -47,16 +53,16 @@ def _pipeline(problem: ServingProblem, gpus: int) -> list[int]:
     return _allowed(problem, "pp", [pinned] if pinned else list(range(1, max(most, 1) + 1)))
 
 
-def _data(problem: ServingProblem, gpus: int) -> list[int]:
-    """A dense model has no dp inside an engine: copies of it are replicas."""
+def _data_degrees(problem: ServingProblem, gpus: int) -> list[int]:
+    """Return the dp degrees; a dense model has none, because its copies are replicas."""
     if problem.pins.dp is not None:
         return _allowed(problem, "dp", [problem.pins.dp])
     most = problem.cluster.gpus // gpus if problem.model.experts else 1
     return _allowed(problem, "dp", list(range(1, max(most, 1) + 1)))
 
 
-def _plain(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> ServingLayout:
-    """The layout of tp, pp, dp and pcp with everything else as pinned or 1."""
+def _layout(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> ServingLayout:
+    """Return the layout of tp, pp, dp and pcp; other axes are pinned or 1."""
     (tp, pp, dp, pcp), pins = degrees, problem.pins
     return ServingLayout(
         tp,
@@ -69,8 +75,8 @@ def _plain(problem: ServingProblem, degrees: tuple[int, int, int, int]) -> Servi
     )
 
 
-def _prefill_context(problem: ServingProblem, tp: int) -> list[int]:
-    """The pin; else 1, and more where latent attention lets engines split prompts."""
+def _prefill_context_degrees(problem: ServingProblem, tp: int) -> list[int]:
+    """Return the pin; else 1, and more if latent attention lets engines split prompts."""
     pinned = problem.pins.pcp
     if pinned is not None:
         return _allowed(problem, "pcp", [pinned])
@@ -78,29 +84,31 @@ def _prefill_context(problem: ServingProblem, tp: int) -> list[int]:
     return _allowed(problem, "pcp", [one for one in PROMPT_RANKS if one <= max(most, 1)])
 
 
-def _decode_context(
+def _with_decode_context(
     problem: ServingProblem, engine: Engine, layout: ServingLayout
 ) -> Iterator[ServingLayout]:
+    """Yield ``layout`` with the dcp degrees that the engine supports, or the pinned one."""
     pinned = problem.pins.dcp
-    legal = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
-    for dcp in _allowed(problem, "dcp", list(legal)):
+    valid = engine.cache_degrees(problem.model, layout) if pinned is None else (pinned,)
+    for dcp in _allowed(problem, "dcp", list(valid)):
         yield replace(layout, dcp=dcp)
 
 
-def _experts(
+def _with_experts(
     problem: ServingProblem, engine: Engine, plain: ServingLayout
 ) -> Iterator[ServingLayout]:
+    """Yield ``plain`` with the ep degrees that the pins leave."""
     pins = problem.pins
-    legal = engine.expert_degrees(plain)
+    valid = engine.expert_degrees(plain)
     if pins.ep == "off":
-        wanted: tuple[int, ...] = (1,)
+        degrees: tuple[int, ...] = (1,)
     elif isinstance(pins.ep, int):
-        wanted = (pins.ep,)
+        degrees = (pins.ep,)
     elif pins.ep == "on" or pins.redundant_experts is not None:
-        wanted = legal[-1:]
+        degrees = valid[-1:]
     else:
-        wanted = legal if problem.model.experts else (1,)
-    for ep in _allowed(problem, "ep", list(wanted)):
+        degrees = valid if problem.model.experts else (1,)
+    for ep in _allowed(problem, "ep", list(degrees)):
         yield replace(plain, ep=ep)
 
 

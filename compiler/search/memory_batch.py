@@ -1,13 +1,13 @@
-"""Peak bytes of many layouts at once: ``memory.peak_bytes``, with what they share computed once.
+"""Peak bytes of many layouts: equal to ``memory.peak_bytes``, with shared parts computed once.
 
-Parameters and their state depend on the mesh and the stages; activations of one micro-batch on
-tp, cp, etp, the micro-batch, the recompute level and the stages; only the number of micro-batches
-in flight is a matter of all of them. A layout costs a multiplication and two additions a stage.
+Parameters and their state depend on the mesh and the stages. Activations of one micro-batch depend
+on tp, cp, etp, the micro-batch, the recompute level and the stages. Only the number of
+micro-batches in flight depends on all of these. So a layout costs one multiplication and two
+additions per stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from parc.compiler.cost.memory.activations import kept_bytes, working_bytes
@@ -29,50 +29,48 @@ from parc.compiler.cost.memory.workspaces import (
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.ir import Layout
+from parc.compiler.search.point import BuildLayout, Point
 from parc.compiler.search.stage_shapes import StageShape
 
-Point = tuple[int, ...]
-"""(tp, cp, pp, dp, ep, etp, vpp, micro-batch, index of the recompute level)."""
-Build = Callable[[Point], Layout]
 Key = tuple[StageShape, int, int, int, int, int]
-"""(shape, tp, cp, etp, micro-batch, vpp where recompute counts layers of a chunk, else 0)."""
+"""(shape, tp, cp, etp, micro-batch, vpp if recompute counts layers per chunk, else 0)."""
 Parameters = tuple[tuple[float, float, float], ...]
-"""(dense, expert, bytes of quantised copies and placeholders) of each class that can peak."""
+"""(dense, expert, bytes of quantised copies and placeholders) per class that can have the peak."""
 Unit = tuple[tuple[float, float], ...]
-"""(bytes that one layer keeps, its working set) of each kind."""
+"""(bytes that one layer keeps, its working set) per layer kind."""
 Rows = tuple[tuple[tuple[int, ...], float, float, float], ...]
-"""(layers by kind, logits and loss, embedding's extra, head's input) of each class."""
+"""(layers by kind, logits and loss, embedding mask, input of the output projection) per class."""
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """What a micro-batch has beside its layers."""
+class BatchBytes:
+    """Bytes of one micro-batch outside of the layers."""
 
     stream: float
     """Bytes of one stage input."""
     mask: float
-    """Dropout mask of the embedding."""
+    """Dropout mask of the embedding, fragmentation included."""
     buffer: float
     """The gathered input of the output projection."""
     heads: dict[int, float]
-    """Prediction layers before the loss, -1 without loss -> bytes of logits."""
+    """MTP layers before the loss (-1 for a stage without loss) -> bytes of logits and loss."""
 
 
 @dataclass(slots=True)
 class ActivationCell:
-    """One micro-batch of one size on the stages of one shape, fragmentation included."""
+    """Activations of one micro-batch on the stages of one shape, fragmentation included."""
 
     levels: tuple[tuple[tuple[float, float], ...], ...]
-    """Recompute level -> class -> (bytes a micro-batch in flight, bytes once)."""
+    """Recompute level -> stage class -> (bytes per micro-batch in flight, bytes once)."""
     stream: float
     """Bytes of one stage input."""
 
 
 class MemoryBatch:
-    """Memo of one search."""
+    """Cache of the memory terms of one search."""
 
-    def __init__(self, pricing: Pricing, build: Build, zero_stage: int) -> None:
-        """``build`` makes the layout of a point where a price needs one."""
+    def __init__(self, pricing: Pricing, build: BuildLayout, zero_stage: int) -> None:
+        """``build`` returns the layout of a point, for formulas that read a whole layout."""
         self._pricing, self._build = pricing, build
         self._kinds = pricing.problem.model.kinds
         self.cells: dict[Key, ActivationCell] = {}
@@ -81,10 +79,13 @@ class MemoryBatch:
         self._state: dict[tuple[int, int, bool], float] = {}
         self._lost = 1 + self._runtime.fragmentation
         self._units: dict[tuple[int, ...], tuple[Unit | None, ...]] = {}
-        self._sizes: dict[tuple[int, int, int], Size] = {}
+        self._sizes: dict[tuple[int, int, int], BatchBytes] = {}
 
-    def held(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
-        """Bytes of each class that no micro-batch changes, all but activations and handovers."""
+    def static_bytes(self, layout: Layout, shape: StageShape) -> tuple[float, ...]:
+        """Return the bytes per class that do not depend on the micro-batch.
+
+        That is everything except activations and the buffers between stages.
+        """
         key = (shape, layout.tp, layout.ep, layout.etp)
         parameters = self._parameters.get(key)
         if parameters is None:
@@ -94,22 +95,24 @@ class MemoryBatch:
         expert_state = self._state_bytes(layout, shards)
         fixed = library_bytes(self._pricing, self._runtime)
         fixed += sum(communicator_and_context_bytes(self._pricing, layout))
-        held = [
+        static = [
             fixed + dense * dense_state + expert * expert_state + copies
             for dense, expert, copies in parameters
         ]
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.full):
-                held[index] += gathered_bytes(self._pricing, layout, kind.load, self._runtime)
-        return tuple(held)
+                static[index] += gathered_bytes(self._pricing, layout, kind.load, self._runtime)
+        return tuple(static)
 
-    def held_at_step(self, layout: Layout, shape: StageShape) -> float:
-        """The most of any class while the optimizer runs: ``held``, and what it makes."""
-        held = self.held(layout, shape)
+    def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
+        """Return the peak of all classes in the optimizer step: static bytes and temporaries."""
+        static = self.static_bytes(layout, shape)
         if not self._runtime.state.step:
-            return max(held)
-        made = (step_bytes(self._pricing, layout, kind.load, self._runtime) for kind in shape.full)
-        return max(fixed + self._lost * step for fixed, step in zip(held, made, strict=True))
+            return max(static)
+        temporary = (
+            step_bytes(self._pricing, layout, kind.load, self._runtime) for kind in shape.full
+        )
+        return max(fixed + self._lost * step for fixed, step in zip(static, temporary, strict=True))
 
     def _count(self, layout: Layout, shape: StageShape) -> Parameters:
         pricing, runtime = self._pricing, self._runtime
@@ -123,7 +126,7 @@ class MemoryBatch:
         )
 
     def _state_bytes(self, layout: Layout, shards: int) -> float:
-        """Bytes a parameter; one search looks at one stage, offload and secondary copy."""
+        """Return bytes per parameter. ZeRO stage, offload and hpZ are constant within a space."""
         key = (layout.zero_stage, shards, layout.pp > 1)
         state = self._state.get(key)
         if state is None:
@@ -131,16 +134,19 @@ class MemoryBatch:
             state = self._state[key] = sum(self._runtime.state.on_rank(*key, *kept))
         return state
 
-    def price(self, key: Key, points: list[Point]) -> ActivationCell:
-        """The cell of ``key``, kept in ``cells``; ``points`` has its recompute levels."""
+    def activation_cell(self, key: Key, points: list[Point]) -> ActivationCell:
+        """Compute the cell of ``key`` and store it in ``cells``.
+
+        ``points``: one point of the cell per recompute level.
+        """
         shape, point = key[0], points[0]
-        size = self._sizes.get((point[0], point[1], point[7]))
+        size = self._sizes.get((point.tp, point.cp, point.micro_batch))
         if size is None:
             size = self._size(point)
         heads = [self._head(size, point, kind.load) for kind in shape.full]
         extra = [kind.load.embedding * size.mask for kind in shape.full]
         buffers = [kind.load.loss * size.buffer for kind in shape.full]
-        mesh = (point[0], point[1], point[5], point[7])
+        mesh = (point.tp, point.cp, point.etp, point.micro_batch)
         units = self._units.get(mesh)
         if units is None:
             units = self._units[mesh] = tuple(self._unit(one) for one in points)
@@ -152,16 +158,17 @@ class MemoryBatch:
         cell = self.cells[key] = ActivationCell(levels, size.stream)
         return cell
 
-    def _size(self, point: Point) -> Size:
+    def _size(self, point: Point) -> BatchBytes:
         layout = self._build(point)
         stream = stream_bytes(self._pricing, layout)
         mask = self._lost * stream / 2 if self._runtime.hidden_dropout else 0.0
         buffer = head_buffer_bytes(self._pricing, layout, self._runtime)
-        size = self._sizes[point[0], point[1], point[7]] = Size(stream, mask, buffer, {})
+        size = BatchBytes(stream, mask, buffer, {})
+        self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
 
-    def _head(self, size: Size, point: Point, load: StageLoad) -> float:
-        """Logits and loss of a stage."""
+    def _head(self, size: BatchBytes, point: Point, load: StageLoad) -> float:
+        """Return the bytes of logits and loss of a stage."""
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
         if nbytes is None:
@@ -170,7 +177,7 @@ class MemoryBatch:
         return nbytes
 
     def _unit(self, point: Point) -> Unit | None:
-        """One layer of each kind; None where recompute counts layers."""
+        """Return the bytes of one layer per kind; None if recompute counts layers per chunk."""
         layout, lost = self._build(point), self._lost
         if layout.recompute.method == "block":
             return None
@@ -181,7 +188,7 @@ class MemoryBatch:
         )
 
     def _block(self, point: Point, rows: Rows) -> tuple[tuple[float, float], ...]:
-        """Layers of which each chunk recomputes its first: (each, once) by class."""
+        """Return (bytes per micro-batch, bytes once) per class, for block recompute."""
         layout, lost = self._build(point), self._lost
         pairs = []
         for counts, head, extra, buffer in rows:
@@ -196,7 +203,7 @@ class MemoryBatch:
 
 
 def _level(unit: Unit, rows: Rows) -> tuple[tuple[float, float], ...]:
-    """(bytes a micro-batch in flight, bytes once) of each class."""
+    """Return (bytes per micro-batch in flight, bytes once) per class."""
     pairs = []
     for counts, head, extra, buffer in rows:
         kept, once = 0.0, head

@@ -1,4 +1,4 @@
-"""Price every legal serving layout, rank those that keep the limits, or say what is in the way."""
+"""Evaluate all valid serving layouts and rank those that meet the limits."""
 
 from __future__ import annotations
 
@@ -7,96 +7,97 @@ from collections.abc import Iterable
 
 from parc.backends.base import Engine
 from parc.compiler.diagnostics import Cause, Finding, Sink
-from parc.compiler.evaluate.price_service import best_stages, missed, price_service, ranked
+from parc.compiler.evaluate.evaluate_service import (
+    evaluate_service,
+    missed_limit,
+    rank_services,
+    with_best_stages,
+)
 from parc.compiler.evaluate.service_rules import service_rules
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
-from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.ir.serving_rule import ServingRule
+from parc.compiler.ir.serving_plan import ServingCandidate, ServingRule
 from parc.compiler.search.enumerate_services import enumerate_services
 
 REFINED = 24
-"""The best candidates, for which splits over stages are weighed too."""
+"""Number of best candidates for which other splits over stages are evaluated too."""
 KEPT = 40
-"""Candidates that the plan remembers."""
+"""Number of candidates that the plan stores."""
 EXAMPLES = 512
-"""Illegal layouts that explain an empty result."""
+"""Number of first and of last invalid layouts that explain an empty result."""
 
 
 def search_services(
     problem: ServingProblem, engine: Engine, sink: Sink
 ) -> tuple[ServingEstimate, ServingSearch] | None:
-    """The best estimate and what was looked at, or None with a diagnostic.
+    """Return the best estimate and a record of the search; None after a diagnostic.
 
-    Every enumerated layout is a candidate, or is counted under the first rule or limit that it
-    breaks. Ties within 3 % go to the simpler layout, see ``ranked``.
+    A layout is either a candidate or counted under the first rule or limit that it violates. Ties
+    within 3 % go to the simpler layout, see ``rank_services``.
     """
     rules = service_rules(problem, engine)
     layouts = tuple(enumerate_services(problem, engine))
     dropped: Counter[str] = Counter()
-    priced: list[ServingEstimate] = []
-    late: list[tuple[str, ServingEstimate]] = []
+    valid: list[ServingEstimate] = []
+    too_slow: list[tuple[str, ServingEstimate]] = []
     for layout in layouts:
         broken = next((rule.code for rule in rules if rule.broken(problem, layout)), None)
-        found = None if broken else price_service(problem, layout)
-        broken = broken or (missed(problem, found) if found else None)
+        found = None if broken else evaluate_service(problem, layout)
+        broken = broken or (missed_limit(problem, found) if found else None)
         if found is not None and broken is None:
-            priced.append(found)
+            valid.append(found)
             continue
         dropped[broken or ""] += 1
         if found is not None and found.fits:
-            late.append((broken or "", found))
-    if not priced:
-        _explain_empty(problem, (rules, layouts), late, sink)
+            too_slow.append((broken or "", found))
+    if not valid:
+        _explain_empty(problem, (rules, layouts), too_slow, sink)
         return None
-    order = ranked(problem, priced)
-    order = ranked(problem, [*_refined(problem, order[:REFINED]), *order[REFINED:]])
+    order = rank_services(problem, valid)
+    order = rank_services(problem, [*_with_best_stages(problem, order[:REFINED]), *order[REFINED:]])
     search = ServingSearch(
         enumerated=len(layouts),
         dropped=tuple(sorted(dropped.items())),
-        ranked=tuple(map(_candidate, order[:KEPT])),
-        rejected=tuple(_rejected(order)),
+        ranked=tuple(map(ServingCandidate.of, order[:KEPT])),
+        rejected=tuple(_best_of_other_tp(order)),
     )
     return order[0], search
 
 
-def _refined(problem: ServingProblem, best: list[ServingEstimate]) -> list[ServingEstimate]:
-    """With the split over stages that serves best, where it still keeps the limits."""
+def _with_best_stages(
+    problem: ServingProblem, best: list[ServingEstimate]
+) -> list[ServingEstimate]:
+    """Return the estimates with the best split over stages, if it still meets the limits."""
     found = []
     for even in best:
-        split = best_stages(problem, even)
-        found.append(even if missed(problem, split) else split)
+        split = with_best_stages(problem, even)
+        found.append(even if missed_limit(problem, split) else split)
     return found
 
 
-def _candidate(found: ServingEstimate) -> ServingCandidate:
-    times = (found.ttft_seconds, found.tpot_seconds, found.tokens_per_second)
-    return ServingCandidate(found.layout, *times, found.memory.weights_bytes)
-
-
-def _rejected(order: list[ServingEstimate]) -> list[ServingCandidate]:
-    """The best candidate of every tp but the chosen one's."""
+def _best_of_other_tp(order: list[ServingEstimate]) -> list[ServingCandidate]:
+    """Return the best candidate per tp, except for the tp of the chosen layout."""
     best: dict[int, ServingEstimate] = {}
     for found in order:
         best.setdefault(found.layout.tp, found)
     del best[order[0].layout.tp]
-    return [_candidate(best[tp]) for tp in sorted(best)]
+    return [ServingCandidate.of(best[tp]) for tp in sorted(best)]
 
 
 def _explain_empty(
     problem: ServingProblem,
-    looked: tuple[tuple[ServingRule, ...], tuple[ServingLayout, ...]],
-    late: list[tuple[str, ServingEstimate]],
+    searched: tuple[tuple[ServingRule, ...], tuple[ServingLayout, ...]],
+    too_slow: list[tuple[str, ServingEstimate]],
     sink: Sink,
 ) -> None:
-    rules, layouts = looked
-    if late:
-        sink.report(
-            "G03", _too_late(problem, late), at=sink.positions.first_written(_LIMITS[late[0][0]])
-        )
+    """Report G03 if layouts fit but miss a limit, G01 without any layout, else the rules."""
+    rules, layouts = searched
+    if too_slow:
+        finding = _missed_limits(problem, [found for _, found in too_slow])
+        sink.report("G03", finding, at=sink.positions.first_written(_LIMITS[too_slow[0][0]]))
     elif not layouts:
-        sink.report("G01", _nothing(problem), at="layout")
+        sink.report("G01", _no_layout(problem), at="layout")
     else:
-        _explain_illegal(problem, rules, layouts[:EXAMPLES] + layouts[-EXAMPLES:], sink)
+        _explain_violated_rules(problem, rules, layouts[:EXAMPLES] + layouts[-EXAMPLES:], sink)
 
 
 _LIMITS = {
@@ -106,24 +107,24 @@ _LIMITS = {
 }
 
 
-def _explain_illegal(
+def _explain_violated_rules(
     problem: ServingProblem,
     rules: tuple[ServingRule, ...],
     layouts: Iterable[ServingLayout],
     sink: Sink,
 ) -> None:
-    """A rule that every layout breaks is a finding; else the layout that breaks the fewest.
+    """Report the rules that all layouts violate, or else those that the closest layout violates.
 
-    Of those that break as few, the one that is least over the GPUs there are, then the one on the
-    most: it is the nearest to enough memory.
+    The closest layout violates the fewest rules. Among several it exceeds the available GPUs least,
+    then uses the most GPUs, because it is closest to enough memory.
     """
     engines, gpus = problem.pins.replicas or 1, problem.cluster.gpus
 
     def distance(one: ServingLayout) -> tuple[tuple[int, int], int, int, int]:
         over = max(one.engine_gpus * engines - gpus, 0)
-        return _weight(broken[one]), over, -one.engine_gpus, one.pp
+        return _violations(broken[one]), over, -one.engine_gpus, one.pp
 
-    broken = {one: _broken(problem, rules, one) for one in dict.fromkeys(layouts)}
+    broken = {one: _violated_rules(problem, rules, one) for one in dict.fromkeys(layouts)}
     closest = min(broken, key=distance)
     always = set.intersection(*({rule.code for rule in found} for found in broken.values()))
     shown = [rule for rule in broken[closest] if rule.code in always] or broken[closest]
@@ -132,10 +133,10 @@ def _explain_illegal(
         sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
 
 
-def _broken(
+def _violated_rules(
     problem: ServingProblem, rules: tuple[ServingRule, ...], layout: ServingLayout
 ) -> list[ServingRule]:
-    """Rules that ``layout`` breaks; the memory of one that cannot be cut is not asked for."""
+    """Return the rules that ``layout`` violates; memory is checked only if it violates no other."""
     found: list[ServingRule] = []
     for rule in rules:
         if rule.code in ("V01", "V02") and found:
@@ -145,12 +146,12 @@ def _broken(
     return found
 
 
-def _weight(found: list[ServingRule]) -> tuple[int, int]:
-    """How far from legal: broken rules, those of memory last."""
+def _violations(found: list[ServingRule]) -> tuple[int, int]:
+    """Return the numbers of violated rules: those not about memory, then all."""
     return sum(rule.code not in ("V01", "V02") for rule in found), len(found)
 
 
-def _nothing(problem: ServingProblem) -> Finding:
+def _no_layout(problem: ServingProblem) -> Finding:
     return Finding(
         f"no layout of {problem.cluster.gpus} GPUs satisfies the pins"
         + (" and the limits" if problem.goals.limits else ""),
@@ -159,36 +160,31 @@ def _nothing(problem: ServingProblem) -> Finding:
     )
 
 
-def _too_late(problem: ServingProblem, late: list[tuple[str, ServingEstimate]]) -> Finding:
-    """The best that can be had of each: so that a user sees how far off the limits are."""
-    found = [estimate for _, estimate in late]
+def _missed_limits(problem: ServingProblem, found: list[ServingEstimate]) -> Finding:
+    """Return a finding with the best reachable value of each limit."""
     ttft = min(found, key=lambda one: one.ttft_seconds)
     tpot = min(found, key=lambda one: one.tpot_seconds)
-    goals, rate = problem.goals, problem.service.traffic.request_rate
     served = max(one.requests_per_second for one in found)
-    parts = []
+    goals, traffic = problem.goals, problem.service.traffic
+    limits, best = [], []
     if goals.ttft_seconds is not None:
-        parts.append(f"ttft {ttft.ttft_seconds * 1e3:.0f} ms with {_words(ttft.layout)}")
+        limits.append(f"ttft {goals.ttft_seconds * 1e3:g} ms")
+        best.append(f"ttft {ttft.ttft_seconds * 1e3:.0f} ms with {_words(ttft.layout)}")
     if goals.tpot_seconds is not None:
-        parts.append(f"tpot {tpot.tpot_seconds * 1e3:.1f} ms with {_words(tpot.layout)}")
-    if rate is not None:
-        parts.append(f"{served:.3g} of {rate:g} requests a second")
-    wanted = []
-    if goals.ttft_seconds is not None:
-        wanted.append(f"ttft {goals.ttft_seconds * 1e3:g} ms")
-    if goals.tpot_seconds is not None:
-        wanted.append(f"tpot {goals.tpot_seconds * 1e3:g} ms")
-    if rate is not None:
-        wanted.append(f"{rate:g} requests a second")
-    traffic = problem.service.traffic
-    full = traffic.concurrency is None and rate is None
+        limits.append(f"tpot {goals.tpot_seconds * 1e3:g} ms")
+        best.append(f"tpot {tpot.tpot_seconds * 1e3:.1f} ms with {_words(tpot.layout)}")
+    if traffic.request_rate is not None:
+        limits.append(f"{traffic.request_rate:g} requests per second")
+        best.append(f"{served:.3g} of {traffic.request_rate:g} requests per second")
+    fills_cache = traffic.concurrency is None and traffic.request_rate is None
     return Finding(
-        f"none of {len(late)} layouts that fit keeps the limits: {', '.join(wanted)}",
-        label=f"the best of each alone: {'; '.join(parts)}",
-        help="as many requests as memory holds run at a time: give job.traffic.concurrency"
-        if full
-        else "more GPUs, fewer requests at a time, or wider limits",
-        causes=(Cause("job.traffic", "the requests come from here"),),
+        f"none of {len(found)} layouts that fit meets the limits: {', '.join(limits)}",
+        label=f"best value of each limit: {'; '.join(best)}",
+        help="the plan runs as many requests at a time as fit in memory: set "
+        "job.traffic.concurrency"
+        if fills_cache
+        else "use more GPUs, fewer concurrent requests, or wider limits",
+        causes=(Cause("job.traffic", "the requests are set here"),),
     )
 
 

@@ -1,4 +1,4 @@
-"""Pins that leave no legal layout -> the one edit after which there is one."""
+"""The single edit of the pins after which a valid layout exists."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Pins, Problem
 from parc.compiler.resolve.resolve_kernels import pricing_for
-from parc.compiler.search.choose_exchange import fastest_exchange
-from parc.compiler.search.search_space import Space, families_of
+from parc.compiler.search.choose_context_exchange import fastest_exchange
+from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 
 MOST = 4_096
-"""Layouts that are looked at for one edit."""
+"""Most layouts that are examined per edit."""
 COUNTS = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch", "dp_shard", "cp_a2a")
-"""Pins for which the nearest legal number is offered; of others, their removal."""
+"""Pins for which the fix is the nearest valid number; for other pins it is their removal."""
 WORDS = ("schedule", "cp_comm", "order")
 SWITCHES = {"true": True, "false": False}
 SET = re.compile(r"(layout|job)\.(\w+): (\S+)(?= |$)")
 REMOVED = re.compile(r"remove layout\.(\w+)$")
 
 
-def mend_pins(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
-    """``finding`` with an edit that works, where there is one.
+def suggest_pin_fix(problem: Problem, framework: Framework, finding: Finding, path: str) -> Finding:
+    """Return ``finding`` with an edit after which a valid layout exists, if there is one.
 
-    Its own edit stays if some layout is legal after it, or if it is none of a plain pin. Else the
-    pin at ``path`` is changed, else the first other pin that is enough; one that would end an axis
-    comes last. Where no single edit is enough, the own one stays, as the first of several, unless
-    it names no value.
+    The edit of ``finding`` stays if a layout is valid after it, or if it does not edit a plain pin.
+    Otherwise the fix changes the pin at ``path``, or the first other pin that suffices; edits that
+    set an axis to 1 come last. If no single edit suffices, the edit of ``finding`` stays as the
+    first of several, unless it contains no value.
     """
     own = _edited(problem, finding.fix)
-    if finding.fix and (own is None or (own != problem and next(_legal(own, framework), None))):
+    if finding.fix and (own is None or (own != problem and _has_valid_layout(own, framework))):
         return finding
     pinned = [one.name for one in fields(Pins) if getattr(problem.pins, one.name) is not None]
     first = path.removeprefix("layout.")
     names = sorted(pinned, key=lambda name: name != first)
-    edits = [edit for name in names if (edit := _release(problem, framework, name))]
+    edits = [edit for name in names if (edit := _fix_of_pin(problem, framework, name))]
     if edits:
         return replace(finding, fix=min(edits, key=lambda edit: edit.endswith(": 1")))
     guess = own == problem or finding.fix.endswith(": auto")
@@ -48,7 +48,7 @@ def mend_pins(problem: Problem, framework: Framework, finding: Finding, path: st
 
 
 def _edited(problem: Problem, fix: str) -> Problem | None:
-    """``problem`` after the edit ``fix``; None where that is no plain value of layout or job."""
+    """Return ``problem`` after the edit ``fix``; None unless it sets a plain value of either."""
     if removed := REMOVED.match(fix):
         known = hasattr(problem.pins, removed[1])
         return replace(problem, pins=_pinned(problem, removed[1], None)) if known else None
@@ -80,23 +80,29 @@ def _pinned(problem: Problem, name: str, value: int | str | None) -> Pins:
     return replace(problem.pins, **changed)
 
 
-def _release(problem: Problem, framework: Framework, name: str) -> str:
-    """The edit of pin ``name`` that leaves a legal layout; empty where none does."""
+def _fix_of_pin(problem: Problem, framework: Framework, name: str) -> str:
+    """Return the edit of pin ``name`` after which a layout is valid; empty if there is none."""
     released = replace(problem, pins=_pinned(problem, name, None))
     if name not in COUNTS:
-        return f"remove layout.{name}" if next(_legal(released, framework), None) else ""
-    values = {getattr(layout, name) for layout in _legal(released, framework)}
+        return f"remove layout.{name}" if _has_valid_layout(released, framework) else ""
+    values = {getattr(layout, name) for layout in _valid_layouts(released, framework)}
     at = getattr(problem.pins, name)
     value = min(values, key=lambda value: (abs(value - at), -value), default=None)
     return "" if value is None else f"layout.{name}: {value}"
 
 
-def _legal(problem: Problem, framework: Framework) -> Iterator[Layout]:
-    """Legal layouts among the first ones."""
+def _has_valid_layout(problem: Problem, framework: Framework) -> bool:
+    """Return True if one of the first ``MOST`` layouts is valid."""
+    return any(True for _ in _valid_layouts(problem, framework))
+
+
+def _valid_layouts(problem: Problem, framework: Framework) -> Iterator[Layout]:
+    """Yield the valid layouts among the first ``MOST``."""
     rules = all_rules(problem, framework)
     fastest = fastest_exchange(pricing_for(problem, framework), rules)
-    spaces = (Space.of(problem, framework, one, fastest) for one in framework.variants(problem))
-    families = chain.from_iterable(map(families_of, spaces))
-    for layout in islice(chain.from_iterable(families), MOST):
+    variants = framework.variants(problem)
+    spaces = (LayoutSpace.of(problem, framework, one, fastest) for one in variants)
+    siblings = chain.from_iterable(map(sibling_layouts, spaces))
+    for layout in islice(chain.from_iterable(siblings), MOST):
         if not any(rule.broken(problem, layout) for rule in rules):
             yield layout

@@ -62,7 +62,7 @@ def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
     # imported here, because pydantic builds the models of serving on import
-    from parc.compiler.spec.serving_spec import ServingSpec
+    from parc.compiler.spec.service_spec import ServingSpec
 
     return ServingSpec
 

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from parc.compiler.spec.annotations import branches, expected, model_of
 from parc.compiler.spec.field_docs import field_docs
-from parc.compiler.spec.serving_spec import ServingSpec
+from parc.compiler.spec.service_spec import ServingSpec
 from parc.compiler.spec.spec import Spec
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

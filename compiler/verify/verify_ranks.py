@@ -1,70 +1,79 @@
-"""Compare the rank map with the hosts it names and with the framework's own arithmetic."""
+"""Compare the rank map with the hosts that it names and with the groups of the framework."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from parc.backends.verifier import DerivedGroups, Groups
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.verify.derived_groups import Groups, RankMap, Told
-from parc.compiler.verify.read_emitted import PLACE, TABLE
+from parc.compiler.verify.rank_map import RankMap
+from parc.compiler.verify.read_emitted import DOCUMENT, PLACE, TABLE
 
 SHOWN = 4
 """Ranks that a finding names."""
 
 Table = dict[str, list[str]]
+"""Columns of ``rankmap.csv`` as text, by rank."""
 
 
 def verify_hosts(table: Table, sink: Sink, devices: list[str] | None = None) -> list[str]:
-    """Every rank has one device and every device one rank; returns the hosts by node rank.
+    """Report A05 unless each rank has one device and each device one rank; return the hosts.
 
-    ``devices`` is what a launch script makes visible, in the order of local ranks.
+    Args:
+        table: columns of ``rankmap.csv``.
+        sink: receives one finding per wrong column.
+        devices: devices that a launch script makes visible, by local rank; None: 0, 1, 2, ...
+
+    Returns:
+        Host names by node rank.
     """
     world = len(table["rank"])
-    each = max(1, table["node_rank"].count(table["node_rank"][0]))
-    hosts = table["host"][::each]
-    local = [str(rank % each) for rank in range(world)]
-    known = devices is not None and len(set(devices)) == len(devices) == each
-    gpus = [devices[rank % each] for rank in range(world)] if devices and known else local
+    ranks = max(1, table["node_rank"].count(table["node_rank"][0]))
+    hosts = table["host"][::ranks]
+    local = [str(rank % ranks) for rank in range(world)]
+    usable = devices is not None and len(set(devices)) == len(devices) == ranks
+    gpus = [devices[rank % ranks] for rank in range(world)] if devices and usable else local
     expected = {
         "rank": [str(rank) for rank in range(world)],
-        "node_rank": [str(rank // each) for rank in range(world)],
-        "host": [hosts[rank // each] for rank in range(world)],
+        "node_rank": [str(rank // ranks) for rank in range(world)],
+        "host": [hosts[rank // ranks] for rank in range(world)],
         "local_rank": local,
         "gpu": gpus,
-        "rack": [table["rack"][rank - rank % each] for rank in range(world)],
-        "nvlink_domain": [table["nvlink_domain"][rank - rank % each] for rank in range(world)],
+        "rack": [table["rack"][rank - rank % ranks] for rank in range(world)],
+        "nvlink_domain": [table["nvlink_domain"][rank - rank % ranks] for rank in range(world)],
     }
     for column, values in expected.items():
         _compare("A05", column, table[column], values, sink)
-    if world % each:
-        sink.report("A05", f"{world} ranks are not {each} on every host", span=_line(1))
-    _report_twins(hosts, each, sink)
+    if world % ranks:
+        message = f"{world} ranks are not divisible by {ranks} ranks per host"
+        sink.report("A05", message, span=_line(1))
+    _report_repeated_host(hosts, ranks, sink)
     return hosts
 
 
-def _report_twins(hosts: list[str], each: int, sink: Sink) -> None:
-    """A host that stands under two node ranks: two ranks would share its GPUs."""
+def _report_repeated_host(hosts: list[str], ranks_per_node: int, sink: Sink) -> None:
+    """Report A05 for a host with two node ranks: two ranks would share each of its GPUs."""
     seen: dict[str, int] = {}
     for node, host in enumerate(hosts):
         if host in seen:
             message = f"node ranks {seen[host]} and {node} are both on host {host}"
-            sink.report("A05", message, span=_line(node * each + 2))
+            sink.report("A05", message, span=_line(node * ranks_per_node + 2))
             return
         seen[host] = node
 
 
-def verify_coordinates(table: Table, told: Told, sink: Sink) -> None:
-    """A01 where a coordinate is not the rank's place in its group."""
-    for column in told.columns:
+def verify_coordinates(table: Table, derived: DerivedGroups, sink: Sink) -> None:
+    """Report A01 if a coordinate is not the place of the rank in its group."""
+    for column in derived.columns:
         if column not in table:
             sink.report("A01", f"the rank map has no column {column}", span=_line(1))
             continue
-        expected = [str(place) for place in coordinates(told.families[column])]
+        expected = [str(place) for place in coordinates(derived.families[column])]
         _compare("A01", column, table[column], expected, sink)
 
 
 def coordinates(groups: Groups) -> list[int]:
-    """By rank: its place in its group, whose members are evenly spaced."""
+    """Return the place of each rank in its group, whose members are evenly spaced."""
     size = len(groups.members)
     column = [0] * (size * len(groups.bases))
     if size == 1:
@@ -77,63 +86,67 @@ def coordinates(groups: Groups) -> list[int]:
 
 
 def rank_map(table: Table, hosts: list[str]) -> RankMap:
-    """The rank map as its rows have it; ``hosts`` by node rank."""
-    world, each = len(table["rank"]), len(table["rank"]) // max(1, len(hosts))
+    """Return the rank map of a parsed table; ``hosts`` by node rank."""
+    world, ranks = len(table["rank"]), len(table["rank"]) // max(1, len(hosts))
     columns = {name: _numbers(cells) for name, cells in table.items() if name not in PLACE}
-    return RankMap(world, hosts, table["rack"][::each], table["nvlink_domain"][::each], columns)
+    return RankMap(world, hosts, table["rack"][::ranks], table["nvlink_domain"][::ranks], columns)
 
 
 def _numbers(cells: list[str]) -> list[int] | None:
-    """The numbers that ``cells`` are, each as it is commonly written; None where one is not."""
+    """Return the numbers of ``cells``; None if one is not a number in its shortest form."""
     numbers = [int(cell) if cell.isdecimal() and len(cell) < 10 else -1 for cell in cells]
     return numbers if list(map(str, numbers)) == cells else None
 
 
 def verify_document(tree: dict[str, Any], found: RankMap, sink: Sink) -> None:
-    """A06 where rankmap.json says something else than rankmap.csv."""
+    """Report A06 if rankmap.json differs from rankmap.csv."""
     for key, value in (("world", found.world), ("ranks_per_node", found.ranks_per_node)):
         if tree.get(key) != value:
-            _differs(f"{key} is {tree.get(key)!r:.40}, rankmap.csv has {value}", sink)
+            _differs(f"{key} is {tree.get(key)!r:.40}, {TABLE} has {value}", sink)
     named = [
         {"name": name, "rack": rack, "nvlink_domain": domain}
         for name, rack, domain in zip(found.hosts, found.racks, found.domains, strict=False)
     ]
     if tree["hosts"] != named:
-        _differs("the hosts differ from those of rankmap.csv", sink)
+        _differs(f"the hosts differ from those of {TABLE}", sink)
     for column, places in found.columns.items():
         values = tree["ranks"].get(column)
-        # 1.0 and true equal 1 and are no coordinates
+        # 1.0 and true equal 1 in Python, but are not coordinates
         if values != places or not values or set(map(type, values)) != {int}:
-            _differs(f"ranks.{column} differs from the column {column} of rankmap.csv", sink)
+            _differs(f"ranks.{column} differs from the column {column} of {TABLE}", sink)
 
 
-def verify_groups(tree: dict[str, Any], told: Told, sink: Sink) -> None:
-    """A06 where sizes or groups of rankmap.json are not those that the framework builds."""
-    if any(tree["sizes"].get(name) != size for name, size in told.sizes.items()):
-        _differs(f"sizes are not those of {told.file}: {told.sizes}", sink)
-    if tree.get("order") != told.order:
-        _differs(f"order is {tree.get('order')!r:.60}, {told.file} asks for {told.order}", sink)
-    for family, expected in told.families.items():
-        if _stated(tree["groups"].get(family), expected) != expected:
+def verify_groups(tree: dict[str, Any], derived: DerivedGroups, sink: Sink) -> None:
+    """Report A06 if sizes or groups of rankmap.json differ from those the framework builds."""
+    if any(tree["sizes"].get(name) != size for name, size in derived.sizes.items()):
+        _differs(f"sizes differ from those of {derived.file}: {derived.sizes}", sink)
+    if tree.get("order") != derived.order:
+        order = f"order is {tree.get('order')!r:.60}"
+        _differs(f"{order}, {derived.file} configures {derived.order}", sink)
+    for family, expected in derived.families.items():
+        if _listed_groups(tree["groups"].get(family), expected) != expected:
             ranks = [expected.bases[0] + member for member in expected.members[:SHOWN]]
             first = ", ".join(map(str, ranks))
-            text = f"groups.{family} is not what {told.builder} builds (first group: {first} ...)"
-            _differs(text, sink)
+            text = f"groups.{family} differs from the groups that {derived.builder} builds"
+            _differs(f"{text} (first group: {first} ...)", sink)
 
 
-def _stated(entry: Any, expected: Groups) -> Groups | None:
-    """Groups that an entry of rankmap.json stands for; None where it is damaged."""
+def _listed_groups(entry: Any, expected: Groups) -> Groups | None:
+    """Return the groups that an entry of rankmap.json describes; None if it is damaged."""
     if not isinstance(entry, dict):
         return None
     if (entry.get("size"), entry.get("count")) != (len(expected.members), len(expected.bases)):
         return None
-    members = reach(entry.get("within"), len(expected.members))
-    bases = reach(entry.get("across"), len(expected.bases))
+    members = span_offsets(entry.get("within"), len(expected.members))
+    bases = span_offsets(entry.get("across"), len(expected.bases))
     return None if members is None or bases is None else Groups(members, bases)
 
 
-def reach(pairs: Any, size: int) -> list[int] | None:
-    """Offsets reached along [size, stride] pairs; None unless they are ``size`` numbers."""
+def span_offsets(pairs: Any, size: int) -> list[int] | None:
+    """Return the rank offsets that [size, stride] pairs describe; None unless there are ``size``.
+
+    The size is checked before the list is built, because a damaged file may have any number.
+    """
     if not isinstance(pairs, list):
         return None
     offsets = [0]
@@ -153,7 +166,7 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _compare(code: str, column: str, actual: list[str], expected: list[str], sink: Sink) -> None:
-    """One finding a column, at its first wrong rank."""
+    """Report one finding per column, at its first wrong rank."""
     if actual == expected:
         return
     wrong = [n for n, pair in enumerate(zip(actual, expected, strict=True)) if pair[0] != pair[1]]
@@ -163,7 +176,7 @@ def _compare(code: str, column: str, actual: list[str], expected: list[str], sin
 
 
 def _differs(message: str, sink: Sink) -> None:
-    sink.report("A06", message, span=Span("rankmap.json", 1, 1))
+    sink.report("A06", message, span=Span(DOCUMENT, 1, 1))
 
 
 def _line(number: int) -> Span:

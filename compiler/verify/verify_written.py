@@ -1,4 +1,4 @@
-"""Compare the files of a directory with what ``parc.lock`` says was written."""
+"""Compare the files of a directory with the checksums in ``parc.lock``."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.verify.read_emitted import Malformed, read_lock
-from parc.compiler.verify.verify_lock import LOCK
+from parc.compiler.verify.required_files import LOCK
 
 OWN = "lock_digest"
+"""Key of the lock with the digest of the lock itself."""
 SHOWN = 3
-"""Files that are named in one finding; the rest is counted."""
+"""Files that a finding names; it counts the remaining ones."""
 AGAIN = "run parc compile again"
 
 
 def verify_written(contents: Mapping[str, bytes], sink: Sink) -> None:
-    """A10 for files that were changed, A11 for a lock that cannot tell, A12 for files of others.
+    """Report A10 for changed files, A11 for a lock without checksums, A12 for foreign files.
 
-    Runs after ``verify_artifacts``, which reports a lock that cannot be read and files that it
-    lists in vain. A changed file that has a finding by then gets no other.
+    Runs after ``verify_artifacts``, which reports an unreadable lock and missing files. A changed
+    file that has a finding by then gets no second one.
 
     Args:
-        contents: path -> bytes of every file in the directory.
-        sink: where findings go, those of the second route among them.
+        contents: path -> bytes of each file in the directory.
+        sink: receives the findings; has those of ``verify_artifacts``.
     """
     if LOCK not in contents:
-        message = f"{LOCK} is missing: nothing tells what was written"
+        message = f"{LOCK} is missing, so that changed files cannot be detected"
         sink.report("A03", message, span=Span(LOCK, 1, 1))
         return
     try:
@@ -36,19 +37,19 @@ def verify_written(contents: Mapping[str, bytes], sink: Sink) -> None:
         return
     listed = lock.get("files")
     if listed is None and OWN not in lock:
-        message = f"{LOCK} has no digests of the files, so edits of most numbers go unseen"
+        message = f"{LOCK} has no digests of the files, so that most edits cannot be detected"
         sink.report("A11", Finding(message, fix=AGAIN), span=Span(LOCK, 1, 1))
         return
     listed = listed or {}
-    known = {found.span.file for found in sink.diagnostics if found.span}
+    reported = {found.span.file for found in sink.diagnostics if found.span}
     line_ends = []
     for file, data, digest in _digested(contents, lock, listed):
         if _digest(data) == digest:
             continue
         if _digest(data.replace(b"\r\n", b"\n")) == digest:
             line_ends.append(file)
-        elif file not in known:
-            message = f"{file} is not as it was written: {LOCK} has another digest of it"
+        elif file not in reported:
+            message = f"{file} was changed after it was written: its digest differs from {LOCK}"
             fix = AGAIN if file == LOCK else f"make the change in the spec and {AGAIN}"
             sink.report("A10", Finding(message, fix=fix), span=Span(file, 1, 1))
     _report_line_ends(line_ends, sink)
@@ -58,7 +59,10 @@ def verify_written(contents: Mapping[str, bytes], sink: Sink) -> None:
 def _digested(
     contents: Mapping[str, bytes], lock: dict[str, Any], listed: Mapping[str, str]
 ) -> Iterator[tuple[str, bytes, str]]:
-    """(file, the bytes that the digest is of, the digest in the lock), the lock itself last."""
+    """Yield (file, digested bytes, digest in the lock), the lock last.
+
+    The digest of the lock is computed with its own value left empty.
+    """
     for file in sorted(listed):
         if file in contents:
             yield file, contents[file], listed[file]
@@ -68,26 +72,28 @@ def _digested(
 
 
 def _report_line_ends(files: Sequence[str], sink: Sink) -> None:
-    """One finding for all: they were copied as text, and nobody edited them."""
+    """Report one A10 for all files whose only change is CRLF, because a copy causes it."""
     if files:
-        message = f"files have CRLF line ends and had LF when they were written: {_some(files)}"
-        help_ = "git's core.autocrlf does this, or a copy through Windows; bash runs no such script"
-        fix = f"copy the folder as it is (git: '* -text' in .gitattributes), or {AGAIN}"
+        message = f"files have CRLF line ends but were written with LF: {_some(files)}"
+        help_ = (
+            "git's core.autocrlf or a copy through Windows does this; bash cannot run such scripts"
+        )
+        fix = f"copy the folder unchanged (git: '* -text' in .gitattributes), or {AGAIN}"
         sink.report("A10", Finding(message, help=help_, fix=fix))
 
 
 def _report_foreign(contents: Mapping[str, bytes], ours: set[str], sink: Sink) -> None:
-    """Files under the names of ours. What has a name of its own, as logs do, is left alone."""
-    names = set(map(_name, ours))
-    foreign = sorted(file for file in contents if file not in ours and _name(file) in names)
+    """Report A12 for files under names that PARC uses; other files, such as logs, are allowed."""
+    names = set(map(_top_name, ours))
+    foreign = sorted(file for file in contents if file not in ours and _top_name(file) in names)
     if foreign:
         message = f"there are files that PARC did not write: {_some(foreign)}"
-        help_ = "the next parc compile removes what stands under the names of its own files"
+        help_ = "the next parc compile deletes all files under the names that PARC uses"
         sink.report("A12", Finding(message, help=help_, fix="move them out of the folder"))
 
 
-def _name(path: str) -> str:
-    """``slurm`` of ``slurm/job.sbatch``, ``plan`` of ``plan.json``: as the writer knows its own."""
+def _top_name(path: str) -> str:
+    """Return the first part of a path without extension, by which the writer decides as well."""
     return path.partition("/")[0].partition(".")[0]
 
 

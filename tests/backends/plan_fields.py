@@ -10,7 +10,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from parc.compiler.ir import Job, Layout, Model, ServingLayout
 from parc.compiler.ir.serving_plan import EngineLimits, Service
 
-WHOLE = ("layout.split.chunks", "layout.offload", "layout.zero_plus", "model.attention.latent")
+WHOLE = (
+    "service.setup.engine",
+    "layout.split.chunks",
+    "layout.offload",
+    "layout.zero_plus",
+    "model.attention.latent",
+)
 """Nouns inside the plan that one flag or a group of flags speaks for as a whole."""
 
 

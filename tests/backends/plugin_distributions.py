@@ -54,15 +54,16 @@ def write_distribution(folder: Path, name: str, code: str, *, dist: str = "") ->
 def scanned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put ``folder`` on ``sys.path``; afterwards forget its modules and the plugins found."""
     monkeypatch.syspath_prepend(str(folder))
-    _forget_plugins()
+    forget_plugins()
     yield
     monkeypatch.undo()
-    _forget_plugins()
+    forget_plugins()
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
             del sys.modules[name]
 
 
-def _forget_plugins() -> None:
+def forget_plugins() -> None:
+    """Scan the installed distributions again on the next look-up."""
     plugins.entry_points.cache_clear()
     plugins.plugin.cache_clear()

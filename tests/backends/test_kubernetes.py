@@ -13,9 +13,10 @@ from ruamel.yaml import YAML
 from parc.backends.kubernetes.backend import BACKEND
 from parc.backends.kubernetes.names import is_label, label
 from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
+from parc.backends.kubernetes.verify import VERIFIER
+from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
-from parc.compiler.verify.verify_launch import verify_launch
 from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan, with_launch
 from tests.placement.placement_plans import cluster
 from tests.spec_defaults import kubernetes_job
@@ -153,5 +154,5 @@ def test_a_changed_jobset_is_seen(old: str, new: str) -> None:
     for text, wrong in ((artifact.text, 0), (artifact.text.replace(old, new), 1)):
         sink = Sink()
         names = [host.name for host in made.placement.hosts]
-        verify_launch({artifact.path: text}, names, 8, sink)
+        VERIFIER.check_launch({artifact.path: text}, JobShape(names, 8), sink)
         assert len(sink.diagnostics) == wrong

@@ -12,9 +12,10 @@ from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
 from parc.backends.kubernetes.leaderworkerset import pod_names
+from parc.backends.kubernetes.verify import VERIFIER
+from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import ServingPlan
-from parc.compiler.verify.verify_launch import verify_launch
 from tests.backends.test_kubernetes import JOB
 from tests.search.serving_specs import plan_of, spec
 
@@ -95,5 +96,5 @@ def test_a_changed_set_is_seen(old: str, new: str) -> None:
     for text, wrong in ((artifact.text, 0), (artifact.text.replace(old, new), 1)):
         sink = Sink()
         names = [host.name for host in plan.placement.hosts]
-        verify_launch({artifact.path: text}, names, 8, sink)
+        VERIFIER.check_launch({artifact.path: text}, JobShape(names, 8), sink)
         assert len(sink.diagnostics) == wrong

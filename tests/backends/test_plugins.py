@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from parc.backends.registry import BUILT_IN, backend, has_role, serving_backend
 from parc.compiler.cli import main
 from tests.backends.plugin_distributions import LAUNCHER, scanned, write_distribution
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 SPEC: dict[str, Any] = {
     "parc": 1,
     "name": "run",
@@ -64,6 +66,32 @@ def test_a_plugin_is_listed_and_emitted(folder: Path) -> None:
     assert (folder / "out" / "mylab" / "run.txt").read_text("utf-8") == "8 ranks\n"
     assert compiled(folder, "rankmap").exit_code == 0, "a folder of an earlier output is replaced"
     assert not (folder / "out" / "mylab").exists()
+
+
+def readme_launcher() -> str:
+    """Return the module in ``backends/README.md``, with braces escaped for ``str.format``."""
+    found = re.search(
+        r"```python\n(.*?)```", (ROOT / "backends/README.md").read_text("utf-8"), re.DOTALL
+    )
+    assert found is not None
+    return found[1].replace("{", "{{").replace("}", "}}")
+
+
+def test_the_launcher_in_the_readme_is_emitted_and_verified(folder: Path) -> None:
+    write_distribution(folder, "mpi", readme_launcher())
+    assert "a host file and a command for mpirun." in listed().stdout
+    result = compiled(folder, "mpi", "rankmap")
+    assert result.exit_code == 0, result.output
+    assert "PARC-" not in result.output
+    verify = ["verify", str(folder / "out")]
+    assert CliRunner().invoke(main, verify).exit_code == 0
+    script = folder / "out" / "mpi" / "run.sh"
+    script.write_text(script.read_text("utf-8").replace("-np 8", "-np 7"), encoding="utf-8")
+    damaged = CliRunner().invoke(main, verify)
+    assert damaged.exit_code == 1
+    assert "-np is 7 in mpi/run.sh, the rank map has 8" in damaged.output
+    (folder / "out" / "mpi" / "hosts").unlink()
+    assert "mpi/run.sh needs mpi/hosts" in CliRunner().invoke(main, verify).output
 
 
 def test_an_unknown_target_lists_plugins_among_the_valid_values(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from parc.backends.registry import serving_backend
+from parc.backends.vllm.backend import Vllm
 from tests.search.serving_specs import codes, plan_of, planned, spec
 
 HOSTS = {"node": "hgx-h100", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
@@ -66,6 +67,15 @@ def test_words_of_the_user_survive_the_way_into_python(tmp_path: Path) -> None:
     index = document["command"].index("--distributed-executor-backend")
     assert document["command"][index + 1] == "ray"
     assert json.dumps(document)
+
+
+def test_an_engine_that_declares_no_way_to_run_under_ray_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Vllm, "ray_entry", None)
+    tree = spec("llama-3.1-8b", "dgx-h100") | {"emit": ["ray", "rankmap"]}
+    (found,) = planned(tree)[1].diagnostics
+    assert (found.code, found.finding.label) == ("PARC-V15", "its backend declares no ray_entry")
 
 
 def test_data_parallel_ranks_are_refused() -> None:

@@ -142,7 +142,7 @@ def test_verify_is_content_with_what_compile_wrote_and_not_with_an_edit(tmp_path
     assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
     result = parc("verify", str(out))
     assert result.exit_code == 0
-    assert result.stdout.endswith("files are as written, and agree\n")
+    assert result.stdout.endswith("files, consistent and unmodified\n")
     lines = (out / "slurm" / "hostfile").read_text("utf-8").splitlines()
     swapped = [lines[1], lines[0], *lines[2:]]
     (out / "slurm" / "hostfile").write_text("\n".join(swapped) + "\n", encoding="utf-8")
@@ -158,7 +158,7 @@ def test_an_edit_that_contradicts_nothing_fails_where_warnings_do(tmp_path: Path
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.01"), encoding="utf-8")
     result = parc("verify", str(out))
     assert result.exit_code == 0
-    assert "warning[PARC-A10]: megatron/args.sh is not as it was written" in result.stdout
+    assert "warning[PARC-A10]: megatron/args.sh was changed after it was written" in result.stdout
     assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
 
 

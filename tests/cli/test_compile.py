@@ -81,7 +81,7 @@ def test_an_error_writes_nothing_and_keeps_what_was_there(spec: str) -> None:
 @pytest.mark.parametrize("target", ["slurm", "preflight"])
 def test_a_target_alone_without_a_rank_map_is_written_and_verified(spec: str, target: str) -> None:
     assert parc("compile", spec, "-o", "out", "--emit", target).exit_code == 0
-    assert "as written, and agree" in parc("verify", "out").stdout
+    assert "consistent and unmodified" in parc("verify", "out").stdout
 
 
 def test_check_writes_nothing_and_is_content_with_current_files(spec: str) -> None:

@@ -29,7 +29,7 @@ def test_compile_says_what_users_will_see_and_verify_agrees(tmp_path: Path) -> N
     text = run("compile", SPEC, "-o", out)
     assert "layout    tp 8, pp 2, 1 replica" in text
     assert "ttft" in text
-    assert "files are as written, and agree" in run("verify", out)
+    assert "files, consistent and unmodified" in run("verify", out)
     run("compile", SPEC, "-o", out, "--check", "--locked")
 
 

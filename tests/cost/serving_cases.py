@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+from parc.backends.registry import engine
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.serving import ServingSetup
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
+
+VLLM = engine("vllm").constants()
+"""Constants of the engine that most tests of serving costs use."""
+
+
+def vllm_setup(**fields: Any) -> ServingSetup:
+    """Number formats and limits under vLLM."""
+    return ServingSetup(VLLM, **fields)
 
 
 @cache

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.cost.counts.kv_cache import windowed_layers
 from parc.compiler.cost.counts.recurrent_state import state_bytes
 from parc.compiler.cost.serving.cache_blocks import cache_blocks
@@ -20,13 +21,14 @@ from parc.compiler.cost.serving.shard import weights_bytes
 from parc.compiler.cost.serving.stages import service_blocks, stage_caches, stage_weights_bytes
 from parc.compiler.ir import Model, ServingLayout
 from parc.compiler.ir.serving import ServingSetup
+from tests.cost.serving_cases import VLLM, vllm_setup
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
 from tests.search.serving_specs import plan_of, planned, problem_of, spec
 
 GIB = 2**30
 LOCAL = {"checkpoint": "/models/hybrid"}
-BF16 = ServingSetup()
-FP8_CACHE = ServingSetup(kv="fp8")
+BF16 = vllm_setup()
+FP8_CACHE = vllm_setup(kv="fp8")
 NEXT = model_of(QWEN3_NEXT, family="qwen3_next")
 NANO = model_of(NEMOTRON_NANO, family="nemotron_h")
 QWEN35 = model_of(
@@ -79,7 +81,7 @@ def test_weights_and_blocks_are_those_of_vllms_classes_and_planner(
     planned: tuple[int, int, int, float],
 ) -> None:
     cut = cache_blocks(found, setup, layout.tp, 16)
-    pages = cut.layers(found, 0, found.layers)
+    pages = cut.pages(found, 0, found.layers)
     blocks = int(20 * GIB // (pages * cut.page_bytes))
     requests = blocks / cut.of_request(8192, layout.dcp)
     assert weights_bytes(found, layout, setup) / GIB == pytest.approx(gib, rel=1e-6)
@@ -118,7 +120,7 @@ def test_a_plain_model_has_blocks_of_its_tokens_alone() -> None:
 
 @pytest.mark.parametrize("found", [NEXT, NANO, QWEN35, H56])
 def test_a_state_is_split_with_the_heads(found: Model) -> None:
-    whole, split = (state_bytes(found, "vllm", tp) for tp in (1, 8))
+    whole, split = (state_bytes(found, VLLM, tp) for tp in (1, 8))
     assert split == whole / 8
 
 
@@ -132,11 +134,11 @@ def test_a_window_is_that_of_attention_layers() -> None:
 def test_one_group_of_mamba_heads_is_copied_to_every_rank() -> None:
     found = model_of(NEMOTRON_NANO, mamba={**NEMOTRON_NANO["mamba"], "groups": 1})
     tail = (4096 / 8 + 2 * 128) * 3 * 2
-    assert state_bytes(found, "vllm", 8) == 4096 * 128 / 8 * 4 + tail
+    assert state_bytes(found, VLLM, 8) == 4096 * 128 / 8 * 4 + tail
 
 
 def test_engines_keep_states_in_fp32_where_nothing_says_otherwise() -> None:
-    narrow, wide = state_bytes(NEXT, "vllm", 1), state_bytes(NEXT, "sglang", 1)
+    narrow, wide = state_bytes(NEXT, VLLM, 1), state_bytes(NEXT, ENGINES["sglang"], 1)
     assert wide - narrow == 32 * 128 * 128 * 2
 
 
@@ -175,4 +177,4 @@ def test_a_request_that_does_not_fit_is_told_with_its_states() -> None:
     (found,) = planned(tree)[1].diagnostics
     assert found.code == "PARC-V01"
     assert "20,480 B + 1.4 GiB of states" in found.finding.label
-    assert found.finding.help.startswith("more tp")
+    assert found.finding.help.startswith("increase tp")

@@ -21,10 +21,10 @@ from parc.compiler.ir.serving import (
     StepTerms,
     Traffic,
 )
-from tests.cost.serving_cases import cluster, model
+from tests.cost.serving_cases import VLLM, cluster, model, vllm_setup
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
 
-FP8 = ServingSetup(weights="fp8", kv="fp8")
+FP8 = vllm_setup(weights="fp8", kv="fp8")
 TRAFFIC = Traffic(1000, 500, concurrency=32)
 H200 = "hgx-h200"
 
@@ -97,7 +97,7 @@ def test_replicas_share_the_requests() -> None:
 
 def test_smaller_formats_are_faster_where_weights_are_read() -> None:
     alone = replace(TRAFFIC, concurrency=1)
-    wide = served(ServingLayout(tp=4), alone, ServingSetup(), node="hgx-b200")
+    wide = served(ServingLayout(tp=4), alone, vllm_setup(), node="hgx-b200")
     fp8 = served(ServingLayout(tp=4), alone, FP8, node="hgx-b200")
     fp4 = served(ServingLayout(tp=4), alone, replace(FP8, weights="nvfp4"), node="hgx-b200")
     assert wide.tpot_seconds > fp8.tpot_seconds > fp4.tpot_seconds
@@ -132,7 +132,7 @@ def test_accepted_drafts_shorten_a_token() -> None:
 
 
 def test_a_model_that_does_not_fit_serves_nothing() -> None:
-    found = served(ServingLayout(), setup=ServingSetup())
+    found = served(ServingLayout(), setup=vllm_setup())
     assert not found.fits
     assert found.tokens_per_second == 0
     assert isinf(found.tpot_seconds)
@@ -151,7 +151,7 @@ NANO = model_of(NEMOTRON_NANO, family="nemotron_h")
 
 def decode(found: Model, context: float, running: float = 64) -> StepTerms:
     """A decode step of one H200."""
-    deployment = deploy(found, cluster(H200), ServingSetup(), ServingLayout())
+    deployment = deploy(found, cluster(H200), vllm_setup(), ServingLayout())
     return step_terms(deployment, Batch(running, context))
 
 
@@ -161,9 +161,9 @@ def test_the_context_costs_in_attention_layers_alone(found: Model) -> None:
     assert longer - long == pytest.approx(long - short)
     layers = Layers.of(found.layer_kinds)
     token = 2 * found.attention.kv_heads * found.attention.head_dim * 2
-    rate = deploy(found, cluster(H200), ServingSetup(), ServingLayout()).memory_rate
+    rate = deploy(found, cluster(H200), vllm_setup(), ServingLayout()).memory_rate
     assert long - short == pytest.approx(layers.attention * 64 * 4096 * token / rate)
-    states = layers.recurrent * 64 * 2 * state_bytes(found, "vllm", 1)
+    states = layers.recurrent * 64 * 2 * state_bytes(found, VLLM, 1)
     assert short == pytest.approx(states / rate)
 
 
@@ -172,7 +172,7 @@ def test_recurrent_layers_make_long_prompts_cheaper_than_attention_would(found: 
     plain = replace(found, linear=None, mamba=None, pattern=found.pattern.replace("M", "*"))
     traffic = Traffic(64_000, 500, concurrency=8)
     mixed, whole = (
-        estimate_serving(one, cluster(H200), ServingSetup(), ServingLayout(tp=2), traffic)
+        estimate_serving(one, cluster(H200), vllm_setup(), ServingLayout(tp=2), traffic)
         for one in (found, plain)
     )
     assert mixed.prefill_seconds < whole.prefill_seconds / 1.5
@@ -181,9 +181,9 @@ def test_recurrent_layers_make_long_prompts_cheaper_than_attention_would(found: 
 
 def test_a_stage_of_a_pattern_pays_for_the_layers_that_it_has() -> None:
     whole, half = (
-        deploy(NANO, cluster(H200), ServingSetup(), ServingLayout(pp=pp)).shard.layers
+        deploy(NANO, cluster(H200), vllm_setup(), ServingLayout(pp=pp)).shard.layers
         for pp in (1, 2)
     )
     assert (whole.attention, whole.recurrent, whole.dense, whole.routed) == (6, 23, 0, 23)
-    assert (whole.mixers, whole.halves) == (29, 52)
+    assert (whole.mixers, whole.residual_blocks) == (29, 52)
     assert half == whole.scaled(0.5)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.cost.serving.context import context_seconds, exchanged_widths, kept_width
+from parc.compiler.cost.serving.context import cached_elements, context_seconds, exchanged_elements
 from parc.compiler.cost.serving.deployment import Deployment, deploy
 from parc.compiler.cost.serving.memory import request_bytes, serving_memory
 from parc.compiler.cost.serving.step import Batch, step_terms
 from parc.compiler.cost.serving.traffic import estimate_serving
-from parc.compiler.ir.serving import ServingEstimate, ServingLayout, ServingSetup, Traffic
-from tests.cost.serving_cases import cluster, model
+from parc.compiler.ir.serving import ServingEstimate, ServingLayout, Traffic
+from tests.cost.serving_cases import cluster, model, vllm_setup
 
-SETUP = ServingSetup(weights="fp8", kv="fp8")
+SETUP = vllm_setup(weights="fp8", kv="fp8")
 LATENT, GROUPED = "deepseek-v3", "qwen3-235b-a22b"
 
 
@@ -88,8 +88,8 @@ def test_without_context_parallelism_nothing_is_sent() -> None:
 
 
 def test_latent_attention_exchanges_the_latent() -> None:
-    assert exchanged_widths(model(LATENT)) == (576, 512)
-    assert exchanged_widths(model(GROUPED)) == (128, 128)
-    assert kept_width(model(LATENT), 8) == 576
-    assert kept_width(model(GROUPED), 2) == 2 * 2 * 128
-    assert kept_width(model(GROUPED), 8) == 2 * 128
+    assert exchanged_elements(model(LATENT)) == (576, 512)
+    assert exchanged_elements(model(GROUPED)) == (128, 128)
+    assert cached_elements(model(LATENT), 8) == 576
+    assert cached_elements(model(GROUPED), 2) == 2 * 2 * 128
+    assert cached_elements(model(GROUPED), 8) == 2 * 128

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.accuracy.engines import ENGINES
 from parc.compiler.cost.serving.memory import kv_bytes_per_token, request_bytes, serving_memory
-from parc.compiler.cost.serving.shard import parameters, shard, weights_bytes
+from parc.compiler.cost.serving.shard import build_shard, parameters, weights_bytes
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
-from tests.cost.serving_cases import cluster, model
+from tests.cost.serving_cases import cluster, model, vllm_setup
 
 GIB = 2**30
-BF16 = ServingSetup(memory_share=0.92, overhead_bytes=6 * GIB)
+BF16 = vllm_setup(memory_share=0.92, overhead_bytes=6 * GIB)
 FP8 = replace(BF16, weights="fp8")
 TP8, TP16 = ServingLayout(tp=8), ServingLayout(tp=16)
 EP8, DP16 = ServingLayout(tp=8, ep=8), ServingLayout(dp=16, ep=16)
@@ -42,7 +43,7 @@ def test_a_rank_holds_as_many_parameters_as_in_vllm(
     name: str, layout: ServingLayout, count: int
 ) -> None:
     found = model(name)
-    assert parameters(shard(found, layout), found.hidden) == count
+    assert parameters(build_shard(found, layout, BF16), found.hidden) == count
 
 
 @pytest.mark.parametrize(("name", "setup", "layout", "planned"), CAPACITY)
@@ -97,9 +98,9 @@ def test_windowed_layers_keep_their_window_alone() -> None:
     assert request_bytes(found, TP8, BF16, 1024) == full * 1024
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_leaves_memory_for_its_activations(engine: str) -> None:
-    setup = ServingSetup(engine=engine)  # type: ignore[arg-type]
+    setup = ServingSetup(ENGINES[engine])
     device = cluster("hgx-h100")
     found = serving_memory(model("llama-3.1-8b"), device, setup, ServingLayout())
     spare = device.gpu.memory_bytes - found.weights_bytes - found.kv_bytes

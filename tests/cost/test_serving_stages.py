@@ -58,15 +58,21 @@ def test_stages_in_the_middle_hold_no_vocabulary() -> None:
     ],
 )
 def test_the_even_split_is_that_of_vllm(layers: int, pp: int, stages: tuple[int, ...]) -> None:
-    assert even_stages(layers, pp) == stages
+    assert even_stages(layers, pp, "before_last") == stages
+
+
+def test_the_engine_declares_which_stages_get_the_remaining_layers() -> None:
+    assert even_stages(11, 4, "first") == (3, 3, 3, 2)
+    assert even_stages(10, 4, "first") == (3, 3, 2, 2)
+    assert even_stages(10, 4, "before_last") == (2, 3, 3, 2)
 
 
 @given(layers=st.integers(1, 200), pp=st.integers(1, 32))
 def test_every_split_holds_every_layer_once_and_no_stage_is_empty(layers: int, pp: int) -> None:
     if pp > layers:
         return
-    splits = stage_splits(layers, pp)
-    assert splits[0] == even_stages(layers, pp)
+    splits = stage_splits(layers, pp, "before_last")
+    assert splits[0] == even_stages(layers, pp, "before_last")
     for split in splits:
         assert sum(split) == layers
         assert len(split) == pp

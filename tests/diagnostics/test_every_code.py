@@ -23,11 +23,13 @@ OURS = "AGHIKOQX"
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/verify/test_verify_plan.py" for number in range(1, 10)},
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_written.py"),
+    "A13": "tests/verify/test_verify_plugins.py",
     **{f"O{number:02d}": "tests/cli/test_compile.py" for number in range(1, 4)},
     "O04": "tests/cli/test_replan.py",
     "O05": "tests/cli/test_compile.py",
     **{f"Q{number:02d}": "tests/cli/test_calibrate.py" for number in range(1, 7)},
     "D15": "tests/diagnostics/test_second_nets.py",
+    **dict.fromkeys(("V32", "V33"), "tests/resolve/test_resolve_engine.py"),
     "X21": "tests/resolve/test_resolve_targets.py",
     "X23": "tests/backends/test_plugins.py",
     "L11": "tests/backends/test_launch_rules.py",

@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.meshes import FAMILIES
+from parc.backends.megatron.verify_groups import TOKENS, Degrees, derive_groups
 from parc.compiler.ir import Layout, Mesh
 from parc.compiler.topology.node_groups import node_groups, ranks_per_node
-from parc.compiler.verify.regenerate_groups import TOKENS, Degrees, regenerate
 from tests.placement.placement_plans import (
     NODE,
     NVL72,
@@ -73,7 +73,7 @@ def test_meshes_give_the_groups_of_the_rank_generator(of: Layout) -> None:
         {"tp": of.tp, "cp": of.cp, "ep": 1, "dp": of.dp, "pp": of.pp},
         {"tp": of.etp, "cp": 1, "ep": of.ep, "dp": of.edp, "pp": of.pp},
     )
-    families = regenerate(degrees)
+    families = derive_groups(degrees)
     meshes = {"dense": dense, "expert": expert}
     ours = {one.name: meshes[one.mesh].groups(*one.axes) for one in FAMILIES}
     assert set(ours) == set(TOKENS)

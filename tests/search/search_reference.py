@@ -15,9 +15,9 @@ from parc.compiler.evaluate.estimate_layout import memory_limit
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout
 from parc.compiler.resolve.resolve_kernels import pricing_for
-from parc.compiler.search.choose_exchange import fastest_exchange
+from parc.compiler.search.choose_context_exchange import fastest_exchange
+from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.search_layouts import search_layouts
-from parc.compiler.search.search_space import Space, families_of
 from tests.compiled import resolved, said
 
 Row = tuple[float, float, Layout]
@@ -60,7 +60,7 @@ def first_then_last_resorts(pricing: Pricing, rows: list[Row]) -> Iterator[tuple
             return
         for variant in framework.variants(problem):
             if variant.last_resort is last:
-                yield from families_of(Space.of(problem, framework, variant, fastest))
+                yield from sibling_layouts(LayoutSpace.of(problem, framework, variant, fastest))
 
 
 def rank(pricing: Pricing, rows: list[Row]) -> list[Row]:

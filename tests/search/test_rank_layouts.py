@@ -14,10 +14,10 @@ from parc.compiler.evaluate.estimate_layout import memory_limit
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Variant
 from parc.compiler.placement.score_placement import placement_score
+from parc.compiler.search.filter_layouts import LayoutFilter
+from parc.compiler.search.layout_space import LayoutSpace
 from parc.compiler.search.rank_layouts import KEEP, RESCORED, TIE, Ranking
 from parc.compiler.search.search_layouts import search_layouts
-from parc.compiler.search.search_sieve import Sieve
-from parc.compiler.search.search_space import Space
 from tests.search.search_reference import pricing_of
 
 
@@ -37,19 +37,19 @@ def _pricing() -> Pricing:
 
 
 @pytest.fixture(name="sieve", scope="module")
-def _sieve(pricing: Pricing) -> Sieve:
+def _sieve(pricing: Pricing) -> LayoutFilter:
     rules = all_rules(pricing.problem, pricing.framework)
-    space = Space.of(pricing.problem, pricing.framework, Variant())
-    sieve = Sieve(pricing, rules, memory_limit(pricing), space)
+    space = LayoutSpace.of(pricing.problem, pricing.framework, Variant())
+    sieve = LayoutFilter(pricing, rules, memory_limit(pricing), space)
     sieve.run()
     return sieve
 
 
-def _ranking(sieve: Sieve, pricing: Pricing, limit_bytes: float) -> Ranking:
+def _ranking(sieve: LayoutFilter, pricing: Pricing, limit_bytes: float) -> Ranking:
     return Ranking(pricing, (sieve.layout,), sieve.space.levels, limit_bytes)
 
 
-def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: Sieve) -> None:
+def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: LayoutFilter) -> None:
     ranked = _ranking(sieve, pricing, memory_limit(pricing)).best(sieve.survivors, None)
     fastest = min(row.seconds for row in ranked)
     assert len(ranked) == KEEP
@@ -58,7 +58,7 @@ def test_a_leader_is_a_tie_of_the_fastest(pricing: Pricing, sieve: Sieve) -> Non
     assert rest == sorted(rest)
 
 
-def test_of_ties_one_whose_band_fits_leads(pricing: Pricing, sieve: Sieve) -> None:
+def test_of_ties_one_whose_band_fits_leads(pricing: Pricing, sieve: LayoutFilter) -> None:
     roomy = _ranking(sieve, pricing, inf).best(sieve.survivors, None)
     tight = peak_stage(pricing, roomy[0].layout).high_bytes - 1
     other = _ranking(sieve, pricing, tight).best(sieve.survivors, None)
@@ -66,13 +66,15 @@ def test_of_ties_one_whose_band_fits_leads(pricing: Pricing, sieve: Sieve) -> No
     assert peak_stage(pricing, other[0].layout).high_bytes <= tight
 
 
-def test_where_no_band_fits_the_simplest_tie_leads(pricing: Pricing, sieve: Sieve) -> None:
+def test_where_no_band_fits_the_simplest_tie_leads(pricing: Pricing, sieve: LayoutFilter) -> None:
     roomy = _ranking(sieve, pricing, inf).best(sieve.survivors, None)
     none = _ranking(sieve, pricing, 0.0).best(sieve.survivors, None)
     assert none[0].layout == roomy[0].layout
 
 
-def test_what_a_placement_exposes_moves_a_layout_back(pricing: Pricing, sieve: Sieve) -> None:
+def test_what_a_placement_exposes_moves_a_layout_back(
+    pricing: Pricing, sieve: LayoutFilter
+) -> None:
     ranking = _ranking(sieve, pricing, memory_limit(pricing))
     plain = ranking.best(sieve.survivors, None)
     slow = plain[0].layout
@@ -87,7 +89,7 @@ def test_what_a_placement_exposes_moves_a_layout_back(pricing: Pricing, sieve: S
 
 
 def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
-    pricing: Pricing, sieve: Sieve
+    pricing: Pricing, sieve: LayoutFilter
 ) -> None:
     ranking = _ranking(sieve, pricing, memory_limit(pricing))
     bad = {(row.layout.tp, row.layout.pp) for row in ranking.best(sieve.survivors, None)}
@@ -101,7 +103,7 @@ def test_where_all_leaders_are_placed_badly_other_degrees_are_tried(
 
 
 def test_no_placement_is_tried_of_what_is_slower_without_one(
-    pricing: Pricing, sieve: Sieve
+    pricing: Pricing, sieve: LayoutFilter
 ) -> None:
     tried: list[Layout] = []
 

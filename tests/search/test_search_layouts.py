@@ -15,8 +15,8 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS
+from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
-from parc.compiler.search.search_screen import PLACES
 from tests.every_layout import enumerate_layouts
 from tests.search.search_reference import assert_plain, pricing_of
 
@@ -196,7 +196,7 @@ def _open(pricing: Pricing) -> tuple[Problem, Framework]:
 
 
 def test_a_point_decides_every_field_of_a_layout() -> None:
-    assert set(PLACES) == set(ALL_LAYOUT_FIELDS)
+    assert set(DECIDED_BY) == set(ALL_LAYOUT_FIELDS)
 
 
 def test_a_layout_of_the_space_is_an_ordinary_layout() -> None:

@@ -182,7 +182,7 @@ def test_where_memory_alone_bounds_the_requests_a_late_token_is_told_so() -> Non
     tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500}
     _, sink = planned(tree)
     (found,) = sink.diagnostics
-    assert (found.code, "give job.traffic.concurrency" in found.finding.help) == ("PARC-G03", True)
+    assert (found.code, "set job.traffic.concurrency" in found.finding.help) == ("PARC-G03", True)
 
 
 def test_hosts_of_one_gpu_join_none_over_pcie() -> None:

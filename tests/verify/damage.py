@@ -1,4 +1,4 @@
-"""Edits of emitted files that the second route has to see."""
+"""Edits of emitted files that the verification must find."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Edit = Callable[[Files], Files]
 
 
 def swapped(file: str, old: str, new: str) -> Edit:
-    """The first ``old`` in ``file`` becomes ``new``."""
+    """Return an edit that replaces the first ``old`` in ``file`` by ``new``."""
 
     def edit(files: Files) -> Files:
         assert old in files[file], f"{old!r} is not in {file}"
@@ -20,5 +20,5 @@ def swapped(file: str, old: str, new: str) -> Edit:
 
 
 def dropped(file: str) -> Edit:
-    """``file`` is gone."""
+    """Return an edit that removes ``file``."""
     return lambda files: {name: text for name, text in files.items() if name != file}

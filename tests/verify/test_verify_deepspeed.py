@@ -1,4 +1,4 @@
-"""The second route through DeepSpeed's files: sound ones pass, all damage gets its code."""
+"""Verification of DeepSpeed's files: sound files pass, each kind of damage gets its code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.deepspeed.meshes import FAMILIES, meshes
-from parc.compiler.verify.regenerate_topology import Topology, regenerate
+from parc.backends.deepspeed.verify_groups import Topology, derive_groups
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
 from tests.compiled import Files, changed, files_of, verdict
 from tests.placement.placement_plans import layout
@@ -59,13 +59,13 @@ DAMAGE = [
     ("a batch that is not whole", edited(CONFIG, "train_batch_size", value=47), {"A09"}),
     ("a micro-batch of text", edited(CONFIG, "train_micro_batch_size_per_gpu", value="1"), {"A04"}),
     (
-        "AutoTP beside the topology",
+        "AutoTP of another size than the topology",
         edited(CONFIG, "tensor_parallel", value={"autotp_size": 8}),
         {"A05"},
     ),
-    ("sequences that nobody planned", edited(CONFIG, "sequence_parallel_size", value=2), {"A05"}),
-    ("text for JSON", swapped(CONFIG, "{", "["), {"A04"}),
-    ("a list for an object", lambda files: files | {PROGRAM: "[]"}, {"A04"}),
+    ("another sequence parallel size", edited(CONFIG, "sequence_parallel_size", value=2), {"A05"}),
+    ("text instead of JSON", swapped(CONFIG, "{", "["), {"A04"}),
+    ("a list instead of an object", lambda files: files | {PROGRAM: "[]"}, {"A04"}),
     ("hosts in another order", swapped(SLOTS, "n1 ", "n9 "), {"A02"}),
     ("a host that is missing", swapped(SLOTS, "n3 slots=8\n", ""), {"A02"}),
     ("unequal slots", swapped(SLOTS, "n2 slots=8", "n2 slots=4"), {"A07"}),
@@ -81,7 +81,7 @@ DAMAGE = [
 @pytest.mark.parametrize(
     ("edit", "expected"), [row[1:] for row in DAMAGE], ids=[r[0] for r in DAMAGE]
 )
-def test_damage_is_told(edit: Callable[[Files], Files], expected: set[str]) -> None:
+def test_damage_gets_its_code(edit: Callable[[Files], Files], expected: set[str]) -> None:
     assert verdict(SOUND) == set()
     assert expected <= verdict(edit(SOUND))
 
@@ -96,13 +96,13 @@ def test_the_topology_and_the_meshes_give_the_same_groups(
     dp = replicas * ep
     topology = Topology(pp, dp, cp, tp, ep, tp)
     of = layout(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=tp)
-    laid = dict(zip(("dense", "expert"), meshes(of), strict=True))
-    told = regenerate(topology)
-    assert told.keys() == {family.name for family in FAMILIES}
+    planned = dict(zip(("dense", "expert"), meshes(of), strict=True))
+    derived = derive_groups(topology)
+    assert derived.keys() == {family.name for family in FAMILIES}
     for family in FAMILIES:
-        groups = laid[family.mesh].groups(*family.axes)
+        groups = planned[family.mesh].groups(*family.axes)
         again = [
-            [base + member for member in told[family.name].members]
-            for base in told[family.name].bases
+            [base + member for member in derived[family.name].members]
+            for base in derived[family.name].bases
         ]
         assert sorted(map(sorted, groups)) == again, family.name

@@ -1,4 +1,4 @@
-"""The second route: sound files pass, every kind of damage gets its code, no text is too odd."""
+"""Verification of a plan: sound files pass, damage gets its code, no text raises an exception."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import Stage, spell
+from parc.backends.megatron.verify_arguments import Arguments, read_arguments
+from parc.backends.megatron.verify_layers import verify_layers
 from parc.backends.preflight.backend import BACKEND as PREFLIGHT
 from parc.backends.preflight.backend import EXPECTED
 from parc.backends.rankmap.backend import BACKEND
@@ -19,8 +21,7 @@ from parc.backends.registry import backend
 from parc.backends.shared.render import shell_word
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Layout, Plan
-from parc.compiler.verify.read_emitted import Arguments, Malformed, read_arguments
-from parc.compiler.verify.verify_model import verify_layers
+from parc.compiler.verify.read_emitted import Malformed
 from parc.compiler.verify.verify_plan import verify_artifacts
 from tests.compiled import Files
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, with_hosts
@@ -29,7 +30,7 @@ from tests.verify.damage import Edit, dropped, swapped
 
 
 def plan(*given: Any, **more: Any) -> Plan:
-    """A plan on its hosts as they are listed, so that the damage is easy to write down."""
+    """Return a plan on the hosts in list order, so that damage is easy to describe."""
     made = placed(*given, **more)
     return with_hosts(made, made.problem.cluster.hosts[: len(made.placement.hosts)])
 
@@ -111,10 +112,10 @@ def test_interleaved_stages_pass() -> None:
 
 
 LEVELS = plan(cluster(4, 4), replace(layout(tp=2, cp=8, pp=2, dp=2), cp_a2a=4))
-"""Context ranks in two levels."""
+"""Plan with hierarchical context parallelism."""
 
 
-def test_two_levels_of_context_ranks_pass_as_they_are_told() -> None:
+def test_two_levels_of_context_ranks_must_match_the_arguments() -> None:
     flag = "--hierarchical-context-parallel-sizes"
     assert messages(files_of(LEVELS, f"{flag} 4 2")) == ()
     assert codes(files_of(LEVELS, f"{flag} 2 4")) == ["A06", "A06"]
@@ -140,7 +141,7 @@ DAMAGE = [
         None,
     ),
     (
-        "tp that divides nothing",
+        "tp that does not divide the world",
         swapped(ARGS, "model-parallel-size 4", "model-parallel-size 3"),
         {"A05"},
     ),
@@ -150,19 +151,19 @@ DAMAGE = [
         None,
     ),
     ("two hosts swapped", swapped(HOSTS, "r01n01\nr01n02", "r01n02\nr01n01"), {"A02"}),
-    ("a host less", swapped(HOSTS, "r01n02\n", ""), {"A02"}),
-    ("a host in other letters", swapped("torchrun/hosts", "r01n02", "R01n02"), {"A02"}),
-    ("a file less", dropped(ARGS), {"A03"}),
-    ("a script less", dropped(LAUNCH), {"A03"}),
-    ("a job less", dropped(JOB), {"A03"}),
-    ("a page less", dropped("rankmap.md"), {"A03"}),
+    ("a missing host", swapped(HOSTS, "r01n02\n", ""), {"A02"}),
+    ("a host in upper case", swapped("torchrun/hosts", "r01n02", "R01n02"), {"A02"}),
+    ("a missing file", dropped(ARGS), {"A03"}),
+    ("a missing script", dropped(LAUNCH), {"A03"}),
+    ("a missing job", dropped(JOB), {"A03"}),
+    ("a missing page", dropped("rankmap.md"), {"A03"}),
     ("another lock", swapped("parc.lock", "r01n02", "r01n09"), {"A02"}),
     ("a lock of another order", swapped("parc.lock", "ep-dp-pp", "ep-pp-dp"), {"A05"}),
     ("a lock without decisions", swapped("parc.lock", "decisions", "x"), {"A04"}),
-    ("a table less", dropped(CSV), {"A03"}),
-    ("a document less", dropped(JSON), {"A03"}),
-    ("a host file less", dropped(HOSTS), {"A03"}),
-    ("a cell less", swapped(CSV, ROW_9, ROW_9[:-2]), {"A04"}),
+    ("a missing table", dropped(CSV), {"A03"}),
+    ("a missing document", dropped(JSON), {"A03"}),
+    ("a missing host file", dropped(HOSTS), {"A03"}),
+    ("a missing cell", swapped(CSV, ROW_9, ROW_9[:-2]), {"A04"}),
     ("another header", swapped(CSV, "node_rank", "node-rank"), {"A04"}),
     ("an open quote", swapped(CSV, ROW_9, '"' + ROW_9), {"A04"}),
     ("an open quote in bash", swapped(ARGS, "'", ""), {"A04"}),
@@ -176,10 +177,10 @@ DAMAGE = [
         lambda f: {**f, CSV: f[CSV].replace("r01n02", "r01n01")},
         {"A02", "A05", "A06"},
     ),
-    ("a rank less", swapped(CSV, ROW_9 + "\n", ""), None),
+    ("a missing rank", swapped(CSV, ROW_9 + "\n", ""), None),
     ("another group", swapped(JSON, '"within":[[4,1]]', '"within":[[4,2]]'), {"A06"}),
     (
-        "groups without end",
+        "groups of excessive size",
         swapped(JSON, '"within":[[4,1]]', '"within":[[99999999999,1]]'),
         {"A06"},
     ),
@@ -189,12 +190,12 @@ DAMAGE = [
     ("another rack", swapped(JSON, '"rack":"r01"', '"rack":"r09"'), {"A06"}),
     ("another world", swapped(JSON, '"world": 64', '"world": 32'), {"A06"}),
     ("more nodes", swapped(LAUNCH, "--nnodes=8", "--nnodes=9"), {"A07"}),
-    ("fewer ranks a host", swapped(LAUNCH, "--nproc-per-node=8", "--nproc-per-node=4"), {"A07"}),
+    ("fewer ranks per host", swapped(LAUNCH, "--nproc-per-node=8", "--nproc-per-node=4"), {"A07"}),
     ("another master", swapped(LAUNCH, "first=r01n01", "first=r02n01"), {"A07"}),
     ("fewer nodes", swapped(JOB, "#SBATCH --nodes=8", "#SBATCH --nodes=4"), {"A07"}),
     ("another count", swapped(JOB, "\nnodes=8", "\nnodes=7"), {"A07"}),
     ("fewer GPUs", swapped(JOB, "gpus-per-node=8", "gpus-per-node=4"), {"A07"}),
-    ("a layer more", swapped(ARGS, "--num-layers 32", "--num-layers 33"), {"A08"}),
+    ("an additional layer", swapped(ARGS, "--num-layers 32", "--num-layers 33"), {"A08"}),
     ("a batch that is not whole", swapped(ARGS, "'32'", "'36'"), {"A09"}),
 ]
 
@@ -242,7 +243,7 @@ def test_layers_are_conserved(flags: str, whole: bool) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=40))
-def test_every_layout_that_the_split_spells_is_read(layers: list[int]) -> None:
+def test_each_layout_string_of_the_split_is_read_back(layers: list[int]) -> None:
     last = len(layers) - 1
     text = spell(tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(layers)))
     flags = {
@@ -255,7 +256,7 @@ def test_every_layout_that_the_split_spells_is_read(layers: list[int]) -> None:
     assert not sink.diagnostics
 
 
-def test_every_start_in_a_script_is_read() -> None:
+def test_each_launch_command_of_a_script_is_checked() -> None:
     probe = "torchrun --nnodes=8 --nproc-per-node=8 check\n"
     files = swapped(LAUNCH, "exec torchrun --nnodes=8", f"{probe}exec torchrun --nnodes=7")(SOUND)
     (found,) = messages(files)
@@ -274,19 +275,21 @@ def test_every_start_in_a_script_is_read() -> None:
         (swapped(EXPECTED, '"format":1', '"format":2'), {"A04"}),
     ],
 )
-def test_what_preflight_expects_is_the_rank_map(edit: Edit, wanted: set[str]) -> None:
+def test_the_expectations_of_preflight_must_match_the_rank_map(
+    edit: Edit, wanted: set[str]
+) -> None:
     files = SOUND | {artifact.path: artifact.text for artifact in PREFLIGHT.emit(DENSE)}
     assert set(codes(edit(files))) == wanted
 
 
-def test_the_array_is_read_as_bash_reads_it() -> None:
+def test_the_array_is_parsed_like_bash() -> None:
     text = "MEGATRON_ARGS=(\n  --a 'x y' \"it's\" z\\ z --b=1 # no\n  --c 'don'\"'\"'t' ')'\n)\n"
     read = read_arguments(text).flags
     assert read == {"a": ("x y", "it's", "z z"), "b": ("1",), "c": ("don't", ")")}
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
-def test_every_word_that_is_quoted_for_a_shell_is_read(value: str) -> None:
+def test_each_quoted_word_is_read_back(value: str) -> None:
     read = read_arguments(f"MEGATRON_ARGS=(\n  --a {shell_word(value)}\n)\n").flags
     assert read == {"a": (value,)} or value.startswith("--")
 
@@ -294,12 +297,12 @@ def test_every_word_that_is_quoted_for_a_shell_is_read(value: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "MEGATRON_ARGS=(", "MEGATRON_ARGS=(x)", "y\nMEGATRON_ARGS=()"]
 )
-def test_what_is_no_array_is_malformed(text: str) -> None:
+def test_text_that_is_not_an_array_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         read_arguments(text)
 
 
-def test_what_the_launch_backends_emit_passes() -> None:
+def test_files_of_the_launch_backends_pass() -> None:
     hosts = {name: text for name, text in SOUND.items() if name not in (JOB, LAUNCH)}
     problem = replace(DENSE.problem, emit=("megatron", "rankmap", "slurm", "torchrun"))
     versions = (*DENSE.problem.versions, ("slurm", "24.11"), ("torchrun", "2.13"))
@@ -310,7 +313,7 @@ def test_what_the_launch_backends_emit_passes() -> None:
         assert codes(dropped(file)({**hosts, **made})) == ["A03"]
 
 
-def test_nothing_to_verify_is_said() -> None:
+def test_a_folder_without_files_to_verify_is_reported() -> None:
     assert codes({}) == ["A03"]
     assert codes({"plan.json": "{}"}) == ["A03"]
 
@@ -349,7 +352,7 @@ def test_no_document_raises(tree: object) -> None:
 
 @pytest.mark.parametrize(("racks", "dp", "seconds"), [(64, 128, 2), (512, 1024, 15)])
 def test_large_maps_are_verified_quickly(racks: int, dp: int, seconds: float) -> None:
-    """In 0.06 and 1 s; twenty times that is a quadratic loop, less may be a busy machine."""
+    """Measured: 0.06 s and 1 s. A quadratic loop exceeds the limits, a busy machine does not."""
     files = files_of(plan(cluster(*[32] * racks), layout(128, tp=8, pp=16, dp=dp)))
     start = time.process_time()
     assert messages(files) == ()

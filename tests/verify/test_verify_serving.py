@@ -1,6 +1,8 @@
-"""Whatever is changed in the output of a serving job, the second route finds it."""
+"""Verification of serving jobs: sound files pass, each change is found."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -15,7 +17,7 @@ HOSTS = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 
 
 def emitted(layout: dict[str, object], **launch: str) -> dict[str, str]:
-    """Files of DeepSeek-V3 on four hosts."""
+    """Return the files of DeepSeek-V3 on four hosts."""
     tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=layout, launch=launch)
     return compiled.emitted(plan_of(tree | EMIT | {"cluster": HOSTS}))
 
@@ -28,7 +30,7 @@ LONG: dict[str, object] = {"tp": 8, "pp": 2, "dp": 2, "ep": "on", "replicas": 1}
 
 @pytest.mark.parametrize("layout", [WIDE, DEEP, MANY, LONG], ids=["wide", "deep", "many", "long"])
 @pytest.mark.parametrize("balancer", ["internal", "external"])
-def test_what_is_emitted_agrees(layout: dict[str, object], balancer: str) -> None:
+def test_emitted_files_pass(layout: dict[str, object], balancer: str) -> None:
     assert verdict(emitted(layout, load_balancer=balancer)) == set()
 
 
@@ -65,7 +67,42 @@ def test_a_change_is_found(
     assert code in verdict(swapped(file, old, new)(files))
 
 
-def test_a_script_that_is_missing_is_missed() -> None:
+def test_a_missing_script_is_reported() -> None:
     files = emitted(DEEP)
     del files["vllm/serve.sh"]
     assert verdict(files) == {"A03"}
+
+
+RAY = {"emit": ["rankmap", "ray"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("", "", ""),
+        ('"nodes": 4', '"nodes": 3', "A07"),
+        ('"h1",', '"h2",', "A02"),
+        ("PLAN = ", "PLANS = ", "A04"),
+        ('"engines": [', '"engines": [0, ', "A04"),
+        ('"engines": [', '"engines": [[0], ', "A07"),
+    ],
+)
+def test_the_plan_of_a_ray_program_must_match_the_rank_map(old: str, new: str, code: str) -> None:
+    tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=DEEP)
+    files = compiled.emitted(plan_of(tree | RAY | {"cluster": HOSTS}))
+    assert verdict(swapped("ray/serve.py", old, new)(files)) == ({code} if code else set())
+
+
+@pytest.mark.parametrize("size", ["0", "999999999"])
+@pytest.mark.parametrize("flag", ["--tensor-parallel-size", "--pipeline-parallel-size"])
+def test_a_damaged_degree_is_reported_quickly(flag: str, size: str) -> None:
+    files = emitted(DEEP)
+    text = re.sub(rf"{flag} \d+", f"{flag} {size}", files["vllm/serve.sh"])
+    assert verdict(files | {"vllm/serve.sh": text}) & {"A04", "A07"}
+
+
+def test_the_ranks_of_an_unknown_engine_are_not_verified_silently() -> None:
+    files = emitted(DEEP)
+    lone = {"rankmap.csv": files["rankmap.csv"], "rankmap.json": files["rankmap.json"]}
+    assert "A13" not in verdict(lone), "rankmap.json names the engine"
+    assert "A13" in verdict({"rankmap.csv": files["rankmap.csv"]})

@@ -1,4 +1,4 @@
-"""The second route of PyTorch's frameworks sees every change of a file or of the rank map."""
+"""Verification of PyTorch's frameworks: changes of their files and of the rank map are found."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from functools import cache
 
 import pytest
 
-from parc.compiler.verify.regenerate_mesh import regenerate_mesh
-from parc.compiler.verify.torch_sizes import (
-    TITAN,
-    TorchSizes,
-    accelerate_sizes,
-    fsdp_sizes,
-    titan_sizes,
-)
+from parc.backends.accelerate.verify import read_sizes as accelerate_sizes
+from parc.backends.fsdp.verify import read_sizes as fsdp_sizes
+from parc.backends.torchtitan.verify import MODULE as TITAN
+from parc.backends.torchtitan.verify import read_sizes as titan_sizes
+from parc.compiler.verify.device_mesh import MeshSizes, derive_mesh_groups
 from tests.backends.torch.specs import legal_spec
 from tests.compiled import files_of, verdict
 
@@ -30,30 +27,30 @@ SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
 
 @cache
 def artifacts(name: str) -> dict[str, str]:
-    """What a random legal spec compiles to."""
+    """Return the files of a random valid spec."""
     return files_of(legal_spec(name, SEEDS[name]))
 
 
-def torch_sizes(files: dict[str, str]) -> TorchSizes:
-    """The sizes of the one framework among ``files``."""
+def sizes_of(files: dict[str, str]) -> MeshSizes:
+    """Return the sizes of the only framework among ``files``."""
     name = next(name for name, file in FILES.items() if file in files)
     return READ[name](files[FILES[name]])
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_emitted_is_right(name: str) -> None:
+def test_emitted_files_pass(name: str) -> None:
     assert verdict(artifacts(name)) == set()
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_framework_alone_is_enough_to_verify(name: str) -> None:
+def test_the_file_of_a_framework_is_enough_to_verify(name: str) -> None:
     files = artifacts(name)
     assert verdict({FILES[name]: files[FILES[name]]}) <= {"A03"}
     assert "A03" in verdict({"x": ""})
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_swapped_coordinate_is_seen(name: str) -> None:
+def test_a_wrong_coordinate_is_found(name: str) -> None:
     files = dict(artifacts(name))
     lines = files["rankmap.csv"].splitlines()
     place = 7 + lines[0].split(",")[7:].index("tp" if name == "torchtitan" else "dp-shard")
@@ -65,9 +62,9 @@ def test_a_swapped_coordinate_is_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_other_sizes_in_the_file_of_the_framework_are_seen(name: str) -> None:
+def test_other_sizes_in_the_file_of_the_framework_are_found(name: str) -> None:
     files = dict(artifacts(name))
-    sizes = torch_sizes(files)
+    sizes = sizes_of(files)
     assert sizes is not None
     text = files[FILES[name]]
     old, new = str(sizes.dp_shard), str(2 * sizes.dp_shard)
@@ -82,7 +79,7 @@ def test_other_sizes_in_the_file_of_the_framework_are_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize("degree", [3, 10**6])
-def test_experts_that_do_not_tile_a_stage_are_told(degree: int) -> None:
+def test_expert_groups_that_do_not_fit_a_stage_are_reported(degree: int) -> None:
     files = artifacts("torchtitan")
     text = re.sub(r"expert_parallel_degree=\d+", f"expert_parallel_degree={degree}", files[TITAN])
     assert verdict(files | {TITAN: text}) == {"A05"}
@@ -90,12 +87,12 @@ def test_experts_that_do_not_tile_a_stage_are_told(degree: int) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("text", ["", "{", "a: [", "ParallelismConfig(", "{}", "[]", "\0", "x"])
-def test_a_damaged_file_of_a_framework_is_told(name: str, text: str) -> None:
+def test_a_damaged_file_of_a_framework_is_reported(name: str, text: str) -> None:
     assert verdict(artifacts(name) | {FILES[name]: text}) & {"A04", "A05"}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_other_groups_in_the_document_are_seen(name: str) -> None:
+def test_other_groups_in_the_document_are_found(name: str) -> None:
     files = dict(artifacts(name))
     tree = json.loads(files["rankmap.json"])
     tree["groups"]["dp"]["count"] += 1
@@ -105,21 +102,21 @@ def test_other_groups_in_the_document_are_seen(name: str) -> None:
     assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
 
 
-def test_accelerate_without_a_mesh_is_replicas_or_one_shard() -> None:
+def test_accelerate_without_a_mesh_has_replicas_or_one_shard() -> None:
     plain = "distributed_type: MULTI_GPU\nnum_processes: 16\n"
-    sizes = torch_sizes({"accelerate/config.yaml": plain})
+    sizes = sizes_of({"accelerate/config.yaml": plain})
     assert sizes is not None
     assert (sizes.dp_replicate, sizes.dp_shard, sizes.world) == (16, 1, 16)
-    sizes = torch_sizes({"accelerate/config.yaml": plain.replace("MULTI_GPU", "FSDP")})
+    sizes = sizes_of({"accelerate/config.yaml": plain.replace("MULTI_GPU", "FSDP")})
     assert sizes is not None
     assert (sizes.dp_replicate, sizes.dp_shard) == (1, 16)
 
 
 def test_expert_groups_are_the_fastest_ranks_of_a_replica() -> None:
     files = artifacts("torchtitan") | {}
-    sizes = torch_sizes(files)
+    sizes = sizes_of(files)
     assert sizes is not None
-    made = regenerate_mesh(sizes)
+    derived = derive_mesh_groups(sizes, ("ep", "efsdp"))
     inner = sizes.dp_shard * sizes.cp * sizes.tp
-    assert made.families["ep"].members == list(range(sizes.ep))
-    assert made.families["efsdp"].members == list(range(0, inner, sizes.ep))
+    assert derived["ep"].members == list(range(sizes.ep))
+    assert derived["efsdp"].members == list(range(0, inner, sizes.ep))

@@ -1,4 +1,4 @@
-"""Every change of a directory is seen, by a contradiction or by the digests of its lock."""
+"""Changes of a directory are found by contradictions, or by the digests of its lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.report.json.directory import texts
-from parc.compiler.verify.verify_lock import LOCK
+from parc.compiler.verify.required_files import LOCK
 from parc.compiler.verify.verify_plan import verify_artifacts
 from parc.compiler.verify.verify_written import verify_written
 from tests.compiled import emitted, example
@@ -23,7 +23,7 @@ NAMES = (
     *("gpt2-small", "mixtral-8x7b-deepspeed", "llama-3-8b-fsdp", "llama-3-70b-torchtitan"),
     *("llama-3-70b-kubernetes", "llama-3.1-405b-serve-kubernetes"),
 )
-"""One a framework, and one a kind of launch."""
+"""Examples of the frameworks and the kinds of launch."""
 ARGS, HOSTS = "megatron/args.sh", "slurm/hostfile"
 
 
@@ -36,7 +36,7 @@ SMALL = written("gpt2-small")
 
 
 def found(contents: Contents) -> set[tuple[str, str]]:
-    """(code, file) of everything that ``parc verify`` says of a directory."""
+    """Return (code, file) per finding of ``parc verify`` on a directory."""
     sink = Sink()
     verify_artifacts(texts(contents), sink)
     verify_written(contents, sink)
@@ -47,21 +47,21 @@ def found(contents: Contents) -> set[tuple[str, str]]:
 
 
 def edited(contents: Contents, file: str, at: int, by: int = 1) -> Contents:
-    """One byte of ``file`` is another one."""
+    """Return ``contents`` with one byte of ``file`` changed."""
     data = contents[file]
     at %= len(data)
     return contents | {file: data[:at] + bytes([(data[at] + by) % 256]) + data[at + 1 :]}
 
 
 def relocked(contents: Contents, change: Callable[[dict[str, Any]], object]) -> Contents:
-    """``change`` is made in the tree of the lock."""
+    """Return ``contents`` with ``change`` applied to the tree of the lock."""
     lock = json.loads(contents[LOCK])
     change(lock)
     return contents | {LOCK: json.dumps(lock).encode()}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_written_has_no_finding_and_a_change_of_any_file_has_one(name: str) -> None:
+def test_written_files_have_no_finding_and_a_change_of_any_file_has_one(name: str) -> None:
     contents = written(name)
     assert found(contents) == set()
     for number, file in enumerate(sorted(contents)):
@@ -70,29 +70,29 @@ def test_what_was_written_has_no_finding_and_a_change_of_any_file_has_one(name: 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(SMALL)), st.integers(0, 10**6), st.integers(1, 255))
-def test_any_byte_of_any_file_is_seen(file: str, at: int, by: int) -> None:
+def test_a_change_of_any_byte_is_found(file: str, at: int, by: int) -> None:
     assert found(edited(SMALL, file, at, by))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_is_gone_is_named(name: str) -> None:
+def test_a_missing_file_is_named(name: str) -> None:
     contents = written(name)
     for file in contents:
         rest = {path: data for path, data in contents.items() if path != file}
         assert ("A03", file) in found(rest)
 
 
-def test_a_number_that_no_group_depends_on_is_seen_in_its_file() -> None:
+def test_an_edit_of_a_learning_rate_is_found_by_the_digest() -> None:
     rate = SMALL[ARGS].replace(b"--lr ", b"--lr 9", 1)
     assert found(SMALL | {ARGS: rate}) == {("A10", ARGS)}
 
 
-def test_a_file_that_the_second_route_explains_is_named_once() -> None:
+def test_a_changed_file_with_a_contradiction_is_named_once() -> None:
     hosts = SMALL[HOSTS].replace(b"\n", b"x\n", 1)
     assert found(SMALL | {HOSTS: hosts}) == {("A02", HOSTS)}
 
 
-def test_an_edit_is_named_beside_the_file_that_it_contradicts() -> None:
+def test_an_edited_file_and_the_file_it_contradicts_are_both_named() -> None:
     old = b"--tensor-model-parallel-size 1"
     assert old in SMALL[ARGS]
     more = SMALL[ARGS].replace(old, b"--tensor-model-parallel-size 2")
@@ -101,13 +101,13 @@ def test_an_edit_is_named_beside_the_file_that_it_contradicts() -> None:
     assert any(code < "A10" for code, _ in codes)
 
 
-def test_a_lock_without_digests_says_that_it_cannot_tell() -> None:
+def test_a_lock_without_digests_is_reported() -> None:
     old = relocked(SMALL, lambda lock: (lock.pop("files"), lock.pop("lock_digest")))
     assert found(old) == {("A11", LOCK)}
     assert found(edited(old, "report.html", 99)) == {("A11", LOCK)}
 
 
-def test_files_that_got_crlf_line_ends_are_told_once_and_as_that() -> None:
+def test_files_with_crlf_line_ends_get_one_finding() -> None:
     contents = {path: data.replace(b"\n", b"\r\n") for path, data in SMALL.items()}
     sink = Sink()
     verify_written(contents, sink)
@@ -132,7 +132,7 @@ def test_files_that_got_crlf_line_ends_are_told_once_and_as_that() -> None:
         (lambda lock: lock.update(files=[]), {("A04", LOCK)}),
     ],
 )
-def test_an_edit_of_the_lock_is_seen(
+def test_an_edit_of_the_lock_is_found(
     change: Callable[[dict[str, Any]], object], wanted: set[tuple[str, str]]
 ) -> None:
     assert found(relocked(SMALL, change)) - {("A12", "")} == wanted
@@ -149,13 +149,13 @@ def test_an_edit_of_the_lock_is_seen(
         ("notes.txt", set()),
     ],
 )
-def test_files_of_others_are_named_where_a_compile_would_remove_them(
+def test_foreign_files_are_named_if_a_compile_would_remove_them(
     file: str, codes: set[tuple[str, str]]
 ) -> None:
     assert found(SMALL | {file: b"\xff\x00"}) == codes
 
 
-def test_of_many_files_of_others_the_first_are_named() -> None:
+def test_the_first_of_many_foreign_files_are_named() -> None:
     sink = Sink()
     verify_written(SMALL | {f"slurm/{n}\udc80": b"" for n in range(9)}, sink)
     (one,) = sink.diagnostics

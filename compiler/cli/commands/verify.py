@@ -22,13 +22,15 @@ from parc.compiler.ir.finding import Severity
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
     """Check an output directory again, and find what was edited.
 
-    By a second route: reads the files as they are, builds the groups of the framework anew from
-    the emitted arguments and compares them with the rank map, the hostfile and the launch
-    scripts. A file that contradicts another one or is missing is an error; one that was changed
-    after it was written, by its digest in DIR/parc.lock, is a warning. docs/verify.md says more.
+    PARC reads the files as they are, derives the process groups of the framework from the emitted
+    arguments, and compares them with the rank map, the hostfile and the launch scripts. A missing
+    file and a contradiction between files are errors. A file whose checksum differs from
+    DIR/parc.lock is a warning. Files of a plugin that cannot be verified (A13) end in exit code 1.
+    docs/verify.md has the details.
     """
     from parc.compiler.ir.positions import Positions
     from parc.compiler.report.json.directory import read_directory, texts
+    from parc.compiler.verify.select_verifiers import UNVERIFIED
     from parc.compiler.verify.verify_plan import verify_artifacts
     from parc.compiler.verify.verify_written import verify_written
 
@@ -38,5 +40,6 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     verify_written(files, sink)
     session.show((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
-        click.echo(f"{directory.as_posix()}: {len(files)} files are as written, and agree")
-    ctx.exit(session.FOUND if sink.failed(cast(Severity, fail_on)) else 0)
+        click.echo(f"{directory.as_posix()}: OK: {len(files)} files, consistent and unmodified")
+    unverified = any(one.code == f"PARC-{UNVERIFIED}" for one in sink.diagnostics)
+    ctx.exit(session.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)

@@ -1,1 +1,1 @@
-"""Times, memory and capacity of a serving deployment."""
+"""Step times, memory and capacity of serving deployments."""

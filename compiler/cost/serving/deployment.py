@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.serving.constants import ENGINES, Engine, ServingHardware, hardware
+from parc.compiler.cost.serving.constants import ServingHardware, hardware
 from parc.compiler.cost.serving.links import ServingLinks
-from parc.compiler.cost.serving.shard import Shard, shard
+from parc.compiler.cost.serving.shard import Shard, build_shard
 from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A model on a cluster under one layout, with everything that a step needs, worked out."""
+    """A model on a cluster under one layout, with the values that do not change between steps."""
 
     model: Model
     cluster: Cluster
@@ -21,22 +22,26 @@ class Deployment:
     layout: ServingLayout
     shard: Shard
     hardware: ServingHardware
-    engine: Engine
     links: ServingLinks
 
     @property
+    def engine(self) -> EngineConstants:
+        """Constants of the engine."""
+        return self.setup.engine
+
+    @property
     def memory_rate(self) -> float:
-        """Bytes a second that a streaming kernel reaches."""
+        """Bytes per second that a streaming kernel reaches."""
         return self.cluster.gpu.memory_gb_per_s * 1e9 * self.hardware.memory
 
     def weight_rate(self, bytes_per_weight: float) -> float:
-        """Bytes a second at which weights of that many bytes are read."""
+        """Return the bytes per second at which weights of ``bytes_per_weight`` are read."""
         row = self.hardware
         share = row.memory_fp4 if bytes_per_weight < 1 else row.memory
         return self.cluster.gpu.memory_gb_per_s * 1e9 * share
 
     def gemm_rate(self, bytes_per_weight: float) -> float:
-        """FLOP/s of GEMMs whose weights take ``bytes_per_weight``; int4 computes in 16 bit."""
+        """Return the FLOP/s of GEMMs with ``bytes_per_weight``; int4 weights compute in 16 bit."""
         gpu = self.cluster.gpu
         wide = (gpu.peak("bf16") or gpu.peak("fp16") or 1.0) * self.hardware.gemm
         if bytes_per_weight > 1.5 or self.setup.weights == "int4":
@@ -54,7 +59,7 @@ class Deployment:
         return peak * self.hardware.attention * 1e12
 
     def gemm_seconds(self, weights: float, rows: float, nbytes: float) -> float:
-        """One or more GEMMs over ``weights`` elements in all and ``rows`` tokens."""
+        """Return the seconds of GEMMs over ``weights`` elements in total and ``rows`` tokens."""
         read = weights * nbytes / self.weight_rate(nbytes)
         return max(read, 2 * weights * rows / self.gemm_rate(nbytes))
 
@@ -62,14 +67,13 @@ class Deployment:
 def deploy(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> Deployment:
-    """Work out what does not change from step to step."""
+    """Compute the values of a deployment that do not change between steps."""
     return Deployment(
         model,
         cluster,
         setup,
         layout,
-        shard(model, layout),
+        build_shard(model, layout, setup),
         hardware(cluster.gpu),
-        ENGINES[setup.engine],
         ServingLinks.of(cluster, hardware(cluster.gpu)),
     )

@@ -1,4 +1,4 @@
-"""Routed layers of a serving step: which experts are read, and how uneven their ranks are."""
+"""Routed layers of a serving step: the experts that are read, and the imbalance of their ranks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from parc.compiler.cost.serving.constants import WEIGHT_BYTES
 from parc.compiler.cost.serving.deployment import Deployment
 
 ROUTED_BYTES = 8
-"""Bytes a routed row and hidden unit of its way to an expert and back: gather, cast, scatter."""
+"""Bytes per routed row and hidden unit on the way to an expert and back: gather, cast, scatter."""
 PAD_ROWS = 64
-"""Rows of a tile of 128 that an expert leaves empty, on average."""
+"""Mean number of empty rows per expert in tiles of 128 rows."""
 GROUPED_SHARE = 0.8
-"""Grouped GEMMs over single ones of the same format: short tiles of each expert. Fitted."""
+"""Rate of grouped GEMMs over single ones of the same format, because each expert has short tiles.
+Fitted."""
+WORST_IMBALANCE = 2.0
+"""Upper limit of the busiest rank over the mean."""
 
 
 def routed_seconds(deployment: Deployment, tokens: float) -> float:
-    """Shared and routed experts of one layer; ``tokens``: those of one rank's share of a step.
+    """Return the seconds of shared and routed experts of one layer.
 
-    Weights read: 1 - (1 - k/E)^n of the experts of the rank, n the tokens of the expert group.
+    Of the experts on a rank, the fraction 1 - (1 - top_k / experts)^n is read, with n the tokens of
+    the expert group. ``tokens`` are the tokens in one rank's share of a step.
     """
     experts, part = deployment.model.experts, deployment.shard
     if experts is None:
@@ -29,9 +33,9 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     group = tokens * deployment.layout.pcp * deployment.layout.dp
     share = experts.top_k / experts.count
     ranks = deployment.layout.ep
-    kept: float = 1 - (1 - share) ** group
-    touched = part.experts * kept
-    touched = min(touched * _imbalance(touched, ranks, kept), part.experts)
+    used: float = 1 - (1 - share) ** group
+    touched = part.experts * used
+    touched = min(touched * _imbalance(touched, ranks, used), part.experts)
     read = touched * part.expert * nbytes / deployment.weight_rate(nbytes)
     rows = group * experts.top_k / ranks
     rows *= _imbalance(rows, ranks)
@@ -42,18 +46,18 @@ def routed_seconds(deployment: Deployment, tokens: float) -> float:
     return max(read, compute) + moved + shared
 
 
-def _imbalance(mean: float, ranks: int, kept: float = 0.0) -> float:
-    """The busiest of ``ranks`` ranks over the mean, tokens choosing at random; never over 2.
+def _imbalance(mean: float, ranks: int, used: float = 0.0) -> float:
+    """Return the load of the busiest of ``ranks`` ranks over the mean for random routing.
 
-    Counts are taken for normal with the variance mean x (1 - kept): Poisson, less where ``kept``
-    of all that can be chosen is; their expected maximum is Blom's (1958).
+    Counts are assumed normal with variance mean x (1 - used): Poisson, or less if the fraction
+    ``used`` of all candidates is chosen. Their expected maximum is Blom's (1958).
     """
     if ranks == 1 or mean <= 0:
         return 1.0
-    return min(1 + _expected_maximum(ranks) * math.sqrt((1 - kept) / mean), 2.0)
+    return min(1 + _expected_maximum(ranks) * math.sqrt((1 - used) / mean), WORST_IMBALANCE)
 
 
 @cache
 def _expected_maximum(draws: int) -> float:
-    """Mean of the largest of ``draws`` standard normals."""
+    """Return the mean of the largest of ``draws`` standard normal values."""
     return float(NormalDist().inv_cdf((draws - 0.375) / (draws + 0.25)))

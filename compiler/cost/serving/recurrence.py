@@ -1,8 +1,8 @@
-"""Layers of linear attention and Mamba in a serving step: seconds beside their projections.
+"""Seconds of linear attention and Mamba in a serving step, without their projections.
 
-A decoding request reads and writes its state in every such layer, whatever its context; prompts run
-in chunks, as in training (``recurrence.py``), with the rates of serving kernels. Which engine rows
-that was held against is said in docs/cost-model.md.
+A decoding request reads and writes its state in each such layer, independent of its context.
+Prompts run in chunks as in training (``cost/kernels/recurrence.py``), at the rates of serving
+kernels. docs/cost-model.md lists the engine measurements against which this was checked.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from parc.compiler.cost.kernels.recurrence import recurrence
 from parc.compiler.cost.serving.deployment import Deployment
 
 RECURRENT_KERNELS = 6
-"""Norm, projection in (the narrow second one of linear attention runs beside it), convolution,
-recurrence, gated norm, projection out."""
+"""Kernels per layer: norm, input projection (the narrow second one of linear attention runs in
+parallel), convolution, recurrence, gated norm, output projection."""
 
 
 def recurrent_seconds(deployment: Deployment, decode: float, prefill: float) -> float:
-    """One layer: states of ``decode`` requests, chunks of ``prefill`` prompt tokens."""
+    """Return the seconds of one layer for ``decode`` requests and ``prefill`` prompt tokens."""
     model, layout, rate = deployment.model, deployment.layout, deployment.memory_rate
-    state = state_bytes(model, deployment.setup.engine, layout.tp)
+    state = state_bytes(model, deployment.engine, layout.tp)
     seconds = 2 * decode * state / rate
     kinds = (kind for kind in model.kinds if kind.mixer in ("linear", "mamba"))
     part = next((found for kind in kinds if (found := recurrence(model, kind))), None)

@@ -1,9 +1,9 @@
-"""What a rank of an engine holds of a model, by part, in elements and in bytes.
+"""Weights of a model on one rank of a serving engine, by part, in elements and in bytes.
 
-Sharding follows vLLM: column- and row-parallel linear layers are split over tp, key-value heads are
-repeated where tp exceeds them, low-rank projections of latent attention, the router and norms are
-whole on every rank, the vocabulary is padded to 64 rows. A Mamba layer of one group repeats it on
-every rank; heads of linear attention and Mamba are split.
+Sharding follows vLLM: column- and row-parallel linear layers are split over tp; key-value heads are
+repeated if tp exceeds their number; low-rank projections of latent attention, the router and norms
+are whole on every rank; the vocabulary is padded. A Mamba layer with one group repeats it on every
+rank; heads of linear attention and Mamba are split.
 """
 
 from __future__ import annotations
@@ -15,35 +15,33 @@ from parc.compiler.cost.serving.constants import WEIGHT_BYTES
 from parc.compiler.ir import LayerKind, Model
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
-VOCAB_MULTIPLE = 64
-"""vLLM pads the vocabulary to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mixer:
-    """What mixes tokens in a layer, on one rank."""
+    """Elements on one rank of the token mixer of a layer (attention, linear attention, Mamba)."""
 
     projections: float
-    """Weights of the linear layers that a format of few bits takes."""
-    rest: float
-    """Norms, biases, convolution, decay and step: 16 bit."""
+    """Weights of linear layers, which quantized formats store in fewer bits."""
+    unquantized: float
+    """Norms, biases, convolution, decay and step size, stored in 16 bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Layers of a stage, by what they have; a mean over stages need not be whole."""
+    """Numbers of layers by type; means over stages need not be whole."""
 
     attention: float
-    """Layers that keep keys and values of every token."""
+    """Layers that store keys and values of every token."""
     recurrent: float
-    """Layers of linear attention or Mamba, which keep a state of every sequence."""
+    """Layers of linear attention or Mamba, which store one state per sequence."""
     dense: float
     """Layers with a dense MLP."""
     routed: float
+    """Layers with routed experts."""
 
     @classmethod
     def of(cls, kinds: tuple[LayerKind, ...]) -> Layers:
-        """Those of ``kinds``."""
+        """Count the layers of ``kinds``."""
         mixers, mlps = [kind.mixer for kind in kinds], [kind.mlp for kind in kinds]
         return cls(
             attention=mixers.count("attention"),
@@ -53,80 +51,91 @@ class Layers:
         )
 
     def scaled(self, share: float) -> Layers:
-        """``share`` of each."""
+        """Multiply all numbers by ``share``."""
         return Layers(
             self.attention * share, self.recurrent * share, self.dense * share, self.routed * share
         )
 
     @property
     def mixers(self) -> float:
-        """Layers that mix tokens, by whatever."""
+        """Number of token mixers of all types."""
         return self.attention + self.recurrent
 
     @property
-    def halves(self) -> float:
-        """Halves of a layer of attention and MLP: what one residual connection spans."""
+    def residual_blocks(self) -> float:
+        """Number of mixers and MLPs, each spanned by one residual connection."""
         return self.mixers + self.dense + self.routed
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Elements on the fullest rank of a deployment, by part; layers are those of its stage."""
+    """Elements on the fullest rank of a deployment, by part."""
 
     layers: Layers
+    """Layers of the rank's stage."""
     attention: Mixer
+    """Attention of one layer."""
     recurrent: Mixer
-    """Zeros where no layer has linear attention or Mamba."""
+    """Linear attention or Mamba of one layer; zeros for models without them."""
     norm: float
-    """Norms of half a layer."""
+    """Norms of one residual block."""
     mlp: float
-    """The MLP of a dense layer."""
+    """MLP of one dense layer."""
     shared: float
-    """Shared experts of a routed layer."""
+    """Shared experts of one routed layer."""
     router: float
-    """With the gate of the shared experts."""
+    """Router of one routed layer, with the gate of the shared experts."""
     expert: float
     """One routed expert, the part on this rank."""
     experts: float
-    """Routed experts of a layer that the rank holds, whole or in part."""
+    """Routed experts per layer that the rank stores, whole or in part."""
     embedding: float
-    """Input embedding and output projection, those that the stage holds."""
+    """Input embedding and output projection, as far as the stage stores them."""
     head: float
-    """Output projection alone, whether or not it is the embedding."""
+    """Output projection, whether or not it shares the weights of the embedding."""
 
 
-def shard(model: Model, layout: ServingLayout) -> Shard:
-    """What the fullest rank holds; the first stage of a pipeline is taken for the fullest.
+def build_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
+    """Return the elements on the fullest rank; the first pipeline stage is assumed the fullest.
 
-    Its layers are a share of the model's: of each kind as many as the mean stage of that length.
+    Its layers are a share of the model's: of each type as many as the mean stage of that length.
     """
     tp, pp = layout.tp, layout.pp
-    layers = max(layout.stages) if layout.stages else -(-model.layers // pp)
-    vocab = -(-model.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+    multiple = setup.engine.sharding.vocab_multiple
+    vocab = -(-model.vocab // multiple) * multiple
     head = vocab * model.hidden / tp
     experts = model.experts
     return Shard(
-        layers=Layers.of(model.layer_kinds).scaled(layers / model.layers),
+        layers=Layers.of(model.layer_kinds).scaled(
+            layers_of_longest_stage(model, layout) / model.layers
+        ),
         attention=attention_elements(model, tp),
         recurrent=recurrent_elements(model, tp),
         norm=model.norms_per_layer / 2 * norm_params(model, model.hidden),
         mlp=mlp_params(model.hidden, model.ffn.size, model.ffn, bias=False) / tp,
-        shared=_shared(model) / tp,
+        shared=_shared_expert_elements(model) / tp,
         router=router_params(model) + (model.hidden if experts and experts.shared_gate else 0),
         expert=expert_params(model) / layout.expert_tp if experts else 0.0,
-        experts=_held(experts.count + layout.redundant_experts, layout.ep) if experts else 0.0,
+        experts=_max_experts_per_rank(model, layout),
         embedding=head if pp > 1 or model.tied_embeddings else 2 * head,
         head=head,
     )
 
 
-def _held(experts: int, ep: int) -> float:
-    """Experts of the rank that holds most; only whole ones where ranks share them unevenly."""
-    return float(-(-experts // ep))
+def layers_of_longest_stage(model: Model, layout: ServingLayout) -> int:
+    """Return the layers of the longest pipeline stage, of an even split if none is given."""
+    return max(layout.stages) if layout.stages else -(-model.layers // layout.pp)
 
 
-def _shared(model: Model) -> float:
-    """Weights of all shared experts of a routed layer."""
+def _max_experts_per_rank(model: Model, layout: ServingLayout) -> float:
+    """Return the experts on the rank that stores most; a rank stores no fraction of an expert."""
+    if model.experts is None:
+        return 0.0
+    return float(-(-(model.experts.count + layout.redundant_experts) // layout.ep))
+
+
+def _shared_expert_elements(model: Model) -> float:
+    """Return the weights of all shared experts of a routed layer."""
     experts = model.experts
     if experts is None or not experts.shared_size:
         return 0.0
@@ -134,7 +143,7 @@ def _shared(model: Model) -> float:
 
 
 def attention_elements(model: Model, tp: int) -> Mixer:
-    """Attention of one layer on one of ``tp`` ranks."""
+    """Return the elements of the attention of one layer on one of ``tp`` ranks."""
     attention, hidden = model.attention, model.hidden
     latent = attention.latent
     if latent is None:
@@ -154,10 +163,11 @@ def attention_elements(model: Model, tp: int) -> Mixer:
 
 
 def recurrent_elements(model: Model, tp: int) -> Mixer:
-    """Linear attention or Mamba of one layer on one of ``tp`` ranks.
+    """Return the elements of linear attention or Mamba of one layer on one of ``tp`` ranks.
 
-    Decay and step of linear attention stay in 16 bit: their projection is too narrow for blocks
-    of scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors of a number a head count double.
+    Decay and step size of linear attention stay in 16 bit because their projection is too narrow
+    for blocks of scales (vLLM 0.33, layers/mamba/gdn). fp32 vectors with one number per head count
+    twice.
     """
     hidden, linear, mamba = model.hidden, model.linear, model.mamba
     if linear is not None:
@@ -173,27 +183,28 @@ def recurrent_elements(model: Model, tp: int) -> Mixer:
     return Mixer(0.0, 0.0)
 
 
-def held(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
-    """``shard`` as it lies in memory: vLLM repeats shared experts where it splits their tokens.
+def stored_shard(model: Model, layout: ServingLayout, setup: ServingSetup) -> Shard:
+    """Return the shard with the copies of shared experts that the engine stores.
 
-    With experts over ranks of several tensor groups, each rank sends its share of the tokens to the
-    experts, and takes it through a shared expert of its own (use_sequence_parallel_moe, 0.33).
+    With experts over the ranks of several tensor groups, each rank sends its share of the tokens to
+    the experts. An engine with ``copies_shared_experts`` (vLLM 0.33, use_sequence_parallel_moe)
+    then runs that share through a whole shared expert per rank.
     """
-    part = shard(model, layout)
+    part = build_shard(model, layout, setup)
     splits_tokens = layout.ep > 1 and layout.tp > 1 and layout.dp > 1
-    if setup.engine == "vllm" and splits_tokens:
+    if setup.engine.sharding.copies_shared_experts and splits_tokens:
         return replace(part, shared=part.shared * layout.tp)
     return part
 
 
 def parameters(part: Shard, final_norm: float = 0.0) -> float:
-    """Elements on the rank."""
+    """Return the elements on the rank."""
     layers = part.layers
     routed = part.router + part.shared + part.experts * part.expert
     return (
-        layers.attention * (part.attention.projections + part.attention.rest)
-        + layers.recurrent * (part.recurrent.projections + part.recurrent.rest)
-        + layers.halves * part.norm
+        layers.attention * (part.attention.projections + part.attention.unquantized)
+        + layers.recurrent * (part.recurrent.projections + part.recurrent.unquantized)
+        + layers.residual_blocks * part.norm
         + layers.dense * part.mlp
         + layers.routed * routed
         + part.embedding
@@ -202,10 +213,10 @@ def parameters(part: Shard, final_norm: float = 0.0) -> float:
 
 
 def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
-    """Bytes of one weight of a mixer's projections.
+    """Return the bytes per weight of a mixer's projections.
 
-    Published nvfp4 checkpoints of latent-attention models leave attention in 16 bit
-    (nvidia/DeepSeek-R1-FP4 model card: linear operators of the experts are quantised).
+    Published nvfp4 checkpoints of latent-attention models keep attention in 16 bit
+    (nvidia/DeepSeek-R1-FP4 model card: only linear operators of the experts are quantized).
     """
     if setup.weights == "nvfp4" and model.attention.latent is not None:
         return WEIGHT_BYTES["bf16"]
@@ -213,18 +224,21 @@ def mixer_weight_bytes(model: Model, setup: ServingSetup) -> float:
 
 
 def weights_bytes(model: Model, layout: ServingLayout, setup: ServingSetup) -> float:
-    """Bytes of weights on the fullest rank; embeddings, norms and routers stay in 16 bit."""
-    part = held(model, layout, setup)
+    """Return the bytes of weights on the fullest rank, the final norm included."""
+    part = stored_shard(model, layout, setup)
     final = 2 * norm_params(model, model.hidden) if layout.pp == 1 else 0.0
     return shard_bytes(model, part, setup) + final
 
 
 def shard_bytes(model: Model, part: Shard, setup: ServingSetup) -> float:
-    """Bytes of ``part`` without a final norm; embeddings, norms and routers stay in 16 bit."""
+    """Return the bytes of ``part`` without a final norm.
+
+    Embeddings, norms and routers stay in 16 bit in all formats.
+    """
     linear, wide = WEIGHT_BYTES[setup.weights], mixer_weight_bytes(model, setup)
-    layers = part.layers
-    total = layers.attention * (part.attention.projections * wide + 2 * part.attention.rest)
-    total += layers.recurrent * (part.recurrent.projections * wide + 2 * part.recurrent.rest)
-    total += layers.halves * 2 * part.norm + layers.dense * part.mlp * linear
+    layers, attention, recurrent = part.layers, part.attention, part.recurrent
+    total = layers.attention * (attention.projections * wide + 2 * attention.unquantized)
+    total += layers.recurrent * (recurrent.projections * wide + 2 * recurrent.unquantized)
+    total += layers.residual_blocks * 2 * part.norm + layers.dense * part.mlp * linear
     routed = 2 * part.router + linear * (part.shared + part.experts * part.expert)
     return total + layers.routed * routed + 2 * part.embedding

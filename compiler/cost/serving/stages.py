@@ -1,8 +1,8 @@
 """Pipeline stages of a serving engine: their layers, their memory, the blocks of their caches.
 
-The arithmetic of the cache is that of vLLM's planner (v1/core/kv_cache_planning.py): a block holds
-some tokens of all layers of the stage, the stage with the fewest blocks sets their number, and a
-start is refused unless one request of the longest length fits.
+The cache follows vLLM's planner (v1/core/kv_cache_planning.py): a block stores a number of tokens
+in all layers of the stage, the stage with the fewest blocks determines their number, and the engine
+refuses to start unless one request of the maximum length fits.
 """
 
 from __future__ import annotations
@@ -12,65 +12,59 @@ from dataclasses import replace
 from parc.compiler.cost.counts.kv_cache import rounded_tokens, windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving.cache_blocks import CacheBlocks, cache_blocks
-from parc.compiler.cost.serving.memory import (
-    BLOCK_TOKENS,
-    cache_bytes,
-    kv_bytes_per_layer,
-    overhead_bytes,
-)
-from parc.compiler.cost.serving.shard import Layers, held, shard_bytes
+from parc.compiler.cost.serving.memory import cache_bytes, kv_bytes_per_layer, overhead_bytes
+from parc.compiler.cost.serving.shard import Layers, shard_bytes, stored_shard
 from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir.engine_constants import ExtraLayers, ShardingConstants
 from parc.compiler.ir.serving import ServingLayout, ServingMemory, ServingSetup, even_stages
 from parc.compiler.ir.serving_plan import ServingProblem, StageCache
 
-EVERYWHERE = frozenset(
-    {"bloom", "cohere", "cohere2", "dbrx", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_oss"}
-    | {"granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral", "nemotron_h", "olmoe"}
-    | {"opt", "qwen2_moe", "qwen3_moe", "qwen3_next", "stablelm"}
-)
-"""Families whose classes in vLLM build embedding and output projection on every stage, used or
-not: they have no PPMissingLayer in their place (model_executor/models/*.py, 0.33)."""
-EMBEDDED = frozenset({"qwen3_5_text", "qwen3_5_moe_text"})
-"""Families of which only the embedding is built everywhere."""
+MOST_MOVED_LAYERS = 4
+"""Layers per end that ``stage_splits`` moves at most."""
 
 
-def stage_splits(layers: int, pp: int) -> tuple[tuple[int, ...], ...]:
-    """Splits that are worth pricing: the even one, and those that relieve both ends.
+def stage_splits(layers: int, pp: int, extra: ExtraLayers) -> tuple[tuple[int, ...], ...]:
+    """Return the splits worth evaluating: the even one, and those with fewer layers at both ends.
 
-    The first stage holds the embedding and the last the output projection, so a layer moved from
-    them to the middle makes room for cache where memory is tight (vllm-project/vllm #6920).
+    The first stage stores the embedding and the last one the output projection. If memory is tight,
+    moving layers from them to the middle leaves more memory for the cache (vllm-project/vllm
+    #6920).
     """
-    even = even_stages(layers, pp)
-    found = [even]
-    for moved in range(1, 5):
+    splits = [even_stages(layers, pp, extra)]
+    for moved in range(1, MOST_MOVED_LAYERS + 1):
         ends = layers // pp - moved
         if pp < 3 or ends < 1:
             break
-        middle = even_middle(layers - 2 * ends, pp - 2)
-        found.append((ends, *middle, ends))
+        middle = even_stages(layers - 2 * ends, pp - 2, "first")
+        splits.append((ends, *middle, ends))
     if pp == 2 and layers % 2 == 0 and layers > 2:
-        found.append((layers // 2 + 1, layers // 2 - 1))
-    return tuple(dict.fromkeys(found))
-
-
-def even_middle(layers: int, stages: int) -> tuple[int, ...]:
-    """``layers`` over ``stages``, the first ones longer by one where it does not divide."""
-    short, long = divmod(layers, stages)
-    return tuple(short + (stage < long) for stage in range(stages))
+        splits.append((layers // 2 + 1, layers // 2 - 1))
+    return tuple(dict.fromkeys(splits))
 
 
 def service_blocks(problem: ServingProblem, layout: ServingLayout) -> CacheBlocks:
-    """How the cache is cut where the engine is told what the spec says."""
+    """Return how the cache is divided with the block length of the spec."""
     service = problem.service
     return cache_blocks(problem.model, service.setup, layout.tp, service.block_tokens)
+
+
+def stage_layers(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
+    """Return the decoder layers per stage, the engine's default split if ``layout`` has none."""
+    if layout.stages:
+        return layout.stages
+    extra = problem.service.setup.engine.sharding.extra_layers
+    return even_stages(problem.model.layers, layout.pp, extra)
 
 
 def stage_caches(
     problem: ServingProblem, layout: ServingLayout, longest: int | None = None
 ) -> tuple[StageCache, ...]:
-    """Memory and cache of one rank of every stage; ``longest`` tokens a request, or as asked."""
+    """Return memory and cache of one rank of every stage.
+
+    ``longest`` is the length of the longest request in tokens; None: as the spec requests.
+    """
     longest = problem.service.longest if longest is None else longest
-    stages = layout.stages or even_stages(problem.model.layers, layout.pp)
+    stages = stage_layers(problem, layout)
     starts = [sum(stages[:stage]) for stage in range(len(stages))]
     return tuple(
         _stage_cache(problem, layout, (stage, first, layers), longest)
@@ -81,15 +75,16 @@ def stage_caches(
 def _stage_cache(
     problem: ServingProblem, layout: ServingLayout, place: tuple[int, int, int], longest: int
 ) -> StageCache:
-    """``place``: the stage, its first layer, its number of layers."""
+    """Return memory and cache of a stage; ``place``: stage, its first layer, its layers."""
     model, service = problem.model, problem.service
     stage, first, layers = place
     setup = service.setup
     weights = stage_weights_bytes(model, setup, layout, place)
     overhead = overhead_bytes(model, setup, layout.tp)
     blocks = service_blocks(problem, layout)
-    block = blocks.layers(model, first, layers) * blocks.page_bytes
-    unseen = _unseen_tokens(problem, layout, longest) * windowed_layers(model, first, layers)
+    block = blocks.pages(model, first, layers) * blocks.page_bytes
+    outside = _tokens_outside_window(problem, layout, longest)
+    outside *= windowed_layers(model, first, layers)
     return StageCache(
         stage=stage,
         layers=layers,
@@ -98,14 +93,14 @@ def _stage_cache(
         cache_bytes=cache_bytes(problem.cluster.gpu.memory_bytes, setup, weights, overhead),
         block_bytes=block,
         longest_bytes=block * blocks.of_request(longest, layout.dcp)
-        - unseen * kv_bytes_per_layer(model, layout.tp, setup),
+        - outside * kv_bytes_per_layer(model, layout.tp, setup),
     )
 
 
-def _unseen_tokens(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
-    """Tokens of a rank's share of ``longest`` that a layer with a window does not keep.
+def _tokens_outside_window(problem: ServingProblem, layout: ServingLayout, longest: int) -> int:
+    """Return the tokens of a rank's share of ``longest`` that a windowed layer does not store.
 
-    Each of the dcp ranks holds every dcp-th token, but all of a window.
+    Each of the dcp ranks stores every dcp-th token, but all tokens of a window.
     """
     window, block = problem.model.attention.window, problem.service.block_tokens
     if window is None:
@@ -117,14 +112,19 @@ def _unseen_tokens(problem: ServingProblem, layout: ServingLayout, longest: int)
 def stage_weights_bytes(
     model: Model, setup: ServingSetup, layout: ServingLayout, place: tuple[int, int, int]
 ) -> float:
-    """Bytes of weights on one rank of a stage: its layers, and what its end of the model adds."""
+    """Return the bytes of weights on one rank of a stage.
+
+    ``place`` has the stage, its first layer and its number of layers. The first and the last stage
+    also store the embedding, the output projection and the final norm.
+    """
     stage, first, layers = place
-    whole = held(model, layout, setup)
+    whole = stored_shard(model, layout, setup)
     is_last = stage == layout.pp - 1
+    matrices = _vocabulary_matrices(model, setup.engine.sharding, stage, layout.pp)
     part = replace(
         whole,
         layers=Layers.of(model.layer_kinds[first : first + layers]),
-        embedding=_vocabularies(model, stage, layout.pp) * whole.head,
+        embedding=matrices * whole.head,
     )
     final = 2 * norm_params(model, model.hidden) if is_last else 0.0
     return shard_bytes(model, part, setup) + final
@@ -133,17 +133,17 @@ def stage_weights_bytes(
 def fullest_memory(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout
 ) -> ServingMemory:
-    """The budget of the stage that holds the fewest tokens; ``layout.stages`` must be known.
+    """Return the memory of the stage that stores the fewest tokens; ``layout.stages`` must be set.
 
-    Its cache is given in bytes of the longest stage, so that a request weighs the same everywhere.
+    Its cache is scaled to the longest stage so that a request has the same size on every stage.
     """
     overhead = overhead_bytes(model, setup, layout.tp)
-    blocks = cache_blocks(model, setup, layout.tp, BLOCK_TOKENS)
+    blocks = cache_blocks(model, setup, layout.tp, setup.engine.memory.default_block_tokens)
     budgets, first, widest = [], 0, 1
     for stage, layers in enumerate(layout.stages):
         weights = stage_weights_bytes(model, setup, layout, (stage, first, layers))
         left = cache_bytes(cluster.gpu.memory_bytes, setup, weights, overhead)
-        pages = blocks.layers(model, first, layers)
+        pages = blocks.pages(model, first, layers)
         budgets.append((left / pages, weights))
         first, widest = first + layers, max(widest, pages)
     page, weights = min(budgets)
@@ -152,10 +152,11 @@ def fullest_memory(
     return ServingMemory(weights, overhead, page * widest, per_token, tokens)
 
 
-def _vocabularies(model: Model, stage: int, pp: int) -> int:
-    """Matrices of the vocabulary that a stage holds: embedding, output projection, or both."""
-    if model.family in EVERYWHERE:
+def _vocabulary_matrices(model: Model, sharding: ShardingConstants, stage: int, pp: int) -> int:
+    """Return how many of embedding and output projection a stage stores."""
+    if model.family in sharding.full_vocabulary_families:
         return 1 if model.tied_embeddings else 2
-    is_first, is_last = stage == 0 or model.family in EMBEDDED, stage == pp - 1
-    # Tied weights are one tensor only where both ends are on one rank.
+    is_first = stage == 0 or model.family in sharding.full_embedding_families
+    is_last = stage == pp - 1
+    # Tied weights are one tensor only if both ends are on one rank.
     return 1 if is_first and is_last and model.tied_embeddings else is_first + is_last

@@ -1,8 +1,9 @@
-"""Seconds of one engine step: some requests decode, some prefill, on one rank of each kind.
+"""Seconds of one engine step, in which some requests decode and some prefill.
 
-Every matrix multiplication is the larger of its weight traffic and its FLOPs; attention of the
-decoding requests is the larger of its cache traffic and its FLOPs (latent attention computes more
-than 200 FLOPs a byte); collectives are a latency and bytes over the link (Thakur et al. 2005 ring).
+A matrix multiplication takes the longer of its weight traffic and its FLOPs. Attention of decoding
+requests takes the longer of its cache traffic and its FLOPs (latent attention computes more than
+200 FLOPs per byte). Collectives take a latency plus bytes over the link (ring of Thakur et al.,
+2005).
 """
 
 from __future__ import annotations
@@ -21,36 +22,37 @@ from parc.compiler.ir import Model
 from parc.compiler.ir.serving import StepTerms
 
 ATTENTION_KERNELS = 5
-"""Kernels of attention under a CUDA graph: norm, 2 GEMMs, rotary and cache write, attention."""
+"""Kernels per attention under a CUDA graph: norm, 2 GEMMs, rotary and cache write, attention."""
 MLP_KERNELS = 4
-"""Kernels of a dense MLP: norm, 2 GEMMs, activation."""
+"""Kernels per dense MLP: norm, 2 GEMMs, activation."""
 ROUTED_KERNELS = 8
-"""What routing adds to them: router, top-k, sort, 2 grouped GEMMs for 2, combine, and the casts."""
+"""Further kernels per routed layer: router, top-k, sort, 2 grouped GEMMs for 2, combine, casts."""
 LATENT_KERNELS = 6
-"""What latent attention adds: low-rank projections, their norms, absorbed up-projections."""
-QUANTISE_KERNELS = {"fp8": 2, "nvfp4": 4}
-"""Casts of an attention and an MLP that are not fused into the kernel before."""
+"""Further kernels per latent attention: low-rank projections, their norms, absorbed
+up-projections."""
+QUANTIZE_KERNELS = {"fp8": 2, "nvfp4": 4}
+"""Casts per attention and MLP together that are not fused into the preceding kernel."""
 STREAM_BYTES = 12
-"""Bytes a token and hidden unit of norm, residual and activations of half a layer (as in
-training)."""
+"""Bytes per token and hidden unit of norm, residual and activations of one residual block, as in
+training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one DP rank does in one step; numbers are means and need not be whole."""
+    """Work of one data-parallel rank in one step; numbers are means and need not be whole."""
 
     decode: float
     """Requests that decode."""
     context: float
-    """Tokens that each of them attends to."""
+    """Tokens to which each decoding request attends."""
     prefill: float = 0.0
     """Prompt tokens."""
     span: float = 0.0
-    """Keys that a prompt token sees, on average."""
+    """Mean number of keys to which a prompt token attends."""
 
 
 def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
-    """One pass of ``batch`` through one pipeline stage, head and host included."""
+    """Return the seconds of ``batch`` on one pipeline stage, with output projection and host."""
     part, setup = deployment.shard, deployment.setup
     layers = part.layers
     verified = batch.decode * (1 + setup.draft_tokens)
@@ -60,7 +62,7 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
     mlp = layers.dense * deployment.gemm_seconds(part.mlp, own, linear)
     mlp += layers.routed * routed_seconds(deployment, own)
     heads = verified + batch.prefill / max(batch.span * 2, 1.0)
-    engine = deployment.engine
+    host = deployment.engine.scheduling
     return StepTerms(
         projections=_projection_seconds(deployment, own),
         attention=layers.attention * _attention_seconds(deployment, batch)
@@ -70,12 +72,12 @@ def step_terms(deployment: Deployment, batch: Batch) -> StepTerms:
         + layers.attention * context_seconds(deployment, verified / pcp, batch.prefill / pcp),
         launch=_launch_seconds(deployment, own),
         head=deployment.gemm_seconds(part.head, heads, 2.0),
-        host=engine.step_seconds + engine.sequence_seconds * batch.decode,
+        host=host.step_seconds + host.sequence_seconds * batch.decode,
     )
 
 
 def _projection_seconds(deployment: Deployment, tokens: float) -> float:
-    """Projections of the mixers of a stage."""
+    """Return the seconds of the mixers' projections on a stage."""
     part = deployment.shard
     wide = mixer_weight_bytes(deployment.model, deployment.setup)
     seconds = part.layers.attention * deployment.gemm_seconds(
@@ -87,10 +89,10 @@ def _projection_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
-    """Attention of one layer: the cache of the decoding requests, the core of the prompts.
+    """Return the seconds of attention in one layer: cache reads of decoding, core of prompts.
 
-    Ranks of pcp share the tokens. Ranks of dcp share a request's cache, not its FLOPs: each has
-    the heads of all of them and a share of the tokens.
+    Ranks of pcp share the tokens. Ranks of dcp share a request's cache but not its FLOPs, because
+    each computes the heads of all ranks for a share of the tokens.
     """
     model, layout = deployment.model, deployment.layout
     attention = model.attention
@@ -109,9 +111,9 @@ def _attention_seconds(deployment: Deployment, batch: Batch) -> float:
 
 
 def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
-    """Keys that a decoding token reads on one of ``ranks``, averaged over layers.
+    """Return the keys that a decoding token reads per rank, averaged over layers.
 
-    The ranks share the keys of full layers; each reads all of a window.
+    ``ranks`` ranks share the keys of full layers; each reads all keys of a window.
     """
     attention = model.attention
     if attention.window is None or attention.window >= context:
@@ -121,14 +123,14 @@ def _mean_context(model: Model, context: float, ranks: int = 1) -> float:
 
 
 def prompt_span(model: Model, tokens: float) -> float:
-    """Keys that a token of a prompt of ``tokens`` sees, on average."""
+    """Return the mean number of keys to which a token of a prompt of ``tokens`` attends."""
     return mean_span(model, int(tokens) or 1)
 
 
 def _communication_seconds(deployment: Deployment, tokens: float) -> float:
-    """Collectives of a stage: one after each mixer, one after the MLP or the experts.
+    """Return the seconds of a stage's collectives: one after each mixer, one after each MLP.
 
-    ``tokens``: those of one rank's share of a step.
+    ``tokens`` are the tokens in one rank's share of a step.
     """
     layout, layers, links = deployment.layout, deployment.shard.layers, deployment.links
     nbytes = 2 * tokens * deployment.model.hidden
@@ -136,7 +138,7 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
     seconds = (layers.mixers + layers.dense) * reduce
     if layout.dp * layout.pcp == 1 or deployment.model.experts is None:
         return seconds + layers.routed * reduce
-    # A token visits the ranks that hold a part of one of its experts.
+    # A token is sent to each rank that stores a part of one of its experts.
     group = layout.tp * layout.pcp * layout.dp
     visits = min(layout.expert_tp * min(deployment.model.experts.top_k, layout.ep), group)
     exchange = 2 * links.all_to_all_seconds(nbytes / layout.tp * visits, group)
@@ -144,13 +146,13 @@ def _communication_seconds(deployment: Deployment, tokens: float) -> float:
 
 
 def _launch_seconds(deployment: Deployment, tokens: float) -> float:
-    """Fixed cost of the kernels of a stage, and the traffic of those that only stream."""
+    """Return the fixed seconds of a stage's kernels plus the traffic of streaming kernels."""
     layers, model = deployment.shard.layers, deployment.model
     kernels = layers.attention * ATTENTION_KERNELS + layers.recurrent * RECURRENT_KERNELS
     kernels += (layers.dense + layers.routed) * MLP_KERNELS + layers.routed * ROUTED_KERNELS
     if model.attention.latent is not None:
         kernels += layers.attention * LATENT_KERNELS
-    kernels += layers.halves / 2 * QUANTISE_KERNELS.get(deployment.setup.weights, 0)
-    stream = layers.halves * STREAM_BYTES * tokens * model.hidden / deployment.memory_rate
-    gaps = layers.routed * deployment.engine.routed_seconds
+    kernels += layers.residual_blocks / 2 * QUANTIZE_KERNELS.get(deployment.setup.weights, 0)
+    stream = layers.residual_blocks * STREAM_BYTES * tokens * model.hidden / deployment.memory_rate
+    gaps = layers.routed * deployment.engine.scheduling.routed_layer_seconds
     return kernels * deployment.hardware.kernel_seconds + gaps + stream

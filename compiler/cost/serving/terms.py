@@ -1,4 +1,4 @@
-"""Terms of a serving estimate: the formula of each in words, and where it is from."""
+"""Terms of a serving estimate: title, formula in words, and source."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ SERVING_TERMS: dict[str, Term] = {
             "ttft_seconds",
             "seconds",
             "mean time to the first token",
-            "wait for a slot + front end + steps until the engine looks + prompts before one's own "
-            "+ its chunks through the stages + one step",
+            "wait for a slot + front end + steps until the engine accepts the request + earlier "
+            "prompts + its own chunks through the stages + one step",
             "fitted to published times, docs/cost-model.md; M/D/1 under a request rate",
         ),
         Term(
             "tpot_seconds",
             "seconds",
             "mean time per output token",
-            "decode step + running / output tokens x what one prompt adds to steps",
+            "decode step + running / output tokens x seconds that one prompt adds to steps",
             _SARATHI,
         ),
         Term(
             "tokens_per_second",
-            "tokens a second",
-            "output tokens a second, all replicas",
+            "tokens/s",
+            "output tokens per second, all replicas",
             "running requests / (ttft + output tokens x tpot) x output tokens",
             "Little's law",
         ),
         Term(
             "cache_bytes",
             "bytes",
-            "memory of a rank for the key-value cache",
+            "memory per rank for the key-value cache",
             "device memory x (1 - memory_headroom) - weights - overhead",
             _VLLM,
         ),
         Term(
             "block_bytes",
             "bytes",
-            "one block of the cache on a rank",
+            "one block of the cache per rank",
             "block tokens x layers of the stage x 2 x max(1, kv_heads / tp) x head_dim x bytes; "
             "latent attention: (kv_lora_rank + qk_rope_dim) x bytes, not divided by tp; with "
             "recurrent layers: layers of the widest group, block tokens raised until a state fits",
@@ -52,23 +52,23 @@ SERVING_TERMS: dict[str, Term] = {
         Term(
             "longest_bytes",
             "bytes",
-            "cache of one request of max_model_len on a rank",
-            "ceil(max_model_len / dcp / block tokens) x block_bytes; a window caps it; with "
-            "recurrent layers 3 blocks more for each group of states",
+            "cache of one request of max_model_len per rank",
+            "ceil(max_model_len / dcp / block tokens) x block_bytes; less with a window; with "
+            "recurrent layers plus the blocks per request for each group of states",
             _VLLM,
         ),
         Term(
             "overhead_bytes",
             "bytes",
-            "what a rank needs beside weights and cache",
-            "2.5 GB of context, communicators and graphs + 2 bytes x max_num_batched_tokens x "
-            "(6 hidden + 4 width / tp)",
+            "memory per rank besides weights and cache",
+            "context, communicators and graphs + workspace bytes per element x "
+            "max_num_batched_tokens x (6 hidden + 4 width / tp)",
             _STEP,
         ),
         Term(
             "prefill_seconds",
             "seconds",
-            "what the prompt of one request adds to steps",
+            "seconds that the prompt of one request adds to steps",
             "step with a chunk of prompts - step without, x prompt / chunk",
             _SARATHI,
         ),

@@ -1,10 +1,10 @@
 """TTFT, TPOT and throughput of a deployment under traffic: continuous batching in steady state.
 
-A running request yields a token a step. In steady state each step carries, beside B decoding
-requests, the prompts of the B / output requests that start in it, in chunks (Sarathi-Serve,
-arXiv:2403.02310), so TPOT = decode step + B / output x what one prompt adds to steps. B follows
-from Little's law and is bounded by the KV cache. TTFT = one's own prompt, what stands before it
-(``serving_waits.py``), and the wait for a slot.
+A running request yields one token per step. In steady state each step processes B decoding requests
+and, in chunks, the prompts of the B / output requests that start in it (Sarathi-Serve,
+arXiv:2403.02310), so TPOT = decode step + B / output x the seconds that one prompt adds to steps. B
+follows from Little's law and is bounded by the KV cache. TTFT is the time of a request's own
+prompt, the delay before it (``waits.py``), and the wait for a slot.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ from parc.compiler.ir.serving import (
 )
 
 ROUNDS = 24
-"""Rounds of the fixed point between running requests and step time."""
+"""Iterations of the fixed point between running requests and step time."""
 PIPELINE_BALANCE = 1.1
-"""Pipeline step over that of even stages: micro-batches differ in prompts and contexts, and the
-slowest is waited for (Sarathi-Serve, section 3.3). An assumption, no measurement fixes it."""
+"""Pipeline step over a step of even stages. Micro-batches differ in prompts and contexts, and all
+wait for the slowest (Sarathi-Serve, section 3.3). An assumption: no measurement determines it."""
 OVERLOAD = 4.0
-"""Requests in the system over slots, at a rate that the engine cannot sustain."""
+"""Requests in the system over slots if the engine cannot sustain the request rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """One engine with ``running`` requests that decode together on each DP rank."""
+    """Steady state of an engine with ``running`` decoding requests on each data-parallel rank."""
 
     running: float
     decode: StepTerms
     step_seconds: float
-    """Mean step, prompts of others included."""
+    """Mean step, including the prompts of other requests."""
     prefill_seconds: float
-    """What the prompt of one request adds to steps."""
+    """Seconds that the prompt of one request adds to steps."""
     first_seconds: float
-    """From admission to the first token: prompts before it, its own, one step."""
+    """Seconds from admission to the first token: earlier prompts, the request's own, one step."""
     request_seconds: float
-    """From admission to the last token."""
+    """Seconds from admission to the last token."""
 
 
 def estimate_serving(
     model: Model, cluster: Cluster, setup: ServingSetup, layout: ServingLayout, traffic: Traffic
 ) -> ServingEstimate:
-    """What users see of ``model`` on ``cluster`` under ``layout`` and ``traffic``."""
+    """Return latency and throughput of ``model`` under ``layout`` and ``traffic``."""
     return estimate_deployment(deploy(model, cluster, setup, layout), traffic)
 
 
 def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEstimate:
-    """The same for a deployment that is worked out."""
+    """Return latency and throughput of ``deployment`` under ``traffic``."""
     layout, setup = deployment.layout, deployment.setup
     budget = fullest_memory if layout.stages else serving_memory
     memory = budget(deployment.model, deployment.cluster, setup, layout)
     slots = _slots(deployment, memory, traffic)
     if slots < 1:
-        return _nothing(deployment, memory)
+        return _unservable(deployment, memory)
     ranks = busy = float(layout.dp * layout.replicas)
     if traffic.request_rate is not None:
-        steady, present = _open(deployment, traffic, traffic.request_rate / ranks, slots)
+        steady, present = _open_arrivals(deployment, traffic, traffic.request_rate / ranks, slots)
     else:
         busy = ranks if traffic.concurrency is None else min(ranks, traffic.concurrency)
         present = slots if traffic.concurrency is None else traffic.concurrency / busy
-        steady = _closed(deployment, traffic, min(present, slots), busy / layout.replicas)
+        steady = _closed_loop(deployment, traffic, min(present, slots), busy / layout.replicas)
     inside = min(present, slots)
     rate = inside / steady.request_seconds
     tpot = steady.step_seconds / setup.accepted_tokens
@@ -93,62 +93,69 @@ def estimate_deployment(deployment: Deployment, traffic: Traffic) -> ServingEsti
 
 
 def _slots(deployment: Deployment, memory: ServingMemory, traffic: Traffic) -> float:
-    """Requests that one DP rank can run at a time: cache, and the engine's limit."""
+    """Return the requests that one data-parallel rank can run at a time, by cache and limit."""
     engine, setup = deployment.engine, deployment.setup
 
-    def held(tokens: float) -> float:
+    def cache_of(tokens: float) -> float:
         return request_bytes(deployment.model, deployment.layout, setup, tokens)
 
-    if memory.kv_bytes < held(traffic.input_tokens + traffic.output_tokens):
+    if memory.kv_bytes < cache_of(traffic.input_tokens + traffic.output_tokens):
         return 0.0
-    mean = traffic.input_tokens + traffic.output_tokens / (1 if engine.reserves_output else 2)
-    return min(memory.kv_bytes / held(mean), setup.max_running or engine.max_running)
+    mean = traffic.input_tokens + traffic.output_tokens / (
+        1 if engine.scheduling.reserves_output else 2
+    )
+    return min(memory.kv_bytes / cache_of(mean), setup.max_running or engine.scheduling.max_running)
 
 
-def _closed(deployment: Deployment, traffic: Traffic, present: float, busy: float) -> Steady:
-    """``present`` requests at all times on ``busy`` DP ranks: those past their first token decode.
+def _closed_loop(deployment: Deployment, traffic: Traffic, present: float, busy: float) -> Steady:
+    """Return the steady state with ``present`` requests at all times on ``busy`` ranks.
 
-    The ranks of an engine step together: one without a request takes as long (vLLM runs a dummy
-    batch on it), and yields nothing.
+    The data-parallel ranks of an engine step together: one without a request takes as long (vLLM
+    runs a dummy batch on it) and yields no tokens.
     """
-    queue = closed_queue(deployment.engine, busy, present)
+    queue = closed_queue(deployment.engine.arrivals, busy, present)
     running = present
-    steady = _at(deployment, traffic, running, queue)
+    steady = _steady_state(deployment, traffic, running, queue)
     for _ in range(ROUNDS):
         target = present * (1 - steady.first_seconds / steady.request_seconds)
         if abs(target - running) < 1e-3 * present:
             break
         running = max((running + target) / 2, 1e-3)
-        steady = _at(deployment, traffic, running, queue)
+        steady = _steady_state(deployment, traffic, running, queue)
     return steady
 
 
-def _open(
+def _open_arrivals(
     deployment: Deployment, traffic: Traffic, rate: float, slots: float
 ) -> tuple[Steady, float]:
-    """Poisson arrivals: requests that decode, by Little's law, and those in the system."""
-    running, steady = 1.0, _at(deployment, traffic, 1.0, Queue())
+    """Return the steady state under Poisson arrivals, and the requests in the system.
+
+    The number of decoding requests follows from Little's law.
+    """
+    running, steady = 1.0, _steady_state(deployment, traffic, 1.0, Queue())
     for _ in range(ROUNDS):
-        steady = _at(deployment, traffic, running, open_queue(rate, steady.prefill_seconds))
+        steady = _steady_state(
+            deployment, traffic, running, open_queue(rate, steady.prefill_seconds)
+        )
         target = rate * (steady.request_seconds - steady.first_seconds)
         running = max((running + min(target, slots)) / 2, 1e-3)
     return steady, min(rate * steady.request_seconds, OVERLOAD * slots)
 
 
-def _at(deployment: Deployment, traffic: Traffic, running: float, queue: Queue) -> Steady:
-    """Step times with ``running`` decoding requests a DP rank, and ``queue`` before one's own."""
+def _steady_state(deployment: Deployment, traffic: Traffic, running: float, queue: Queue) -> Steady:
+    """Return the state with ``running`` decoding requests per rank behind ``queue``."""
     setup, engine = deployment.setup, deployment.engine
     context = traffic.input_tokens + traffic.output_tokens / 2
-    decode = _pass(deployment, Batch(running, context))
+    decode = _all_stages(deployment, Batch(running, context))
     steps = max((traffic.output_tokens - 1) / setup.accepted_tokens, 0.0)
     prefill = _prefill_seconds(deployment, traffic, running, decode.total_seconds)
     step = decode.total_seconds
     if not setup.prefill_apart:
-        later = engine.later_share if queue.present else 1.0
+        later = engine.arrivals.later_share if queue.present else 1.0
         step += later * max(running - 1, 0.0) / max(steps, 1.0) * prefill
-    first = decode.total_seconds + prefill * _own_share(deployment, traffic)
-    first += waited_seconds(engine, queue, prefill, step)
-    if not setup.prefill_apart:  # prompts of all that are present take at least this long
+    first = decode.total_seconds + prefill * _prompt_latency_ratio(deployment, traffic)
+    first += waited_seconds(engine.arrivals, queue, prefill, step)
+    if not setup.prefill_apart:  # the prompts of all present requests take this long
         first = max(first, queue.present * prefill - steps * step)
     return Steady(running, decode, step, prefill, first, first + steps * step)
 
@@ -156,30 +163,30 @@ def _at(deployment: Deployment, traffic: Traffic, running: float, queue: Queue) 
 def _prefill_seconds(
     deployment: Deployment, traffic: Traffic, running: float, decode: float
 ) -> float:
-    """What one prompt adds to the steps that carry it; alone where prompts run apart."""
+    """Return the seconds that one prompt adds to its steps, or takes on separate GPUs."""
     setup = deployment.setup
     span = prompt_span(deployment.model, traffic.input_tokens)
-    limit = setup.max_batched_tokens or deployment.engine.max_batched_tokens
+    limit = setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     if setup.prefill_apart:
         running, decode = 0.0, 0.0
     starts = running * setup.accepted_tokens / max(traffic.output_tokens, 1.0)
     chunk = min(max(starts, 1.0) * traffic.input_tokens, limit)
     context = traffic.input_tokens + traffic.output_tokens / 2
-    mixed = _pass(deployment, Batch(running, context, chunk, span))
+    mixed = _all_stages(deployment, Batch(running, context, chunk, span))
     return (mixed.total_seconds - decode) * traffic.input_tokens / chunk
 
 
-def _own_share(deployment: Deployment, traffic: Traffic) -> float:
-    """A prompt's latency over its cost: chunks go through the stages one behind the other."""
-    limit = deployment.setup.max_batched_tokens or deployment.engine.max_batched_tokens
+def _prompt_latency_ratio(deployment: Deployment, traffic: Traffic) -> float:
+    """Return a prompt's latency over its cost: its chunks pass the stages in a pipeline."""
+    limit = deployment.setup.max_batched_tokens or deployment.engine.scheduling.max_batched_tokens
     chunks = max(math.ceil(traffic.input_tokens / limit), 1)
     return (chunks + deployment.layout.pp - 1) / chunks
 
 
-def _pass(deployment: Deployment, batch: Batch) -> StepTerms:
-    """A token's way through all stages, each at work on its share of the requests.
+def _all_stages(deployment: Deployment, batch: Batch) -> StepTerms:
+    """Return the seconds of a token through all stages, each working on its share of requests.
 
-    Every stage is taken for the last one, which has the output projection: it sets the pace.
+    All stages are assumed to be as slow as the last one, which has the output projection.
     """
     layout = deployment.layout
     if layout.pp == 1:
@@ -192,8 +199,8 @@ def _pass(deployment: Deployment, batch: Batch) -> StepTerms:
     return terms.scaled(layout.pp * PIPELINE_BALANCE)
 
 
-def _nothing(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:
-    """The estimate of a deployment that cannot hold one request."""
+def _unservable(deployment: Deployment, memory: ServingMemory) -> ServingEstimate:
+    """Return the estimate of a deployment whose cache cannot store one request."""
     forever = float("inf")
     return ServingEstimate(
         layout=deployment.layout,

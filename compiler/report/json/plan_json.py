@@ -8,11 +8,20 @@ from hashlib import sha256
 from typing import Any
 
 from parc import __version__
-from parc.compiler.ir import AnyPlan, AnyProblem, Artifact, Layout, Placement, Plan, ServingPlan
+from parc.compiler.ir import (
+    AnyPlan,
+    AnyProblem,
+    Artifact,
+    Layout,
+    Placement,
+    Plan,
+    ServingPlan,
+    ServingProblem,
+)
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.report.json.cluster_json import cluster_document, out_of_use
-from parc.compiler.report.json.serving_json import serving_parts
+from parc.compiler.report.json.serving_json import service_document, serving_parts
 from parc.compiler.report.numbers import json_text, rounded_tree
 
 FORMAT = 1
@@ -57,6 +66,8 @@ def plan_document(plan: AnyPlan) -> dict[str, Any]:
 def _problem(problem: AnyProblem) -> dict[str, Any]:
     names = (field.name for field in fields(problem) if field.name != "cluster")
     rest = {name: as_json(getattr(problem, name)) for name in names}
+    if isinstance(problem, ServingProblem):
+        rest["service"] = service_document(problem.service)
     return {**rest, "cluster": cluster_document(problem.cluster)}
 
 

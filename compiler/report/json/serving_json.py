@@ -6,6 +6,7 @@ from typing import Any
 
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
+from parc.compiler.ir.serving_plan import Service
 
 LAYOUT_TOTALS = ("engine_gpus", "gpus", "rank_gpus")
 LIMIT_TOTALS = ("cache_tokens", "full_requests")
@@ -22,6 +23,12 @@ def serving_parts(plan: ServingPlan) -> dict[str, Any]:
         "estimate": serving_estimate(plan),
         "search": {**as_json(plan.search), "dropped": dict(plan.search.dropped)},
     }
+
+
+def service_document(service: Service) -> dict[str, Any]:
+    """Return the service as JSON types, with the name of the engine in place of its constants."""
+    document: dict[str, Any] = as_json(service)
+    return {**document, "setup": {**document["setup"], "engine": service.setup.engine.name}}
 
 
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:

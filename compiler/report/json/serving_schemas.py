@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem, ServingSearch
+from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.placement import Axis
-from parc.compiler.ir.serving import StepTerms
+from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
 from parc.compiler.report.json.ir_schema import Schema, closed, noun_schema, type_schema
 from parc.compiler.report.json.serving_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS
@@ -18,7 +19,7 @@ def serving_plan(nouns: Schema, stamp: Schema, cluster: Schema) -> Schema:
     """The schema of plan.json; ``stamp``: the keys of every file, ``cluster``: of a cluster."""
     properties = {
         **stamp,
-        "problem": _changed(noun_schema(ServingProblem, nouns), {"cluster": cluster}),
+        "problem": _changed(_problem(nouns), {"cluster": cluster}),
         "layout": _changed(noun_schema(ServingLayout, nouns), dict.fromkeys(LAYOUT_TOTALS, COUNT)),
         "limits": _changed(noun_schema(EngineLimits, nouns), dict.fromkeys(LIMIT_TOTALS, NUMBER)),
         "stages": {
@@ -30,6 +31,16 @@ def serving_plan(nouns: Schema, stamp: Schema, cluster: Schema) -> Schema:
         "search": _search(nouns),
     }
     return closed(properties, "Everything that one compile of a serving job decided.")
+
+
+def _problem(nouns: Schema) -> Schema:
+    """Return the schema of a serving problem, in which the engine is written as its name."""
+    nouns[EngineConstants.__name__] = {}  # keeps noun_schema from adding the types of its fields
+    schema = noun_schema(ServingProblem, nouns)
+    del nouns[EngineConstants.__name__]
+    engine = {"type": "string", "description": "Name of the engine."}
+    nouns[ServingSetup.__name__]["properties"]["engine"] = engine
+    return schema
 
 
 def serving_decisions(nouns: Schema) -> Schema:

@@ -18,8 +18,8 @@ from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.search.drop_illegal import explain_illegal
 from parc.compiler.search.enumerate_layouts import floor_split
+from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import Source, Unreadable, read_source
 from parc.compiler.tools.calibration.csv_text import CsvRow, read_table
@@ -172,7 +172,7 @@ class _Reader:
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout
         own = Sink()
-        explain_illegal(problem, target, [layout], own)
+        explain_invalid(problem, target, [layout], own)
         self._forward(own.diagnostics)
         return None
 

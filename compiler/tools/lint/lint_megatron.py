@@ -16,7 +16,7 @@ from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir.rule import Rule
-from parc.compiler.search.drop_illegal import CONSERVATION
+from parc.compiler.search.explain_invalid import CONSERVATION
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.megatron_args import read_words
 from parc.compiler.tools.importers.megatron_flags import TABLE

@@ -10,12 +10,12 @@ from functools import partial
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
 from parc.backends.vllm.arguments import PACKAGE
+from parc.backends.vllm.backend import RULES
+from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
-from parc.backends.vllm.rules import RULES
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.evaluate.service_rules import service_rules
-from parc.compiler.ir.serving_rule import ServingRule
-from parc.compiler.resolve.check_service import ALLOW_LONG
+from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
 from parc.compiler.tools.importers.vllm_args import DEGREES, SPREAD

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parc.backends.megatron.recomputes import recomputes
 from parc.backends.megatron.stages.balance_pattern import balance_pattern
-from parc.compiler.verify.read_emitted import read_arguments
+from parc.backends.megatron.verify_arguments import read_arguments
 from tests.backends.megatron.boundaries import DENSE, LINEAR, PATTERN
 from tests.compiled import Spec, changed, error_codes, files_of, plan_of, planned
 

@@ -147,10 +147,10 @@ def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
         "fsdp/parallelize.py",
     }
     assert "model" not in json.loads(files["fsdp/config.json"])
-    start = framework("fsdp").start(plan)
-    assert start.program == "'my train.py'"
-    assert start.args == "'--a b'"
-    assert "PYTHONPATH" in start.before[0]
+    command = framework("fsdp").launch_command(plan)
+    assert command.program == "'my train.py'"
+    assert command.args == "'--a b'"
+    assert "PYTHONPATH" in command.setup[0]
 
 
 def test_text_of_the_spec_is_a_literal_in_the_torchtitan_module() -> None:

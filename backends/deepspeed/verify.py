@@ -1,0 +1,208 @@
+"""Verifier of DeepSpeed's files: ``ds_config.json``, ``train.json``, hostfile and launch script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.deepspeed.verify_groups import COLUMNS, Topology, derive_groups
+from parc.backends.verifier import (
+    NO_FILES,
+    DerivedGroups,
+    FileDependencies,
+    FrameworkVerifier,
+    FrontableVerifier,
+    JobShape,
+    LauncherNumber,
+)
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.launch_numbers import verify_host_file, verify_rendezvous
+from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed, read_json, read_lines
+
+CONFIG = "deepspeed/ds_config.json"
+PROGRAM = "deepspeed/train.json"
+SCRIPT = "deepspeed/launch.sh"
+SLOTS = "deepspeed/hostfile"
+"""Hosts with their number of ranks, from which DeepSpeed's launcher numbers the ranks."""
+ORDER = "tp-cp-ep-dp-pp"
+AXES = ("pipe", "data", "sequence", "model", "expert", "expert_model")
+
+
+class DeepSpeedVerifier(FrontableVerifier):
+    """Derives the groups of the topology in ``train.json``."""
+
+    file = CONFIG
+    needs = (PROGRAM,)
+    files = FileDependencies(
+        scripts=(SCRIPT,),
+        references={
+            CONFIG: "/deepspeed/ds_config.json",
+            "deepspeed/train.py": "/../deepspeed/train.py",
+            "deepspeed/model.py": "/../deepspeed/train.py",
+            SLOTS: '$here/hostfile"',
+        },
+    )
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report A08 for layers, A09 for the batch, A05 if the two files disagree."""
+        if PROGRAM not in artifacts:
+            return
+        config, program = _read(CONFIG, artifacts), _read(PROGRAM, artifacts)
+        topology = _topology(program)
+        _verify_layers(program, topology, sink)
+        _verify_batch(config, topology, sink)
+        _verify_sizes(config, topology, PROGRAM, sink)
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the groups on ``world`` ranks; None without ``train.json`` or after a finding."""
+        if PROGRAM not in artifacts:
+            return None
+        return _derive(_topology(_read(PROGRAM, artifacts)), PROGRAM, world, sink)
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report A02 and A07 for the hostfile, and A07 for the rendezvous of the script."""
+        if SLOTS in artifacts:
+            _verify_slots(artifacts[SLOTS], job, sink)
+        if SCRIPT in artifacts:
+            verify_rendezvous(SCRIPT, artifacts[SCRIPT], job.hosts, sink)
+
+    def behind_front(
+        self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
+    ) -> FrameworkVerifier:
+        """Return the verifier for runs of a front's processes, each of which is one replica."""
+        return _FrontedVerifier(file, read_world, launcher)
+
+
+@dataclass(frozen=True)
+class _FrontedVerifier(FrameworkVerifier):
+    """Derives the groups of runs whose number of replicas is in the file of a front."""
+
+    file: str
+    read_world: Callable[[str], int]
+    launcher: tuple[LauncherNumber, ...]
+    needs: tuple[str, ...] = (CONFIG,)
+    files: FileDependencies = NO_FILES
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report A09 for the batch, and A05 for sizes that such a run does not have."""
+        config, topology = _read(CONFIG, artifacts), self._topology(artifacts)
+        _verify_batch(config, topology, sink)
+        _verify_sizes(config, topology, self.file, sink)
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the groups on ``world`` ranks; None after a finding."""
+        return _derive(self._topology(artifacts), self.file, world, sink)
+
+    def _topology(self, artifacts: Mapping[str, str]) -> Topology:
+        return Topology(1, self.read_world(artifacts[self.file]), 1, 1, 1, 1)
+
+
+def _verify_layers(program: dict[str, Any], topology: Topology, sink: Sink) -> None:
+    """Report A08 unless the stages add up to the layers of the model."""
+    stages = program.get("stages")
+    layers = _section(PROGRAM, program, "model").get("layers")
+    if not isinstance(stages, list) or not all(isinstance(n, int) for n in stages):
+        raise Malformed(PROGRAM, 1, "stages is not a list of numbers")
+    if len(stages) != topology.pipe or sum(stages) != layers:
+        label = f"{sum(stages)} layers on {len(stages)} stages"
+        message = f"the stages do not add up to {layers!r:.20} layers on {topology.pipe} ranks"
+        sink.report("A08", Finding(message, label), span=Span(PROGRAM, 1, 1))
+
+
+def _verify_batch(config: dict[str, Any], topology: Topology, sink: Sink) -> None:
+    """Report A09 unless batch = micro-batch x accumulation x replicas.
+
+    DeepSpeed checks this equation with its own world size; here the replicas of the plan are used.
+    """
+    micro = _number(CONFIG, config, "train_micro_batch_size_per_gpu")
+    steps = _number(CONFIG, config, "gradient_accumulation_steps")
+    if "train_batch_size" not in config:
+        return
+    batch, product = config["train_batch_size"], micro * steps * topology.data
+    if batch != product:
+        label = f"{micro} * {steps} * {topology.data} = {product}, not {batch!r:.20}"
+        message = "train_batch_size is not micro-batch x accumulation x data-parallel ranks"
+        sink.report("A09", Finding(message, label), span=Span(CONFIG, 1, 1))
+
+
+def _verify_sizes(config: dict[str, Any], topology: Topology, other: str, sink: Sink) -> None:
+    """Report A05 for sizes that both files have and that differ."""
+    tensor = config.get("tensor_parallel")
+    pairs = [
+        ("tensor_parallel.autotp_size", tensor and tensor.get("autotp_size"), topology.model),
+        ("sequence_parallel_size", config.get("sequence_parallel_size"), topology.sequence),
+        ("data_parallel_size", config.get("data_parallel_size"), topology.data),
+    ]
+    for name, value, wanted in pairs:
+        if value is not None and value != wanted:
+            message = f"{name} is {value!r:.20} in {CONFIG}, {other} has {wanted}"
+            sink.report("A05", message, span=Span(CONFIG, 1, 1))
+
+
+def _verify_slots(text: str, job: JobShape, sink: Sink) -> None:
+    """Report A02 for host names in another order, and A07 for other numbers of slots."""
+    lines = [line for line in read_lines(text) if not line.startswith("#")]
+    names = "".join(f"{line.split(' ')[0]}\n" for line in lines)
+    verify_host_file(SLOTS, names, job.hosts, sink)
+    wrong = [line for line in lines if not line.endswith(f" slots={job.ranks_per_node}")]
+    if wrong:
+        expected = f"the rank map has {job.ranks_per_node} ranks per host"
+        message = f"{wrong[0]!r:.60} in {SLOTS}, {expected}"
+        sink.report("A07", message, span=Span(SLOTS, lines.index(wrong[0]) + 1, 1))
+
+
+def _derive(topology: Topology, file: str, world: int, sink: Sink) -> DerivedGroups | None:
+    """Return the groups of the topology in ``file``; None after a finding."""
+    if topology.world != world:
+        message = f"the rank map has {world} ranks, the topology of {file} {topology.world}"
+        sink.report("A05", message, span=Span(TABLE, 1, 1))
+        return None
+    stage, experts = topology.world // topology.pipe, topology.expert_copy_ranks
+    if stage % experts:
+        label = f"{stage} ranks per stage are not divisible by {experts} ranks of all experts"
+        finding = Finding(f"the expert groups of {file} do not fit a stage", label)
+        sink.report("A05", finding, span=Span(file, 1, 1))
+        return None
+    return DerivedGroups(
+        file=file,
+        builder="DeepSpeed",
+        order=ORDER,
+        sizes=topology.sizes(),
+        families=derive_groups(topology),
+        columns=COLUMNS,
+    )
+
+
+def _read(file: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
+    tree = read_json(file, artifacts[file])
+    for name in ("tensor_parallel", "topology"):
+        if name in tree and not isinstance(tree[name], dict):
+            raise Malformed(file, 1, f"{name} is not an object")
+    return tree
+
+
+def _section(file: str, tree: dict[str, Any], name: str) -> dict[str, Any]:
+    section = tree.get(name)
+    if not isinstance(section, dict):
+        raise Malformed(file, 1, f"{name} is missing or not an object")
+    return section
+
+
+def _topology(program: dict[str, Any]) -> Topology:
+    section = _section(PROGRAM, program, "topology")
+    return Topology(*(_number(PROGRAM, section, name) for name in AXES))
+
+
+def _number(file: str, section: dict[str, Any], name: str) -> int:
+    value = section.get(name)
+    if type(value) is not int or not 0 < value <= LARGEST:
+        raise Malformed(file, 1, f"{name} is {value!r:.40}, must be a number > 0")
+    return value
+
+
+VERIFIER = DeepSpeedVerifier()

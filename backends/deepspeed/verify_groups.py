@@ -1,0 +1,96 @@
+"""Re-derive DeepSpeed's process groups from the sizes of its topology.
+
+Ranks are counted through the axes pipe, data, sequence, model, the last one fastest, as
+PipeModelDataParallelTopology does (deepspeed/runtime/pipe/topology.py); expert groups are slices of
+the data-parallel groups, as in _get_expert_parallel_ranks (deepspeed/utils/groups.py). No code is
+shared with the meshes of the placement, so that a mistake there cannot hide itself here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+from parc.backends.verifier import Groups
+
+COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
+"""Families of a single axis, which are the columns of the rank map."""
+Coordinate = tuple[int, ...]
+"""Coordinates along pipe, data, sequence, model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Sizes of the axes."""
+
+    pipe: int
+    data: int
+    sequence: int
+    model: int
+    expert: int
+    expert_model: int
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self.pipe * self.data * self.sequence * self.model
+
+    @property
+    def expert_copy_ranks(self) -> int:
+        """Number of ranks that share one copy of all experts."""
+        return self.expert * self.expert_model
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes by the names of the rank map."""
+        dense = {"pp": self.pipe, "dp": self.data, "cp": self.sequence, "tp": self.model}
+        replicas = self.world // (self.pipe * self.expert_copy_ranks)
+        return dense | {"ep": self.expert, "etp": self.expert_model, "edp": replicas}
+
+
+def derive_groups(topology: Topology) -> dict[str, Groups]:
+    """Return the groups of each family of the rank map."""
+    shape = (topology.pipe, topology.data, topology.sequence, topology.model)
+    places = list(product(*map(range, shape)))
+    dense: dict[str, Callable[[Coordinate], tuple[int, ...]]] = {
+        "pp": lambda at: (at[1], at[2], at[3]),
+        "dp": lambda at: (at[0], at[2], at[3]),
+        "cp": lambda at: (at[0], at[1], at[3]),
+        "tp": lambda at: (at[0], at[1], at[2]),
+        "dp-sp": lambda at: (at[0], at[3]),
+        "tp-pp": lambda at: (at[1], at[2]),
+    }
+    found = {name: _spans(_grouped(places, key)) for name, key in dense.items()}
+    return found | _expert_groups(topology)
+
+
+def _grouped(
+    places: list[Coordinate], key: Callable[[Coordinate], tuple[int, ...]]
+) -> list[list[int]]:
+    """Return the groups of ranks whose coordinates have the same ``key``."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank, place in enumerate(places):
+        groups.setdefault(key(place), []).append(rank)
+    return list(groups.values())
+
+
+def _expert_groups(topology: Topology) -> dict[str, Groups]:
+    """Return slices of ``expert`` ranks per data-parallel group, and replicas across slices."""
+    step, size = topology.expert_model, topology.expert
+    stage = topology.world // topology.pipe
+    lanes = [
+        list(range(start + lane, start + stage, step))
+        for start in range(0, topology.world, stage)
+        for lane in range(step)
+    ]
+    experts = [lane[at : at + size] for lane in lanes for at in range(0, len(lane), size)]
+    replicas = [lane[at::size] for lane in lanes for at in range(size)]
+    tensor = [list(range(at, at + step)) for at in range(0, topology.world, step)]
+    return {"ep": _spans(experts), "edp": _spans(replicas), "etp": _spans(tensor)}
+
+
+def _spans(groups: list[list[int]]) -> Groups:
+    """Return groups of equal form as offsets and bases, both ascending."""
+    ordered = sorted(groups)
+    first = ordered[0]
+    return Groups([rank - first[0] for rank in first], [group[0] for group in ordered])

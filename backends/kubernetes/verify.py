@@ -1,0 +1,60 @@
+"""Verifier of the JobSet and LeaderWorkerSet manifests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from parc.backends.verifier import FileDependencies, JobShape, Verifier
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.launch_numbers import line_of
+from parc.compiler.verify.read_emitted import read_number
+
+JOBSET, GROUPS = "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml"
+
+
+class KubernetesVerifier(Verifier):
+    """Compares pods, node ranks and GPUs with the rank map."""
+
+    files = FileDependencies(always=(JOBSET,), always_serving=(GROUPS,))
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report A07 for numbers of pods and GPUs."""
+        for file, verify in ((JOBSET, _verify_pods), (GROUPS, _verify_pod_groups)):
+            if file in artifacts:
+                verify(artifacts[file], len(job.hosts), sink)
+                _verify_gpus(file, artifacts[file], job.ranks_per_node, sink)
+
+
+def _verify_pods(text: str, hosts: int, sink: Sink) -> None:
+    """Report A07 unless jobs x pods are the hosts and node ranks count the pods of a job."""
+    replicas = read_number(text, r"^ +replicas: (\d+)$") or 0
+    pods = read_number(text, r"^ +completions: (\d+)$") or 0
+    step = read_number(text, r"JOB_INDEX \* (\d+) ")
+    if replicas * pods != hosts or step != pods:
+        message = f"{replicas} x {pods} pods in {JOBSET}, the rank map has {hosts} hosts"
+        sink.report("A07", message, span=Span(JOBSET, line_of(text, r"^ +replicas:"), 1))
+
+
+def _verify_pod_groups(text: str, hosts: int, sink: Sink) -> None:
+    """Report A07 unless groups x pods are the named hosts and node ranks count a group's pods."""
+    groups = read_number(text, r"^ +replicas: (\d+)$") or 0
+    size = read_number(text, r"^ +size: (\d+)$") or 0
+    step = read_number(text, r"GROUP_INDEX \* (\d+) ")
+    named = re.search(r"name: PARC_HOSTS\n +value: (.*)$", text, re.MULTILINE)
+    count = len(named[1].split()) if named else 0
+    if groups * size != hosts or step != size or count != hosts:
+        message = f"{groups} x {size} pods in {GROUPS}, {count} named, the rank map has {hosts}"
+        sink.report("A07", message, span=Span(GROUPS, line_of(text, r"^ +replicas:"), 1))
+
+
+def _verify_gpus(file: str, text: str, ranks_per_node: int, sink: Sink) -> None:
+    """Report A07 unless a pod requests one GPU per rank."""
+    pattern = r"^ +(?:nvidia|amd)\.com/gpu: '(\d+)'$"
+    found = read_number(text, pattern)
+    if found is not None and found != ranks_per_node:
+        message = f"{found} GPUs per pod in {file}, the rank map has {ranks_per_node} per host"
+        sink.report("A07", message, span=Span(file, line_of(text, pattern), 1))
+
+
+VERIFIER = KubernetesVerifier()

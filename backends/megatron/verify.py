@@ -1,0 +1,75 @@
+"""Verifier of ``megatron/args.sh``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments, read_arguments
+from parc.backends.megatron.verify_groups import COLUMNS, HIERARCHY, Degrees, derive_groups
+from parc.backends.megatron.verify_layers import verify_batch, verify_layers
+from parc.backends.verifier import DerivedGroups, FileDependencies, FrameworkVerifier
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.read_emitted import TABLE
+
+
+class MegatronVerifier(FrameworkVerifier):
+    """Derives Megatron's process groups, and the layers and samples that its arguments cover."""
+
+    file = ARGUMENTS
+    files = FileDependencies(references={ARGUMENTS: "/megatron/args.sh"})
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report A08 for layers that no stage has, or several."""
+        verify_layers(read_arguments(artifacts[ARGUMENTS]), sink)
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the groups on ``world`` ranks; report A05 for degrees and A09 for the batch."""
+        arguments = read_arguments(artifacts[ARGUMENTS])
+        degrees = _degrees(arguments, world, sink)
+        if degrees is None:
+            return None
+        verify_batch(arguments, degrees.dense["dp"], sink)
+        return DerivedGroups(
+            file=ARGUMENTS,
+            builder="Megatron",
+            order=degrees.order,
+            sizes=degrees.sizes(),
+            families=derive_groups(degrees),
+            columns=COLUMNS,
+        )
+
+
+def _degrees(arguments: Arguments, world: int, sink: Sink) -> Degrees | None:
+    """Return the sizes that the arguments configure; None and A05 if ``world`` does not fit."""
+    tp = arguments.number("tensor-model-parallel-size", 1)
+    pp = arguments.number("pipeline-model-parallel-size", 1)
+    cp = arguments.number("context-parallel-size", 1)
+    ep = arguments.number("expert-model-parallel-size", 1)
+    etp = arguments.number("expert-tensor-parallel-size", tp)
+    for name, product in (("tp x cp x pp", tp * cp * pp), ("etp x ep x pp", etp * ep * pp)):
+        if world % product:
+            message = f"the {world} ranks of the rank map are not divisible by {name} = {product}"
+            label = f"{world} % {product} = {world % product}, must be 0"
+            finding = Finding(f"{message} of {ARGUMENTS}", label)
+            sink.report("A05", finding, span=Span(TABLE, 1, 1))
+            return None
+    levels = arguments.numbers("hierarchical-context-parallel-sizes")
+    if levels and (len(levels) != len(HIERARCHY) or prod(levels) != cp):
+        sizes = " ".join(map(str, levels))
+        message = f"{ARGUMENTS} has --hierarchical-context-parallel-sizes {sizes} for cp {cp}"
+        finding = Finding(message, f"{len(HIERARCHY)} sizes whose product is {cp} are needed")
+        sink.report("A05", finding, span=Span(TABLE, 1, 1))
+        return None
+    swapped = arguments.has("use-tp-pp-dp-mapping")
+    return Degrees(
+        order="tp-cp-ep-pp-dp" if swapped else "tp-cp-ep-dp-pp",
+        dense={"tp": tp, "cp": cp, "ep": 1, "dp": world // (tp * cp * pp), "pp": pp},
+        expert={"tp": etp, "cp": 1, "ep": ep, "dp": world // (etp * ep * pp), "pp": pp},
+        levels=levels,
+    )
+
+
+VERIFIER = MegatronVerifier()

@@ -1,0 +1,88 @@
+"""Read ``megatron/args.sh`` as bash and argparse do.
+
+No code is shared with the emitter. Readers raise ``Malformed`` for any text that is not a single
+array of literal words.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from parc.compiler.verify.read_emitted import LARGEST, Malformed
+
+ARGUMENTS = "megatron/args.sh"
+_BLANK_OR_WORD = re.compile(r"""[ \t\n]+|#[^\n]*|((?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+)""")
+"""White space, a comment, or a word of bash with its quotes."""
+_COMMENTS = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
+_LITERAL = re.compile(r"""'[^']*'|"[^"\\$`!]*"|\\.""")
+"""Quoted text that bash does not expand."""
+_EXPANDED = re.compile(r"[$`;&|<>()*?\[\]{}~!]")
+"""Characters that bash would expand or interpret outside quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Flags with their values; if a flag is repeated, the last one wins, as in argparse."""
+
+    flags: dict[str, tuple[str, ...]]
+
+    def has(self, flag: str) -> bool:
+        """Return True if ``--flag`` is given."""
+        return flag in self.flags
+
+    def text(self, flag: str) -> str | None:
+        """Return the first value of ``--flag``; None if there is none."""
+        values = self.flags.get(flag, ())
+        return values[0] if values else None
+
+    def number(self, flag: str, default: int) -> int:
+        """Return the value of ``--flag`` as a positive integer; Malformed if it is not one."""
+        return _number(flag, self.text(flag) or "") if flag in self.flags else default
+
+    def numbers(self, flag: str) -> tuple[int, ...]:
+        """Return all values of ``--flag`` as positive integers; empty if it is not given."""
+        return tuple(_number(flag, value) for value in self.flags.get(flag, ()))
+
+
+def _number(flag: str, value: str) -> int:
+    number = int(value) if re.fullmatch(r"[0-9]{1,10}", value) else 0
+    if not 0 < number <= LARGEST:
+        raise Malformed(ARGUMENTS, 1, f"--{flag} is {value!r}, must be a number > 0")
+    return number
+
+
+def read_arguments(text: str) -> Arguments:
+    """Return the flags of the bash array ``MEGATRON_ARGS``; the file must contain only it."""
+    start = re.search(r"\A(?:#[^\n]*\n|\s*\n)*MEGATRON_ARGS=\(", text)
+    if not start:
+        raise Malformed(ARGUMENTS, 1, "it does not start with the array MEGATRON_ARGS=( ... )")
+    flags: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for line, word in _words(text, start.end()):
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            flags[name] = (value,) if value else ()
+        elif name:
+            flags[name] = (*flags[name], word)
+        else:
+            raise Malformed(ARGUMENTS, line, f"{word!r:.60} precedes the first flag")
+    return Arguments(flags)
+
+
+def _words(text: str, at: int) -> Iterator[tuple[int, str]]:
+    """Yield (line, unquoted word) up to the closing parenthesis."""
+    while found := _BLANK_OR_WORD.match(text, at):
+        at, raw = found.end(), found[1]
+        line = text.count("\n", 0, found.start()) + 1
+        if raw == ")":
+            if rest := _COMMENTS.sub("", text[at:]).strip():
+                raise Malformed(ARGUMENTS, line, f"{rest!r:.60} follows the array")
+            return
+        if raw:
+            if _EXPANDED.search(_LITERAL.sub("", raw)):
+                raise Malformed(ARGUMENTS, line, f"{raw!r:.60} would be expanded by bash")
+            yield line, shlex.split(raw)[0]
+    raise Malformed(ARGUMENTS, text.count("\n", 0, at) + 1, "the array is not closed")

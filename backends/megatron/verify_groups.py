@@ -1,0 +1,108 @@
+"""Re-derive Megatron's process groups from its arguments.
+
+The algorithm is that of Megatron's ``RankGenerator`` (megatron/core/parallel_state.py): an index is
+decomposed over the sizes of the masked axes and multiplied with their strides. No code is shared
+with the meshes of the placement, so that a mistake there cannot hide itself here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parc.backends.verifier import Groups
+
+TOKENS: dict[str, tuple[str, str]] = {
+    "tp": ("dense", "tp"),
+    "cp": ("dense", "cp"),
+    "dp": ("dense", "dp"),
+    "pp": ("dense", "pp"),
+    "dp-cp": ("dense", "dp-cp"),
+    "tp-cp": ("dense", "tp-cp"),
+    "tp-pp": ("dense", "tp-pp"),
+    "tp-dp": ("dense", "tp-dp"),
+    "tp-dp-cp": ("dense", "tp-dp-cp"),
+    "etp": ("expert", "tp"),
+    "ep": ("expert", "ep"),
+    "edp": ("expert", "dp"),
+    "etp-ep": ("expert", "tp-ep"),
+    "etp-ep-pp": ("expert", "tp-ep-pp"),
+}
+"""Family of the rank map -> rank generator and its token."""
+
+HIERARCHY = ("cp-a2a", "cp-p2p")
+"""Families of hierarchical context parallelism, one per level."""
+
+COLUMNS = ("pp", "dp", "cp", "tp", "ep", "etp", "edp")
+"""Families of a single axis, which are the columns of the rank map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """Sizes of both rank generators."""
+
+    order: str
+    """Axes from the fastest to the slowest: ``tp-cp-ep-dp-pp``."""
+    dense: dict[str, int]
+    expert: dict[str, int]
+    levels: tuple[int, ...] = ()
+    """Sizes of hierarchical context parallelism; empty without a hierarchy."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes by the names of the rank map."""
+        expert = {"ep": self.expert["ep"], "etp": self.expert["tp"], "edp": self.expert["dp"]}
+        return {name: self.dense[name] for name in ("pp", "dp", "cp", "tp")} | expert
+
+
+def derive_groups(degrees: Degrees) -> dict[str, Groups]:
+    """Return the groups of each family in TOKENS, and of each level of a hierarchy."""
+    found = {family: _groups(degrees, family) for family in TOKENS}
+    if degrees.levels:
+        found |= dict(zip(HIERARCHY, _split_by_level(found["cp"], degrees.levels), strict=True))
+    return found
+
+
+def _split_by_level(whole: Groups, levels: tuple[int, ...]) -> list[Groups]:
+    """Split each group level by level, as ``create_hierarchical_groups`` of the same file does."""
+    split, below = [], 1
+    for size in levels:
+        span = below * size
+        starts = [
+            block + place for block in range(0, len(whole.members), span) for place in range(below)
+        ]
+        bases = (base + whole.members[start] for base in whole.bases for start in starts)
+        split.append(Groups(whole.members[:span:below], sorted(bases)))
+        below = span
+    return split
+
+
+def _groups(degrees: Degrees, family: str) -> Groups:
+    generator, token = TOKENS[family]
+    axes = degrees.order.split("-")
+    sizes = degrees.dense if generator == "dense" else degrees.expert
+    shape = [sizes[axis] for axis in axes]
+    strides = _prefix_products(shape)
+    masked = [axis in token.split("-") for axis in axes]
+    return Groups(
+        _offsets(shape, strides, masked), _offsets(shape, strides, [not one for one in masked])
+    )
+
+
+def _offsets(shape: list[int], strides: list[int], mask: list[bool]) -> list[int]:
+    """Return the inner product of each decomposed index with the strides of the masked axes.
+
+    The first axis counts fastest, so that offsets without a step on an axis precede the others.
+    """
+    offsets = [0]
+    for size, stride, kept in zip(shape, strides, mask, strict=True):
+        if kept:
+            steps = range(0, size * stride, stride)
+            offsets = [step + offset for step in steps for offset in offsets]
+    return offsets
+
+
+def _prefix_products(sizes: list[int]) -> list[int]:
+    """Return 1, a, a b, ...: the stride of each axis."""
+    products = [1]
+    for size in sizes[:-1]:
+        products.append(products[-1] * size)
+    return products[: len(sizes)]

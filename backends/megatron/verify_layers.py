@@ -1,0 +1,103 @@
+"""Verify that Megatron's arguments cover all layers and all samples of the batch."""
+
+from __future__ import annotations
+
+import re
+
+from parc.backends.megatron.verify_arguments import ARGUMENTS, Arguments
+from parc.compiler.diagnostics import Finding, Sink, Span
+
+LONGEST = 100_000
+"""Maximum letters of an expanded pipeline layout; a damaged repeat count may be any number."""
+
+
+def verify_layers(arguments: Arguments, sink: Sink) -> None:
+    """Report A08 unless the pipeline stages contain each layer exactly once."""
+    layers = arguments.number("num-layers", 0)
+    if not layers:
+        _report("A08", "--num-layers is missing", "", sink)
+        return
+    pp = arguments.number("pipeline-model-parallel-size", 1)
+    pattern = arguments.text("hybrid-layer-pattern")
+    if pattern is not None:
+        _verify_pattern(pattern, pp, layers, sink)
+        return
+    layout = arguments.text("pipeline-model-parallel-layout")
+    if layout is not None:
+        _verify_layout(layout, pp, arguments, sink)
+        return
+    first = arguments.number("decoder-first-pipeline-num-layers", 0)
+    last = arguments.number("decoder-last-pipeline-num-layers", 0)
+    with_embedding = arguments.has("account-for-embedding-in-pipeline-split")
+    with_loss = arguments.has("account-for-loss-in-pipeline-split")
+    chunks = (pp - bool(first) - bool(last)) * _virtual_stages(arguments, layers, pp)
+    rest = layers - first - last + with_embedding + with_loss
+    if rest < 0 or (chunks and rest % chunks) or (not chunks and rest):
+        label = f"{rest} layers left for {chunks} chunks" + ("" if chunks else ", must be 0")
+        _report("A08", f"{layers} layers do not fill {pp} stages evenly", label, sink)
+
+
+def verify_batch(arguments: Arguments, dp: int, sink: Sink) -> None:
+    """Report A09 unless the global batch is a whole number of micro-batches per replica."""
+    batch = arguments.number("global-batch-size", 0)
+    micro = arguments.number("micro-batch-size", 0)
+    if not batch or not micro:
+        _report("A09", "--global-batch-size or --micro-batch-size is missing", "", sink)
+    elif batch % (micro * dp):
+        message = f"the global batch {batch} is not divisible by micro-batch {micro} x dp {dp}"
+        _report("A09", message, f"{batch} % {micro * dp} = {batch % (micro * dp)}, must be 0", sink)
+
+
+def _virtual_stages(arguments: Arguments, layers: int, pp: int) -> int:
+    """Return the number of virtual stages per pipeline rank."""
+    per_stage = arguments.number("num-layers-per-virtual-pipeline-stage", 0)
+    if per_stage:
+        return max(1, layers // (pp * per_stage))
+    return arguments.number("num-virtual-stages-per-pipeline-rank", 1)
+
+
+def _verify_layout(layout: str, pp: int, arguments: Arguments, sink: Sink) -> None:
+    """Report A08 unless the layout has one E and one L, all t and m, and stages for each rank."""
+    flat = _expanded(layout)
+    mtp = arguments.number("mtp-num-layers", 0) if arguments.has("mtp-num-layers") else 0
+    wanted = {"E": 1, "t": arguments.number("num-layers", 0), "m": mtp, "L": 1}
+    for letter, count in wanted.items():
+        if flat is None or flat.count(letter) != count:
+            found = "unreadable" if flat is None else f"{flat.count(letter)} of {letter}"
+            message = f"the pipeline layout does not match the model: {found}"
+            _report("A08", message, f"must be {count} of {letter}", sink)
+            return
+    stages = (flat or "").count("|") + 1
+    if stages % pp:
+        message = f"the pipeline layout has {stages} stages for {pp} pipeline ranks"
+        _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+
+
+def _verify_pattern(pattern: str, pp: int, layers: int, sink: Sink) -> None:
+    """Report A08 unless the pattern has a letter per layer and stages for each rank."""
+    letters = re.findall(r"[M*E-]", pattern)
+    if len(letters) != layers or len(letters) + pattern.count("|") != len(pattern):
+        message = f"the layer pattern does not match the model: {len(letters)} letters"
+        _report("A08", message, f"must be {layers} of M * E -, and | between stages", sink)
+    stages = pattern.count("|") + 1
+    if stages % pp:
+        message = f"the layer pattern has {stages} stages for {pp} pipeline ranks"
+        _report("A08", message, f"{stages} % {pp} = {stages % pp}, must be 0", sink)
+
+
+def _expanded(layout: str) -> str | None:
+    """Return the layout with all repeats expanded; None if it is not a layout.
+
+    Groups are expanded before the repeats inside them, as in Megatron's ``parse_str_to_list``.
+    """
+    text = layout.replace(",", "").replace(" ", "")
+    for pattern in (r"\(([Etm|L*\d]+)\)\*(\d{1,6})", r"([Etm|L])\*(\d{1,6})"):
+        size = sum(len(body) * int(times) for body, times in re.findall(pattern, text))
+        if size > LONGEST:
+            return None
+        text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
+    return text if re.fullmatch(r"[Etm|L]+", text) else None
+
+
+def _report(code: str, message: str, label: str, sink: Sink) -> None:
+    sink.report(code, Finding(message, label), span=Span(ARGUMENTS, 1, 1))

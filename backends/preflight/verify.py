@@ -1,0 +1,73 @@
+"""Verifier of ``preflight/expected.json``, which the preflight program compares hosts with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.verifier import FileDependencies, JobShape, Verifier
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.read_emitted import read_format_1
+
+EXPECTED, PROGRAM = "preflight/expected.json", "preflight/check_ranks.py"
+
+
+class PreflightVerifier(Verifier):
+    """Compares the expected hosts, rank counts and groups with the rank map."""
+
+    files = FileDependencies(
+        always=(PROGRAM, EXPECTED),
+        references={PROGRAM: "/preflight/check_ranks.py"},
+        required_by=((EXPECTED, PROGRAM),),
+    )
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report A02 for other hosts, A07 for other numbers, A06 for other groups."""
+        if EXPECTED not in artifacts or job.document is None:
+            return
+        keys = (("groups", dict), ("hosts", list))
+        expected = read_format_1(EXPECTED, artifacts[EXPECTED], keys)
+        _verify_shape(expected, job, job.document, sink)
+        _verify_groups(expected["groups"], job.document["groups"], sink)
+
+
+def _verify_shape(
+    expected: dict[str, Any], job: JobShape, document: Mapping[str, Any], sink: Sink
+) -> None:
+    named, span = expected["hosts"], Span(EXPECTED, 1, 1)
+    if named and named != job.hosts:  # empty if the cluster's hosts have no names
+        message = f"the hosts of {EXPECTED} differ from those of the rank map"
+        sink.report("A02", Finding(message, _first_difference(named, job.hosts)), span=span)
+    for name in ("ranks_per_node", "world"):
+        found, must = expected.get(name), document.get(name)
+        if found != must:
+            message = f"{name} is {found!r:.60} in {EXPECTED}, the rank map has {must!r:.60}"
+            sink.report("A07", message, span=span)
+
+
+def _verify_groups(expected: dict[str, Any], groups: dict[str, Any], sink: Sink) -> None:
+    """Report A06 per family that differs; families of single ranks need not be expected."""
+    for name, group in sorted(groups.items()):
+        must, found = _spans(group), _spans(expected.get(name))
+        single = found is None and must is not None and must[0] == 1
+        if found != must and not single:
+            message = f"the groups of {name} in {EXPECTED} differ from those of the rank map"
+            label = f"{found!r:.60}, must be {must!r:.60}"
+            sink.report("A06", Finding(message, label), span=Span(EXPECTED, 1, 1))
+
+
+def _spans(group: Any) -> tuple[Any, Any] | None:
+    """Return (size, [size, stride] pairs) of a group; None if it is damaged."""
+    return (group.get("size"), group.get("within")) if isinstance(group, dict) else None
+
+
+def _first_difference(found: list[Any], hosts: list[str]) -> str:
+    """Return the first node rank whose host differs, or the numbers of hosts."""
+    pairs = enumerate(zip(found, hosts, strict=False))
+    first = next(
+        (f"node rank {n}: {a!r:.60}, must be {b!r:.60}" for n, (a, b) in pairs if a != b), ""
+    )
+    return first or f"{len(found)} hosts, must be {len(hosts)}"
+
+
+VERIFIER = PreflightVerifier()

@@ -1,0 +1,64 @@
+"""Verifier of the plan in ``ray/serve.py``, read without executing the program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from parc.backends.verifier import FileDependencies, JobShape, Verifier
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.read_emitted import Malformed, read_json
+
+PROGRAM = "ray/serve.py"
+
+
+class RayVerifier(Verifier):
+    """Compares the hosts and the node rank of each engine's ranks with the rank map."""
+
+    files = FileDependencies(always_serving=(PROGRAM,))
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report A02 for other hosts and A07 for ranks that are pinned to other nodes."""
+        if PROGRAM not in artifacts:
+            return
+        plan = read_plan(artifacts[PROGRAM])
+        span, hosts = Span(PROGRAM, 1, 1), plan.get("hosts")
+        if hosts and hosts != job.hosts:
+            message = f"the hosts of {PROGRAM} differ from those of the rank map"
+            sink.report("A02", message, span=span)
+        if plan.get("nodes") != len(job.hosts):
+            message = f"nodes is {plan.get('nodes')!r:.40} in {PROGRAM}, the rank map has"
+            sink.report("A07", f"{message} {len(job.hosts)} hosts", span=span)
+        pinned = [node for ranks in _engines(plan) for node in ranks]
+        expected = [node for node in range(len(job.hosts)) for _ in range(job.ranks_per_node)]
+        if pinned != expected:
+            message = f"the engines of {PROGRAM} pin {len(pinned)} ranks to nodes in another order"
+            sink.report("A07", f"{message} than the rank map", span=span)
+
+
+def read_plan(text: str) -> dict[str, Any]:
+    """Return the plan: the JSON text in the program's assignment to ``PLAN``.
+
+    Raises:
+        Malformed: no such assignment of ``json.loads`` with a literal, or no JSON in it.
+    """
+    try:
+        assigned = [one for one in ast.parse(text).body if isinstance(one, ast.Assign)]
+        named = [one.value for one in assigned if getattr(one.targets[0], "id", "") == "PLAN"]
+        literal = ast.literal_eval(named[0].args[0]) if isinstance(named[0], ast.Call) else ""
+    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+        literal = ""
+    if not isinstance(literal, str) or not literal:
+        raise Malformed(PROGRAM, 1, "it has no PLAN = json.loads('...')")
+    return read_json(PROGRAM, literal)
+
+
+def _engines(plan: dict[str, Any]) -> list[list[Any]]:
+    engines = plan.get("engines")
+    if not isinstance(engines, list) or not all(isinstance(one, list) for one in engines):
+        raise Malformed(PROGRAM, 1, "engines is not a list of lists of node ranks")
+    return engines
+
+
+VERIFIER = RayVerifier()

@@ -1,0 +1,60 @@
+"""Read the table of constants that a serving engine declares, usually ``constants.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, get_args, get_type_hints
+
+from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
+from parc.compiler.ir.serialize import from_json
+
+TABLE = "constants.yaml"
+
+
+@cache
+def load_engine_constants(engine: str, package: str) -> EngineConstants:
+    """Return the constants of ``engine`` from ``constants.yaml`` in the backend ``package``.
+
+    Raises:
+        UndeclaredConstantsError: the file is missing, lacks keys, or has values of another type.
+    """
+    file = f"{package.removeprefix('parc.').replace('.', '/')}/{TABLE}"
+    try:
+        text = files(package).joinpath(TABLE).read_text("utf-8")
+    except FileNotFoundError:
+        raise UndeclaredConstantsError(f"{file} does not exist") from None
+    return engine_constants(engine, parse_table(text), file)
+
+
+def engine_constants(engine: str, tree: Mapping[str, Any], file: str) -> EngineConstants:
+    """Build the constants of ``engine`` from the tree of ``file``, which errors name.
+
+    Raises:
+        UndeclaredConstantsError: ``tree`` lacks keys, or has values of another type.
+    """
+    named = {"name": engine, **tree}
+    missing = list(_missing_keys(EngineConstants, named))
+    if missing:
+        raise UndeclaredConstantsError(f"{file} lacks {', '.join(missing)}")
+    try:
+        found: EngineConstants = from_json(EngineConstants, named)
+    except ValueError as error:
+        raise UndeclaredConstantsError(f"{file}: {error}") from None
+    return found
+
+
+def _missing_keys(kind: type, tree: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the dotted keys of the dataclass ``kind`` that ``tree`` lacks."""
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        name, hint = f"{path}{field.name}", hints[field.name]
+        nested = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
+        value = tree.get(field.name)
+        if field.name not in tree:
+            yield name
+        elif isinstance(nested, type) and isinstance(value, Mapping):
+            yield from _missing_keys(nested, value, f"{name}.")

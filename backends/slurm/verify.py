@@ -1,0 +1,54 @@
+"""Verifier of Slurm's batch script, hostfile, and its copy of the launch script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parc.backends.shared.verify_launch_script import exported_devices, verify_launch_script
+from parc.backends.verifier import FileDependencies, JobShape, LauncherNumber, Verifier
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.launch_numbers import line_of, verify_host_file, verify_numbers
+from parc.compiler.verify.read_emitted import read_number
+
+JOB, HOSTFILE, SCRIPT = "slurm/job.sbatch", "slurm/hostfile", "slurm/launch.sh"
+NODES = (
+    LauncherNumber("--nodes", r"^#SBATCH --nodes=(\d+)", "nodes"),
+    LauncherNumber("nodes", r"^nodes=(\d+)$", "nodes"),
+)
+
+
+class SlurmVerifier(Verifier):
+    """Compares hosts, nodes, GPUs and rank counts with the rank map."""
+
+    files = FileDependencies(
+        always=(JOB,),
+        always_serving=(JOB,),
+        scripts=(SCRIPT, JOB),
+        references={HOSTFILE: "/slurm/hostfile", SCRIPT: f"$PARC_DIR/{SCRIPT}"},
+    )
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report A02 for hosts and A07 for numbers."""
+        if HOSTFILE in artifacts:
+            verify_host_file(HOSTFILE, artifacts[HOSTFILE], job.hosts, sink)
+        if SCRIPT in artifacts:
+            verify_launch_script(SCRIPT, artifacts[SCRIPT], job, sink)
+        if JOB in artifacts:
+            verify_numbers(JOB, artifacts[JOB], NODES, job, sink)
+            _verify_gpus(artifacts[JOB], job.ranks_per_node, sink)
+
+    def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
+        """Return the devices that the copy of the launch script exports."""
+        return exported_devices(artifacts.get(SCRIPT, ""))
+
+
+def _verify_gpus(text: str, ranks_per_node: int, sink: Sink) -> None:
+    """Report A07 if the job requests fewer GPUs per host than it has ranks; more are allowed."""
+    pattern = r"^#SBATCH --gpus-per-node=(\d+)"
+    found = read_number(text, pattern)
+    if found is not None and found < ranks_per_node:
+        message = f"--gpus-per-node is {found} in {JOB}, the rank map has {ranks_per_node} per host"
+        sink.report("A07", message, span=Span(JOB, line_of(text, pattern), 1))
+
+
+VERIFIER = SlurmVerifier()

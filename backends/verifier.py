@@ -1,0 +1,169 @@
+"""Protocols of verifiers: independent checks of the files that a backend has emitted.
+
+A verifier reads the files as the target would and derives ranks and groups from them; PARC compares
+the result with the rank map. It must not share code with the backend that emitted the files, so
+that a mistake there cannot hide itself. ``parc compile`` runs it before it writes, ``parc verify``
+on a folder. Each method may raise ``compiler.verify.read_emitted.Malformed`` for any text.
+
+A verifier class inherits from one of the protocols, whose members have defaults where possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from parc.compiler.diagnostics import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class FileDependencies:
+    """Files of a target, and which other files depend on them."""
+
+    always: tuple[str, ...] = ()
+    """Files that the target emits for each training job."""
+    always_serving: tuple[str, ...] = ()
+    """Files that the target emits for each serving job."""
+    scripts: tuple[str, ...] = ()
+    """Shell scripts of the target; the ``references`` of all targets are searched in them."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """File -> text by which a script refers to it. A text that starts with ``$here/`` refers to
+    the folder of the script."""
+    required_by: tuple[tuple[str, str], ...] = ()
+    """(file, other file that does not work without it)."""
+
+
+NO_FILES = FileDependencies()
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherNumber:
+    """A number on a launcher's command line, or in a job script, that the rank map determines."""
+
+    name: str
+    """Name in findings: ``--nnodes``."""
+    pattern: str
+    """Regular expression, matched per line, whose first group is the number."""
+    count: Literal["nodes", "ranks_per_node", "world"]
+    """The number of the rank map that it must equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """Hosts and rank counts of the rank map, which all launch files must agree with."""
+
+    hosts: list[str]
+    """Host names by node rank."""
+    ranks_per_node: int
+    document: Mapping[str, Any] | None = None
+    """The tree of ``rankmap.json``; None if it was not emitted."""
+    launcher: tuple[LauncherNumber, ...] = ()
+    """Numbers of the framework's own launcher; empty: the launch script starts torchrun."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of nodes, ranks per node, and all ranks, by the names of ``LauncherNumber``."""
+        nodes, ranks = len(self.hosts), self.ranks_per_node
+        return {"nodes": nodes, "ranks_per_node": ranks, "world": nodes * ranks}
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Process groups of one family: group ``i`` has the ranks ``bases[i] + member``."""
+
+    members: list[int]
+    bases: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedGroups:
+    """Sizes and process groups that a framework builds from its emitted files."""
+
+    file: str
+    """The file with the sizes."""
+    builder: str
+    """Name of the framework in findings: ``Megatron``."""
+    order: str
+    """Rank order: axes from the fastest to the slowest, ``tp-cp-ep-dp-pp``."""
+    sizes: dict[str, int]
+    """Sizes by the names of the rank map: dp, ep, edp, ..."""
+    families: dict[str, Groups]
+    """Groups by the names of the rank map."""
+    columns: tuple[str, ...]
+    """Families of a single axis, which are the columns of the rank map."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedRank:
+    """Rank that an engine starts on one GPU, with its coordinates along the engine's axes."""
+
+    rank: int
+    coordinates: tuple[int, ...]
+
+
+class Verifier(Protocol):
+    """Checks of the files of one target: a launcher, a page, or a framework."""
+
+    files: FileDependencies = NO_FILES
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report host names (A02) and numbers (A07) that differ from the rank map."""
+        return None
+
+    def visible_devices(self, artifacts: Mapping[str, str]) -> list[str] | None:
+        """Return the devices that a launch script exports, by local rank; None if it sets none."""
+        return None
+
+
+class FrameworkVerifier(Verifier, Protocol):
+    """Re-derivation of a framework's process groups from its emitted files."""
+
+    file: str
+    """The file that shows that a folder has files of the framework."""
+    needs: tuple[str, ...] = ()
+    """Files that must accompany ``file``."""
+    launcher: tuple[LauncherNumber, ...] = ()
+    """Numbers of the framework's own launcher; empty if torchrun starts it."""
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Report lost layers (A08), lost samples (A09) and sizes that files disagree on (A05)."""
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the sizes and groups on ``world`` ranks; None after a finding."""
+
+
+class FrontableVerifier(FrameworkVerifier, Protocol):
+    """Verifier of a framework that another backend can start (``Declaration.fronts``)."""
+
+    def behind_front(
+        self, file: str, read_world: Callable[[str], int], launcher: tuple[LauncherNumber, ...]
+    ) -> FrameworkVerifier:
+        """Return the verifier for runs that the front's ``file`` configures.
+
+        Args:
+            file: the configuration of the front.
+            read_world: number of ranks that its text configures; may raise ``Malformed``.
+            launcher: numbers of the front's launcher.
+        """
+
+
+class EngineVerifier(Verifier, Protocol):
+    """Re-derivation of an inference engine's ranks from the script that starts it."""
+
+    file: str
+    """The file that starts the engine's processes."""
+    builder: str
+    """Name of the engine in findings."""
+    axes: tuple[str, ...]
+    """Axes of a rank's coordinates, which are columns of the rank map."""
+    shared_axes: Mapping[str, tuple[str, ...]]
+    """Column of the rank map over several axes -> the axes whose coordinates its members share;
+    the column counts the members of each group."""
+
+    def derive_ranks(
+        self, artifacts: Mapping[str, str], sink: Sink
+    ) -> dict[tuple[int, int], DerivedRank]:
+        """Return (node rank, GPU) -> the rank that ``file`` starts there."""

@@ -1,0 +1,73 @@
+"""Check number formats against the GPU and against each other, before a layout is chosen."""
+
+from __future__ import annotations
+
+from parc.compiler.diagnostics import Cause, Finding, Sink
+from parc.compiler.ir import Gpu
+from parc.compiler.ir.serving_plan import Service
+
+LEAST_CAPABILITY = {
+    "bf16": (8, 0),
+    "fp16": (7, 0),
+    "fp8": (8, 0),
+    "int4": (7, 5),
+    "nvfp4": (8, 0),
+}
+"""Lowest CUDA compute capability per weight format. bf16: vllm/platforms/interface.py. Kernels of
+8-bit and 4-bit weights fall back to Marlin, which needs fp16 tensor cores with asynchronous
+copies."""
+
+
+def check_formats(service: Service, gpu: Gpu, sink: Sink) -> None:
+    """Report R03 on the weight format, V06 on quantization, and R04 on the cache format."""
+    _check_weights(service, gpu, sink)
+    _check_quantization(service, sink)
+    _check_cache(service, sink)
+
+
+def _check_weights(service: Service, gpu: Gpu, sink: Sink) -> None:
+    """Report R03 if vLLM has no kernels for the weight format on this GPU."""
+    weights, capability = service.setup.weights, gpu.compute_capability
+    need = LEAST_CAPABILITY[weights]
+    if gpu.vendor != "nvidia" or capability >= need:
+        return
+    valid = [name for name, least in LEAST_CAPABILITY.items() if capability >= least]
+    finding = Finding(
+        f"vLLM has no kernels for {weights} weights on {gpu.name}",
+        label=f"compute capability {'.'.join(map(str, capability))} < {need[0]}.{need[1]}",
+        help=f"valid values on this GPU: {', '.join(valid) or 'none'}",
+        fix=f"job.precision: {valid[-1]}" if valid else "",
+        causes=(Cause("cluster.gpu", "the GPU is set here"),),
+    )
+    sink.report("R03", finding, at="job.precision")
+
+
+def _check_quantization(service: Service, sink: Sink) -> None:
+    """Report V06 for a format to which vLLM cannot quantize while it loads."""
+    weights = service.setup.weights
+    if not service.quantize or weights == "fp8":
+        return
+    finding = Finding(
+        f"vLLM cannot quantize to {weights} while it loads",
+        label="--quantization of a 16-bit checkpoint supports only fp8",
+        help="other formats need a quantized checkpoint: remove quantize",
+        fix="job.precision: fp8",
+        causes=(Cause("job.precision", weights),),
+    )
+    sink.report("V06", finding, at="job.quantize")
+
+
+def _check_cache(service: Service, sink: Sink) -> None:
+    """Report R04 if the cache is neither fp8 nor in the format of the activations."""
+    weights, cache = service.setup.weights, service.setup.kv
+    activations = "fp16" if weights == "fp16" else "bf16"
+    if cache in ("fp8", activations):
+        return
+    finding = Finding(
+        f"the cache cannot be {cache} if activations are {activations}",
+        label="vLLM: kv_cache_dtype must equal the model's dtype, or be fp8",
+        help="valid values: auto, fp8",
+        fix="job.kv_precision: auto",
+        causes=(Cause("job.precision", weights),),
+    )
+    sink.report("R04", finding, at="job.kv_precision")

@@ -1,0 +1,250 @@
+"""Rules of the tensor parallel size: heads, widths, the vocabulary, blocks of scales.
+
+Sources: vllm config/model.py (heads), layers/linear.py and fused_moe/layer.py (widths),
+vocab_parallel_embedding.py (vocabulary), quantization/utils/fp8_utils.py (blocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from parc.backends.vllm.defaults import engine_constants, padded_vocab
+from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.ir import Model
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.ir.serving_plan import ServingProblem, ServingRule
+
+TARGETS = ("vllm",)
+MOST_SHOWN_DEGREE = 64
+"""Largest degree that is enumerated or listed."""
+Violates = Callable[[ServingProblem, ServingLayout], bool]
+
+
+def divisors(number: int, most: int = MOST_SHOWN_DEGREE) -> list[int]:
+    """Return the divisors of ``number`` up to ``most``, ascending."""
+    return [degree for degree in range(1, min(number, most) + 1) if number % degree == 0]
+
+
+def _splits_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return problem.model.attention.heads % layout.tp != 0
+
+
+def _splits_kv_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+    attention = problem.model.attention
+    if attention.latent is not None:
+        return False
+    return attention.kv_heads % layout.tp != 0 and layout.tp % attention.kv_heads != 0
+
+
+_VLLM_MESSAGES = {
+    "heads": "Tensor parallel world size must divide num heads",
+    "groups": "If tensor parallel world size does not divide num_groups, then num_groups must "
+    "equal 1",
+}
+"""Messages of vLLM. For linear attention it fails without one while it reshapes a projection."""
+
+
+def _recurrent_heads_of(model: Model) -> Iterator[tuple[str, str, int]]:
+    """Yield (spec path, name, number) of heads and groups that are split without copies."""
+    linear, mamba = model.linear, model.mamba
+    if linear is not None:
+        yield "model.linear_attention.key_heads", "key heads of linear attention", linear.key_heads
+    if mamba is not None:
+        yield "model.mamba.heads", "Mamba heads", mamba.heads
+    if mamba is not None and mamba.groups > 1:  # a single group is copied to every rank
+        yield "model.mamba.groups", "groups of Mamba heads", mamba.groups
+
+
+def _splits_recurrent_heads(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return any(count % layout.tp for _, _, count in _recurrent_heads_of(problem.model))
+
+
+def _splits_vocabulary(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return padded_vocab(problem.model.vocab) % layout.tp != 0
+
+
+def _split_tensors(
+    problem: ServingProblem, layout: ServingLayout
+) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (spec path, tensor, its width, ranks that split it) of all split tensors."""
+    model = problem.model
+    if model.ffn.size and model.dense_layers:
+        yield "model.ffn", "MLP", model.ffn.size, layout.tp
+    if model.experts is not None:
+        yield "model.experts.size", "expert", model.experts.size, layout.expert_tp
+        if model.experts.shared_size:
+            yield "model.experts.shared_size", "shared expert", model.experts.shared_size, layout.tp
+
+
+def _scaled_tensors(
+    problem: ServingProblem, layout: ServingLayout
+) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the same of tensors whose blocks of scales are split.
+
+    Attention is left out because its heads are whole blocks.
+    """
+    yield from _split_tensors(problem, layout)
+    linear = problem.model.linear
+    if linear is not None:
+        path = "model.linear_attention"
+        yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
+        yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
+
+
+def _splits_widths_unevenly(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return any(width % ranks for _, _, width, ranks in _split_tensors(problem, layout))
+
+
+def _cuts_scale_blocks(problem: ServingProblem, layout: ServingLayout) -> bool:
+    block = problem.service.setup.block_size
+    return block > 1 and any(
+        width % ranks == 0 and ranks > 1 and width // ranks % block
+        for _, _, width, ranks in _scaled_tensors(problem, layout)
+    )
+
+
+def _cuts_fp8_blocks(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return problem.service.setup.weights == "fp8" and _cuts_scale_blocks(problem, layout)
+
+
+def _cuts_integer_groups(problem: ServingProblem, layout: ServingLayout) -> bool:
+    return problem.service.setup.weights != "fp8" and _cuts_scale_blocks(problem, layout)
+
+
+def _valid_tp(
+    problem: ServingProblem, layout: ServingLayout, violates: Violates
+) -> tuple[str, str]:
+    """Return the valid tp as text, and the edit to the largest one up to the current tp.
+
+    The other axes stay unchanged. The edit is empty if the current tp is valid.
+    """
+
+    def is_valid(tp: int) -> bool:
+        ep = tp * layout.pcp * layout.dp if layout.ep > 1 else 1
+        return not violates(problem, replace(layout, tp=tp, ep=ep))
+
+    valid = [tp for tp in divisors(problem.model.attention.heads) if is_valid(tp)]
+    largest = max((tp for tp in valid if tp <= layout.tp), default=1)
+    fix = f"layout.tp: {largest}" if largest != layout.tp else ""
+    return ", ".join(map(str, valid)) or "none", fix
+
+
+def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    heads, tp = problem.model.attention.heads, layout.tp
+    valid, fix = _valid_tp(
+        problem, layout, lambda *pair: _splits_heads(*pair) or _splits_kv_heads(*pair)
+    )
+    return Finding(
+        f"Total number of attention heads ({heads}) must be divisible by tensor parallel size "
+        f"({tp})",
+        label=f"{heads} % {tp} = {heads % tp}, must be 0",
+        help=f"valid values for tp: {valid}; increase pp or replicas by the remaining factor",
+        fix=fix,
+        causes=(Cause("model.heads", f"{heads} attention heads"),),
+        targets=TARGETS,
+    )
+
+
+def _explain_kv_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    heads, tp = problem.model.attention.kv_heads, layout.tp
+    valid, fix = _valid_tp(problem, layout, _splits_kv_heads)
+    return Finding(
+        f"{heads} key-value heads can neither be split nor copied evenly over tp = {tp}",
+        label=f"{heads} % {tp} = {heads % tp} and {tp} % {heads} = {tp % heads}, one must be 0",
+        help=f"valid values for tp: {valid}",
+        fix=fix,
+        causes=(Cause("model.kv_heads", f"{heads} key-value heads"),),
+        targets=TARGETS,
+    )
+
+
+def _explain_recurrent(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    tp = layout.tp
+    found = (one for one in _recurrent_heads_of(problem.model) if one[2] % tp)
+    path, what, count = next(found)
+    valid, fix = _valid_tp(problem, layout, _splits_recurrent_heads)
+    message = _VLLM_MESSAGES.get(path.rpartition(".")[2], "tensor ranks need whole heads")
+    return Finding(
+        f"{message}: {count} {what}, tp = {tp}",
+        label=f"{count} % {tp} = {count % tp}, must be 0",
+        help=f"valid values for tp: {valid}; increase pp or replicas by the remaining factor",
+        fix=fix,
+        causes=(Cause(path, f"{count} {what}"),),
+        targets=TARGETS,
+    )
+
+
+def _explain_vocab(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    vocab, tp = padded_vocab(problem.model.vocab), layout.tp
+    multiple = engine_constants().sharding.vocab_multiple
+    valid, fix = _valid_tp(problem, layout, _splits_vocabulary)
+    return Finding(
+        f"{vocab} is not divisible by {tp}: rows of the embedding, padded to a multiple of "
+        f"{multiple}",
+        label=f"{vocab} % {tp} = {vocab % tp}, must be 0",
+        help=f"valid values for tp: {valid}; every power of two up to {multiple} is valid",
+        fix=fix,
+        causes=(Cause("model.vocab", f"{problem.model.vocab} tokens"),),
+        targets=TARGETS,
+    )
+
+
+def _explain_uneven(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    found = next(part for part in _split_tensors(problem, layout) if part[2] % part[3])
+    path, tensor, width, ranks = found
+    valid, fix = _valid_tp(problem, layout, _splits_widths_unevenly)
+    return Finding(
+        f"the width of the {tensor} ({width}) is not divisible by {ranks}",
+        label=f"{width} % {ranks} = {width % ranks}, must be 0",
+        help=f"valid values for tp: {valid}" + _expert_hint(tensor),
+        fix=fix,
+        causes=(Cause(path, f"width {width}"),),
+        targets=TARGETS,
+    )
+
+
+def _explain_block(problem: ServingProblem, layout: ServingLayout) -> Finding:
+    block = problem.service.setup.block_size
+    path, tensor, width, ranks = next(
+        part for part in _scaled_tensors(problem, layout) if part[2] // part[3] % block
+    )
+    share = width // ranks
+    valid, fix = _valid_tp(
+        problem, layout, lambda *pair: _splits_widths_unevenly(*pair) or _cuts_scale_blocks(*pair)
+    )
+    message = (
+        f"Weight input_size_per_partition = {share} is not divisible by weight quantization "
+        f"block_k = {block}"
+        if problem.service.setup.weights == "fp8"
+        else "The input size is not aligned with the quantized weight shape. This can be caused "
+        f"by too large tensor parallel size: {share} weights, groups of {block}"
+    )
+    return Finding(
+        f"{message} ({tensor})",
+        label=f"{width} / {ranks} = {share}, {share} % {block} = {share % block}, must be 0",
+        help=f"valid values for tp: {valid}" + _expert_hint(tensor),
+        fix=fix,
+        causes=(
+            Cause("job.precision", f"blocks of {block} share a scale"),
+            Cause(path, f"width {width}"),
+        ),
+        targets=TARGETS,
+    )
+
+
+def _expert_hint(tensor: str) -> str:
+    """Return a way to keep experts whole, if ``tensor`` is an expert."""
+    return "; with layout.ep: on, experts stay whole" if tensor == "expert" else ""
+
+
+_TP = ("layout.tp", "model")
+TENSOR_PARALLEL_RULES: tuple[ServingRule, ...] = (
+    ServingRule("D01", _TP, _splits_heads, _explain_heads),
+    ServingRule("D02", _TP, _splits_kv_heads, _explain_kv_heads),
+    ServingRule("D18", _TP, _splits_recurrent_heads, _explain_recurrent),
+    ServingRule("D06", _TP, _splits_widths_unevenly, _explain_uneven),
+    ServingRule("V20", _TP, _splits_vocabulary, _explain_vocab),
+    ServingRule("V07", (*_TP, "job.precision"), _cuts_fp8_blocks, _explain_block),
+    ServingRule("V06", (*_TP, "job.precision"), _cuts_integer_groups, _explain_block),
+)

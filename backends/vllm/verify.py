@@ -1,0 +1,144 @@
+"""Verifier of ``vllm/serve.sh``: the ranks that vLLM starts, by its own arithmetic.
+
+The ranks of a process follow from its flags (engine/arg_utils.py, create_engine_config;
+v1/executor/multiproc_executor.py), and the coordinates of a rank from its number
+(distributed/parallel_state.py, initialize_model_parallel). No code is shared with the placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from parc.backends.verifier import DerivedRank, EngineVerifier, FileDependencies, JobShape
+from parc.backends.vllm.verify_script import SCRIPT, Process, Script, read_script
+from parc.compiler.diagnostics import Sink, Span
+from parc.compiler.verify.read_emitted import LARGEST, Malformed
+
+SIZES = ("tensor-parallel", "pipeline-parallel", "prefill-context-parallel", "data-parallel")
+"""Flags of the degrees, without ``-size``, in the order of ``Sizes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Degrees of one engine, which all of its processes are given."""
+
+    tp: int
+    pp: int
+    pcp: int
+    dp: int
+
+    @property
+    def replica_ranks(self) -> int:
+        """Number of GPU ranks per data-parallel rank."""
+        return self.tp * self.pp * self.pcp
+
+    @property
+    def world(self) -> int:
+        """Number of ranks per engine."""
+        return self.replica_ranks * self.dp
+
+
+class VllmVerifier(EngineVerifier):
+    """Derives the ranks of all engines from the processes of the script."""
+
+    file = SCRIPT
+    builder = "vLLM"
+    axes = ("replica", "dp", "pp", "cp", "tp")
+    shared_axes = MappingProxyType({"ep": ("replica", "pp")})
+    files = FileDependencies(references={SCRIPT: "$PARC_DIR/vllm/serve.sh"})
+
+    def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
+        """Report A07 for another number of hosts and A02 for other names."""
+        if SCRIPT not in artifacts:
+            return
+        script, hosts, span = read_script(artifacts[SCRIPT]), job.hosts, Span(SCRIPT, 1, 1)
+        if script.nodes != len(hosts):
+            message = f"nodes is {script.nodes} in {SCRIPT}, the rank map has {len(hosts)} hosts"
+            sink.report("A07", message, span=span)
+        if script.hosts and list(script.hosts) != hosts:
+            pairs = enumerate(zip(script.hosts, hosts, strict=False))
+            wrong = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(hosts), 1))
+            message = f"the hosts of {SCRIPT} differ from those of the rank map"
+            sink.report("A02", f"{message}, starting at node rank {wrong}", span=span)
+
+    def derive_ranks(
+        self, artifacts: Mapping[str, str], sink: Sink
+    ) -> dict[tuple[int, int], DerivedRank]:
+        """Return the rank per GPU; report A07 for engines with missing or repeated ranks."""
+        script = read_script(artifacts[SCRIPT])
+        sizes = _sizes(script)
+        found: dict[tuple[int, int], DerivedRank] = {}
+        engines: dict[int, list[int]] = {}
+        for replica, process in zip(_replicas(script), script.processes, strict=True):
+            ranks, gpus = _ranks(process, sizes), len(process.devices)
+            if len(ranks) != gpus:
+                message = f"host {process.node} starts {len(ranks)} ranks on {gpus} GPUs"
+                sink.report("A07", message, span=Span(SCRIPT, 1, 1))
+            # a damaged script may have any number of ranks, so that only those on GPUs are listed
+            engines.setdefault(replica, []).extend(ranks[:gpus])
+            for device, rank in zip(process.devices, ranks, strict=False):
+                place = (replica, *_coordinates(rank, sizes))
+                found[process.node, device] = DerivedRank(replica * sizes.world + rank, place)
+        _verify_engines(engines, sizes, sink)
+        return found
+
+
+def _verify_engines(engines: Mapping[int, list[int]], sizes: Sizes, sink: Sink) -> None:
+    """Report A07 per engine that does not have each of its ranks once."""
+    for replica, ranks in engines.items():
+        if len(ranks) != sizes.world or sorted(ranks) != list(range(sizes.world)):
+            message = f"engine {replica} of {SCRIPT} has {len(ranks)} ranks"
+            text = f"{message}, must have each of 0 to {sizes.world - 1} once"
+            sink.report("A07", text, span=Span(SCRIPT, 1, 1))
+
+
+def _replicas(script: Script) -> list[int]:
+    """Return the engine of each process; processes with the same rendezvous host share one."""
+    engines: dict[tuple[int, int], int] = {}
+    found, single = [], 0
+    for process in script.processes:
+        key = (process.head, -1) if process.head is not None else (process.node, single)
+        single += process.head is None
+        found.append(engines.setdefault(key, len(engines)))
+    return found
+
+
+def _sizes(script: Script) -> Sizes:
+    """Return the degrees of all processes; Malformed if they differ or are out of range."""
+    if not script.processes:
+        raise Malformed(SCRIPT, 1, "it starts no process")
+    found = {tuple(one.number(f"{name}-size", 1) for name in SIZES) for one in script.processes}
+    if len(found) > 1:
+        raise Malformed(SCRIPT, 1, "hosts have different degrees")
+    sizes = Sizes(*found.pop())
+    if not 0 < sizes.world <= LARGEST:
+        raise Malformed(SCRIPT, 1, f"the degrees multiply to {sizes.world} ranks per engine")
+    return sizes
+
+
+def _ranks(process: Process, sizes: Sizes) -> range:
+    """Return the ranks of the engine that the process runs."""
+    size, flags = sizes.replica_ranks, process.flags
+    nodes = process.number("nnodes", 1)
+    if nodes > 1:
+        local, node = sizes.world // nodes, process.number("node-rank", 0)
+        return range(node * local, (node + 1) * local)
+    if "data-parallel-rank" in flags:
+        first, local = process.number("data-parallel-rank", 0), 1
+    else:
+        first = process.number("data-parallel-start-rank", 0)
+        local = process.number("data-parallel-size-local", sizes.dp)
+    return range(first * size, (first + local) * size)
+
+
+def _coordinates(rank: int, sizes: Sizes) -> tuple[int, int, int, int]:
+    """Return (dp, pp, pcp, tp) of a rank: the grid DP x PP x PCP x TP in C order."""
+    rank, tp = divmod(rank, sizes.tp)
+    rank, pcp = divmod(rank, sizes.pcp)
+    dp, pp = divmod(rank, sizes.pp)
+    return dp, pp, pcp, tp
+
+
+VERIFIER = VllmVerifier()

@@ -1,0 +1,100 @@
+"""Read ``vllm/serve.sh``: the processes that it starts per host, as bash would start them.
+
+No code is shared with the emitter. ``Malformed`` is raised for any text that is not such a script.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from parc.compiler.verify.read_emitted import LARGEST, Malformed
+
+SCRIPT = "vllm/serve.sh"
+_COMMON = re.compile(r"^common=\(\n(.*?)^\)$", re.MULTILINE | re.DOTALL)
+_HOSTS = re.compile(r"^hosts=\((.*)\)$", re.MULTILINE)
+_CASE = re.compile(r"^  (\d{1,7})\) # .*\n((?:    start .*\n)+)    ;;$", re.MULTILINE)
+_ADDRESS = re.compile(r'"\$\{hosts\[(\d{1,7})\]\}"')
+_NODES = re.compile(r"^nodes=(\d{1,7})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A ``vllm serve`` command of the script; if a flag is repeated, the last one wins."""
+
+    node: int
+    """Node rank of its host."""
+    devices: tuple[int, ...]
+    flags: dict[str, str]
+    head: int | None
+    """Node rank of the host on which it meets other processes; None if it runs without others."""
+
+    def number(self, flag: str, default: int) -> int:
+        """Return the value of ``--flag`` as an integer; Malformed if it is not one."""
+        if flag not in self.flags:
+            return default
+        text = self.flags[flag]
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) > LARGEST:
+            raise Malformed(SCRIPT, 1, f"--{flag} is {text!r:.40}, must be a number")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Hosts and processes of the script."""
+
+    nodes: int
+    hosts: tuple[str, ...]
+    """Host names by node rank; empty if the hosts have no names."""
+    processes: tuple[Process, ...]
+    """Processes in the order of the script."""
+
+
+def read_script(text: str) -> Script:
+    """Return the hosts and processes of the script."""
+    common, nodes = _COMMON.search(text), _NODES.search(text)
+    if common is None or nodes is None:
+        raise Malformed(SCRIPT, 1, "it has no array common=( ... ), or no number of nodes")
+    shared = _flags(_words(common[1]))
+    hosts = _HOSTS.search(text)
+    processes = [
+        _process(int(case[1]), line, shared)
+        for case in _CASE.finditer(text)
+        for line in case[2].splitlines()
+    ]
+    names = tuple(_words(hosts[1])) if hosts else ()
+    return Script(int(nodes[1]), names, tuple(processes))
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise Malformed(SCRIPT, 1, f"not shell words: {error}") from None
+
+
+def _process(node: int, line: str, shared: dict[str, str]) -> Process:
+    """Return the process of a line such as ``start 0,1 --flag value "$@"``."""
+    heads = [int(found) for found in _ADDRESS.findall(line)]
+    if len(set(heads)) > 1:
+        raise Malformed(SCRIPT, 1, f"a process of host {node} has two rendezvous hosts")
+    words = _words(_ADDRESS.sub("HOST", line).replace(' "$@"', ""))
+    devices = words[1].split(",") if len(words) > 1 else []
+    if not all(re.fullmatch(r"[0-9]{1,4}", device) for device in devices):
+        raise Malformed(SCRIPT, 1, f"not a list of GPUs: {words[1]!r:.40}")
+    flags = shared | _flags(words[2:])
+    return Process(node, tuple(map(int, devices)), flags, heads[0] if heads else None)
+
+
+def _flags(words: list[str]) -> dict[str, str]:
+    """Return flag -> value; a flag without a value has an empty one."""
+    flags: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            flags[name] = value
+        elif name:
+            flags[name] = word
+    return flags

@@ -1,0 +1,23 @@
+"""Constants of all engines that have published measurements, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parc.backends.registry import engine
+from parc.backends.shared.engine_constants import engine_constants
+from parc.compiler.diagnostics.table_yaml import parse_table
+from parc.compiler.ir.engine_constants import EngineConstants
+
+TABLE = Path(__file__).parent / "engines.yaml"
+"""Engines without a backend: their constants cannot be reached from a spec."""
+
+
+def measured_engines() -> dict[str, EngineConstants]:
+    """Return the constants of vLLM from its backend and of the engines in ``engines.yaml``."""
+    table = parse_table(TABLE.read_text("utf-8"))
+    others = {name: engine_constants(name, tree, TABLE.name) for name, tree in table.items()}
+    return {"vllm": engine("vllm").constants(), **others}
+
+
+ENGINES = measured_engines()

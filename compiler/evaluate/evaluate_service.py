@@ -1,0 +1,147 @@
+"""Serving layout -> estimate: number of replicas, pipeline stages, times, and missed limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parc.compiler.cost.serving.stages import stage_layers, stage_splits
+from parc.compiler.cost.serving.traffic import estimate_serving
+from parc.compiler.ir import ServingEstimate, ServingLayout, ServingProblem
+from parc.compiler.ir.problem import allowed
+from parc.compiler.topology.engine_hosts import replica_counts, service_hosts
+
+TIE = 0.03
+"""Relative difference up to which estimates count as equal; the simpler layout wins."""
+SUSTAINED = 0.97
+"""Fraction of the request rate that must be served."""
+
+
+def evaluate_service(problem: ServingProblem, layout: ServingLayout) -> ServingEstimate:
+    """Return the estimate of ``layout`` with the best number of replicas.
+
+    The goal fewest-gpus chooses the fewest replicas that meet all limits; other goals choose as
+    many as the hosts can run.
+    """
+    counts = _replica_counts(problem, layout)
+    if problem.goals.maximize != "fewest-gpus" and problem.pins.replicas is None:
+        counts = _without_idle_replicas(problem, counts)
+    found = _estimate(problem, layout, counts[-1])
+    if problem.goals.maximize != "fewest-gpus" or missed_limit(problem, found):
+        return found
+    low, high = 0, len(counts) - 1
+    while low < high:  # bisection: more replicas never make an estimate worse
+        middle = (low + high) // 2
+        fewer = _estimate(problem, layout, counts[middle])
+        if missed_limit(problem, fewer):
+            low = middle + 1
+        else:
+            high, found = middle, fewer
+    return found
+
+
+def _replica_counts(problem: ServingProblem, layout: ServingLayout) -> tuple[int, ...]:
+    """Return the numbers of replicas to choose from, ascending; only the pinned one if any."""
+    if problem.pins.replicas is not None:
+        return (problem.pins.replicas,)
+    cluster = problem.cluster
+    counts = replica_counts(layout, cluster.node.gpus, cluster.nodes)
+    return tuple(n for n in counts if allowed(problem.goals.limits, "replicas", n)) or (1,)
+
+
+def _without_idle_replicas(problem: ServingProblem, counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop the numbers of replicas that exceed the number of concurrent requests."""
+    concurrency = problem.service.traffic.concurrency
+    if concurrency is None:
+        return counts
+    return tuple(count for count in counts if count <= concurrency) or counts[:1]
+
+
+def _estimate(problem: ServingProblem, layout: ServingLayout, replicas: int) -> ServingEstimate:
+    service = problem.service
+    stages = layout.stages if layout.pp == 1 else stage_layers(problem, layout)
+    complete = replace(layout, replicas=replicas, stages=stages)
+    model, cluster = problem.model, problem.cluster
+    return estimate_serving(model, cluster, service.setup, complete, service.traffic)
+
+
+def missed_limit(problem: ServingProblem, found: ServingEstimate) -> str | None:
+    """Return the first limit that ``found`` misses, as the search counts it; None if it fits."""
+    goals, rate = problem.goals, problem.service.traffic.request_rate
+    if not found.fits:
+        return "V01"
+    if goals.ttft_seconds is not None and found.ttft_seconds > goals.ttft_seconds:
+        return "ttft"
+    if goals.tpot_seconds is not None and found.tpot_seconds > goals.tpot_seconds:
+        return "tpot"
+    if rate is not None and found.requests_per_second < SUSTAINED * rate:
+        return "request_rate"
+    return None
+
+
+def with_best_stages(problem: ServingProblem, found: ServingEstimate) -> ServingEstimate:
+    """Return ``found`` with the best split over stages; the engine's own split wins ties.
+
+    More cache in the fullest stage lets more requests run, but a longer stage slows every step.
+    """
+    layout = found.layout
+    if layout.pp == 1 or problem.pins.stages is not None:
+        return found
+    extra = problem.service.setup.engine.sharding.extra_layers
+    splits = stage_splits(problem.model.layers, layout.pp, extra)
+    tried = [_estimate(problem, replace(layout, stages=split), layout.replicas) for split in splits]
+    best = min(tried, key=lambda one: objective(problem, one))
+    first = tried[0]
+    slack = objective(problem, best)[0] * (1 + TIE)
+    return first if first.fits and objective(problem, first)[0] <= slack else best
+
+
+def objective(problem: ServingProblem, found: ServingEstimate) -> tuple[float, float]:
+    """Return the value to minimize and the tie-breaker, for the goal of the spec."""
+    if not found.fits:
+        return float("inf"), float("inf")
+    traffic, goal = problem.service.traffic, problem.goals.maximize
+    later = max(traffic.output_tokens - 1, 0.0)
+    latency = found.ttft_seconds + later * found.tpot_seconds
+    seconds_per_token = 1 / found.tokens_per_second
+    if goal == "fewest-gpus":
+        second = latency if traffic.request_rate else seconds_per_token
+        return _occupied_gpus(problem, found.layout), second
+    if goal == "latency" or traffic.request_rate is not None:
+        return latency, latency
+    return seconds_per_token, seconds_per_token
+
+
+def _occupied_gpus(problem: ServingProblem, layout: ServingLayout) -> float:
+    """Return the GPUs that other jobs cannot use: whole hosts if the service needs several."""
+    gpus = problem.cluster.node.gpus
+    hosts = service_hosts(layout, gpus) or 1
+    return float(layout.gpus if hosts == 1 else hosts * gpus)
+
+
+def rank_services(problem: ServingProblem, kept: list[ServingEstimate]) -> list[ServingEstimate]:
+    """Sort by objective; estimates within ``TIE`` of the best come first, the simplest ahead.
+
+    Simple means: few axes in use, then few stages, few ranks that wait for one another, few
+    replicas, and small degrees.
+    """
+    ordered = sorted(kept, key=lambda found: (objective(problem, found), _complexity(found)))
+    if not ordered:
+        return []
+    primary, secondary = objective(problem, ordered[0])
+    slack = 1.0 if problem.goals.maximize == "fewest-gpus" else 1 + TIE
+
+    def is_tied(found: ServingEstimate) -> bool:
+        first, second = objective(problem, found)
+        return first <= primary * slack and second <= secondary * (1 + TIE)
+
+    ties = sorted((found for found in ordered if is_tied(found)), key=_complexity)
+    return ties + [found for found in ordered if not is_tied(found)]
+
+
+def _complexity(found: ServingEstimate) -> tuple[int, ...]:
+    """Return the sort key of ``rank_services`` among ties."""
+    layout = found.layout
+    degrees = (layout.tp, layout.pp, layout.dp, layout.ep, layout.pcp, layout.dcp)
+    axes = sum(degree > 1 for degree in degrees)
+    waiting = layout.tp * layout.pcp * layout.dp
+    return (axes, layout.pp, waiting, layout.replicas, layout.tp, layout.ep, layout.dcp)

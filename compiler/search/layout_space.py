@@ -1,0 +1,121 @@
+"""The search space of one problem: all layouts that the pins leave open, valid or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.base import Framework
+from parc.compiler.ir import Layout, Problem, Recompute, Schedule, Split, Variant
+from parc.compiler.search.choose_context_exchange import ChooseExchange, pinned_exchange
+from parc.compiler.search.enumerate_layouts import (
+    degree_choices,
+    micro_batch_choices,
+    recompute_levels,
+    stage_choices,
+)
+from parc.compiler.search.point import Degrees, Point
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutSpace:
+    """The product of the choices on all axes, for one variant of a framework."""
+
+    problem: Problem
+    framework: Framework
+    levels: tuple[Recompute, ...]
+    """Recompute levels, the cheapest first."""
+    constants: dict[str, Any]
+    """Fields that all layouts of the space share."""
+    shard: int
+    """Data-parallel ranks that share one sharded state; 0: all of them."""
+    schedule: Schedule | None
+    """None: 1f1b, or interleaved with virtual stages."""
+    exchange: ChooseExchange
+    """Chooses how the context ranks of a layout exchange keys and values."""
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        framework: Framework,
+        variant: Variant,
+        fastest: ChooseExchange | None = None,
+    ) -> LayoutSpace:
+        """Return the space that ``problem`` leaves open for one variant of ``framework``.
+
+        ``fastest`` chooses the exchange if the variant leaves it open; without it, a ring is used.
+        """
+        pins = problem.pins
+        sequence_parallel = pins.sequence_parallel
+        if sequence_parallel is None and "sp" not in framework.strategies:
+            sequence_parallel = False
+        comm = variant.cp_comm or "p2p"
+        constants = {
+            "sequence_parallel": sequence_parallel,
+            "order": pins.order or framework.orders(problem)[0],
+            "zero_stage": variant.zero_stage,
+            "cp_comm": comm,
+            "cp_a2a": 1,
+            "offload": variant.offload,
+            "zero_plus": variant.zero_plus,
+        }
+        levels = recompute_levels(problem, framework)
+        exchange = pinned_exchange(problem, comm)
+        if variant.cp_comm is None and fastest is not None:
+            exchange = fastest
+        schedule = variant.schedule
+        return cls(problem, framework, levels, constants, variant.dp_shard, schedule, exchange)
+
+    def degrees(self) -> Iterator[Degrees]:
+        """Yield the parallel sizes. An unpinned shard size must be a proper divisor of dp."""
+        shard, pinned = self.shard, self.problem.pins.dp_shard
+        for degrees in degree_choices(self.problem):
+            if not shard or pinned or (degrees.dp > shard and degrees.dp % shard == 0):
+                yield degrees
+
+    def layout(self, point: Point, split: Split) -> Layout:
+        """Return the layout of ``point``; ``split`` is the stage split for its pp and vpp."""
+        tp, cp, pp, dp, ep, etp, vpp, micro_batch, level = point
+        # The constructor of a frozen dataclass sets each field with a function call. The search
+        # builds thousands of layouts, so the dictionary of an empty one is filled directly, with
+        # the cached properties (dp, world) that rules read most.
+        layout = object.__new__(Layout)
+        fields = layout.__dict__
+        fields.update(self.constants)
+        fields["tp"] = tp
+        fields["cp"] = cp
+        fields["pp"] = pp
+        fields["vpp"] = vpp
+        fields["dp"] = dp
+        fields["dp_shard"] = shard = self.shard or dp
+        fields["dp_replicate"] = max(dp // shard, 1)
+        fields["world"] = tp * cp * pp * dp
+        fields["ep"] = ep
+        fields["etp"] = etp
+        fields["micro_batch"] = micro_batch
+        fields["schedule"] = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
+        fields["recompute"] = self.levels[level]
+        fields["split"] = split
+        if fields["sequence_parallel"] is None:
+            fields["sequence_parallel"] = tp > 1 and "sp" in self.framework.strategies
+        if cp > 1:
+            fields["cp_comm"], fields["cp_a2a"] = self.exchange(layout)
+        return layout
+
+
+def sibling_layouts(space: LayoutSpace) -> Iterator[tuple[Layout, ...]]:
+    """Yield groups of layouts that differ only in recompute, the cheapest recompute first.
+
+    The search keeps the first member of a group that fits, because more recompute only makes a
+    step slower. Order of groups: world size (all GPUs first), tp, cp, pp, ep, etp, vpp,
+    micro-batch.
+    """
+    problem, framework = space.problem, space.framework
+    levels = range(len(space.levels))
+    for degrees in space.degrees():
+        for vpp, split in stage_choices(problem, framework, degrees.pp):
+            for micro_batch in micro_batch_choices(problem, degrees.dp):
+                first = Point(*degrees, vpp, micro_batch)
+                yield tuple(space.layout(first.at_level(level), split) for level in levels)

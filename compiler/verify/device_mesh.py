@@ -1,0 +1,139 @@
+"""Re-derive the groups of a PyTorch device mesh from its sizes.
+
+``init_device_mesh`` numbers ranks row-major: the coordinate along an axis is the rank divided by
+the product of all faster sizes, modulo the axis size. A group contains the ranks that share all
+other coordinates. No code is shared with the meshes of the placement, so that a mistake there
+cannot hide itself here. Frameworks that build such a mesh use ``DeviceMeshVerifier``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from parc.backends.verifier import (
+    NO_FILES,
+    DerivedGroups,
+    FileDependencies,
+    FrameworkVerifier,
+    Groups,
+    LauncherNumber,
+)
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.read_emitted import LARGEST, TABLE, Malformed
+
+Axes = tuple[tuple[str, int], ...]
+"""(axis, size), the slowest axis first."""
+ORDER = "tp-cp-ep-dp-pp"
+"""Rank order of the mesh, as in the rank map."""
+DENSE = {
+    "pp": ("pp",),
+    "dp-replicate": ("dp_replicate",),
+    "dp-shard": ("dp_shard",),
+    "cp": ("cp",),
+    "tp": ("tp",),
+    "dp": ("dp_replicate", "dp_shard"),
+    "dp-shard-cp": ("dp_shard", "cp"),
+    "dp-cp": ("dp_replicate", "dp_shard", "cp"),
+}
+"""Family of the rank map -> axes of its groups in the mesh of dense layers."""
+SPARSE = {"ep": ("ep",), "efsdp": ("efsdp",)}
+"""Family of the rank map -> axes of its groups in the mesh of experts."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSizes:
+    """Sizes of a device mesh as a framework's file configures them."""
+
+    pp: int
+    dp_replicate: int
+    dp_shard: int
+    cp: int
+    tp: int
+    ep: int = 1
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return self.pp * self.dp_replicate * self.inner
+
+    @property
+    def inner(self) -> int:
+        """Number of ranks of one replica on one stage, which expert groups divide."""
+        return self.dp_shard * self.cp * self.tp
+
+
+def derive_mesh_groups(sizes: MeshSizes, families: tuple[str, ...]) -> dict[str, Groups]:
+    """Return the groups of ``families``."""
+    outer = (("pp", sizes.pp), ("dp_replicate", sizes.dp_replicate))
+    dense: Axes = (*outer, ("dp_shard", sizes.dp_shard), ("cp", sizes.cp), ("tp", sizes.tp))
+    sparse: Axes = (*outer, ("efsdp", sizes.inner // sizes.ep), ("ep", sizes.ep))
+    return {
+        name: _groups(dense, DENSE[name]) if name in DENSE else _groups(sparse, SPARSE[name])
+        for name in families
+    }
+
+
+def _groups(mesh: Axes, axes: tuple[str, ...]) -> Groups:
+    """Return the group of rank 0 and the first rank of each group, both ascending."""
+    steps = {
+        axis: prod(size for _, size in mesh[place + 1 :]) for place, (axis, _) in enumerate(mesh)
+    }
+
+    def reached(inside: bool) -> list[int]:
+        chosen = [(size, steps[axis]) for axis, size in mesh if (axis in axes) is inside]
+        walks = product(*(range(0, size * step, step) for size, step in chosen))
+        return [sum(walk) for walk in walks]
+
+    return Groups(reached(True), reached(False))
+
+
+def positive_sizes(file: str, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Return ``sizes`` if all are integers above 0; raise Malformed otherwise."""
+    for name, size in sizes.items():
+        if type(size) is not int or not 0 < size <= LARGEST:
+            raise Malformed(file, 1, f"{name} is {size!r:.60}, must be a number > 0")
+    return dict(sizes)
+
+
+@dataclass(frozen=True)
+class DeviceMeshVerifier(FrameworkVerifier):
+    """Verifier of a framework that builds a device mesh from the sizes in one file."""
+
+    file: str
+    builder: str
+    """Name of the framework in findings."""
+    read_sizes: Callable[[str], MeshSizes]
+    """Sizes that the text of ``file`` configures; raises Malformed for any other text."""
+    columns: tuple[str, ...]
+    """Families that are columns of the framework's rank map."""
+    other_families: tuple[str, ...]
+    """Further families of groups that the framework builds."""
+    files: FileDependencies = NO_FILES
+    launcher: tuple[LauncherNumber, ...] = ()
+
+    def check_contents(self, artifacts: Mapping[str, str], sink: Sink) -> None:
+        """Raise Malformed for a file without sizes; sizes are compared in ``derive_groups``."""
+        self.read_sizes(artifacts[self.file])
+
+    def derive_groups(
+        self, artifacts: Mapping[str, str], world: int, sink: Sink
+    ) -> DerivedGroups | None:
+        """Return the sizes and groups on ``world`` ranks; None after a finding."""
+        found = self.read_sizes(artifacts[self.file])
+        if found.world != world:
+            message = f"the rank map has {world} ranks, {self.file} configures {found.world}"
+            sink.report("A05", message, span=Span(TABLE, 1, 1))
+            return None
+        if found.inner % found.ep:
+            label = f"dp_shard x cp x tp = {found.inner} ranks are not divisible by ep {found.ep}"
+            finding = Finding(f"the expert groups of {self.file} do not fit", label)
+            sink.report("A05", finding, span=Span(self.file, 1, 1))
+            return None
+        sizes = {name: getattr(found, name) for name in ("pp", "dp_replicate", "dp_shard")}
+        sizes |= {"cp": found.cp, "tp": found.tp, "ep": found.ep}
+        families = derive_mesh_groups(found, (*self.columns, *self.other_families))
+        return DerivedGroups(self.file, self.builder, ORDER, sizes, families, self.columns)

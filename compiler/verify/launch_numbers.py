@@ -1,0 +1,55 @@
+"""Compare host files and numbers of launch scripts with the rank map."""
+
+from __future__ import annotations
+
+import re
+
+from parc.backends.verifier import JobShape, LauncherNumber
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.verify.read_emitted import read_lines, read_numbers
+
+SHOWN = 4
+"""Differing hosts that a finding names."""
+
+
+def verify_host_file(file: str, text: str, hosts: list[str], sink: Sink) -> None:
+    """Report A02 if line n+1 of ``file`` is not the host of node rank n."""
+    lines = read_lines(text)
+    if lines == hosts:
+        return
+    if len(lines) != len(hosts):
+        message = f"{file} has {len(lines)} hosts, the rank map {len(hosts)}"
+        sink.report("A02", message, span=Span(file, min(len(lines), len(hosts)) + 1, 1))
+        return
+    wrong = [n for n, pair in enumerate(zip(lines, hosts, strict=True)) if pair[0] != pair[1]]
+    message = f"{len(wrong)} of {len(hosts)} node ranks are on another host in {file}"
+    first = [f"node rank {n}: {lines[n]!r:.60}, must be {hosts[n]!r:.60}" for n in wrong[:SHOWN]]
+    sink.report("A02", Finding(message, "; ".join(first)), span=Span(file, wrong[0] + 1, 1))
+
+
+def verify_numbers(
+    file: str, text: str, numbers: tuple[LauncherNumber, ...], job: JobShape, sink: Sink
+) -> None:
+    """Report A07 for each of ``numbers`` that is missing, or differs at its first wrong match."""
+    for one in numbers:
+        found, expected = read_numbers(text, one.pattern), job.counts[one.count]
+        wrong = [(line, f"is {number}") for line, number in found if number != expected]
+        for line, state in wrong[:1] if found else [(1, "is missing")]:
+            message = f"{one.name} {state} in {file}, the rank map has {expected}"
+            sink.report("A07", message, span=Span(file, line, 1))
+
+
+def verify_rendezvous(file: str, text: str, hosts: list[str], sink: Sink) -> None:
+    """Report A07 if the script's variable ``first`` is not the host of rank 0."""
+    found = re.search(r"^first='?([^'\n]*)'?$", text, re.MULTILINE)
+    if found and found[1] != hosts[0]:
+        message = (
+            f"the rendezvous in {file} is on {found[1]!r:.60}, but rank 0 is on {hosts[0]!r:.60}"
+        )
+        sink.report("A07", message, span=Span(file, text.count("\n", 0, found.start()) + 1, 1))
+
+
+def line_of(text: str, pattern: str) -> int:
+    """Return the line of the first match of ``pattern``; 1 without a match."""
+    found = re.search(pattern, text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1

@@ -1,0 +1,86 @@
+"""Select the verifiers of a folder: built-in ones, and those of plugins that its lock names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from parc.backends.declaration import Declaration
+from parc.backends.registry import BUILT_IN, declaration, find, front_verifiers, verifier
+from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
+from parc.compiler.diagnostics import Finding, Sink, Span
+
+UNVERIFIED = "A13"
+"""Code of files that no verifier has checked."""
+
+
+def locked_versions(lock: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return target -> version of ``parc.lock``; empty without a lock, or if it is damaged."""
+    versions = lock["decisions"].get("versions") if lock is not None else None
+    return versions if isinstance(versions, dict) else {}
+
+
+def load_verifiers(names: Iterable[str]) -> dict[str, Verifier]:
+    """Return name -> verifier of all built-in backends and of usable plugins among ``names``.
+
+    All built-in verifiers are needed, because a file may refer to any target's missing file.
+    Frameworks come first, in the order of ``BUILT_IN``.
+    """
+    built_in = [one.name for one in BUILT_IN]
+    plugins = sorted(name for name in names if name not in built_in)
+    usable = [name for name in plugins if isinstance(find(name), Declaration)]
+    found = ((name, verifier(name)) for name in (*built_in, *usable))
+    return {name: one for name, one in found if one is not None}
+
+
+def framework_verifier(
+    verifiers: Mapping[str, Verifier], artifacts: Mapping[str, str]
+) -> FrameworkVerifier | None:
+    """Return the verifier of the framework whose file is in ``artifacts``; None without one.
+
+    If the folder has the files of a front and of the framework that it starts, the verifier of
+    their combination is returned.
+    """
+    frameworks = {
+        name: cast(FrameworkVerifier, one)
+        for name, one in verifiers.items()
+        if declaration(name).is_framework and cast(FrameworkVerifier, one).file in artifacts
+    }
+    for front in frameworks:
+        for name, one in front_verifiers(front).items():
+            if name in frameworks:
+                return cast(FrameworkVerifier, one)
+    return next(iter(frameworks.values()), None)
+
+
+def engine_verifier(
+    verifiers: Mapping[str, Verifier], artifacts: Mapping[str, str], names: Iterable[str]
+) -> EngineVerifier | None:
+    """Return the verifier of the engine that ``artifacts`` start, or that is among ``names``."""
+    engines = {
+        name: cast(EngineVerifier, one)
+        for name, one in verifiers.items()
+        if declaration(name).is_engine
+    }
+    started = [one for one in engines.values() if one.file in artifacts]
+    named = [engines[name] for name in names if name in engines]
+    return next(iter((*started, *named)), None)
+
+
+def report_unverified(artifacts: Iterable[str], names: Iterable[str], sink: Sink) -> None:
+    """Report A13 per target among ``names`` that has files but no usable verifier."""
+    files: dict[str, str] = {}
+    for file in sorted(artifacts):
+        files.setdefault(file.partition("/")[0].partition(".")[0], file)
+    for name in sorted(set(names) & files.keys()):
+        found = find(name)
+        if isinstance(found, Declaration) and found.verifier:
+            continue
+        if found is None:
+            reason, fix = "no installed backend has this name", "install its plugin"
+        elif isinstance(found, Declaration):
+            reason, fix = "its plugin declares no verifier", "check its groups by hand"
+        else:
+            reason, fix = found.message, found.fix
+        finding = Finding(f"the files of {name} were not verified: {reason}", fix=fix)
+        sink.report(UNVERIFIED, finding, span=Span(files[name], 1, 1))

@@ -1,0 +1,171 @@
+"""Frameworks of other packages: their verifier is used, and files without one are reported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from parc.backends.registry import BUILT_IN, declaration, verifier
+from parc.backends.verifier import EngineVerifier, FrameworkVerifier, Verifier
+from parc.compiler.cli import main
+from tests.backends.plugin_distributions import (
+    LAUNCHER,
+    forget_plugins,
+    scanned,
+    write_distribution,
+)
+
+FRAMEWORK = '''\
+"""mylab: a framework with the layouts of fsdp and one file of sizes."""
+
+import json
+
+from parc.backends.declaration import Declaration
+from parc.backends.registry import framework
+from parc.backends.verifier import FileDependencies
+from parc.compiler.ir import Artifact
+from parc.compiler.verify.device_mesh import DeviceMeshVerifier, MeshSizes, positive_sizes
+
+NAME = "{name}"
+FILE = f"{{NAME}}/sizes.json"
+
+
+class Backend:
+    name = NAME
+
+    def emit(self, plan):
+        layout = plan.layout
+        sizes = dict(pp=1, dp_replicate=layout.dp_replicate, dp_shard=layout.dp_shard, cp=1)
+        return (Artifact(FILE, json.dumps(sizes | dict(tp=layout.tp)) + "\\n"),)
+
+    def __getattr__(self, name):
+        return getattr(framework("fsdp"), name)
+
+
+def read_sizes(text):
+    return MeshSizes(**positive_sizes(FILE, json.loads(text)))
+
+
+BACKEND = Backend()
+VERIFIER = DeviceMeshVerifier(
+    file=FILE,
+    builder=NAME,
+    read_sizes=read_sizes,
+    columns=("dp-replicate", "dp-shard", "tp"),
+    other_families=("dp",),
+)
+DECLARATION = Declaration(
+    name=NAME, package=__name__, training=__name__, binds_layout=True, verifier=__name__
+)
+'''
+"""Its backend delegates to fsdp to be short; its verifier is a complete one."""
+SPEC = {
+    "parc": 1,
+    "name": "run",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 2},
+    "job": {"sequence_length": 8192, "global_batch": 64},
+    "layout": {"tp": 2},
+    "emit": ["mylab", "rankmap"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of ``sys.path``, in which a test installs ``mylab`` and compiles a spec for it."""
+    with scanned(tmp_path, monkeypatch):
+        yield tmp_path
+
+
+def parc(folder: Path, *words: str) -> Result:
+    spec = folder / "spec.yaml"
+    spec.write_text(json.dumps(SPEC, indent=1), encoding="utf-8")
+    return CliRunner().invoke(main, [one.format(folder=folder) for one in words])
+
+
+COMPILE = ("compile", "{folder}/spec.yaml", "-o", "{folder}/out")
+VERIFY = ("verify", "{folder}/out")
+
+
+def test_a_plugin_with_a_verifier_is_verified(folder: Path) -> None:
+    write_distribution(folder, "mylab", FRAMEWORK)
+    compiled = parc(folder, *COMPILE)
+    assert compiled.exit_code == 0, compiled.output
+    assert "PARC-A13" not in compiled.output
+    assert parc(folder, *VERIFY).exit_code == 0
+    sizes = folder / "out" / "mylab" / "sizes.json"
+    for old, new, code in (('"tp": 2', '"tp": 4', "A05"), ('"tp": 2', '"tp": -2', "A04")):
+        text = sizes.read_text("utf-8")
+        sizes.write_text(text.replace(old, new), encoding="utf-8")
+        result = parc(folder, *VERIFY)
+        assert result.exit_code == 1
+        assert f"PARC-{code}" in result.output
+        sizes.write_text(text, encoding="utf-8")
+
+
+def test_other_groups_than_those_of_the_plugin_are_found(folder: Path) -> None:
+    swapped = FRAMEWORK.replace("tp=layout.tp)", "tp=layout.dp_shard)")
+    swapped = swapped.replace("dp_shard=layout.dp_shard", "dp_shard=layout.tp")
+    write_distribution(folder, "mylab", swapped)
+    result = parc(folder, *COMPILE)
+    assert result.exit_code == 1
+    assert "PARC-A01" in result.output
+    assert not (folder / "out").exists(), "files that contradict each other are not written"
+
+
+@pytest.mark.parametrize("code", [FRAMEWORK.replace(", verifier=__name__", ""), LAUNCHER])
+def test_files_of_a_plugin_without_a_verifier_are_reported(folder: Path, code: str) -> None:
+    write_distribution(folder, "mylab", code)
+    compiled = parc(folder, *COMPILE)
+    assert compiled.exit_code == 0, compiled.output
+    assert "PARC-A13" in compiled.output
+    result = parc(folder, *VERIFY)
+    assert result.exit_code == 1
+    assert "PARC-A13" in result.output
+    assert "its plugin declares no verifier" in result.output
+
+
+def test_files_of_a_plugin_that_is_not_installed_are_reported(folder: Path) -> None:
+    write_distribution(folder, "mylab", FRAMEWORK)
+    assert parc(folder, *COMPILE).exit_code == 0
+    shutil.rmtree(folder / "parc_mylab-1.0.dist-info")
+    forget_plugins()
+    result = parc(folder, *VERIFY)
+    assert result.exit_code == 1
+    assert "no installed backend has this name" in result.output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("VERIFIER = ", "CHECKER = ", "has no VERIFIER"),
+        ("    file=FILE,\n", "", "TypeError"),
+        ("VERIFIER = DeviceMeshVerifier(", "VERIFIER = dict(", "lacks"),
+    ],
+)
+def test_a_defective_verifier_is_a_diagnostic(
+    folder: Path, old: str, new: str, message: str
+) -> None:
+    write_distribution(folder, "mylab", FRAMEWORK.replace(old, new))
+    result = parc(folder, *COMPILE)
+    assert result.exit_code == 1
+    assert "PARC-X23" in result.output
+    assert message in result.output
+
+
+def test_every_built_in_backend_has_a_verifier_with_all_members() -> None:
+    from parc.backends.plugins import members
+
+    for one in BUILT_IN:
+        found = verifier(one.name)
+        assert found is not None, one.name
+        role = declaration(one.name)
+        protocol: type = Verifier
+        if role.binds_layout:
+            protocol = FrameworkVerifier if role.is_framework else EngineVerifier
+        assert [name for name in members(protocol) if not hasattr(found, name)] == []
