@@ -98,7 +98,7 @@ def test_a_fragment_is_written_over_a_fragment_and_over_nothing_else(
     target.write_text("mine\n", encoding="utf-8")
     result = parc(*words)
     assert result.exit_code == 2
-    assert "was not written by parc import; it is left as it is" in result.stderr
+    assert "was not written by parc import; it is not overwritten" in result.stderr
     assert target.read_text("utf-8") == "mine\n"
 
 

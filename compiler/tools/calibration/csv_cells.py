@@ -1,4 +1,4 @@
-"""A table of runs as cells with positions, so that a mistake in one can be shown."""
+"""CSV reader that keeps the position of each cell, so that findings can point at it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from parc.compiler.spec.nearest import did_you_mean
 
 CELL = re.compile(r'[ \t]*("(?:[^"]|"")*"|[^,"]*)[ \t]*(,|$)')
 MAX_ROWS = 1000
-"""A fit of so many runs takes a minute; more of them add nothing to a dozen parameters."""
+"""Maximum number of rows. A fit of 1,000 runs takes a minute, and a dozen parameters need fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvCell:
-    """What is written in one cell."""
+    """Text of one cell, with its position."""
 
     text: str
     span: Span
@@ -23,28 +23,28 @@ class CsvCell:
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One line of the table: the cells that are not empty, by column."""
+    """Line of the table: the cells that are not empty, by column."""
 
     cells: dict[str, CsvCell]
     span: Span
-    """The whole line."""
+    """Span of the whole line."""
 
     def text(self, column: str) -> str:
-        """What is written under ``column``; empty where nothing is."""
+        """Return the text in ``column``, empty if the cell is empty."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
-    def at(self, column: str) -> Span:
-        """Where ``column`` is written in this row; else the row."""
+    def span_of(self, column: str) -> Span:
+        """Return the span of the cell in ``column``, or of the row if the cell is empty."""
         cell = self.cells.get(column)
         return cell.span if cell else self.span
 
 
 def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tuple[CsvRow, ...]:
-    """The rows of a CSV with a header line; empty lines and lines that start with # are skipped.
+    """Return the rows of a CSV text with a header line.
 
-    Q01 for a column that is not one of ``columns``, or twice there, for a row that is longer than
-    the header, and for quotes that do not match.
+    Skip empty lines, and lines that start with #. Report Q01 for a column that is unknown or
+    appears twice, for a row with more cells than the header, and for unbalanced quotes.
     """
     lines = [
         (number, line)
@@ -56,37 +56,38 @@ def read_table(text: str, file: str, columns: tuple[str, ...], sink: Sink) -> tu
         return ()
     if len(lines) < 2:
         finding = Finding(
-            f"{file} has no run", help="a header line, then a line a run: see docs/calibrate.md"
+            f"{file} has no run",
+            help="write a header line, then one line per run: see docs/calibrate.md",
         )
         sink.report("Q01", finding, span=Span(file, 1, 1))
         return ()
-    header = _split(*lines[0], file, sink)
-    if not _known_columns(header, columns, sink):
+    header = _split_cells(*lines[0], file, sink)
+    if not _check_columns(header, columns, sink):
         return ()
     names = [cell.text for cell in header]
-    return tuple(_row(names, line, file, sink) for line in lines[1:])
+    return tuple(_parse_row(names, line, file, sink) for line in lines[1:])
 
 
-def _known_columns(header: list[CsvCell], columns: tuple[str, ...], sink: Sink) -> bool:
+def _check_columns(header: list[CsvCell], columns: tuple[str, ...], sink: Sink) -> bool:
     seen: set[str] = set()
-    sound = bool(header)
+    valid = bool(header)
     for cell in header:
         if cell.text in columns and cell.text not in seen:
             seen.add(cell.text)
             continue
         near = did_you_mean(cell.text, columns)
-        message = f"there is no column {cell.text[:60]!r}"
-        label = f"did you mean {' or '.join(near)}?" if near else "no such column"
+        message = f"unknown column {cell.text[:60]!r}"
+        label = f"did you mean {' or '.join(near)}?" if near else "this column does not exist"
         if cell.text in seen:
-            message, label = f"the column {cell.text} is there twice", "the second one"
-        finding = Finding(message, label, help=f"legal: {', '.join(columns)}")
+            message, label = f"the column {cell.text} appears twice", "second occurrence"
+        finding = Finding(message, label, help=f"valid columns: {', '.join(columns)}")
         sink.report("Q01", finding, span=cell.span)
-        sound = False
-    return sound
+        valid = False
+    return valid
 
 
-def _row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -> CsvRow:
-    cells = _split(*line, file, sink)
+def _parse_row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -> CsvRow:
+    cells = _split_cells(*line, file, sink)
     if len(cells) > len(names):
         message = f"this row has {len(cells)} cells, the header has {len(names)}"
         sink.report("Q01", message, span=cells[len(names)].span)
@@ -95,13 +96,13 @@ def _row(names: list[str], line: tuple[int, str], file: str, sink: Sink) -> CsvR
     return CsvRow({name: cell for name, cell in pairs if cell.text}, whole)
 
 
-def _split(number: int, line: str, file: str, sink: Sink) -> list[CsvCell]:
-    """Cells of one line; a cell in quotes ends on its line."""
+def _split_cells(number: int, line: str, file: str, sink: Sink) -> list[CsvCell]:
+    """Return the cells of one line; quoted cells cannot contain line breaks."""
     cells, at = [], 0
     while at <= len(line):
         match = CELL.match(line, at)
         if match is None:
-            sink.report("Q01", "the quotes do not match", span=Span(file, number, at + 1))
+            sink.report("Q01", "unbalanced quotes", span=Span(file, number, at + 1))
             break
         start = match.start(1)
         raw = match.group(1).rstrip()
