@@ -207,7 +207,7 @@ class EngineTraits(Protocol):
     def constants(self) -> EngineConstants:
         """Return the constants with which the cost model estimates the engine.
 
-        ``backends/shared/engine_constants.py`` reads them from ``constants.yaml``.
+        ``backends/engine_constants.py`` reads them from ``constants.yaml``.
 
         Raises:
             UndeclaredConstantsError: the table is incomplete, which is reported as V32.

@@ -51,9 +51,11 @@ class Declaration:
     verifier: str = ""
     """Module with ``VERIFIER`` (``backends/verifier.py``), which re-derives what it emitted."""
     linter: str = ""
-    """Module that checks launch scripts of the target for ``parc lint``."""
+    """Module with ``LINTER`` (``compiler/tools/lint/linter.py``): ``parc lint`` for its files."""
     importers: tuple[str, ...] = ()
-    """Modules that read files of the target for ``parc import``."""
+    """Modules with ``IMPORTERS`` (``compiler/tools/importers/formats.py``): ``parc import``."""
+    launchers: tuple[str, ...] = ()
+    """Programs and modules that start all processes of a host, which a launch script may name."""
     fronts: tuple[Front, ...] = ()
     """Other backends' frameworks that this one can start."""
 

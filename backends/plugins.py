@@ -133,6 +133,19 @@ def _missing(declared: Declaration) -> Iterator[str]:
             yield f"{attribute} of {module} lacks {', '.join(lacking)} of {protocol.__name__}"
         elif attribute == BACKEND and (target.name != declared.name or not target.versions):
             yield f"BACKEND of {module} needs the name {declared.name!r} and at least one version"
+    for module, name, needed in _readers(declared):
+        reader = getattr(declared.module(module), name, None)
+        lacking = [one for one in needed if not hasattr(reader, one)]
+        if lacking:
+            yield f"{name} of {module} lacks {', '.join(lacking)}"
+
+
+def _readers(declared: Declaration) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield (module, object, its members) of the declared readers of launch files."""
+    if declared.linter:
+        yield declared.linter, "LINTER", ("recognizes", "lint")
+    for module in declared.importers:
+        yield module, "IMPORTERS", ("formats", "launch_lines")
 
 
 def _declared_objects(declared: Declaration) -> Iterator[tuple[str, str, type[Any]]]:

@@ -22,6 +22,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="megatron",
         package="parc.backends.megatron",
         training=".backend",
+        linter=".launch_files.lint",
+        importers=(".launch_files.import_arguments",),
         binds_layout=True,
         default_for=("train",),
         verifier=".verify",
@@ -30,6 +32,9 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="deepspeed",
         package="parc.backends.deepspeed",
         training=".backend",
+        linter=".launch_files.lint",
+        importers=(".launch_files.import_config",),
+        launchers=("deepspeed",),
         binds_layout=True,
         verifier=".verify",
     ),
@@ -51,6 +56,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="accelerate",
         package="parc.backends.accelerate",
         training=".backend",
+        launchers=("accelerate",),
         binds_layout=True,
         verifier=".verify",
         fronts=(Front("deepspeed", ".plugin", ".verify_plugin"),),
@@ -59,6 +65,8 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="vllm",
         package="parc.backends.vllm",
         serving=".backend",
+        linter=".launch_files.lint",
+        importers=(".launch_files.import_command",),
         binds_layout=True,
         default_for=("serve",),
         verifier=".verify",
@@ -103,6 +111,7 @@ BUILT_IN: tuple[Declaration, ...] = (
         name="torchrun",
         package="parc.backends.torchrun",
         training=".backend",
+        launchers=("torchrun", "torch.distributed.run", "torch.distributed.launch"),
         default_for=("train",),
         verifier=".verify",
     ),
@@ -138,9 +147,13 @@ def built_in(role: Role) -> tuple[Declaration, ...]:
 
 def installed(role: Role) -> tuple[Declaration, ...]:
     """Return ``built_in(role)``, then the usable plugins with ``role``, sorted by name."""
+    return tuple(one for one in all_declared() if has_role(one, role))
+
+
+def all_declared() -> tuple[Declaration, ...]:
+    """Return the built-in backends in the order of ``BUILT_IN``, then usable plugins by name."""
     found = [plugin(name) for name in plugin_names() if name not in _BY_NAME]
-    usable = [one for one in found if isinstance(one, Declaration) and has_role(one, role)]
-    return (*built_in(role), *usable)
+    return (*BUILT_IN, *(one for one in found if isinstance(one, Declaration)))
 
 
 def has_role(one: Declaration, role: Role) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,23 +44,30 @@ def module(path: Path) -> str:
     return ".".join(("parc", *parts))
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    """Return the parsed file; several tests walk the same trees."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Return the full names of the ``parc`` modules and objects that ``path`` imports.
 
     Imports inside functions and under ``TYPE_CHECKING`` count as well: they are dependencies too.
     """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in names if name.split(".")[0] == "parc"}
+    return frozenset(name for name in names if name.split(".")[0] == "parc")
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Yield (``file:line name``, number of lines) per function of ``path``."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", lines

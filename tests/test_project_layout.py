@@ -37,6 +37,8 @@ RESOLVE = "parc.compiler.resolve"
 SEARCH = "parc.compiler.search"
 EVALUATE = "parc.compiler.evaluate"
 PLACEMENT = "parc.compiler.placement"
+LINT = "parc.compiler.tools.lint"
+IMPORTERS = "parc.compiler.tools.importers"
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     IR: (),
     DIAGNOSTICS: (IR,),
@@ -57,7 +59,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     VERIFY: (IR, DIAGNOSTICS, DECLARATION, REGISTRY, VERIFIER),
     "parc.compiler.writer": (IR, DIAGNOSTICS, "parc.compiler.swap", REGISTRY),
-    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY),
+    "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS),
     "parc.templates": (),
     "parc.schemas": (),
 }

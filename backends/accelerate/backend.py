@@ -6,7 +6,7 @@ from parc.backends.accelerate.files import emit
 from parc.backends.accelerate.launch import environment, launch_command
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import LaunchCommand
-from parc.backends.shared.torch_framework import TorchFramework
+from parc.backends.shared.torch.framework import TorchFramework
 from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.shared.torch_program import dp_replicate, dp_shard
+from parc.backends.shared.torch.program import dp_replicate, dp_shard
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.topology.node_groups import ranks_per_node
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.accelerate import derived
-from parc.backends.shared import torch_program
 from parc.backends.shared.field_table import field_table, functions_of, nested
 from parc.backends.shared.render import render
-from parc.backends.shared.torch_framework import learning_rate_file
+from parc.backends.shared.torch import program as torch_program
+from parc.backends.shared.torch.framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"

@@ -6,7 +6,7 @@ from parc.backends.accelerate.derived import deepspeed_file, machines
 from parc.backends.accelerate.files import FOLDER
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.torch_program import accumulation
+from parc.backends.shared.torch.program import accumulation
 from parc.compiler.ir import Plan
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from parc.backends.shared.plain_decoder import another_program, not_plain
 from parc.backends.shared.plain_rules import ZIGZAG
-from parc.backends.shared.torch_rules import (
+from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
     always,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from parc.backends.shared.plain_split import even_counts, looped_split
-from parc.backends.shared.torch_rules import MEGATRON_PINS
+from parc.backends.shared.torch.rules import MEGATRON_PINS
 from parc.backends.shared.valid_values import pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model, Pins, Problem, Split

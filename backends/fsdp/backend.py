@@ -6,7 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.fsdp.files import FOLDER, emit
 from parc.backends.fsdp.rules import rules
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.torch_framework import TorchFramework
+from parc.backends.shared.torch.framework import TorchFramework
 from parc.compiler.ir import Artifact, Plan, Problem
 from parc.compiler.ir.rule import Rule
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.torch_mesh import replicate_and_shard
+from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.compiler.ir import Layout, Problem
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from parc.backends.fsdp import derived
-from parc.backends.shared import torch_program
 from parc.backends.shared.field_table import field_table, functions_of, nested
 from parc.backends.shared.render import render
-from parc.backends.shared.torch_framework import learning_rate_file
+from parc.backends.shared.torch import program as torch_program
+from parc.backends.shared.torch.framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "fsdp"

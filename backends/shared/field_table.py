@@ -21,6 +21,8 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Problem
 
 UNTOLD = ("elsewhere", "ignored")
+NOT_EMITTED = (*UNTOLD, "imported")
+"""Sections of flags.yaml that are no groups of settings."""
 Derived = Mapping[str, Callable[[Problem, Layout], Any]]
 
 
@@ -97,7 +99,7 @@ def field_table(package: str) -> FieldTable:
 def flag_table(package: str) -> FieldTable:
     """The table of a backend with groups: ``flags.yaml`` in its package."""
     tree = _read(package, "flags.yaml")
-    return _table({name: rows for name, rows in tree.items() if name not in UNTOLD}, tree)
+    return _table({name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree)
 
 
 def _read(package: str, file: str) -> dict[str, dict[str, Any]]:

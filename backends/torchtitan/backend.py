@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.torch_framework import TorchFramework
+from parc.backends.shared.torch.framework import TorchFramework
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
 from parc.backends.torchtitan.rules import OPERATORS, rules
 from parc.backends.torchtitan.split import find_split, why_no_split

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared import torch_program
 from parc.backends.shared.field_table import field_table, functions_of, nested
 from parc.backends.shared.render import render
+from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
 from parc.backends.torchtitan.flavors import flavor_of
 from parc.compiler.ir import Artifact, Plan, Recompute, Split

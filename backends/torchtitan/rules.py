@@ -6,8 +6,8 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 from __future__ import annotations
 
 from parc.backends.shared.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
-from parc.backends.shared.torch_mesh import replicate_and_shard
-from parc.backends.shared.torch_rules import (
+from parc.backends.shared.torch.mesh import replicate_and_shard
+from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     always,
     foreign_pins,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.torch_rules import stages_rule
+from parc.backends.shared.torch.rules import stages_rule
 from parc.backends.shared.valid_values import around, listed, pin
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding

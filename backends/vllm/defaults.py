@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.engine_constants import load_engine_constants
+from parc.backends.engine_constants import load_engine_constants
 from parc.compiler.ir import Gpu, Model
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import even_stages

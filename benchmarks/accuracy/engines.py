@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parc.backends.engine_constants import engine_constants
 from parc.backends.registry import engine
-from parc.backends.shared.engine_constants import engine_constants
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir.engine_constants import EngineConstants
 

@@ -15,7 +15,7 @@ from parc import __version__
 COMMANDS: dict[str, str] = {
     "compile": "Compile SPEC into launch files and a rank map.",
     "check": "Report everything that is wrong with each SPEC; write nothing.",
-    "lint": "Judge launch scripts that somebody else wrote by the same rules.",
+    "lint": "Check launch scripts that PARC did not write against the same rules.",
     "estimate": "Show memory, step time and traffic of SPEC, term by term.",
     "search": "List the layouts that fit SPEC, ranked, and what the others lost by.",
     "calibrate": "Fit the cost model to RUNS, a CSV of steps that you measured.",

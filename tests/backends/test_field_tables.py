@@ -15,8 +15,8 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
-from parc.backends.shared import torch_program
 from parc.backends.shared.field_table import FieldTable, field_table, flag_table, functions_of
+from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.versions import knows
 from parc.backends.torchtitan import derived as torchtitan
 from parc.backends.vllm import derived as vllm

@@ -1,4 +1,4 @@
-"""``parc import``: fragments that go into a spec, and what it says about files."""
+"""``parc import``: fragments for a spec, and diagnostics about files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.model_spec import ModelSpec
-from parc.compiler.tools.importers.registry import KINDS
+from parc.compiler.tools.importers.registry import import_formats
 from tests.cli.specs import SPEC, parc
 from tests.goldens import emitted_by
 
@@ -43,10 +43,10 @@ def written(folder: Path, text: str, name: str = "topology.conf") -> str:
     return str(folder / name)
 
 
-def test_the_kinds_of_the_command_are_those_that_have_a_reader() -> None:
+def test_the_command_accepts_and_lists_every_kind_with_a_reader() -> None:
     command = import_module("parc.compiler.cli.commands.import")
-    assert set(command.KINDS) == {"auto", *KINDS}
-    assert [kind for kind in KINDS if kind not in command.command.help] == []
+    assert set(command.KINDS) == {"auto", *import_formats()}
+    assert [kind for kind in import_formats() if kind not in command.command.help] == []
 
 
 def test_a_fragment_is_printed_and_goes_into_a_spec(tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_a_fragment_is_printed_and_goes_into_a_spec(tmp_path: Path) -> None:
     assert parc("check", written(tmp_path, spec, "spec.yaml")).exit_code == 0
 
 
-def test_the_kind_is_seen_and_standard_input_is_read() -> None:
+def test_the_kind_is_detected_and_standard_input_is_read() -> None:
     result = parc("import", "auto", "-", given=TREE)
     assert (result.exit_code, result.stdout) == (0, FRAGMENT)
 
 
-def test_the_decoder_of_text_of_a_model_of_images_is_named_behind_its_file(tmp_path: Path) -> None:
+def test_the_text_decoder_of_a_vision_model_is_selected_after_its_file_name(tmp_path: Path) -> None:
     text = {"model_type": "qwen3_vl_text", "hidden_size": 4096}
     given = json.dumps({"model_type": "qwen3_vl", "text_config": text})
     whole = written(tmp_path, given, "config.json")
@@ -76,7 +76,7 @@ def test_the_decoder_of_text_of_a_model_of_images_is_named_behind_its_file(tmp_p
     assert "there is no mapping 'text'" in absent.stderr
 
 
-def test_json_has_the_same_and_the_notes(tmp_path: Path) -> None:
+def test_json_has_the_same_fragment_and_the_notes(tmp_path: Path) -> None:
     result = parc("import", "auto", written(tmp_path, TREE), "--format", "json")
     document = json.loads(result.stdout)
     assert document["format"] == 1
@@ -85,9 +85,7 @@ def test_json_has_the_same_and_the_notes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("style", ["yaml", "json"])
-def test_a_fragment_is_written_over_a_fragment_and_over_nothing_else(
-    tmp_path: Path, style: str
-) -> None:
+def test_only_a_fragment_of_parc_is_overwritten(tmp_path: Path, style: str) -> None:
     source, target = written(tmp_path, TREE), tmp_path / "out"
     words = ("import", "auto", source, "-o", str(target), "--format", style)
     for _ in range(2):
@@ -102,7 +100,7 @@ def test_a_fragment_is_written_over_a_fragment_and_over_nothing_else(
     assert target.read_text("utf-8") == "mine\n"
 
 
-def test_several_files_are_one_fragment(tmp_path: Path) -> None:
+def test_several_files_become_one_fragment(tmp_path: Path) -> None:
     hosts = [{"id": f"i-{n}", "networkPath": [{"id": f"leaf{n}"}]} for n in (1, 2)]
     files = [written(tmp_path, json.dumps({"data": [h]}), f"{h['id']}.json") for h in hosts]
     result = parc("import", "lambda", *files)
@@ -110,7 +108,7 @@ def test_several_files_are_one_fragment(tmp_path: Path) -> None:
     assert result.stdout.endswith("{name: leaf1, nodes: i-1}\n    - {name: leaf2, nodes: i-2}\n")
 
 
-def test_places_and_nvlink_domains_may_come_from_files_of_their_own(tmp_path: Path) -> None:
+def test_places_and_nvlink_domains_can_come_from_different_files(tmp_path: Path) -> None:
     first = {"items": [{"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.count": "8"}}}]}
     labels = first["items"][0]["metadata"]["labels"]  # type: ignore[index]
     other = json.loads(json.dumps(first))
@@ -123,7 +121,7 @@ def test_places_and_nvlink_domains_may_come_from_files_of_their_own(tmp_path: Pa
     assert "{name: leaf1, nodes: n1}" in result.stdout
 
 
-def test_racks_of_one_tool_and_states_of_another_are_one_cluster(tmp_path: Path) -> None:
+def test_racks_of_one_tool_and_states_of_another_become_one_cluster(tmp_path: Path) -> None:
     nodes = [{"name": f"r0{r}n0{n}", "gres": "gpu:8"} for r in (1, 2) for n in (1, 2)]
     nodes[3]["state"] = ["DOWN"]  # type: ignore[assignment]
     files = [written(tmp_path, TREE), written(tmp_path, json.dumps({"nodes": nodes}), "nodes")]
@@ -137,7 +135,7 @@ def test_racks_of_one_tool_and_states_of_another_are_one_cluster(tmp_path: Path)
     )
 
 
-def test_the_hosts_of_a_job_are_those_that_stay_of_a_cluster(tmp_path: Path) -> None:
+def test_a_job_restricts_the_cluster_to_its_hosts(tmp_path: Path) -> None:
     job = {"job_state": ["RUNNING"], "job_id": 7, "nodes": "r01n02,r02n01", "partition": "main"}
     nodes = {"nodes": [{"name": "r01n01", "gres": "gpu:8", "state": ["DOWN"]}]}
     files = [
@@ -155,7 +153,7 @@ def test_the_hosts_of_a_job_are_those_that_stay_of_a_cluster(tmp_path: Path) -> 
     )
 
 
-def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
+def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> None:
     one = written(tmp_path, TREE, "a.conf")
     two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")
     result = parc("import", "auto", one, two)
@@ -167,15 +165,15 @@ def test_two_files_that_contradict_one_another_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (("hello",), "error[PARC-I05]: nothing shows what wrote"),
+        (("hello",), "error[PARC-I05]: cannot detect the format of"),
         (
             (TREE, "#SBATCH -N 2"),
-            "error[PARC-I05]: the files are of kinds that do not go together: sbatch, slurm",
+            "error[PARC-I05]: files of these kinds cannot be combined: sbatch, slurm",
         ),
         (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is no key=value"),
     ],
 )
-def test_bad_files_are_told_on_standard_error(
+def test_bad_files_are_reported_on_standard_error(
     tmp_path: Path, texts: tuple[str, ...], message: str
 ) -> None:
     files = [written(tmp_path, text, f"file{index}") for index, text in enumerate(texts)]
@@ -185,7 +183,9 @@ def test_bad_files_are_told_on_standard_error(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         import_module("parc.compiler.tools.importers.import_files"), "MOST_BYTES", 10
     )
@@ -194,12 +194,14 @@ def test_a_file_that_is_too_large_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert "error[PARC-I06]" in result.stderr
 
 
-def test_a_file_that_is_not_there_and_an_unknown_kind_are_usage(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_unknown_kind_are_usage_errors(tmp_path: Path) -> None:
     assert parc("import", "auto", str(tmp_path / "none")).exit_code == 2
     assert parc("import", "slurm", written(tmp_path, TREE)).exit_code == 2
 
 
-def test_what_is_not_carried_over_is_said_and_the_fragment_is_printed(tmp_path: Path) -> None:
+def test_settings_that_are_not_carried_over_are_reported_and_the_fragment_is_printed(
+    tmp_path: Path,
+) -> None:
     script = written(tmp_path, "--tensor-model-parallel-size 2 --my-flag 1\n", "args")
     result = parc("import", "megatron-args", script)
     assert result.exit_code == 0
@@ -208,7 +210,7 @@ def test_what_is_not_carried_over_is_said_and_the_fragment_is_printed(tmp_path: 
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.name for path in EXAMPLES])
-def test_what_parc_wrote_for_megatron_reads_back_as_the_layout_and_model_of_the_plan(
+def test_emitted_megatron_files_read_back_as_the_layout_and_model_of_the_plan(
     example: Path,
 ) -> None:
     folder = example / "expected"

@@ -8,14 +8,8 @@ from random import Random
 
 import pytest
 
-from parc.backends.shared import torch_mesh
-from parc.compiler.ir import (
-    NO_OFFLOAD,
-    NO_RECOMPUTE,
-    NO_ZERO_PLUS,
-    Layout,
-    Split,
-)
+from parc.backends.shared.torch import mesh as torch_mesh
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Split
 from tests.conformance.tool_judging import mesh_verdicts
 
 pytestmark = pytest.mark.conformance

@@ -1,9 +1,9 @@
-"""A sound script of each kind, and the mistakes that people make in it."""
+"""A correct script of each kind, and common mistakes in it."""
 
 from __future__ import annotations
 
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.options import LintOptions
 
 MEGATRON = """\
 #!/bin/bash
@@ -35,21 +35,21 @@ EXPERTS = (
     "    --swiglu\n",
     "    --swiglu\n    --num-experts 64\n    --moe-router-topk 8\n    --moe-ffn-hidden-size 1536\n",
 )
-"""An edit that makes the model route to experts."""
+"""Edit that adds routed experts to the model."""
 LINEAR = (
     "    --swiglu\n",
     "    --swiglu\n    --experimental-attention-variant gated_delta_net\n"
     "    --linear-attention-freq 4\n"
     "    --linear-num-key-heads 12\n    --linear-num-value-heads 24\n",
 )
-"""An edit that gives three of four layers linear attention."""
+"""Edit that gives three of four layers linear attention."""
 PATTERN = (
     "    --num-layers 32\n",
     '    --hybrid-layer-pattern "M-M*M-M*M-M*M-M*|M-M*M-M*M-M*M-M*"\n    --mamba-num-groups 8\n',
 )
-"""An edit that makes layers of one part each."""
+"""Edit that replaces the layers by a layer pattern."""
 HYBRID = ("pretrain_gpt.py", "pretrain_hybrid.py")
-"""The program that builds them."""
+"""Edit that starts the program for layer patterns."""
 SBATCH = """\
 #!/bin/bash
 #SBATCH --nodes=4
@@ -84,13 +84,13 @@ VLLM_EXPERTS = ("meta-llama/Llama-3.1-70B-Instruct", "mistralai/Mixtral-8x7B-Ins
 
 Edit = tuple[str, str]
 Case = tuple[str, str, tuple[Edit, ...], str]
-"""Code, the script that is edited, the edits, a word of the line where the finding stands."""
+"""Expected code, correct script, edits, and a word of the line where the finding is reported."""
 
 _END = "    --bf16\n"
 
 
 def _more(flags: str) -> Edit:
-    """Flags at the end of the command."""
+    """Return the edit that appends flags to the command."""
     return (_END, f"    --bf16 {flags}\n")
 
 
@@ -317,14 +317,14 @@ CASES: tuple[Case, ...] = (
 
 
 def edited(script: str, edits: tuple[Edit, ...]) -> str:
-    """``script`` after ``edits``, each of which must change something."""
+    """Apply ``edits`` to ``script``; each of them must change something."""
     for old, new in edits:
         assert old in script, old
         script = script.replace(old, new)
     return script
 
 
-def codes(text: str, more: More | None = None) -> list[str]:
-    """Short codes of what lint finds in ``text``."""
-    sink, _ = lint_text(text, "run.sh", more or More())
+def codes(text: str, options: LintOptions | None = None) -> list[str]:
+    """Return the short codes of the findings in ``text``."""
+    sink, _ = lint_text(text, "run.sh", options or LintOptions())
     return [one.code.removeprefix("PARC-") for one in sink.diagnostics]

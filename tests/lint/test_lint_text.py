@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parc.backends.megatron.launch_files.import_arguments import TABLE
 from parc.compiler.ir import (
     Attention,
     Cluster,
@@ -19,10 +20,9 @@ from parc.compiler.ir import (
     ServingLayout,
     ServingProblem,
 )
-from parc.compiler.tools.importers.megatron_flags import TABLE
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.more import More
-from parc.compiler.tools.lint.needs import in_words
+from parc.compiler.tools.lint.missing_facts import describe_missing_fact
+from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import (
     DEEPSPEED,
     EXPERTS,
@@ -52,24 +52,24 @@ EMITTED = sorted(
 )
 
 
-def test_nothing_is_found_in_what_parc_writes() -> None:
+def test_files_that_parc_emits_have_no_findings() -> None:
     assert len(EMITTED) >= 40
     found = {str(path): codes(path.read_text("utf-8")) for path in EMITTED}
     assert {name: found[name] for name in found if found[name]} == {}
 
 
-def test_a_pattern_that_the_shell_fills_in_is_a_pattern() -> None:
+def test_a_layer_pattern_from_a_shell_variable_counts_as_a_pattern() -> None:
     dynamic = ("    --num-layers 32\n", "    --hybrid-layer-pattern $LETTERS\n")
     assert codes(edited(MEGATRON, (dynamic, HYBRID))) == []
 
 
-def test_a_pattern_with_letters_that_a_spec_does_not_have_is_a_pattern() -> None:
+def test_a_layer_pattern_with_letters_that_a_spec_lacks_counts_as_a_pattern() -> None:
     for letters in ("G-G*" * 8, "M-M*" * 8 + "/M-"):
         written = ("    --num-layers 32\n", f"    --hybrid-layer-pattern '{letters}'\n")
         assert codes(edited(MEGATRON, (written, HYBRID))) == []
 
 
-def test_the_bars_of_a_pattern_say_how_layers_are_cut_whatever_else_is_added() -> None:
+def test_the_bars_of_a_pattern_define_the_stages_even_with_other_flags() -> None:
     args = next(one for one in EMITTED if "nemotron-h-56b" in str(one) and one.name == "args.sh")
     text = args.read_text("utf-8")
     pp = "--pipeline-model-parallel-size "
@@ -101,7 +101,7 @@ UNSURE: dict[str, tuple[Edit, ...]] = {
 
 
 @pytest.mark.parametrize("name", UNSURE)
-def test_what_a_script_may_say_otherwise_is_not_judged(name: str) -> None:
+def test_values_that_may_differ_between_runs_cause_no_findings(name: str) -> None:
     assert codes(edited(MEGATRON, UNSURE[name])) == []
 
 
@@ -123,31 +123,31 @@ torchrun --nproc-per-node 8 pretrain_gpt.py $ARGS --tensor-model-parallel-size 1
 """Commands in strings: quotes inside of quotes, and variables that end up as nothing."""
 
 
-def test_commands_in_strings_are_read_as_the_shell_puts_them_together() -> None:
+def test_commands_in_strings_are_read_as_the_shell_joins_them() -> None:
     assert codes(QUOTED) == []
     assert codes(QUOTED.replace("--seed 43", "--seed 43 44")) == ["F03"]
 
 
-def test_nothing_is_said_about_what_a_stand_in_says() -> None:
+def test_stand_in_values_cause_no_findings() -> None:
     unsized = edited(MEGATRON, (("    --num-layers 32\n", "    --num-layers $LAYERS\n"),))
     assert codes(unsized.replace(f"{PP} 2", f"{PP} 8")) == []
-    assert "P02" in codes(MEGATRON.replace(f"{PP} 2", f"{PP} 64"), More(gpus=256))
+    assert "P02" in codes(MEGATRON.replace(f"{PP} 2", f"{PP} 64"), LintOptions(gpus=256))
     quarter = "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8"
     assert codes(MEGATRON.replace("--bf16", quarter)) == []
 
 
-def test_forks_that_deepspeed_cuts_are_not_judged_by_how_megatron_cuts() -> None:
+def test_stages_of_megatron_deepspeed_are_not_checked_against_megatrons_split() -> None:
     odd = edited(MEGATRON, (("--num-layers 32", "--num-layers 31"),))
     assert codes(odd) == ["P01"]
     assert codes(odd.replace("--bf16", "--bf16 --deepspeed --checkpoint-activations")) == []
 
 
-def test_a_known_flag_with_more_behind_it_is_the_programs_own() -> None:
+def test_a_name_that_extends_a_known_flag_belongs_to_the_program() -> None:
     own = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
     assert codes(own.replace("--bf16", "--bf16 --data-path2 here")) == []
 
 
-def test_a_flag_that_only_some_runs_have_is_not_missed() -> None:
+def test_a_flag_in_a_branch_meets_the_need_of_another_flag() -> None:
     script = edited(
         MEGATRON,
         (
@@ -162,39 +162,40 @@ def test_a_flag_that_only_some_runs_have_is_not_missed() -> None:
     assert codes(script) == []
 
 
-def test_rules_that_need_more_are_named_and_asked_once_it_is_said() -> None:
+def test_rules_that_need_an_unknown_fact_are_listed_and_checked_once_it_is_given() -> None:
     unsized = edited(MEGATRON, (("--nproc-per-node 8 --nnodes 4 ", ""),))
     broken = edited(unsized, (("--global-batch-size 128", "--global-batch-size 130"),))
-    sink, skipped = lint_text(broken, "run.sh", More())
+    sink, skipped = lint_text(broken, "run.sh", LintOptions())
     assert not sink.diagnostics
     assert {"B01", "D09"} <= {one.code for one in skipped}
-    assert "B01" in codes(broken, More(gpus=32))
-    assert "D09" in codes(unsized, More(gpus=36))
+    assert "B01" in codes(broken, LintOptions(gpus=32))
+    assert "D09" in codes(unsized, LintOptions(gpus=36))
 
 
 @pytest.mark.parametrize(
     "noun",
     [Problem, ServingProblem, Layout, ServingLayout, Cluster, Job, Model, Attention, Experts],
 )
-def test_what_is_missing_is_said_in_the_words_of_a_script(noun: type) -> None:
-    flags = {row.path: name for name, row in TABLE.items()}
+def test_unknown_facts_are_described_without_names_of_the_ir(noun: type) -> None:
+    flags = TABLE.flag_of()
     for field in fields(noun):
-        said = in_words(f"{noun.__name__}.{field.name}", flags)
-        assert said.startswith("--") or re.fullmatch(r"[a-zA-Z, ]+( \(--[a-z]+\))?", said), said
-        assert noun.__name__ not in said
+        fact, option = describe_missing_fact(f"{noun.__name__}.{field.name}", flags)
+        assert re.fullmatch(r"the value of --[a-z0-9-]+|(the|a) [a-zA-Z, ]+", fact), fact
+        assert option in ("", "--model", "--cluster", "--gpus")
+        assert noun.__name__ not in fact
 
 
-def test_a_model_that_is_named_is_judged() -> None:
+def test_a_model_given_by_an_option_is_checked() -> None:
     bare = MEGATRON.replace('"${MODEL_ARGS[@]}"', "")
     script = bare[bare.index("torchrun") :].replace(f"{TP} 4", f"{TP} 16")
     assert codes(script) == []
-    assert "D02" in codes(script.replace(f"{TP} 16", f"{TP} 6"), More(model="llama-3-70b"))
+    assert "D02" in codes(script.replace(f"{TP} 16", f"{TP} 6"), LintOptions(model="llama-3-70b"))
 
 
-def test_the_precision_is_judged_where_the_gpu_is_known() -> None:
+def test_the_precision_is_checked_if_the_gpu_is_known() -> None:
     script = MEGATRON.replace("--bf16", "--bf16 --fp8-format hybrid")
     assert "R03" not in codes(script)
-    assert "R03" in codes(script, More(cluster="dgx-a100"))
+    assert "R03" in codes(script, LintOptions(cluster="dgx-a100"))
 
 
 @pytest.mark.parametrize(
@@ -206,30 +207,30 @@ def test_the_precision_is_judged_where_the_gpu_is_known() -> None:
         ("export CUDA_DEVICE_MAX_CONNECTIONS=1", "dgx-b200", "N09"),
     ],
 )
-def test_variables_are_judged_where_the_cluster_is_known(
+def test_environment_variables_are_checked_if_the_cluster_is_known(
     line: str, cluster: str, code: str
 ) -> None:
     script = MEGATRON.replace("#!/bin/bash\n", f"#!/bin/bash\n{line}\n")
     assert codes(script) == []
-    assert codes(script, More(cluster=cluster)) == [code]
+    assert codes(script, LintOptions(cluster=cluster)) == [code]
 
 
-def test_another_version_knows_other_flags() -> None:
+def test_flags_are_checked_against_the_given_version() -> None:
     script = MEGATRON.replace("--bf16", "--bf16 --tokenizer-hf-include-special-tokens")
     assert codes(script) == ["F01"]
-    assert codes(script, More(version="0.17")) == []
+    assert codes(script, LintOptions(version="0.17")) == []
 
 
-def test_flags_of_a_program_of_its_own_are_its_own() -> None:
+def test_unknown_flags_of_a_user_program_are_accepted() -> None:
     script = MEGATRON.replace("pretrain_gpt.py", "my_training.py")
     own = script.replace("--bf16", "--bf16 --my-loss-scale 3 --optimizer mine")
     assert codes(own) == []
     assert codes(script.replace("--sequence-parallel", "--sequence-paralel")) == ["F01"]
 
 
-def test_edits_are_those_of_the_script() -> None:
+def test_fixes_are_edits_of_the_script() -> None:
     script = edited(MEGATRON, (("--global-batch-size 128", "--global-batch-size 130"),))
-    sink, _ = lint_text(script, "run.sh", More())
+    sink, _ = lint_text(script, "run.sh", LintOptions())
     found = sink.diagnostics[0]
     assert found.finding.fix == "--global-batch-size 132"
     assert found.path == "--global-batch-size"
@@ -237,35 +238,35 @@ def test_edits_are_those_of_the_script() -> None:
 
 def test_causes_without_a_place_are_named_in_words() -> None:
     script = edited(MEGATRON, (("--global-batch-size 128", "--global-batch-size 130"),))
-    sink, _ = lint_text(script, "run.sh", More(gpus=32))
+    sink, _ = lint_text(script, "run.sh", LintOptions(gpus=32))
     assert "dp" in [one.path for one in sink.diagnostics[0].finding.causes]
-    sink, _ = lint_text(edited(MEGATRON, ((f"{PP} 2", f"{PP} 3"),)), "run.sh", More())
+    sink, _ = lint_text(edited(MEGATRON, ((f"{PP} 2", f"{PP} 3"),)), "run.sh", LintOptions())
     assert "the cluster" in [one.path for one in sink.diagnostics[0].finding.causes]
 
 
-def test_a_batch_is_compared_with_the_gpus() -> None:
-    assert codes(DEEPSPEED, More(gpus=8)) == []
-    assert codes(DEEPSPEED, More(gpus=4)) == ["B02"]
+def test_a_batch_is_compared_with_the_number_of_gpus() -> None:
+    assert codes(DEEPSPEED, LintOptions(gpus=8)) == []
+    assert codes(DEEPSPEED, LintOptions(gpus=4)) == ["B02"]
 
 
-def test_a_key_that_was_removed_is_judged_where_the_version_has_it() -> None:
+def test_a_removed_key_is_checked_for_versions_that_have_it() -> None:
     text = DEEPSPEED.replace('"fp16": {"enabled": false}', '"amp": {"enabled": true}')
     assert codes(text) == ["X01"]
-    assert codes(text, More(version="0.19.7")) == ["R16"]
+    assert codes(text, LintOptions(version="0.19.7")) == ["R16"]
 
 
-def test_zero_of_the_first_releases_is_true_or_false() -> None:
+def test_a_boolean_zero_section_of_the_first_releases_is_accepted() -> None:
     assert codes('{"train_batch_size": 8, "zero_optimization": true}') == []
 
 
-def test_auto_is_a_value_of_every_number() -> None:
+def test_every_number_of_a_config_can_be_auto() -> None:
     text = DEEPSPEED.replace("256", '"auto"').replace(" 8,", ' "auto",').replace(" 4,", ' "auto",')
     assert codes(text) == []
 
 
-def test_a_text_that_starts_nothing_is_told_so() -> None:
+def test_a_text_that_starts_no_program_is_reported() -> None:
     assert codes("just words\n") == ["I05"]
-    assert codes("just words\n", More(framework="none")) == []
+    assert codes("just words\n", LintOptions(framework="none")) == []
 
 
 def test_a_text_of_megabytes_is_refused() -> None:
@@ -285,4 +286,4 @@ PIECES = (
 @given(st.lists(st.sampled_from(PIECES), max_size=60), st.sampled_from((" ", "\n", "")))
 def test_any_text_ends_in_findings(words: list[str], between: str) -> None:
     for framework in ("auto", "megatron", "vllm", "deepspeed"):
-        lint_text(between.join(words), "run.sh", More(framework=framework))
+        lint_text(between.join(words), "run.sh", LintOptions(framework=framework))

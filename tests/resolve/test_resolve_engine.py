@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.shared.engine_constants import engine_constants, load_engine_constants
+from parc.backends.engine_constants import engine_constants, load_engine_constants
 from parc.backends.vllm.backend import Vllm
 from parc.compiler.diagnostics import Diagnostic
 from parc.compiler.diagnostics.table_yaml import parse_table
@@ -27,7 +27,7 @@ ENGINE = '''\
 """An engine that behaves like vLLM, but declares nothing of its own."""
 
 from parc.backends.declaration import Declaration
-from parc.backends.shared.engine_constants import load_engine_constants
+from parc.backends.engine_constants import load_engine_constants
 from parc.backends.vllm.backend import Vllm
 
 

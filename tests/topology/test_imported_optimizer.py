@@ -1,4 +1,4 @@
-"""What PARC writes about optimizer and learning rate comes back by parc import as it was."""
+"""Optimizer and learning rate of emitted files are imported unchanged."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from parc.backends.deepspeed.launch_files.import_config import read_deepspeed_json
+from parc.backends.megatron.launch_files.import_arguments import OPTIMIZER, read_megatron_args
 from parc.compiler.diagnostics import Sink
-from parc.compiler.tools.importers.deepspeed_json import read_deepspeed_json
-from parc.compiler.tools.importers.megatron_args import read_megatron_args
-from parc.compiler.tools.importers.megatron_flags import OPTIMIZER
 from tests.backends.deepspeed.boundaries import DENSE as DEEPSPEED
 from tests.backends.megatron.boundaries import DENSE as MEGATRON
 from tests.compiled import Spec, changed, files_of
@@ -20,7 +19,7 @@ STEPS = 1000
 
 
 def job_of(spec: Spec, hyper: dict[str, Any], path: str) -> tuple[str, dict[str, Any]]:
-    """The file at ``path``, and the job that parc import reads from it."""
+    """Return the emitted file ``path``, and the job that parc import reads from it."""
     changes = {f"job.{name}": value for name, value in hyper.items()}
     text = files_of(changed(spec, {"job.steps": STEPS, **changes}))[path]
     read = read_megatron_args if path.endswith(".sh") else read_deepspeed_json
@@ -32,20 +31,20 @@ def job_of(spec: Spec, hyper: dict[str, Any], path: str) -> tuple[str, dict[str,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_arguments_of_megatron_come_back_as_the_same_arguments(seed: int) -> None:
+def test_imported_megatron_arguments_are_emitted_unchanged(seed: int) -> None:
     text, job = job_of(MEGATRON, hyperparameters(seed, STEPS), "megatron/args.sh")
     assert job_of(MEGATRON, job, "megatron/args.sh")[0] == text
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_configuration_of_deepspeed_comes_back_as_the_same_configuration(seed: int) -> None:
+def test_an_imported_deepspeed_config_is_emitted_unchanged(seed: int) -> None:
     hyper = hyperparameters(seed, STEPS, ("cosine", "linear", "constant"), least_warmup=2)
     hyper |= {"min_learning_rate": 0} if hyper["lr_decay"] == "linear" else {}
     text, job = job_of(DEEPSPEED, hyper, "deepspeed/ds_config.json")
     assert job_of(DEEPSPEED, job, "deepspeed/ds_config.json")[0] == text
 
 
-def test_a_launch_that_says_no_more_than_a_rate_gets_what_megatron_does_by_itself() -> None:
+def test_a_launch_with_only_a_learning_rate_gets_megatrons_defaults() -> None:
     fragment = read_megatron_args("--lr 1e-3 --tensor-model-parallel-size 2", "x", Sink())
     assert fragment is not None
     assert fragment.spec["job"] == {"learning_rate": 1e-3, **OPTIMIZER}

@@ -58,7 +58,7 @@ def test_several_outputs_are_one_calibration_that_a_spec_can_name(tmp_path: Path
 def test_a_device_of_no_known_node_type_is_told() -> None:
     text, sink = read("nccl-tests", output(1, 8, 1e-5, 400.0).replace("NVIDIA H100", "Frob 9"))
     assert text == ""
-    assert told(sink) == ["Q04 3:1 given: no node type is known for 'Frob 9 80GB HBM3'"]
+    assert told(sink) == ["Q04 3:1 given: the catalog has no node type with 'Frob 9 80GB HBM3'"]
 
 
 def test_an_output_that_says_too_little_is_told() -> None:

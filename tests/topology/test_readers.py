@@ -1,4 +1,4 @@
-"""Every reader: what it makes of a file, and what it says about a bad one."""
+"""Readers of all import formats: fragments of good files, findings about bad ones."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from parc.backends.megatron.launch_files import import_arguments
+from parc.backends.vllm.launch_files import import_command
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
 from parc.compiler.spec.annotations import literals
 from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
 from parc.compiler.spec.schema import fields
-from parc.compiler.tools.importers import megatron_flags, sbatch, vllm_args
+from parc.compiler.tools.importers import sbatch
 from parc.compiler.tools.importers.flags import Row
-from parc.compiler.tools.importers.registry import KINDS
+from parc.compiler.tools.importers.registry import import_formats
 from parc.compiler.topology.readers.registry import FORMATS, sniff
 from tests.topology.mutations import mutated
 from tests.topology.reading import FILE, read, told
 
 Case = dict[str, Any]
+KINDS = import_formats()
 FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 CASES: list[Case] = [
     case for path in FILES for case in YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
@@ -47,7 +50,7 @@ def test_every_kind_has_a_good_and_a_bad_file() -> None:
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
-def test_the_kind_of_a_good_file_is_seen(case: Case) -> None:
+def test_the_kind_of_a_good_file_is_detected(case: Case) -> None:
     same = {"topograph's Slurm output has the real names in comments": "slurm-topology"}
     assert sniff(case["given"], KINDS) == same.get(case["title"], case["kind"])
 
@@ -97,8 +100,11 @@ def test_a_long_line_takes_no_long_time(kind: str, text: str) -> None:
     assert time.process_time() - start < 5
 
 
-@pytest.mark.parametrize("table", [megatron_flags.TABLE, vllm_args.TABLE, sbatch.TABLE])
-def test_a_flag_stands_for_a_field_that_the_spec_has(table: dict[str, Row]) -> None:
+TABLES = (import_arguments.TABLE.rows, import_command.TABLE.rows, sbatch.TABLE)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_imported_flag_sets_a_field_of_the_spec(table: dict[str, Row]) -> None:
     derived = {"virtual", "precision", "bias", "pattern", "experts", "variant", "letters", "wsd"}
     paths = {row.path for row in table.values() if row.path.partition(".")[0] not in derived}
     assert paths - fields().keys() == set()

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import fill
 
 import click
 
 from parc.compiler.cli import options, session
+from parc.compiler.tools.importers.registry import OF_CLUSTERS, import_formats
 
-KINDS = (
-    "auto",
-    "slurm-topology",
-    "scontrol-nodes",
-    "nvidia-smi-topo",
-    "topograph",
-    "k8s-nodes",
-    "aws",
-    "gcp",
-    "oci",
-    "lambda",
-    "ibnetdiscover",
-    "squeue",
-    "nccl-tests",
-    "hf-config",
-    "deepspeed-json",
-    "sbatch",
-    "megatron-args",
-    "vllm-args",
-)
+FORMATS = import_formats()
+KINDS = ("auto", *FORMATS)
+"""Valid values of KIND. Plugins add to them, so that they are not a literal list; only
+``parc import`` loads this module."""
+_CLUSTERS = ", ".join(kind for kind in FORMATS if kind in OF_CLUSTERS)
+_OTHERS = ", ".join(kind for kind in FORMATS if kind not in OF_CLUSTERS)
+_DETAILS = f"""\
+KIND is auto (detected from the content) or one of {_CLUSTERS} (hosts of a cluster or a job),
+{_OTHERS} (a calibration, a model, or a layout and a job). Several files of one kind, or about one
+cluster, become one fragment; - is standard input. Settings without a field in the spec are listed
+with their line. docs/import.md has the details."""
+_PARAGRAPH = fill(_DETAILS, 99, break_on_hyphens=False)
+HELP = f"Print a spec fragment made from files of other tools.\n\n{_PARAGRAPH}\n"
 
 
-@click.command("import")
+@click.command("import", help=HELP)
 @click.argument("kind", metavar="KIND", type=click.Choice(KINDS))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
@@ -43,15 +38,7 @@ KINDS = (
 )
 @options.format_option("yaml", "json")
 def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) -> None:
-    """Print a spec fragment made from files of other tools.
-
-    KIND is auto (seen from the content), or one of slurm-topology, scontrol-nodes,
-    nvidia-smi-topo, topograph, k8s-nodes, aws, gcp, oci, lambda, ibnetdiscover (clusters), squeue
-    (the hosts of a job), nccl-tests (a calibration), hf-config (a model), megatron-args,
-    deepspeed-json, vllm-args, sbatch (a layout and a job). Several files of one kind, or about one
-    cluster, become one fragment; - is standard input. What has no field in a spec is named, at its
-    line. docs/import.md has the details.
-    """
+    """Print the fragment of ``files``, or write it to ``output``."""
     from parc.compiler.catalog.huggingface.text_part import split_part
     from parc.compiler.diagnostics import Positions, Sink
     from parc.compiler.report.numbers import json_text

@@ -1,1 +1,1 @@
-"""``parc import``: files of other tools to fragments of a spec."""
+"""``parc import``: files of other tools, read as fragments of a spec."""

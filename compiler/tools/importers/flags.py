@@ -1,4 +1,4 @@
-"""Flags of a framework to fields of the spec, by a table; what has no field is said (I04)."""
+"""Flags as fields of the spec, by a table; flags without a field are reported (I04)."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ TORCHRUN = {
     *("--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle"),
     *("--shutdown-timeout", "--virtual-local-rank"),
 }
-"""All of torch 2.13 (torch/distributed/run.py, get_args_parser), with dashes."""
+"""All flags of torchrun in torch 2.13 (torch/distributed/run.py, get_args_parser), with dashes."""
 SRUN = {
     *("--ntasks-per-node", "--ntasks", "--kill-on-bad-exit", "--mpi", "--label", "--nodes"),
     *("--distribution", "--cpu-bind"),
 }
-"""Those of srun(1) that stand before a launch of training."""
+"""Flags of srun(1) that are common in front of a launch."""
 LAUNCHER = TORCHRUN | SRUN
-Kind = Literal["int", "float", "text", "texts", "set"]
+Kind = Literal["int", "float", "positive", "text", "texts", "set"]
+"""How to read the value of a flag; ``set``: the flag has no value and sets a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one flag says."""
+    """Spec field that one flag sets, and how to read its value."""
 
     path: str
-    """Field of the spec: ``layout.tp``."""
+    """Spec field: ``layout.tp``."""
     kind: Kind = "int"
     value: Any = None
-    """For ``set``: what the flag alone means."""
+    """For ``set``: the constant."""
     words: Mapping[str, Any] | None = None
-    """For ``text``: the spec's word for each of the flag's."""
+    """For ``text``: value of the flag -> value of the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag as it is written, and the words after it."""
+    """Flag as written, with the words after it."""
 
     name: str
     word: Word
@@ -54,7 +55,7 @@ class Flag:
 
 
 def written_flags(words: list[Word], known: Iterable[str]) -> list[Flag]:
-    """Flags of the statements that have one of ``known``, or start with a flag."""
+    """Return the flags of statements that have one of ``known``, or start with a flag."""
     names = set(known)
     found: list[Flag] = []
     for _, group in groupby(words, key=lambda word: word.statement):
@@ -79,7 +80,7 @@ def _flags(statement: list[Word]) -> list[Flag]:
 
 
 def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) -> list[Flag]:
-    """Put what ``table`` knows into ``reading.spec``; the flags that it does not know."""
+    """Set the fields of the flags in ``table``; return the other flags."""
     unknown = []
     for flag in flags:
         row = table.get(flag.name)
@@ -94,12 +95,14 @@ def take_flags(flags: list[Flag], table: Mapping[str, Row], reading: Reading) ->
 
 def _take(flag: Flag, row: Row, reading: Reading) -> None:
     if not flag.values:
-        finding = Finding(f"{flag.name} has no value", "a value is missing here")
+        finding = Finding(f"{flag.name} has no value", "expected a value after this flag")
         reading.refuse("I02", finding, flag.word.span)
         return
     if any(word.dynamic for word in flag.values[: None if row.kind == "texts" else 1]):
-        message = f"{flag.name} {flag.values[0].text[:40]} is known only when the script runs"
-        reading.say("I04", Finding(message, help=f"set {row.path} by hand"), flag.values[0].span)
+        message = f"{flag.name} {flag.values[0].text[:40]} is computed at run time"
+        reading.say(
+            "I04", Finding(message, help=f"set {row.path} in the spec"), flag.values[0].span
+        )
         return
     if row.kind == "texts":
         put(reading, row.path, [word.text for word in flag.values], flag)
@@ -107,7 +110,9 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
     value = _value(flag.values[0].text, row)
     if value is None and row.words is not None:
         message = f"not carried over: {flag.name} {flag.values[0].text[:40]}"
-        finding = Finding(message, help=f"{row.path} can be {', '.join(row.words.values())}")
+        finding = Finding(
+            message, help=f"valid values of {row.path}: {', '.join(row.words.values())}"
+        )
         reading.say("I04", finding, flag.values[0].span)
         return
     if value is None:
@@ -121,19 +126,19 @@ def _take(flag: Flag, row: Row, reading: Reading) -> None:
 def _value(text: str, row: Row) -> Any:
     if row.kind == "int":
         return whole_number(text)
-    if row.kind == "float":
+    if row.kind in ("float", "positive"):
         number = re.fullmatch(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", text)
         return float(text) if number else None
     return row.words.get(text) if row.words is not None else text
 
 
 def whole_number(text: str) -> int | None:
-    """The number that ``text`` is; None for anything else, and for one that no launch has."""
+    """Return ``text`` as a whole number; None for other texts and for more than 12 digits."""
     return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
 
 def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
-    """Set a field of the fragment; the last flag of a name wins, as in argparse."""
+    """Set a field of the fragment. Of several flags the last one wins, as in argparse."""
     *above, last = path.split(".")
     node = reading.spec
     for key in above:
@@ -146,9 +151,9 @@ def put(reading: Reading, path: str, value: Any, flag: Flag) -> None:
 
 
 def report_unknown(flags: list[Flag], why: str, reading: Reading) -> None:
-    """I04 for each flag without a field, and all of their names as a note.
+    """Report each flag without a field (I04), and list all their names in a note.
 
-    Flags of the launcher say nothing about the job: they follow from the hosts.
+    Flags of launchers are left out: PARC sets them from the hosts. ``why`` is the help text.
     """
     flags = [
         flag

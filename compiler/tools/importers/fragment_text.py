@@ -1,4 +1,4 @@
-"""A fragment as YAML that goes into a spec, or as JSON."""
+"""Fragments of a spec as YAML or JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = ("name", "model", "cluster", "job", "layout", "launch")
 
 
 def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
-    """The parts of a spec, in the order of a spec; hosts as racks."""
+    """Return the sections of the fragment in the order of a spec, with hosts as racks."""
     tree = dict(fragment.spec)
     if fragment.hosts or "cluster" in tree:
         tree["cluster"] = cluster_of(fragment, sink)[0]
@@ -28,12 +28,12 @@ def fragment_tree(fragment: Fragment, sink: Sink) -> dict[str, Any]:
 
 
 def fragment_json(fragment: Fragment, sink: Sink) -> dict[str, Any]:
-    """The same as JSON types, with the notes."""
+    """Return the sections and notes of the fragment as JSON types."""
     return {"format": 1, "spec": fragment_tree(fragment, sink), "notes": _notes(fragment)}
 
 
 def fragment_yaml(fragment: Fragment, kind: str, sink: Sink) -> str:
-    """The notes as comments, then the parts of a spec."""
+    """Return YAML text: notes as comments, then the sections."""
     tree = fragment_tree(fragment, sink)
     notes = [f"parc import {kind}", *_notes(fragment)]
     head = [f"# {_comment(note)}" for note in notes]
@@ -41,14 +41,14 @@ def fragment_yaml(fragment: Fragment, kind: str, sink: Sink) -> str:
 
 
 def _notes(fragment: Fragment) -> list[str]:
-    """What the readers say about the whole, and where hosts have no place, that."""
+    """Return the notes of the readers, and one more if the places of hosts are unknown."""
     placeless = fragment.hosts and not any(host.path for host in fragment.hosts)
-    text = "nothing says which hosts share a switch: they stand in one rack"
+    text = "no file shows which hosts share a switch: all are listed as one rack"
     return [*fragment.notes, *([text] if placeless else [])]
 
 
 def _comment(note: str) -> str:
-    """One line of characters that YAML allows in a comment."""
+    """Return ``note`` as one line of characters that YAML allows in a comment."""
     return "".join(letter if letter.isprintable() else " " for letter in note)[:LONGEST_NOTE]
 
 
@@ -68,7 +68,7 @@ def _lines(tree: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def _is_section(key: str, value: Any, indent: str) -> bool:
-    """Parts of a spec, and lists of mappings, stand on lines of their own."""
+    """Return True for sections of a spec and lists of mappings, which are written as blocks."""
     mappings = isinstance(value, list) and any(isinstance(item, dict) for item in value)
     return (not indent and isinstance(value, dict)) or mappings
 

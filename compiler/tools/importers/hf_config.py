@@ -1,4 +1,4 @@
-"""Hugging Face: a ``config.json`` to ``model``."""
+"""Import a ``config.json`` of Hugging Face: the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.topology.readers.reading import Reading
 
 
 def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
-    """The model of a config; K02 to K06 say what is not understood or plays no part."""
+    """Read the model of a config; K02 to K06 report keys that are unsupported or ignored."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -32,7 +32,7 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _stem(name: str) -> str:
-    """``qwen3-8b/config.json`` and ``qwen3-8b.json`` are both the model qwen3-8b."""
+    """Return the name of the model: qwen3-8b for ``qwen3-8b/config.json`` and ``qwen3-8b.json``."""
     path = PurePath(name.replace("\\", "/"))
     folder = path.parent.name
     stem = folder if path.stem == "config" and folder not in ("", "..") else path.stem

@@ -1,7 +1,7 @@
-"""nccl-tests: its output to a calibration, latency and bandwidth of every level it ran over.
+"""Import output of nccl-tests as a calibration: latency and bandwidth of each measured level.
 
-Ranks of one host measure the links inside, ranks of several the network. The fit is that of
-``parc calibrate``, on the node type that the names of the GPUs stand for.
+Ranks on one host measure the links inside it, ranks on several hosts the network. The fit is that
+of ``parc calibrate``, for the node type that has GPUs of the printed name.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ NODES = {
     "NVIDIA A800": "hgx-a800",
     "NVIDIA L40S": "l40s-8",
 }
-"""Start of a device's name -> the node type of the catalog that it is sold in, longest first."""
+"""Start of a device name -> node type of the catalog with this GPU, longer starts first."""
 LARGE_BYTES = 256 * 2**20
 SMALL_BYTES = 8192
 
 
 def read_nccl_tests(text: str, name: str, sink: Sink) -> Fragment | None:
-    """The calibration of one output; ``read_outputs`` fits several together."""
+    """Return the calibration of one output; ``read_outputs`` fits several together."""
     return read_outputs([(text, name)], sink)
 
 
 def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
-    """``calibration`` with the collectives and the network that ``files`` measured."""
+    """Return a calibration with the collectives and the network that ``files`` measured."""
     outputs = [read_nccl(text, name, sink) for text, name in files]
     known = [timings for timings in outputs if timings is not None]
     if len(known) < len(files) or sink.failed():
@@ -70,23 +70,23 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
         },
     }
     notes = (
-        "a file for cluster.calibration: save it, and name it there",
-        f"fitted on {cluster.node.name}: its data sheet rates are what the shares are of",
+        "save this file and name it in cluster.calibration",
+        f"fitted for {cluster.node.name}; shares are relative to its data-sheet rates",
         *(_measured(timings) for timings in known),
     )
     return Fragment(spec=document, notes=notes)
 
 
 def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
-    """Two hosts of the node type that the first device is sold in; Q04 where none is known."""
+    """Return two hosts of the node type with the first device; report Q04 if there is none."""
     text, name = file
     device = _DEVICE.search(text)
     named = device[1].strip() if device else "no device"
     node = next((node for start, node in NODES.items() if named.startswith(start)), None)
     if node is None:
         finding = Finding(
-            f"{name}: no node type is known for {named[:60]!r}",
-            help="parc calibrate --nccl fits it on the node type of your runs",
+            f"{name}: the catalog has no node type with {named[:60]!r}",
+            help="use parc calibrate --nccl, which fits it for the node type of your runs",
         )
         line = text.count("\n", 0, device.start()) + 1 if device else 1
         sink.report("Q04", finding, span=Span(name, line, 1))
@@ -95,7 +95,7 @@ def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
 
 
 def _measured(timings: CollectiveTimings) -> str:
-    """``all_reduce, 16 ranks on 2 hosts: 28.0 us up to 8 KiB, 357 GB/s over 256 MiB``."""
+    """Summarize one test: ranks, hosts, time of small messages, bus bandwidth of large ones."""
     pairs = list(zip(timings.sizes, timings.seconds, strict=True))
     small = [seconds for size, seconds in pairs if size <= SMALL_BYTES] or [timings.seconds[0]]
     large = [pair for pair in pairs if pair[0] >= LARGE_BYTES] or [pairs[-1]]
@@ -107,6 +107,6 @@ def _measured(timings: CollectiveTimings) -> str:
 
 
 def _bus_factor(timings: CollectiveTimings) -> float:
-    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return bus bandwidth / algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     share = (timings.ranks - 1) / timings.ranks
     return {"all_reduce": 2 * share, "send": 1.0}.get(timings.test, share)

@@ -1,28 +1,27 @@
-"""Every kind of ``parc import``: the readers of topologies, and those of launches and models."""
+"""Formats of ``parc import``: topologies, launches, models and measurements."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.deepspeed_json import read_deepspeed_json
+from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.hf_config import read_hf_config
-from parc.compiler.tools.importers.megatron_args import read_megatron_args
 from parc.compiler.tools.importers.nccl_tests import read_nccl_tests, read_outputs
 from parc.compiler.tools.importers.sbatch import read_sbatch
 from parc.compiler.tools.importers.squeue import read_squeue
-from parc.compiler.tools.importers.vllm_args import read_vllm_args
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.racks import merge
 from parc.compiler.topology.readers.registry import FORMATS, Format
 
-ILLEGAL = re.compile(
+INVALID = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff]"
 )
-"""What no value of a spec may hold: YAML 1.2.2, section 5.1, and line breaks."""
-KINDS: dict[str, Format] = {
+"""Characters that no value of a spec may contain: YAML 1.2.2, section 5.1, and line breaks."""
+OWN: dict[str, Format] = {
     **FORMATS,
     "squeue": Format(
         read_squeue,
@@ -37,56 +36,54 @@ KINDS: dict[str, Format] = {
     "hf-config": Format(
         read_hf_config, "config.json of Hugging Face", (r'"model_type"\s*:', r'"architectures"\s*:')
     ),
-    "deepspeed-json": Format(
-        read_deepspeed_json,
-        "config of DeepSpeed",
-        (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
-    ),
     "sbatch": Format(
         read_sbatch, "batch script of Slurm with its launch line", (r"(?m)^#SBATCH[ \t]",)
     ),
-    "megatron-args": Format(
-        read_megatron_args,
-        "arguments of Megatron-LM, or a script with them",
-        (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
-    ),
-    "vllm-args": Format(
-        read_vllm_args,
-        "command of vLLM, or a script with it",
-        (r"\bvllm[ \t]+serve\b", r"--tensor-parallel-size\b"),
-    ),
 }
-"""In the order in which a text is compared with them."""
+"""Formats that belong to no framework, in the order in which ``auto`` tries them."""
 OF_CLUSTERS = FORMATS.keys() | {"squeue"}
-"""Kinds that go together: they say something about one cluster."""
+"""Kinds that can be combined, because they describe one cluster."""
+
+
+@cache
+def import_formats() -> dict[str, Format]:
+    """Return KIND -> format.
+
+    Formats of frameworks come last, so that a batch script with their flags is a batch script.
+    """
+    found = dict(OWN)
+    for one in importers():
+        found |= one.formats
+    return found
 
 
 def read_files(files: Sequence[tuple[str, str, str]], sink: Sink) -> Fragment | None:
-    """One fragment of (kind, text, name) triples; None after an error."""
+    """Return one fragment of (kind, text, name) triples; None after an error."""
     if {kind for kind, _, _ in files} == {"nccl-tests"}:
         return read_outputs([(text, name) for _, text, name in files], sink)
-    fragments = [KINDS[kind].reader(text, name, sink) for kind, text, name in files]
-    sound = [fragment for fragment in fragments if fragment is not None]
-    if len(sound) < len(files) or sink.failed():
+    formats = import_formats()
+    fragments = [formats[kind].reader(text, name, sink) for kind, text, name in files]
+    read = [fragment for fragment in fragments if fragment is not None]
+    if len(read) < len(files) or sink.failed():
         return None
-    merged = merge(sound, sink)
+    merged = merge(read, sink)
     if merged is not None:
         _check_text(merged.spec, "", (merged.spans, Span(files[0][2], 1, 1)), sink)
     return None if sink.failed() else merged
 
 
 def _check_text(tree: Any, path: str, where: tuple[Mapping[str, Span], Span], sink: Sink) -> None:
-    """I02 for a text that no spec can hold: it would end up in a script, or break a line of one."""
+    """Report I02 for text with control characters, which could break lines of emitted scripts."""
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(tree, Mapping):
         inner = tree.items()
     elif isinstance(tree, list | tuple):
         inner = ((path.rpartition(".")[2], value) for value in tree)
         path = path.rpartition(".")[0]
-    elif isinstance(tree, str) and (bad := ILLEGAL.search(tree)):
+    elif isinstance(tree, str) and (bad := INVALID.search(tree)):
         spans, first = where
         finding = Finding(
-            f"{path} holds the character U+{ord(bad[0]):04X}", help="only text that can be printed"
+            f"{path} contains the character U+{ord(bad[0]):04X}", help="use printable text"
         )
         sink.report("I02", finding, at=path, span=spans.get(path, first))
     for key, value in inner:

@@ -1,4 +1,4 @@
-"""Slurm batch scripts: directives to cluster and launch, and the flags of what they start."""
+"""Import Slurm batch scripts: directives as cluster and launch, then the flags of the launch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable
 
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers import megatron_args, vllm_args
 from parc.compiler.tools.importers.flags import Flag, Row, put, take_flags
-from parc.compiler.tools.importers.megatron_flags import TABLE as MEGATRON
+from parc.compiler.tools.importers.formats import importers
 from parc.compiler.tools.importers.shell_words import Word, assignments, shell_words
 from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import Line, Reading
@@ -31,13 +30,13 @@ TABLE: dict[str, Row] = {
     "--job-name": Row("name", "text"),
 }
 _WRITTEN = {"--ntasks-per-node", "--exclusive", "--mem", "--output", "--error", "--open-mode"}
-"""Directives that PARC writes itself."""
+"""Directives that PARC writes."""
 _TORCHRUN = {"--nproc-per-node": "gpus_per_node", "--nproc_per_node": "gpus_per_node"}
 _ENVIRONMENT = re.compile(r"(NCCL|TORCH|PYTORCH|CUDA|NVTE|GLOO|FI|UCX|OMP)_[A-Z0-9_]+")
 
 
 def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Hosts, partition and limits from ``#SBATCH``; pins from the launch line, best effort."""
+    """Read hosts and limits from ``#SBATCH``, and pins from the launch line if it is known."""
     reading = Reading(text, name, sink)
     for line in reading.lines():
         match = _DIRECTIVE.match(line.text)
@@ -46,25 +45,26 @@ def read_sbatch(text: str, name: str, sink: Sink) -> Fragment | None:
     words = shell_words(text, name)
     _environment(words, reading)
     _launcher(words, reading)
-    texts = {word.text.partition("=")[0] for word in words}
-    if texts & set(MEGATRON):
-        megatron_args.read_words(words, reading)
-    elif texts & set(vllm_args.SIGNS) or any(word.text == "vllm" for word in words):
-        vllm_args.read_words(words, reading)
+    lines = [one.launch_lines for one in importers() if one.launch_lines is not None]
+    launch = next((one for one in lines if one.recognizes(words)), None)
+    if launch is not None:
+        launch.read(words, reading)
     if not reading.spec and not reading.hosts and reading.sound:
-        reading.refuse("I02", "no #SBATCH line and no known launch line", reading.span())
+        reading.refuse(
+            "I02", "this file contains no #SBATCH line and no known launch line", reading.span()
+        )
     return reading.fragment()
 
 
 def _directive(line: Line, start: int, reading: Reading) -> None:
-    """One ``#SBATCH`` line; it may hold several options."""
+    """Read one ``#SBATCH`` line, which can have several options."""
     words = shell_words(line.text[start:], reading.file)
     moved = [
         Word(word.text, reading.span(line.number, word.span.column + start, word.span.length), 0)
         for word in words
     ]
     if not moved or not moved[0].is_flag:
-        reading.say("I04", "this directive has no option", reading.span(line.number))
+        reading.say("I04", "this directive contains no option", reading.span(line.number))
         return
     for index, word in enumerate(moved):
         if word.is_flag:
@@ -79,7 +79,7 @@ def _option(flag: Flag, reading: Reading) -> None:
     if special is not None and flag.values:
         special(flag, flag.values[0].text, reading)
     elif flag.name in _WRITTEN:
-        reading.notes.append(f"PARC writes it itself: {flag.name}")
+        reading.notes.append(f"set by PARC: {flag.name}")
     elif take_flags([flag], TABLE, reading):
         _ignored(flag, reading)
 
@@ -94,7 +94,7 @@ def _nodes(flag: Flag, text: str, reading: Reading) -> None:
         if not reading.hosts:
             put(reading, "cluster.nodes", int(text), flag)
     else:
-        finding = Finding(f"--nodes {text[:40]} is no number of hosts", help="set cluster.nodes")
+        finding = Finding(f"--nodes {text[:40]} is not a number of hosts", help="set cluster.nodes")
         reading.say("I04", finding, flag.word.span)
 
 
@@ -107,7 +107,9 @@ def _nodelist(flag: Flag, text: str, reading: Reading) -> None:
 
 
 def _exclude(flag: Flag, text: str, reading: Reading) -> None:
-    finding = Finding(f"not carried over: --exclude {text[:60]}", help="cluster.unavailable")
+    finding = Finding(
+        f"not carried over: --exclude {text[:60]}", help="add the hosts to cluster.unavailable"
+    )
     reading.say("I04", finding, flag.word.span)
 
 
@@ -143,7 +145,7 @@ _SPECIAL: dict[str, Callable[[Flag, str, Reading], None]] = {
 
 
 def _environment(words: list[Word], reading: Reading) -> None:
-    """``export NCCL_...=`` lines of plain values."""
+    """Read ``export NCCL_...=`` lines with plain values."""
     values = {}
     for name, value in assignments(words):
         if _ENVIRONMENT.fullmatch(name) and "$" not in value:
@@ -153,7 +155,7 @@ def _environment(words: list[Word], reading: Reading) -> None:
 
 
 def _launcher(words: list[Word], reading: Reading) -> None:
-    """GPUs of a host and the program from ``torchrun``."""
+    """Read the GPUs per host and the program from the command of ``torchrun``."""
     for index, word in enumerate(words):
         name, _, value = word.text.partition("=")
         if name in _TORCHRUN:

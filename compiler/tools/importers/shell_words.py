@@ -1,7 +1,7 @@
-"""The words of a shell script, with positions: enough of the shell to find the flags of a launch.
+"""Words of a shell script with positions: as much of the shell as the flags of a launch need.
 
-Assignments of plain values are put in where a word uses the variable. Nothing is run: a value that
-only the shell would know stays as it is written.
+Variables are expanded if the script assigns them plain values. Nothing is executed: a value that
+is computed at run time stays as written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HERE = re.compile(
     r"<<-?[ \t]*(['\"]?)(?P<end_word>\w{1,40})\1[^\n]*\n[\s\S]*?^[ \t]*(?P=end_word)$", re.M
 )
 _COMMAND = re.compile(r"\s--?[A-Za-z]")
-"""What makes a quoted text a command, or a part of one: flags."""
+"""Matches quoted text that is a command or a part of one: it contains flags."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,63})=(.*)", re.DOTALL)
 _VARIABLE = re.compile(
     r"\$(?:\{([A-Za-z_][A-Za-z0-9_]{0,63})(?::?-([^{}$]{0,200}))?\}|([A-Za-z_][A-Za-z0-9_]{0,63}))"
@@ -39,26 +39,26 @@ _VARIABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word, variables put in and quotes taken off."""
+    """Word of a script, with variables expanded and quotes removed."""
 
     text: str
     span: Span
     statement: int
-    """Words of one command, or of one array, have the same number."""
+    """Number of the command or array that the word belongs to."""
 
     @property
     def dynamic(self) -> bool:
-        """Whether a part of it is known only when the script runs."""
+        """True if a part of the word is computed at run time."""
         return "$" in self.text or "`" in self.text
 
     @property
     def is_flag(self) -> bool:
-        """``--tp`` and ``-tp``; not ``-1`` and not ``-``."""
+        """True for ``--tp`` and ``-tp``; False for ``-1`` and ``-``."""
         return re.match(r"--?[A-Za-z]", self.text) is not None
 
 
 class _Scanner:
-    """Splits one text; quoted commands are split again."""
+    """Scanner that splits a text into words, and quoted commands again."""
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -68,7 +68,7 @@ class _Scanner:
         self.words: list[Word] = []
 
     def scan(self, start: int, end: int, depth: int) -> None:
-        """Take the words of a stretch of the text."""
+        """Add the words of the text from ``start`` to ``end``."""
         pieces: list[str] = []
         began = start
         arrays = 0
@@ -99,9 +99,9 @@ class _Scanner:
         self._statement += 1
 
     def _joined(self, at: int, end: int) -> int:
-        """Where the word ends that a quoted command before ``at`` is a part of.
+        """Return the end of the word that the quoted command before ``at`` is a part of.
 
-        In ``"--save "a b" --load c"`` the inner quotes close and open the outer ones.
+        In ``"--save "a b" --load c"`` the inner quotes close and open the outer ones, as in bash.
         """
         while (match := _PIECE.match(self._text, at, end)) is not None:
             if match.lastgroup not in ("plain", "double", "other"):
@@ -126,24 +126,26 @@ def _unquoted(kind: str, text: str) -> str:
 
 
 def shell_words(text: str, file: str, kept: Collection[str] = ()) -> list[Word]:
-    """Words in the order of the text, at most MOST_WORDS; comments are left out.
+    """Return the words in the order of the text, at most MOST_WORDS, without comments.
 
-    Variables in ``kept`` stay as they are written. A word that is a variable without a value is
-    none, as in the shell; so is one that holds a command, whose words stand where it was set.
+    Variables in ``kept`` are not expanded. A variable without a value gives no word, as in the
+    shell; nor does one whose value is a command, because its words are returned at the assignment.
     """
     scanner = _Scanner(text, file)
     scanner.scan(0, len(text), 0)
     values = {
-        name: _own(name, value) for name, value in assignments(scanner.words) if name not in kept
+        name: _default_of(name, value)
+        for name, value in assignments(scanner.words)
+        if name not in kept
     }
-    filled = ((_filled(word.text, values, kept, DEEPEST), word) for word in scanner.words)
-    return [Word(text, word.span, word.statement) for text, word in filled if text]
+    expanded = ((_expand(word.text, values, kept, DEEPEST), word) for word in scanner.words)
+    return [Word(text, word.span, word.statement) for text, word in expanded if text]
 
 
 def literal_stretches(text: str) -> list[tuple[int, int]]:
-    """Offsets of what the shell of a script leaves alone: single quotes, comments, here-documents.
+    """Return (start, end) of the text that the shell does not expand, ordered and disjoint.
 
-    In the order of the text, without overlap.
+    These are single quotes, comments and here-documents.
     """
     found: list[tuple[int, int]] = []
     at, blank = 0, True
@@ -163,21 +165,21 @@ def literal_stretches(text: str) -> list[tuple[int, int]]:
 
 
 def assignments(words: list[Word]) -> Iterator[tuple[str, str]]:
-    """(name, value) of every ``NAME=value``, ``export NAME=value`` too."""
+    """Yield (name, value) of each ``NAME=value``, also after ``export``."""
     for word in words:
         match = _ASSIGNMENT.fullmatch(word.text)
         if match and len(match[2]) <= LONGEST_VALUE:
             yield match[1], match[2]
 
 
-def _own(name: str, value: str) -> str:
-    """``GBS=${GBS:-512}`` is 512 where nobody set it before."""
+def _default_of(name: str, value: str) -> str:
+    """Return the default of ``GBS=${GBS:-512}``, which applies if the environment has no GBS."""
     match = _VARIABLE.fullmatch(value)
     return match[2] if match and name in (match[1], match[3]) and match[2] else value
 
 
-def _filled(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
-    """``text`` with the variables that the script assigns; others stay."""
+def _expand(text: str, values: dict[str, str], kept: Collection[str], depth: int) -> str:
+    """Expand the variables that the script assigns; others stay as written."""
     if depth == 0 or "$" not in text or len(text) > LONGEST_VALUE:
         return text
 
@@ -186,5 +188,5 @@ def _filled(text: str, values: dict[str, str], kept: Collection[str], depth: int
         found = values.get(name, None if name in kept else match[2])
         return match[0] if found is None else found
 
-    filled = _VARIABLE.sub(value, text)
-    return text if filled == text else _filled(filled[:LONGEST_VALUE], values, kept, depth - 1)
+    expanded = _VARIABLE.sub(value, text)
+    return text if expanded == text else _expand(expanded[:LONGEST_VALUE], values, kept, depth - 1)

@@ -1,7 +1,7 @@
-"""Slurm: ``squeue --json`` and ``scontrol show job --json``, the hosts that a job has.
+"""Import the hosts of a job from ``squeue --json`` or ``scontrol show job --json``.
 
-22.05 says numbers and states as such; from 23.02 on a number is ``{"set", "infinite", "number"}``
-and states are a list.
+Slurm 22.05 writes plain numbers and states; since 23.02 a number is an object with ``set``,
+``infinite`` and ``number``, and states are a list.
 """
 
 from __future__ import annotations
@@ -12,17 +12,25 @@ from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.gres import gpus_of
 from parc.compiler.topology.readers.reading import Reading, some
 
-_HOLDS = {"RUNNING", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "SUSPENDED"}
-"""States in which a job has its hosts (squeue(1), job state codes)."""
+_ALLOCATED = {
+    "RUNNING",
+    "COMPLETING",
+    "CONFIGURING",
+    "RESIZING",
+    "SIGNALING",
+    "STOPPED",
+    "SUSPENDED",
+}
+"""States in which hosts are allocated to a job (squeue(1), job state codes)."""
 _LAUNCH = {"partition": "partition", "account": "account", "qos": "qos", "resv_name": "reservation"}
 """Key of a job -> field of ``launch.slurm``."""
 
 
 def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
-    """The hosts of one job, its GPUs on each, partition and account.
+    """Read the hosts of one job, its GPUs per host, partition and account.
 
-    Of several jobs that have hosts the one that runs, then the one that started last, then the
-    one with the highest number; I04 names the others.
+    Of several jobs with hosts, a running one is preferred, then the latest start, then the highest
+    job id; I04 lists the other jobs.
     """
     reading = Reading(text, name, sink)
     root = read_document(reading)
@@ -31,8 +39,8 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     jobs = [entry for entry in root.items("jobs") if entry.wants(dict)]
     placed = [job for job in jobs if job.text("nodes")]
     if not placed and reading.sound:
-        label = f"{len(jobs)} jobs, none with nodes"
-        hint = "a job that waits has none yet: squeue --json --states=RUNNING"
+        label = f"{len(jobs)} jobs, 0 with hosts"
+        hint = "pending jobs have no hosts: use squeue --json --states=RUNNING"
         finding = Finding("no job has hosts", label, help=hint)
         reading.refuse("I02", finding, reading.span())
     if not reading.sound:
@@ -41,14 +49,16 @@ def read_squeue(text: str, name: str, sink: Sink) -> Fragment | None:
     _take(job, reading)
     others = [_shown(other) for other in placed if other is not job]
     if others:
-        hint = "squeue --json --jobs=NUMBER has one job alone"
-        finding = Finding(f"jobs left out: {some(others)}", f"{_shown(job)} is taken", help=hint)
+        hint = "squeue --json --jobs=NUMBER prints a single job"
+        finding = Finding(
+            f"jobs not imported: {some(others)}", f"{_shown(job)} is imported", help=hint
+        )
         reading.say("I04", finding, job.span)
     return reading.fragment()
 
 
 def _rank(job: Node) -> tuple[bool, int, int]:
-    return bool(_states(job) & _HOLDS), _number(job, "start_time"), _number(job, "job_id")
+    return bool(_states(job) & _ALLOCATED), _number(job, "start_time"), _number(job, "job_id")
 
 
 def _states(job: Node) -> set[str]:
@@ -59,7 +69,7 @@ def _states(job: Node) -> set[str]:
 
 
 def _number(job: Node, key: str) -> int:
-    """A whole number of either form; 0 where it is none."""
+    """Return a whole number of either form; 0 if the value is not one."""
     value = job.value.get(key)
     value = value.get("number") if isinstance(value, dict) else value
     return value if isinstance(value, int) else 0
@@ -72,41 +82,41 @@ def _shown(job: Node) -> str:
 
 
 def _take(job: Node, reading: Reading) -> None:
-    """The job's hosts, and what it says about them and about itself."""
+    """Add the hosts of the job, its GPUs, and its Slurm settings."""
     nodes = job.child("nodes")
     span = nodes.span if nodes is not None else job.span
-    # the host list begins after the quote
+    # The host list starts after the opening quote.
     start = reading.span(span.line, span.column + 1, max(span.length - 2, 1))
     hosts = list(dict.fromkeys(reading.names(job.text("nodes"), start)))
     for host in hosts:
         reading.place(Located(host, (), None, span))
     reading.allocated = tuple(hosts)
-    reading.notes.append(f"the hosts of job {_shown(job)}")
-    if not _states(job) & _HOLDS:
-        reading.notes.append("the job does not run: its hosts may be another's by now")
+    reading.notes.append(f"hosts of job {_shown(job)}")
+    if not _states(job) & _ALLOCATED:
+        reading.notes.append("the job is not running: its hosts may belong to another job by now")
     _take_gpus(job, len(hosts), reading)
-    slurm = {ours: said for theirs, ours in _LAUNCH.items() if (said := job.text(theirs))}
+    slurm = {ours: text for theirs, ours in _LAUNCH.items() if (text := job.text(theirs))}
     if slurm:
         reading.spec["launch"] = {"slurm": slurm}
         reading.spans["launch.slurm"] = job.span
 
 
 def _take_gpus(job: Node, hosts: int, reading: Reading) -> None:
-    """GPUs of a host: as given to it, else of the sum its part, else as asked for."""
+    """Set the GPUs per host: as allocated on it, else its share of the total, else as requested."""
     details = [entry.value for entry in job.items("gres_detail", required=False)]
     given = {gpus_of(text)[0]: None for text in details if isinstance(text, str)}
     total = gpus_of(job.text("tres_alloc_str"))[0]
     if len(given) > 1 or (not any(given) and hosts and total % hosts):
-        said = ", ".join(map(str, sorted(given))) if any(given) else f"{total} on {hosts} hosts"
+        numbers = ", ".join(map(str, sorted(given))) if any(given) else f"{total} on {hosts} hosts"
         finding = Finding(
-            f"the job has different numbers of GPUs on its hosts: {said}",
-            help="PARC lays out whole hosts of one kind: ask for --gpus-per-node",
+            f"the job has different numbers of GPUs on its hosts: {numbers}",
+            help="PARC needs the same number on every host: submit with --gpus-per-node",
         )
         where = job.child("gres_detail" if any(given) else "tres_alloc_str")
         reading.refuse("I03", finding, where.span if where is not None else job.span)
         return
-    asked = gpus_of(job.text("tres_per_node"))[0]
-    gpus = next(iter(given), 0) or total // max(hosts, 1) or asked
+    requested = gpus_of(job.text("tres_per_node"))[0]
+    gpus = next(iter(given), 0) or total // max(hosts, 1) or requested
     if gpus:
         reading.spec["cluster"] = {"node": {"gpus_per_node": gpus}}
         reading.spans["cluster.node.gpus_per_node"] = job.span

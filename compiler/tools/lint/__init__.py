@@ -1,1 +1,1 @@
-"""``parc lint``: launch scripts that somebody else wrote, judged by the rules of a spec."""
+"""``parc lint``: launch files that PARC did not write, checked against the rules of a spec."""

@@ -1,4 +1,4 @@
-"""Variables that a script exports, judged where the cluster is known."""
+"""Environment variables that a script exports, checked if the cluster is known."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import partial
 from parc.backends.shared.launch_rules import check_connections, check_fabric
 from parc.compiler.diagnostics import Span
 from parc.compiler.ir import Layout, Plan, Problem
+from parc.compiler.tools.lint.partial_ir import build_partial, find_missing_fact, with_values
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
-from parc.compiler.tools.lint.unknown import asked, changed
 
 _VARIABLE = re.compile(r"((?:NCCL|GLOO|CUDA)_[A-Z0-9_]+)=(.*)")
 
 
 def lint_environment(script: Script, problem: Problem, layout: Layout, sink: ScriptSink) -> None:
-    """N04, N06, N08 and N09 at the exports of ``script``; N02 stands there already."""
+    """Report N04, N06, N08 and N09 at the exports of ``script``."""
     env: dict[str, str] = {}
     spans: dict[str, Span] = {}
     for word in script.words:
@@ -24,11 +24,9 @@ def lint_environment(script: Script, problem: Problem, layout: Layout, sink: Scr
         if match and not word.dynamic and word.span.line not in script.branches:
             env[match[1]] = match[2]
             spans[f"launch.env.{match[1]}"] = word.span
-    env.setdefault("GLOO_SOCKET_IFNAME", "")
+    env.setdefault("GLOO_SOCKET_IFNAME", "")  # ``lint_launch`` has reported N02 already
     sink.locate(spans, {}, Span(script.name, 1, 1))
-    launch = changed(problem.launch, env=tuple(env.items()))
-    plan = object.__new__(Plan)
-    for name, noun in (("problem", changed(problem, launch=launch)), ("layout", layout)):
-        object.__setattr__(plan, name, noun)
+    launch = with_values(problem.launch, env=tuple(env.items()))
+    plan = build_partial(Plan, problem=with_values(problem, launch=launch), layout=layout)
     for check in (check_fabric, check_connections):
-        asked(partial(check, plan, sink))
+        find_missing_fact(partial(check, plan, sink))

@@ -1,11 +1,13 @@
-"""What starts the program: hosts and GPUs, and the mistakes of batch scripts and torchrun."""
+"""Launch lines of a script: numbers of hosts and GPUs, and mistakes of batch directives."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
+from parc.backends.registry import all_declared
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import whole_number
 from parc.compiler.tools.importers.shell_words import Word, literal_stretches, shell_words
@@ -14,21 +16,20 @@ from parc.compiler.tools.lint.script import Script, statements
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.*)")
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-c": "--cpus-per-task"}
 MOST = 999_999
-"""Hosts, or GPUs of one."""
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
+"""Largest number of hosts, or of GPUs per host, that is taken for a number."""
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
 _NODES = ("--nnodes",)
 _OF_A_TASK = re.compile(
     r"(?i:rank)\w*[= ][\"']?(?P<word>\$\{?(?P<name>SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b)"
 )
-"""A rank that is said to be a variable of a task of Slurm."""
+"""Matches a rank that is set from a variable of a Slurm task."""
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _UNROUTED = ("lo", "docker", "veth", "virbr", "cni")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A directive of Slurm."""
+    """Option of an ``#SBATCH`` line."""
 
     name: str
     value: str
@@ -36,15 +37,15 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Hosts and GPUs of a job; None: not said."""
+class JobSize:
+    """Hosts, and GPUs per host, of a job; None: unknown."""
 
     nodes: int | None
     gpus_per_node: int | None
 
 
 def directives(script: Script) -> list[Option]:
-    """``#SBATCH`` lines; several options may stand on one."""
+    """Return the options of all ``#SBATCH`` lines; a line can have several."""
     lines = enumerate(script.text.splitlines(), start=1)
     return [
         option
@@ -68,8 +69,8 @@ def _options(script: Script, number: int, match: re.Match[str]) -> Iterator[Opti
             )
 
 
-def shape_of(script: Script) -> Shape:
-    """What directives and the launcher agree on."""
+def read_job_size(script: Script) -> JobSize:
+    """Return the size of the job; values of the launcher replace those of the directives."""
     options = {option.name: option.value for option in directives(script)}
     nodes = _number(options.get("--nodes", ""))
     gpus = _number(options.get("--gpus-per-node", "").rpartition(":")[2])
@@ -77,23 +78,23 @@ def shape_of(script: Script) -> Shape:
         gpus = _number(options["--gres"].rpartition(":")[2])
     launched = set(_values(script, _PER_NODE))
     hosts = set(_values(script, _NODES))
-    gpus = _one(launched) if launched else gpus
-    return Shape(_one(hosts) if hosts else nodes, gpus)
+    gpus = _only(launched) if launched else gpus
+    return JobSize(_only(hosts) if hosts else nodes, gpus)
 
 
-def _one(found: set[int | None]) -> int | None:
-    """The value that is said, where it is the only one."""
+def _only(found: set[int | None]) -> int | None:
+    """Return the only value; None if there are several."""
     return next(iter(found)) if len(found) == 1 else None
 
 
 def _number(text: str) -> int | None:
-    """A number of hosts or GPUs, above 0."""
+    """Return a number of hosts or GPUs; None if ``text`` is not one, or is 0."""
     number = whole_number(text)
     return number if number and number <= MOST else None
 
 
 def _values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
-    """Values of a flag of the launcher wherever it stands; None for one that is not known."""
+    """Yield the values of a launcher's flag wherever it is used; None for an unknown value."""
     for flag in script.flags(names):
         if flag.name in names:
             text = flag.values[0].text if flag.values else ""
@@ -101,22 +102,28 @@ def _values(script: Script, names: tuple[str, ...]) -> Iterator[int | None]:
             yield _number(text) if sure else None
 
 
+@cache
+def _launchers() -> frozenset[str]:
+    """Return the programs and modules that start all processes of a host, as backends declare."""
+    return frozenset(name for one in all_declared() for name in one.launchers)
+
+
 def starts_something(script: Script) -> bool:
-    """Whether any word is that of a launcher."""
-    names = (*_LAUNCHERS, "srun", "mpirun", "deepspeed", "python", "python3")
+    """Return True if a word is a launcher, or if the script has batch directives."""
+    names = (*_launchers(), "srun", "mpirun", "python", "python3")
     return bool(directives(script)) or any(
         word.text.rpartition("/")[2] in names for word in script.words
     )
 
 
 def lint_launch(script: Script, sink: Sink) -> None:
-    """L01, L02, L04, L05, L08, L09, N01 and N02."""
+    """Report L01, L02, L04, L05, L08, L09, N01 and N02."""
     options = {option.name: option for option in directives(script)}
     _gpu_options(options, sink)
     if options:
         _tasks(script, options, sink)
         _task_variables(script, sink)
-    if (shape_of(script).nodes or 2) > 1:
+    if (read_job_size(script).nodes or 2) > 1:
         _network(script, sink)
 
 
@@ -124,10 +131,10 @@ def _gpu_options(options: dict[str, Option], sink: Sink) -> None:
     gres, per_node = options.get("--gres"), options.get("--gpus-per-node")
     if gres and per_node and "gpu" in gres.value:
         finding = Finding(
-            "--gres=gpu and --gpus-per-node both say how many GPUs a host gives",
-            label="Slurm takes one of them",
+            "--gres=gpu and --gpus-per-node both set the number of GPUs per host",
+            label="Slurm applies only one of them",
             fix=f"remove --gres={gres.value}",
-            causes=(Cause("", "the other one", per_node.span),),
+            causes=(Cause("", "also set here", per_node.span),),
         )
         sink.report("L04", finding, span=gres.span)
     per_gpu = options.get("--ntasks-per-gpu")
@@ -136,15 +143,15 @@ def _gpu_options(options: dict[str, Option], sink: Sink) -> None:
         if per_gpu and other:
             finding = Finding(
                 f"--ntasks-per-gpu and {name} exclude each other",
-                label="both say how tasks and GPUs go together",
+                label="both set the number of GPUs per task",
                 fix="remove --ntasks-per-gpu",
-                causes=(Cause("", "the other one", other.span),),
+                causes=(Cause("", "conflicting option", other.span),),
             )
             sink.report("L05", finding, span=per_gpu.span)
 
 
 def _tasks(script: Script, options: dict[str, Option], sink: Sink) -> None:
-    """One torchrun a host, or a task a GPU."""
+    """Report several launchers per host (L01), and fewer processes than GPUs (L02)."""
     tasks = options.get("--ntasks-per-node")
     count = _number(tasks.value) if tasks else None
     if tasks is None or count is None:
@@ -153,22 +160,22 @@ def _tasks(script: Script, options: dict[str, Option], sink: Sink) -> None:
         texts = [word.text for word in words]
         if "srun" not in texts or any(text.startswith("--ntasks") for text in texts):
             continue
-        starts = [text for text in texts if text.endswith(_LAUNCHERS)]
+        starts = [text for text in texts if text.rpartition("/")[2] in _launchers()]
         if starts and count > 1:
             finding = Finding(
-                f"{count} tasks a host, and each starts {starts[0]}: all listen on one port",
-                label=f"must be 1: {starts[0]} starts the processes of a host itself",
+                f"{count} tasks per host each start {starts[0]}, and all listen on one port",
+                label=f"must be 1: {starts[0]} itself starts all processes of a host",
                 fix="--ntasks-per-node=1",
                 causes=(Cause("", "started here", words[0].span),),
             )
             sink.report("L01", finding, span=tasks.span)
             return
-        gpus = shape_of(script).gpus_per_node
+        gpus = read_job_size(script).gpus_per_node
         plain = any(re.search(r"(^|/)python[0-9.]*$", text) for text in texts)
         if plain and not starts and count == 1 and gpus and gpus > 1 and _trains(texts):
             finding = Finding(
-                f"srun starts one process a host, and the host has {gpus} GPUs",
-                label=f"must be {gpus}, or torchrun must start the processes",
+                f"srun starts 1 process per host, but each host has {gpus} GPUs",
+                label=f"must be {gpus}, or a launcher such as torchrun must start the processes",
                 fix=f"--ntasks-per-node={gpus}",
                 causes=(Cause("", "started here", words[0].span),),
             )
@@ -181,7 +188,7 @@ def _trains(texts: list[str]) -> bool:
 
 
 def _task_variables(script: Script, sink: Sink) -> None:
-    """Variables of a task, put in by the shell of the batch script, which is task 0."""
+    """Report task variables that the batch script's own shell expands, before any task exists."""
     if "srun" not in {word.text for word in script.words}:
         return
     literal = literal_stretches(script.text)
@@ -192,29 +199,29 @@ def _task_variables(script: Script, sink: Sink) -> None:
         inside = any(start <= at < end for start, end in literal)
         if not (inside or line in script.branches):
             span = Span(script.name, line, column, len(match["word"]))
-            sink.report("L08", _same_everywhere(match["name"]), span=span)
+            sink.report("L08", _explain_early_expansion(match["name"]), span=span)
 
 
-def _same_everywhere(name: str) -> Finding:
+def _explain_early_expansion(name: str) -> Finding:
     return Finding(
-        f"${name} is the same on every host: the batch script itself puts it in",
-        label="0, that of the batch script",
-        fix="put the command into single quotes: srun bash -c '...'",
+        f"${name} has the same value on every host: the batch script expands it before srun",
+        label="expands to 0, the value in the batch script",
+        fix="quote the command for the tasks: srun bash -c '...'",
     )
 
 
 def _network(script: Script, sink: Sink) -> None:
-    """Addresses and interfaces that other hosts cannot reach."""
+    """Report addresses and interfaces that other hosts cannot reach."""
     found: dict[str, tuple[str, Word]] = {}
     for word in script.words:
         match = re.fullmatch(r"([A-Z_]+)=(\S*)", word.text)
         if match and not word.dynamic and word.span.line not in script.branches:
             found[match[1]] = (match[2], word)
-    several = (shape_of(script).nodes or 1) > 1
+    several = (read_job_size(script).nodes or 1) > 1
     if "MASTER_ADDR" in found and several and found["MASTER_ADDR"][0] in _LOCAL_HOSTS:
         value, word = found["MASTER_ADDR"]
         finding = Finding(
-            f"MASTER_ADDR is {value!r}, which every host takes for itself",
+            f"MASTER_ADDR is {value!r}, which is a different machine on every host",
             fix='MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         )
         sink.report("L09", finding, span=word.span)
@@ -222,14 +229,14 @@ def _network(script: Script, sink: Sink) -> None:
         if name in found and several and found[name][0].lstrip("=").startswith(_UNROUTED):
             value, word = found[name]
             finding = Finding(
-                f"interface {value} does not reach other hosts",
-                help="an interface that all hosts can route",
+                f"the interface {value} does not reach other hosts",
+                help="name an interface on a network that connects all hosts",
             )
             sink.report("N01", finding, span=word.span)
     if several and "NCCL_SOCKET_IFNAME" in found and "GLOO_SOCKET_IFNAME" not in script.text:
         value, word = found["NCCL_SOCKET_IFNAME"]
         finding = Finding(
-            "NCCL_SOCKET_IFNAME is set and GLOO_SOCKET_IFNAME is not: Gloo may pick 127.0.0.1",
+            "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not: Gloo may use 127.0.0.1",
             fix=f"export GLOO_SOCKET_IFNAME={value}",
         )
         sink.report("N02", finding, span=word.span)

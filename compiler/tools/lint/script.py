@@ -1,7 +1,8 @@
-"""A launch script as it is judged: its flags, and how sure each of them is.
+"""A launch script as lint reads it: its words and flags, and which of them every run has.
 
-A script says more than one launch: a variable that is set twice, a flag in a branch, arguments
-from another file. What may be otherwise when the script runs is *open*: nothing is built on it.
+One script can describe several launches: a variable is set twice, a flag is in a branch, arguments
+come from another file. Flags that may differ between runs are not *sure*, and a command line that
+may get more flags at run time is *open*; no finding is derived from either.
 """
 
 from __future__ import annotations
@@ -18,66 +19,66 @@ _BRANCH = re.compile(r"^\s*(?:(?P<open>if|case|while|until|for|select)|(?P<close
 _ARRAY = re.compile(r"^\s*(?:(?:local|declare|export|readonly)\s+(?:-\w+\s+)?)?(\w+)\+?=\(", re.M)
 _LABEL = re.compile(r"^\s*-[^()$]*\)")
 _OF_THE_JOB = re.compile(r"\$\{(\w*(?:NODE|WORLD)\w*):?-")
-"""Variables with a default that who starts the job sets: its size."""
-_TALK = ("echo", "printf", "log", "info", "die", "usage")
+"""Matches variables with a default that the user overrides at submission: the size of the job."""
+_PRINTING = ("echo", "printf", "log", "info", "die", "usage")
 _EXPANSION = re.compile(r"\$\{?(\w+|[@*])")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The words of one file and what is known of them."""
+    """Words of one file, with the lines that only some runs execute."""
 
     name: str
     text: str
     words: tuple[Word, ...]
     branches: frozenset[int]
-    """Lines that run only sometimes."""
+    """Numbers of the lines inside branches and loops."""
     arrays: frozenset[str]
-    """Arrays that the script fills itself."""
+    """Names of the arrays that the script assigns."""
 
     def flags(self, known: Iterable[str]) -> list[Flag]:
-        """Flags of all statements that have one of ``known``; not those of messages and labels."""
+        """Return the flags of statements with one of ``known``; none in messages and labels."""
         lines = self.text.split("\n")
         words = [
             word
             for statement in statements(self.words)
-            if statement[0].text not in _TALK
+            if statement[0].text not in _PRINTING
             for word in statement
             if not _LABEL.match(lines[word.span.line - 1])
         ]
         return written_flags(words, known)
 
     def sure(self, flags: list[Flag]) -> list[Flag]:
-        """Those that every run has, with one value: not in a branch, not said otherwise below."""
-        said: dict[str, set[tuple[str, ...]]] = {}
+        """Return the flags that every run has with the same value: no branch, no second value."""
+        values: dict[str, set[tuple[str, ...]]] = {}
         for flag in flags:
-            said.setdefault(flag.name, set()).add(tuple(word.text for word in flag.values))
+            values.setdefault(flag.name, set()).add(tuple(word.text for word in flag.values))
         return [
             flag
             for flag in flags
-            if len(said[flag.name]) == 1 and flag.word.span.line not in self.branches
+            if len(values[flag.name]) == 1 and flag.word.span.line not in self.branches
         ]
 
-    def is_open(self, flags: list[Flag], takes: Callable[[str], int | None]) -> bool:
-        """Whether more flags may come at run time: a word that stands for several.
+    def is_open(self, flags: list[Flag], value_count: Callable[[str], int | None]) -> bool:
+        """Return True if flags may be added at run time: a word can expand to several.
 
-        ``takes`` is the number of values of a flag, None where it is not fixed.
+        ``value_count`` returns the number of values of a flag, None if it is not fixed.
         """
         statements = {flag.word.statement for flag in flags}
         after: set[int] = set()
         for flag in flags:
-            count = takes(flag.name)
+            count = value_count(flag.name)
             after |= {
                 id(word) for word in flag.values[: len(flag.values) if count is None else count]
             }
         return any(
-            word.dynamic and id(word) not in after and self._several(word)
+            word.dynamic and id(word) not in after and self._can_expand_to_flags(word)
             for word in self.words
             if word.statement in statements
         )
 
-    def _several(self, word: Word) -> bool:
-        """``$ARGS``, ``"${ARGS[@]}"`` or ``$@`` that the script does not set itself."""
+    def _can_expand_to_flags(self, word: Word) -> bool:
+        """Return True for ``$ARGS``, ``"${ARGS[@]}"`` or ``$@`` that the script does not assign."""
         if "=" in word.text.partition("$")[0]:
             return False
         names = _EXPANSION.findall(word.text)
@@ -85,7 +86,7 @@ class Script:
 
 
 def read_script(text: str, name: str) -> Script:
-    """Split ``text``; variables that are set once, outside of branches, are put in."""
+    """Split ``text`` into words; expand variables that are set once, outside of branches."""
     branches = _branches(text)
     values: dict[str, set[str]] = {}
     unsure: set[str] = set()
@@ -101,14 +102,14 @@ def read_script(text: str, name: str) -> Script:
 
 
 def _split(word: Word) -> list[Word]:
-    """``"--flag value"`` in an array: two words, where the array is expanded without quotes."""
+    """Split ``"--flag value"``, an element of an array that is expanded without quotes."""
     if not (word.is_flag and re.search(r"\s", word.text)):
         return [word]
     return [replace(word, text=part) for part in word.text.split()]
 
 
 def _branches(text: str) -> frozenset[int]:
-    """Lines between ``if`` and ``fi``, ``case`` and ``esac``, and those of loops."""
+    """Return the numbers of the lines inside ``if``, ``case`` and loops."""
     inside, depth = set(), 0
     for number, line in enumerate(text.splitlines(), start=1):
         match = _BRANCH.match(line)
@@ -122,5 +123,5 @@ def _branches(text: str) -> frozenset[int]:
 
 
 def statements(words: Iterable[Word]) -> list[list[Word]]:
-    """Words by statement."""
+    """Group consecutive words by statement."""
     return [list(group) for _, group in groupby(words, key=lambda word: word.statement)]

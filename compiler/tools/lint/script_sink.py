@@ -1,4 +1,4 @@
-"""Findings about a spec, said in the words of a script: its flags, at their lines."""
+"""Findings about a spec, reported as findings about the flags of a launch script."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ SECTIONS = {
     "cluster": "the cluster",
     "versions": "the version (--version)",
 }
-"""Section of the spec -> what a script has in its place."""
+"""Section of the spec -> its name in messages about a script."""
 
 
 class ScriptSink(Sink):
-    """A sink whose spec paths are those that flags of a script stand for."""
+    """Sink that replaces spec paths by the flags that set them, at the lines of the script."""
 
     def __init__(self, name: str, text: str) -> None:
         """``name`` is shown in diagnostics; ``text`` gives the lines."""
         super().__init__(Positions(name, lines={name: tuple(text.splitlines())}))
         self.flags: Mapping[str, str] = {}
-        """Path of the spec -> the flag that says it."""
+        """Spec field -> the flag that sets it."""
         self._first: Span | None = Span(name, 1, 1)
 
     def locate(self, spans: Mapping[str, Span], flags: Mapping[str, str], first: Span) -> None:
-        """Say where ``spans`` (path -> place) are, and by which ``flags`` (path -> flag).
+        """Add places and flags of spec fields.
 
-        ``first`` is the place of what no flag says.
+        Args:
+            spans: spec field -> place in the script.
+            flags: spec field -> the flag that sets it.
+            first: place of findings on fields that no flag sets.
         """
         old = self.positions
         self.positions = Positions(old.file, {**old.values, **spans}, old.keys, old.lines)
@@ -47,16 +50,16 @@ class ScriptSink(Sink):
         key: bool = False,
         span: Span | None = None,
     ) -> None:
-        """Add a finding; a path becomes its flag, an edit of the spec one of the script."""
+        """Add a finding; its path becomes a flag, its fix an edit of the script."""
         if isinstance(finding, str):
             finding = Finding(finding)
         place = span or self.positions.span_of(at, key=key) or self._first
         causes = tuple(map(self._cause, finding.causes))
-        told = replace(finding, fix=self._edit(finding.fix), causes=causes)
-        super().report(code, told, at=self.flags.get(at, ""), span=place)
+        shown = replace(finding, fix=self._edit(finding.fix), causes=causes)
+        super().report(code, shown, at=self.flags.get(at, ""), span=place)
 
     def _cause(self, cause: Cause) -> Cause:
-        """A cause without a place of its own, by its flag or in words."""
+        """Name a cause without a place in the script by its flag, or in words."""
         section, _, rest = cause.path.partition(".")
         if not section or self.positions.span_of(cause.path) is not None:
             return cause
@@ -64,7 +67,7 @@ class ScriptSink(Sink):
         return replace(cause, path=words)
 
     def _edit(self, fix: str) -> str:
-        """``--pipeline-model-parallel-size 4`` for ``layout.pp: 4``; empty without such a flag."""
+        """Turn ``layout.pp: 4`` into ``--pipeline-model-parallel-size 4``; empty without a flag."""
         if not re.match(r"(layout|job|model|cluster|launch|goals|versions)\b", fix):
             return fix
         match = _EDIT.match(fix)

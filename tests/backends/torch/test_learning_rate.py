@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.shared.torch_framework import learning_rate_file
+from parc.backends.shared.torch.framework import learning_rate_file
 from tests.backends.torch.specs import legal_spec
 from tests.compiled import emitted, plan_of
 from tests.hyperparameters import planned_rate

@@ -1,4 +1,4 @@
-"""A config of DeepSpeed: the batch, precision, ZeRO, and keys that it does not read.
+"""Lint a config of DeepSpeed: batch, precision, ZeRO, and keys that DeepSpeed ignores.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.deepspeed.known_keys import key_fault, keys_of
+from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.tools.importers.deepspeed_json import BATCH
-from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.linter import ConfigLinter
+from parc.compiler.tools.lint.options import LintOptions
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.reading import Reading
 
@@ -23,43 +24,43 @@ LEAST_STAGE = {
     "zero_quantized_weights": 3,
     "zero_quantized_gradients": 3,
 }
-"""The ZeRO stage below which DeepSpeed reads a key of its section and does nothing."""
-NOTHING: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
-"""Values that ask for nothing, or that somebody else fills in."""
+"""Key of the ZeRO section -> the lowest stage at which it has an effect."""
+NO_EFFECT: tuple[Any, ...] = (None, False, 0, 1, "none", "auto")
+"""Values that request nothing, or that another program fills in (auto)."""
 
 
-def lint_deepspeed(text: str, name: str, more: More, sink: Sink) -> None:
-    """B02, B03, I02, R04, R14, R16, X01: all that the file alone can show."""
+def lint_deepspeed(text: str, name: str, options: LintOptions, sink: Sink) -> None:
+    """Report B02, B03, I02, R04, R14, R16 and X01: the findings that need only this file."""
     root = read_document(Reading(text, name, sink))
     if root is None or not root.wants(dict):
         return
-    _keys(root, more.version, sink)
+    _keys(root, options.version, sink)
     zero = _zero(root)
     if zero is not None:
         _stage(zero, sink)
-    _formats(root, "amp" in keys_of("", more.version), sink)
-    _batch(root, more.gpus, sink)
+    _formats(root, "amp" in keys_of("", options.version), sink)
+    _batch(root, options.gpus, sink)
 
 
 def is_deepspeed(text: str) -> bool:
-    """Whether ``text`` is such a config."""
+    """Return True if ``text`` is a config of DeepSpeed."""
     if not text.lstrip().startswith("{"):
         return False
     try:
         tree = json.loads(text)
-    except ValueError:
+    except ValueError:  # damaged JSON: its keys still show what it is
         return any(f'"{key}"' in text for key in (*BATCH, "zero_optimization"))
     return isinstance(tree, Mapping) and bool({*BATCH, "zero_optimization"} & tree.keys())
 
 
 def _zero(root: Node) -> Node | None:
-    """The section of ZeRO; ``true``, the form of the first releases, is none."""
+    """Return the section of ZeRO; None also for ``true``, the form of the first releases."""
     old = isinstance(root.value.get("zero_optimization"), bool)
     return None if old else root.mapping("zero_optimization")
 
 
 def _keys(node: Node, version: str, sink: Sink) -> None:
-    """X01 for keys that are not read, in all sections of which the keys are known."""
+    """Report X01 for ignored keys, in all sections whose keys are listed in known_keys.json."""
     section = ".".join(map(str, node.path))
     for key, value in node.value.items():
         finding = key_fault(section, str(key), value, version)
@@ -75,7 +76,7 @@ def _at(node: Node, key: str) -> Span:
 
 
 def _number(node: Node, key: str, sink: Sink) -> int | None:
-    """A whole number above 0; None where it is absent or ``auto``; I02 for anything else."""
+    """Return a whole number above 0; None if absent or ``auto``. Report I02 for other values."""
     value = node.value.get(key)
     if value in (None, "auto"):
         return None
@@ -87,12 +88,15 @@ def _number(node: Node, key: str, sink: Sink) -> int | None:
 
 
 def _batch(root: Node, gpus: int | None, sink: Sink) -> None:
-    """train_batch_size = micro-batch x accumulation x data-parallel ranks (runtime/config.py)."""
+    """Check train_batch_size = micro-batch x accumulation steps x data-parallel ranks.
+
+    Source: deepspeed/runtime/config.py, ``_batch_assertion``.
+    """
     present = [key for key in BATCH if key in root.value]
     if not {"train_batch_size", "train_micro_batch_size_per_gpu"} & {*present}:
         finding = Finding(
-            "neither train_batch_size nor train_micro_batch_size_per_gpu is given",
-            help="give any two of the batch, the micro-batch and the accumulation steps",
+            "neither train_batch_size nor train_micro_batch_size_per_gpu is set",
+            help="set any two of batch, micro-batch and accumulation steps",
         )
         sink.report("B03", finding, span=root.span)
         return
@@ -105,7 +109,7 @@ def _batch(root: Node, gpus: int | None, sink: Sink) -> None:
         return
     ranks = f" * {gpus}" if gpus is not None and steps is not None else ""
     finding = Finding(
-        f"train_batch_size {batch} is no {micro} x {steps or 1}{ranks.replace('*', 'x')}",
+        f"train_batch_size {batch} does not match {micro} x {steps or 1}{ranks.replace('*', 'x')}",
         label=f"{batch} != {step}{ranks} = {step * gpus}"
         if ranks and gpus
         else f"{batch} % ({micro} * {steps or 1}) = {batch % step}, must be 0",
@@ -118,11 +122,13 @@ def _batch(root: Node, gpus: int | None, sink: Sink) -> None:
 def _formats(root: Node, has_amp: bool, sink: Sink) -> None:
     on = [key for key in ("bf16", "fp16", "amp") if _enabled(root, key)]
     if "bf16" in on and "fp16" in on:
-        finding = Finding("bf16 and fp16 are both enabled", label="only one of the two can be on")
+        finding = Finding(
+            "bf16 and fp16 are both enabled", label="only one of the two can be enabled"
+        )
         sink.report("R04", finding, span=_at(root, "fp16"))
     zero = _zero(root)
     if has_amp and "amp" in on and zero is not None and zero.value.get("stage"):
-        finding = Finding("amp and ZeRO do not go together", fix="bf16 in place of amp")
+        finding = Finding("amp cannot be combined with ZeRO", fix="use bf16 instead of amp")
         sink.report("R16", finding, span=_at(root, "amp"))
 
 
@@ -136,16 +142,21 @@ def _stage(zero: Node, sink: Sink) -> None:
     if stage == "auto":
         return
     if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= 3:
-        finding = Finding(f"ZeRO stage {str(stage)[:20]}, there are 0 to 3")
+        finding = Finding(
+            f"ZeRO stage {str(stage)[:20]} does not exist", help="valid values: 0, 1, 2, 3"
+        )
         sink.report("I02", finding, span=_at(zero, "stage"))
         return
     for key, least in LEAST_STAGE.items():
         value = zero.value.get(key)
-        asked = value.get("device") if isinstance(value, dict) else value
-        if stage < least and asked not in NOTHING:
+        requested = value.get("device") if isinstance(value, dict) else value
+        if stage < least and requested not in NO_EFFECT:
             finding = Finding(
-                f"{key} does nothing at ZeRO stage {stage}",
+                f"{key} has no effect at ZeRO stage {stage}",
                 label=f"needs stage {least} or more" if least < 3 else "needs stage 3",
                 fix=f"stage: {least}",
             )
             sink.report("R14", finding, span=_at(zero, key))
+
+
+LINTER = ConfigLinter(is_deepspeed, lint_deepspeed)

@@ -1,4 +1,4 @@
-"""The flags of Megatron in one script: which of them are sure, and whose program takes them."""
+"""Flags of Megatron in one script: which are sure, and which program parses them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_arguments import TABLE
 from parc.backends.shared.extra_arguments import known_flags
 from parc.compiler.diagnostics import Span
 from parc.compiler.tools.importers.flags import LAUNCHER, Flag
-from parc.compiler.tools.importers.megatron_flags import TABLE
 from parc.compiler.tools.lint.script import Script
 
 STOCK = (
@@ -19,30 +19,32 @@ STOCK = (
     "pretrain_bert.py",
     "pretrain_t5.py",
 )
-"""Programs that take Megatron's own flags and no others."""
+"""Programs of Megatron, which stop at a flag that Megatron does not have."""
 FORKS = ("--deepspeed", "--deepspeed-activation-checkpointing", "--zero-stage")
-"""Flags of forks, which have others too."""
+"""Flags that show Megatron-DeepSpeed, a fork with additional flags."""
 CUT_BY_FORKS = {"layout.pipeline_layout"}
-"""DeepSpeed cuts the layers of Megatron-DeepSpeed, which no flag says."""
+"""Spec fields that no flag of Megatron-DeepSpeed sets, because DeepSpeed splits the layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronLaunch:
-    """Megatron's flags of one script."""
+    """Flags of Megatron in one script."""
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
+    """Name -> flag, for flags that each run has with the same value."""
     is_open: bool
+    """Flags may be added at run time."""
     unsure: frozenset[str]
-    """Spec paths whose flags are there, and whose values are not."""
+    """Spec fields whose flags are given, but with values that are known only at run time."""
     forked: bool
-    """The program is Megatron-DeepSpeed, which has other flags too."""
+    """The program is Megatron-DeepSpeed, which has additional flags."""
     stock: bool
-    """The program is Megatron's, so that a flag it does not have stops it."""
+    """The program is Megatron's: it stops at an unknown flag."""
 
 
 def read_launch(script: Script) -> MegatronLaunch:
-    """Flags of Megatron, those of its launchers apart."""
+    """Return the flags of Megatron in ``script``, without those of launchers."""
     flags = [
         flag
         for flag in _after_program(script)
@@ -51,21 +53,21 @@ def read_launch(script: Script) -> MegatronLaunch:
     sure = {
         flag.name: flag
         for flag in script.sure(flags)
-        if not any(word.dynamic for word in flag.values[: takes(flag.name) or 1])
+        if not any(word.dynamic for word in flag.values[: value_count(flag.name) or 1])
     }
-    paths = {flag.name: TABLE[flag.name].path for flag in flags if flag.name in TABLE}
+    paths = {flag.name: TABLE.fields[flag.name] for flag in flags if flag.name in TABLE.fields}
     unsure = {path for name, path in paths.items() if name not in sure}
     forked = any(flag.name in FORKS for flag in flags)
     unsure |= CUT_BY_FORKS if forked else set()
     programs = [word.text for word in script.words if word.text.endswith(".py")]
     stock = not forked and any(name.endswith(STOCK) for name in programs)
-    is_open = not programs or script.is_open(flags, takes)
+    is_open = not programs or script.is_open(flags, value_count)
     return MegatronLaunch(tuple(flags), sure, is_open, frozenset(unsure), forked, stock)
 
 
 def _after_program(script: Script) -> list[Flag]:
-    """Flags of statements with one of Megatron's; of a command line those behind its program."""
-    flags = script.flags([*TABLE, *known_flags(PACKAGE)])
+    """Return flags of statements with a flag of Megatron, without those before a program."""
+    flags = script.flags([*TABLE.rows, *known_flags(PACKAGE)])
     programs: dict[int, Span] = {}
     for word in script.words:
         if word.text.endswith(".py") and not word.is_flag:
@@ -78,8 +80,8 @@ def _after_program(script: Script) -> list[Flag]:
     ]
 
 
-def takes(name: str) -> int | None:
-    """Values of a flag; None where it takes any number, or where nobody knows."""
+def value_count(name: str) -> int | None:
+    """Return the number of values of a flag; None if it is not fixed, or the flag is unknown."""
     row = known_flags(PACKAGE).get(name)
     count = row.get("takes", 1) if row is not None else None
     return count if isinstance(count, int) else None

@@ -1,87 +1,88 @@
-"""A Megatron launch as a problem and a layout: whole for wording, partial for judging."""
+"""A Megatron launch as a problem and a layout: in full for wording, partial for checks."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from parc.backends.megatron.backend import BACKEND
 from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
+from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.ir import (
-    NO_OFFLOAD,
-    NO_ZERO_PLUS,
-    Layout,
-    Problem,
-    Split,
-)
-from parc.compiler.pipeline import resolve_spec
-from parc.compiler.search.enumerate_layouts import floor_split
-from parc.compiler.spec.reading.source import Source
-from parc.compiler.tools.lint.added import cluster_tree, known_cluster
-from parc.compiler.tools.lint.more import More
-from parc.compiler.tools.lint.unknown import changed, without
+from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, Problem, Split
+from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
+from parc.compiler.tools.lint.completion import cluster_tree, known_cluster, resolve_tree
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.partial_ir import hide, is_known, with_values
 
+FRAMEWORK = framework("megatron")
 STAND_IN = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 512, "vocab": 32_000}
-"""Sizes of a model where the script has none; no rule is asked about them."""
+"""Sizes of the model that the script does not contain; no rule is tested on them."""
 OF_HEADS = ("kv_heads", "head_dim")
+"""Sizes that mean nothing without the number of heads."""
 DEFAULTS = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "zero_stage": 0}
-"""Megatron's own (megatron/training/arguments.py); etp is tp."""
+"""Megatron's defaults (megatron/training/arguments.py); the default of etp is tp."""
 EXPERTS = {"count": 2, "top_k": 1, "size": 128}
+"""Stand-ins for sizes of routed experts."""
 SPLITTING = ("first_stage_layers", "last_stage_layers", "pipeline_layout")
 FIELDS = {
     "recompute": ("recompute", "recompute.granularity", "recompute.method", "recompute.layers"),
     "split": ("vpp", "pp", *SPLITTING, "count_embedding", "count_loss"),
     "schedule": ("vpp", "pp"),
 }
-"""Field of a layout -> pins that it follows from, where it is not one itself."""
+"""Field of a layout that is not a pin -> the pins that determine it."""
 
 Known = Callable[[str], bool]
+"""Predicate: the launch file determines a field of the spec."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """``problem`` and ``layout`` have a value everywhere, the other two only where one is known."""
+class Facts(LaunchFacts[Problem, Layout]):
+    """Facts of a launch of Megatron."""
 
-    problem: Problem
-    layout: Layout
-    known_problem: Problem
-    known_layout: Layout
     guessed_experts: bool
-    """Nobody says whether the model routes to experts."""
+    """It is unknown whether the model has experts."""
 
 
 def megatron_facts(
-    spec: Mapping[str, Any], known: Known, more: More
+    spec: Mapping[str, Any], known: Known, options: LintOptions
 ) -> tuple[Facts | None, tuple[Diagnostic, ...]]:
-    """The launch of ``spec``, a fragment, and what its values alone break; None where all does."""
-    tree = _tree(spec, more)
+    """Return the facts of a launch, and findings on its values.
+
+    Args:
+        spec: fragment of a spec that the flags amount to.
+        known: fields that the launch determines.
+        options: additional facts of the user.
+
+    Returns:
+        Facts (None if the fragment cannot be resolved), findings on single fields.
+    """
+    tree = _tree(spec, options)
     trial = Sink()
-    problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), trial)
-    if any(found.code == "PARC-D07" for found in trial.diagnostics) and more.model is None:
+    problem = resolve_tree(tree, options, trial)
+    if any(found.code == "PARC-D07" for found in trial.diagnostics) and options.model is None:
+        # hidden is not divisible by heads: the finding is kept, and a stand-in lets rules go on.
         tree["model"]["head_dim"] = STAND_IN["hidden"]
-        problem = resolve_spec(Source("lint", json.dumps(tree), more.folder), (), Sink())
+        problem = resolve_tree(tree, options, Sink())
     if not isinstance(problem, Problem):
         return None, trial.diagnostics
-    partial = _known_problem(problem, known, more)
+    partial = _known_problem(problem, known, options)
     layout, partial_layout = _layouts(problem, partial, known)
-    guessed = more.model is None and not known("model.experts.count")
+    guessed = options.model is None and not known("model.experts.count")
     return Facts(problem, layout, partial, partial_layout, guessed), trial.diagnostics
 
 
-def gpus_known(known: Known, more: More) -> bool:
-    """Whether the size of the job is known."""
+def gpus_known(known: Known, options: LintOptions) -> bool:
+    """Return True if the number of GPUs of the job is known."""
     whole = known("cluster.nodes") and known("cluster.node.gpus_per_node")
-    return more.gpus is not None or whole
+    return options.gpus is not None or whole
 
 
-def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
-    """A spec that is complete."""
-    model: Any = more.model
+def _tree(spec: Mapping[str, Any], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec: the fragment, with stand-ins for all other fields."""
+    model: Any = options.model
     if model is None:
         written = dict(spec.get("model", {}))
         if "heads" not in written:
@@ -107,16 +108,16 @@ def _tree(spec: Mapping[str, Any], more: More) -> dict[str, Any]:
         "parc": 1,
         "name": "lint",
         "model": model,
-        "cluster": cluster_tree(spec.get("cluster", {}), more),
+        "cluster": cluster_tree(spec.get("cluster", {}), options),
         "job": job,
         "layout": layout,
         "emit": ["megatron"],
-        "versions": {"megatron": more.version},
+        "versions": {"megatron": options.version},
     }
 
 
 def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
-    """A layout string says by itself how many virtual stages there are."""
+    """Add the virtual pipeline size that a layout string implies."""
     text = layout.get("pipeline_layout")
     if text is None or "vpp" in layout:
         return layout
@@ -127,18 +128,18 @@ def _interleaved(layout: dict[str, Any]) -> dict[str, Any]:
     return layout
 
 
-def _known_problem(problem: Problem, known: Known, more: More) -> Problem:
-    """``problem`` without what nobody said."""
+def _known_problem(problem: Problem, known: Known, options: LintOptions) -> Problem:
+    """Return ``problem`` with the fields hidden that are stand-ins."""
     job = {"sequence_length", "global_batch", "precision"}
-    shared = more.gpus is not None or known("cluster.node.gpus_per_node")
-    cluster = known_cluster(problem.cluster, more, shared, gpus_known(known, more))
-    partial = changed(
+    shared = options.gpus is not None or known("cluster.node.gpus_per_node")
+    cluster = known_cluster(problem.cluster, options, shared, gpus_known(known, options))
+    partial = with_values(
         problem,
-        job=without(problem.job, [one for one in job if not known(f"job.{one}")]),
+        job=hide(problem.job, [one for one in job if not known(f"job.{one}")]),
         cluster=cluster,
     )
-    if more.model is None:
-        partial = changed(partial, model=_known_model(problem, known))
+    if options.model is None:
+        partial = with_values(partial, model=_known_model(problem, known))
     return partial
 
 
@@ -151,26 +152,26 @@ def _known_model(problem: Problem, known: Known) -> Any:
     if not known("model.heads"):
         hidden.append("attention")
     else:
-        model = changed(model, attention=without(model.attention, _unsaid_of_heads(known)))
+        model = with_values(model, attention=hide(model.attention, _unknown_of_heads(known)))
     if not known("model.position.max_positions"):
         hidden.append("position")
     if model.experts is not None:
-        unsaid = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
-        model = changed(model, experts=without(model.experts, unsaid))
+        unknown = [one for one in ("top_k", "size") if not known(f"model.experts.{one}")]
+        model = with_values(model, experts=hide(model.experts, unknown))
     elif not known("model.experts.count"):
         hidden.append("experts")
-    return without(model, hidden)
+    return hide(model, hidden)
 
 
-def _unsaid_of_heads(known: Known) -> list[str]:
-    """Fields of attention that nobody said; the width of a head follows from the hidden one."""
-    unsaid = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
+def _unknown_of_heads(known: Known) -> list[str]:
+    """Return unknown fields of attention; head_dim defaults to the hidden size per head."""
+    unknown = [one for one in ("kv_heads", "latent") if not known(f"model.{one}")]
     width = known("model.head_dim") and known("model.hidden")
-    return unsaid if width else [*unsaid, "head_dim"]
+    return unknown if width else [*unknown, "head_dim"]
 
 
 def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, Layout]:
-    """The layout with stand-ins, and the one that is known."""
+    """Return the layout in full, and with the fields hidden that are stand-ins."""
     pins = problem.pins
     sizes = {name: getattr(pins, name) or default for name, default in DEFAULTS.items()}
     tp, cp, pp, vpp = (sizes[name] for name in ("tp", "cp", "pp", "vpp"))
@@ -191,7 +192,7 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         micro_batch=pins.micro_batch or 1,
         schedule="interleaved" if vpp > 1 else "1f1b",
         sequence_parallel=bool(pins.sequence_parallel),
-        recompute=pins.recompute or BACKEND.recomputes(problem)[0],
+        recompute=pins.recompute or FRAMEWORK.recomputes(problem)[0],
         split=split,
         order=pins.order or ORDERS[0],
         cp_comm=pins.cp_comm or "p2p",
@@ -199,40 +200,27 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         offload=NO_OFFLOAD,
         zero_plus=NO_ZERO_PLUS,
     )
-    hidden = [name for name in _fields() if not _said(name, known)]
-    tiled = all(_said(name, known) for name in ("tp", "cp", "pp"))
-    if not tiled or "racks" not in _present(partial):
+    hidden = [name for name in _fields() if not _is_given(name, known)]
+    tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))
+    if not tiled or not is_known(partial.cluster, "racks"):
         hidden += ["dp_replicate", "dp_shard"]
-    if "layers" not in _present_model(partial):
+    if not is_known(partial.model, "layers"):
         hidden.append("split")
-    return whole, without(whole, set(hidden))
+    return whole, hide(whole, set(hidden))
 
 
 def _fields() -> tuple[str, ...]:
     return (*DEFAULTS, "etp", "micro_batch", "sequence_parallel", "order", *FIELDS)
 
 
-def _said(name: str, known: Known) -> bool:
+def _is_given(name: str, known: Known) -> bool:
     if name == "etp":
         return known("layout.etp") and known("layout.tp")
     return all(known(f"layout.{pin}") for pin in FIELDS.get(name, (name,)))
 
 
-def _present(problem: Problem) -> set[str]:
-    """Fields of the cluster that are there."""
-    return {name for name in ("racks", "gpu") if hasattr(problem.cluster, name)}
-
-
-def _present_model(problem: Problem) -> set[str]:
-    model = getattr(problem, "model", None)
-    return {name for name in ("layers", "experts") if hasattr(model, name)}
-
-
 def _split(problem: Problem, pp: int, vpp: int) -> Split:
-    """How the flags cut the model: without one of them Megatron's own way, which is even."""
-    found = BACKEND.splits(problem, pp, vpp)
+    """Return the split that the flags give; without one of them Megatron splits evenly."""
     pins = problem.pins
-    said = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
-    if found is None or (not said and found.form != "even"):
-        return floor_split(problem.model.layers, pp, vpp)
-    return found
+    given = pins.count_embedding or pins.count_loss or any(getattr(pins, one) for one in SPLITTING)
+    return split_or_even(problem, FRAMEWORK, pp, vpp, bool(given))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared import torch_mesh
 from parc.backends.shared.plain_split import one_stage, why_not_one_stage
 from parc.backends.shared.render import render
-from parc.backends.shared.torch_variants import variants
+from parc.backends.shared.torch import mesh as torch_mesh
+from parc.backends.shared.torch.variants import variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,

@@ -1,11 +1,10 @@
-"""A script that starts ``vllm serve``: its flags one by one, then the degrees together."""
+"""Lint a script that starts ``vllm serve``: each flag, then the layout that they describe."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from parc.backends.registry import engine
 from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
@@ -13,34 +12,35 @@ from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import RULES
 from parc.backends.vllm.environment import ALLOW_LONG
 from parc.backends.vllm.extra_arguments import UNCHUNKED, long_name, spelling, unknown_flag
+from parc.backends.vllm.launch_files.coupled_flags import COUPLINGS
+from parc.backends.vllm.launch_files.facts import Facts, number_of, vllm_facts
+from parc.backends.vllm.launch_files.import_command import DEGREES, SPREAD, TABLE
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.evaluate.service_rules import service_rules
-from parc.compiler.ir.serving_plan import ServingRule
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
-from parc.compiler.tools.importers.vllm_args import DEGREES, SPREAD
-from parc.compiler.tools.lint.coupled_flags import VLLM, broken_couplings
-from parc.compiler.tools.lint.more import More, Skipped
-from parc.compiler.tools.lint.needs import in_words
+from parc.compiler.tools.lint.check_rules import check_service
+from parc.compiler.tools.lint.coupled_flags import broken_couplings
+from parc.compiler.tools.lint.linter import ScriptLinter
+from parc.compiler.tools.lint.options import LintOptions, SkippedRule
 from parc.compiler.tools.lint.script import Script
 from parc.compiler.tools.lint.script_sink import ScriptSink
-from parc.compiler.tools.lint.unknown import asked
-from parc.compiler.tools.lint.vllm_facts import PATHS, Facts, number_of, vllm_facts
 
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """Flags of ``vllm serve`` under their long names."""
+    """Flags of ``vllm serve``, renamed to their long names."""
 
     flags: tuple[Flag, ...]
     sure: Mapping[str, Flag]
+    """Name -> flag, for flags that each run has with the same value."""
     is_open: bool
+    """Flags may be added at run time."""
     model: str
-    """What is served; empty: not known."""
+    """Checkpoint that is served; empty: unknown."""
 
 
 def is_vllm(script: Script) -> bool:
-    """Whether ``vllm serve``, or the module of its server, is started."""
+    """Return True if the script starts ``vllm serve`` or the module of its server."""
     return any(_serves(word, after) for word, after in _pairs(script))
 
 
@@ -54,37 +54,36 @@ def _serves(word: Word, after: Word) -> bool:
     return word.statement == after.statement and (command or after.text == module)
 
 
-def lint_vllm(script: Script, more: More, sink: ScriptSink) -> list[Skipped]:
-    """Report what is wrong; the rules that need what the script does not say."""
+def lint_vllm(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+    """Report all findings; return the rules that need an unknown fact."""
     command = _command(script)
     for flag in command.flags:
-        told = _judge(flag)
-        if told is not None:
-            sink.report(told[0], told[1], span=flag.word.span)
+        fault = _check_flag(flag)
+        if fault is not None:
+            sink.report(*fault, span=flag.word.span)
     written = {flag.name: flag for flag in command.flags}
-    for flag, code, finding in broken_couplings(VLLM, command.sure, written, command.is_open):
+    for flag, code, finding in broken_couplings(COUPLINGS, command.sure, written, command.is_open):
         sink.report(code, finding, span=flag.word.span)
     _long_prompts(command, sink)
     spans = {
-        path: command.sure[name].word.span for name, path in PATHS.items() if name in command.sure
+        field: command.sure[name].word.span
+        for name, field in reversed(TABLE.fields.items())
+        if name in command.sure
     }
     if command.flags:
-        flags = {path: name for name, path in PATHS.items()}
-        sink.locate(spans, flags, command.flags[0].word.span)
+        sink.locate(spans, TABLE.flag_of(), command.flags[0].word.span)
     unsure = [name for name in (*DEGREES, SPREAD) if name in written and name not in command.sure]
     if unsure or command.is_open:
-        return [
-            Skipped(rule.code, ", ".join(unsure) or "the flags that come at run time")
-            for rule in RULES
-        ]
-    facts = vllm_facts(command.model, command.sure, written, more)
+        fact = f"the value of {', '.join(unsure)}" if unsure else "a flag added at run time"
+        return [SkippedRule(rule.code, fact) for rule in RULES]
+    facts = vllm_facts(command.model, command.sure, written, options)
     if ALLOW_LONG in script.text:
         spans.pop("job.max_model_len", None)
-    return [] if facts is None else _judge_layout(facts, spans, sink)
+    return [] if facts is None else _check_layout(facts, spans, sink)
 
 
 def _command(script: Script) -> _Command:
-    """Flags that stand behind the server in its statement, or in arrays of such flags."""
+    """Return the flags after the server in its statement, and those in arrays of such flags."""
     start = next((after for word, after in _pairs(script) if _serves(word, after)), None)
     found = []
     for flag in script.flags(["serve", *DEGREES, "-tp", "-pp", "-dp"]):
@@ -97,7 +96,7 @@ def _command(script: Script) -> _Command:
         for flag in script.sure(found)
         if not any(word.dynamic for word in flag.values[:1])
     }
-    return _Command(tuple(found), sure, script.is_open(found, _takes), _model(script, sure))
+    return _Command(tuple(found), sure, script.is_open(found, _value_count), _model(script, sure))
 
 
 def _model(script: Script, sure: Mapping[str, Flag]) -> str:
@@ -108,29 +107,29 @@ def _model(script: Script, sure: Mapping[str, Flag]) -> str:
     return named.values[0].text if named is not None and named.values else ""
 
 
-def _takes(name: str) -> int | None:
-    takes = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
-    return takes if isinstance(takes, int) else 1 if takes == "?" else None
+def _value_count(name: str) -> int | None:
+    count = known_flags(PACKAGE).get(spelling(name), {}).get("takes", 1)
+    return count if isinstance(count, int) else 1 if count == "?" else None
 
 
-def _judge(flag: Flag) -> tuple[str, Finding] | None:
-    """F01 and F03; None where the flag is fine, or its value is not known."""
+def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
+    """Return the finding (F01 or F03) on a flag; None if it is valid, or its value unknown."""
     name = flag.name.partition(".")[0]
     row = known_flags(PACKAGE).get(name)
     if row is None:
         return "F01", unknown_flag(flag.name)
-    takes = _takes(name)
+    count = _value_count(name)
     unclear = any(word.dynamic or re.search(r"[<>{}]", word.text) for word in flag.values)
-    if takes is None or "." in flag.name or unclear:
+    if count is None or "." in flag.name or unclear:
         return None
-    values = tuple(word.text for word in flag.values[: max(takes, 1)])
-    kept = values if takes else ()
+    values = tuple(word.text for word in flag.values[: max(count, 1)])
+    kept = values if count else ()
     fault = value_fault(Extra(flag.name, kept, 0), row)
     return None if fault is None else ("F03", fault)
 
 
 def _long_prompts(command: _Command, sink: Sink) -> None:
-    """V04: prompts stay whole, and a step is shorter than a prompt may be."""
+    """Report V04: chunked prefill is off, and a step has fewer tokens than the longest prompt."""
     sizes = [
         number_of(command.sure.get(name))
         for name in ("--max-num-batched-tokens", "--max-model-len")
@@ -142,29 +141,19 @@ def _long_prompts(command: _Command, sink: Sink) -> None:
     if tokens < longest:
         finding = Finding(
             f"max_num_batched_tokens ({tokens}) is smaller than max_model_len ({longest})",
-            label=f"{tokens} < {longest}, and prompts stay whole",
+            label=f"{tokens} < {longest}, and prompts are not split",
             fix=f"--max-num-batched-tokens {longest}",
         )
         sink.report("V04", finding, span=whole.word.span)
 
 
-def _judge_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[Skipped]:
-    """What is wrong with single values, then the rules of a legal layout, each as far as known."""
+def _check_layout(facts: Facts, spans: Mapping[str, Span], sink: ScriptSink) -> list[SkippedRule]:
+    """Report findings on single values, then check all layout rules."""
     for found in facts.refused:
         if found.path in spans:
             finding = replace(found.finding, causes=())
             sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
-    skipped = []
-    for rule in service_rules(facts.problem, engine("vllm")):
-        if rule.code == "V01" and any(one.code == "PARC-V02" for one in sink.diagnostics):
-            continue  # no room for one block: none for a long request
-        need = asked(partial(_ask, rule, facts, sink))
-        skipped += [Skipped(rule.code, in_words(need, sink.flags))] if need else []
-    return skipped
+    return check_service(facts, engine("vllm"), sink)
 
 
-def _ask(rule: ServingRule, facts: Facts, sink: ScriptSink) -> None:
-    """Report ``rule`` where what is known breaks it; the wording may use stand-ins."""
-    if rule.broken(facts.known, facts.layout):
-        finding = rule.explain(facts.problem, facts.layout)
-        sink.report(rule.code, finding, at=sink.positions.first_written(rule.fields))
+LINTER = ScriptLinter(is_vllm, lint_vllm)

@@ -1,4 +1,4 @@
-"""Megatron-LM: an arguments file, or a script with its flags, to model, layout and job.
+"""Import an arguments file of Megatron-LM, or a script with its flags: model, layout and job.
 
 Flags: NVIDIA/Megatron-LM, megatron/training/arguments.py.
 """
@@ -8,55 +8,70 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.launch_files.import_pattern import derive_hybrid, is_own_stack
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import Flag, report_unknown, take_flags, written_flags
-from parc.compiler.tools.importers.megatron_flags import FOLLOWS, OPTIMIZER, TABLE
-from parc.compiler.tools.importers.megatron_hybrid import derive_hybrid, is_own_stack
+from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.import_table import import_table
 from parc.compiler.tools.importers.shell_words import Word, shell_words
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.registry import Format
 
 if TYPE_CHECKING:
     from parc.backends.shared.field_table import FieldRow
 
+TABLE = import_table(PACKAGE)
+OPTIMIZER: dict[str, float | str] = {
+    "min_learning_rate": 0.0,
+    "warmup_steps": 0,
+    "lr_decay": "linear",
+    "weight_decay": 0.01,
+    "adam_beta2": 0.999,
+}
+"""Fields of ``job`` whose default differs from Megatron's -> Megatron's default."""
+
 LLAMA3_CONTEXT = 8192
-"""Megatron's --use-rope-scaling knows no other (megatron/core, rotary_pos_embedding.py)."""
+"""The only original context of --use-rope-scaling (megatron/core, rotary_pos_embedding.py)."""
 
 WHOLE_SPLIT = "100,0,0"
-"""What PARC writes for --split: all of the data is for training."""
+"""Value of --split that PARC writes: all data is for training."""
 
 LATENT_CONTEXT = 4096
 """Default of MLATransformerConfig.original_max_position_embeddings."""
 
 
 def read_megatron_args(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Layout pins, job and model shape; flags that PARC writes itself are not worth a word."""
+    """Read layout pins, job and model; flags that PARC sets itself are listed in one note."""
     reading = Reading(text, name, sink)
     read_words(shell_words(text, name), reading)
     if not reading.spec and reading.sound:
-        finding = Finding("no flag of Megatron in this file", help="--tensor-model-parallel-size 8")
+        finding = Finding(
+            "this file contains no flag of Megatron", help="such as --tensor-model-parallel-size 8"
+        )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
 
 
 def read_words(words: list[Word], reading: Reading) -> None:
-    """Take the flags of Megatron among ``words``."""
+    """Read the flags of Megatron among ``words``."""
     from parc.backends.shared.field_table import flag_table
 
     rows = {row.setting: row for row in flag_table("parc.backends.megatron").rows}
-    unknown = take_flags(written_flags(words, TABLE), TABLE, reading)
+    unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
     _derive(reading)
-    decided = [flag for flag in unknown if _decided(flag, rows.get(flag.name))]
+    decided = [flag for flag in unknown if _is_set_by_parc(flag, rows.get(flag.name))]
     if decided:
         names = ", ".join(dict.fromkeys(flag.name for flag in decided))
-        reading.notes.append(f"PARC decides these itself: {names}")
+        reading.notes.append(f"set by PARC: {names}")
     rest = [flag for flag in unknown if flag not in decided]
-    report_unknown(rest, "launch.args takes it, if it still holds", reading)
+    report_unknown(rest, "Add it to launch.args if you still need it.", reading)
 
 
-def _decided(flag: Flag, row: FieldRow | None) -> bool:
-    """Whether PARC writes the flag without being told; the shape of a model it has to be told."""
-    if flag.name in FOLLOWS or is_own_stack(flag):
+def _is_set_by_parc(flag: Flag, row: FieldRow | None) -> bool:
+    """Return True if PARC sets the flag from other fields; it cannot infer flags on the model."""
+    if flag.name in TABLE.implied or is_own_stack(flag):
         return True
     if row is not None and row.free:
         return [word.text for word in flag.values] in ([row.constant], [WHOLE_SPLIT])
@@ -64,7 +79,7 @@ def _decided(flag: Flag, row: FieldRow | None) -> bool:
 
 
 def _derive(reading: Reading) -> None:
-    """What follows from several flags together, and what the absence of a flag says."""
+    """Set the fields that depend on several flags, or on the absence of a flag."""
     spec = reading.spec
     if not spec:
         return
@@ -97,15 +112,15 @@ def _derive(reading: Reading) -> None:
 
 
 def _tidy(model: dict[str, Any]) -> None:
-    """What Megatron takes for other kinds of models too: heads beside latent attention, ..."""
+    """Remove sizes that Megatron requires but does not use, and add its defaults for positions."""
     experts = model.get("experts", {})
     if "latent" in model:
         for key in ("head_dim", "kv_heads", "qk_norm"):
             model.pop(key, None)
     if experts and model.get("ffn"):
         experts.setdefault("size", model["ffn"])
-    alike = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
-    if experts and alike and "-" not in model.get("pattern", ""):
+    all_routed = not experts.get("first_dense_layers") and experts.get("every", 1) == 1
+    if experts and all_routed and "-" not in model.get("pattern", ""):
         model["ffn"] = 0
     position = model.get("position", {})
     if position.get("scaling") == "llama3":
@@ -122,10 +137,10 @@ def _precision(written: dict[str, Any], job: dict[str, Any]) -> None:
 
 
 def _optimizer(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
-    """What a launch with a learning rate does where it says no more of its optimizer."""
+    """Add Megatron's defaults for the optimizer if the launch sets a learning rate."""
     if job.get("lr_decay") == "wsd" and wsd_style != "linear":
-        message = f"not carried over: a WSD decay that is {wsd_style[:40]}"
-        found = Finding(message, help="lr_decay wsd falls linearly")
+        message = f"not carried over: {wsd_style[:40]} decay of the WSD schedule"
+        found = Finding(message, help="lr_decay: wsd has a linear decay")
         reading.say("I04", found, reading.spans["job.lr_decay"])
     if "learning_rate" in job:
         for name, value in OPTIMIZER.items():
@@ -133,14 +148,14 @@ def _optimizer(wsd_style: str, job: dict[str, Any], reading: Reading) -> None:
 
 
 def _virtual(layers: int | None, layout: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Layers of a virtual stage -> virtual stages: layers / pp / that."""
+    """Convert layers per virtual stage to the virtual pipeline size: layers / pp / these."""
     total = spec.get("model", {}).get("layers")
     if layers and total and total % (layout.get("pp", 1) * layers) == 0:
         layout.setdefault("vpp", total // (layout.get("pp", 1) * layers))
 
 
 def _pattern(text: str, spec: dict[str, Any]) -> None:
-    """``2``: every second layer routes; ``([0]*3+[1]*58)``: the first three are dense."""
+    """Read --moe-layer-freq: ``2``: every 2nd layer routes; ``([0]*3+[1]*58)``: 3 dense first."""
     experts = spec.get("model", {}).get("experts")
     leading = re.fullmatch(r"\(?\[0\]\*([0-9]{1,4})\+\[1\]\*[0-9]{1,4}\)?", text)
     if experts and leading:
@@ -150,9 +165,26 @@ def _pattern(text: str, spec: dict[str, Any]) -> None:
 
 
 def _recompute(layout: dict[str, Any]) -> None:
-    """One word where there is nothing more to say; none without a flag."""
+    """Shorten recomputation to one word if only its granularity is set; ``none`` without flags."""
     recompute = layout.get("recompute", {})
     if "granularity" not in recompute:
         layout["recompute"] = "none"
     elif len(recompute) == 1:
         layout["recompute"] = recompute["granularity"]
+
+
+def starts_megatron(words: list[Word]) -> bool:
+    """Return True if ``words`` include a flag of Megatron."""
+    return not TABLE.rows.keys().isdisjoint(word.text.partition("=")[0] for word in words)
+
+
+IMPORTERS = Importers(
+    {
+        "megatron-args": Format(
+            read_megatron_args,
+            "arguments of Megatron-LM, or a script with them",
+            (r"--(tensor|pipeline)-model-parallel-size\b", r"--num-attention-heads\b"),
+        )
+    },
+    LaunchLines(starts_megatron, read_words),
+)

@@ -1,34 +1,29 @@
-"""DeepSpeed: its JSON config to layout and job.
+"""Import a JSON config of DeepSpeed: layout and job.
 
 Keys: https://www.deepspeed.ai/docs/config-json.
 """
 
 from __future__ import annotations
 
+from parc.backends.deepspeed.launch_files.import_optimizer import TABLE, read_optimizer
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.tools.importers.deepspeed_optimizer import read_optimizer
+from parc.compiler.tools.importers.formats import Importers
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment
 from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.registry import Format
 
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-"""The product of the last two and the replicas is the first."""
-_READ = {
-    "zero_optimization": {
-        *("stage", "offload_optimizer", "offload_param", "zero_hpz_partition_size"),
-        *("zero_quantized_weights", "zero_quantized_gradients"),
-    },
-    "bf16": {"enabled"},
-    "fp16": {"enabled"},
-    **{key: set[str]() for key in BATCH},
-}
+"""Batch keys; the first is the product of the other two and the number of replicas."""
+_READ = (*TABLE.rows, "gradient_accumulation_steps")
+"""Keys that have a field in the spec or follow from others, with dots between sections."""
 
 OPTIMIZER = ("gradient_clipping", "optimizer", "scheduler")
-"""Sections that deepspeed_optimizer.py reads."""
+"""Sections that import_optimizer.py reads."""
 
 
 def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
-    """ZeRO stage, micro-batch, batch and precision; every other key is named (I04)."""
+    """Read ZeRO, batch sizes, precision and optimizer; report all other keys (I04)."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -38,28 +33,29 @@ def read_deepspeed_json(text: str, name: str, sink: Sink) -> Fragment | None:
     zero = root.mapping("zero_optimization")
     stage = _count(zero, "stage", reading) if zero is not None else 0
     if stage is not None and stage > 3:
-        reading.refuse("I02", f"ZeRO stage {stage}, there are 0 to 3", root.span)
+        reading.refuse(
+            "I02", f"ZeRO stage {stage} does not exist, valid values: 0, 1, 2, 3", root.span
+        )
     elif stage is not None:
         layout["zero_stage"] = stage
     if zero is not None:
         layout |= _offload(zero) | _zero_plus(zero, reading)
-    for key, section, field in (
-        ("train_micro_batch_size_per_gpu", layout, "micro_batch"),
-        ("train_batch_size", job, "global_batch"),
-    ):
+    sections = {"layout": layout, "job": job}
+    for key in ("train_micro_batch_size_per_gpu", "train_batch_size"):
         number = _count(root, key, reading)
         if number:
-            section[field] = number
+            section, _, field = TABLE.rows[key].path.partition(".")
+            sections[section][field] = number
     optimizer, read = read_optimizer(root)
     job |= _precision(root) | optimizer
     _note_replicas(root, reading)
-    _report_rest(root, read, reading)
+    _report_other_keys(root, read, reading)
     reading.spec = {"layout": layout, **({"job": job} if job else {})}
     return reading.fragment()
 
 
 def _count(node: Node, key: str, reading: Reading) -> int | None:
-    """A whole number; None where it is absent or ``auto``; I02 for anything else."""
+    """Return a whole number; None if absent or ``auto``. Report I02 for other values."""
     found = node.child(key)
     if found is None or found.value == "auto":
         return None
@@ -79,7 +75,7 @@ def _precision(root: Node) -> dict[str, object]:
 
 
 def _offload(zero: Node) -> dict[str, object]:
-    """``{"offload_optimizer": {"device": "cpu"}}``; none where nothing leaves the GPU."""
+    """Read ``{"offload_optimizer": {"device": "cpu"}}``; return {} if nothing is offloaded."""
     found: dict[str, str] = {}
     for key, part in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         section = zero.mapping(key)
@@ -92,7 +88,7 @@ def _offload(zero: Node) -> dict[str, object]:
 
 
 def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
-    """ZeRO++: a second copy of the weights, and gathers and reductions in fewer bits."""
+    """Read ZeRO++: secondary weight shards, quantized gathers and reductions."""
     found: dict[str, object] = {}
     ranks = _count(zero, "zero_hpz_partition_size", reading)
     if ranks is not None and ranks > 1:
@@ -104,26 +100,30 @@ def _zero_plus(zero: Node, reading: Reading) -> dict[str, object]:
 
 
 def _note_replicas(root: Node, reading: Reading) -> None:
-    """train_batch_size = micro-batch x accumulation x replicas (DeepSpeed, runtime/config.py)."""
+    """Note the number of replicas; report I03 if the batch sizes contradict each other.
+
+    train_batch_size = micro-batch x accumulation steps x replicas (deepspeed/runtime/config.py).
+    """
     numbers = [_count(root, key, reading) for key in BATCH]
     if all(numbers) and reading.sound:
         batch, micro, steps = (number or 1 for number in numbers)
         if batch % (micro * steps):
             finding = Finding(
-                f"train_batch_size {batch} is no multiple of {micro} x {steps}",
-                label=f"{batch} % {micro * steps} = {batch % (micro * steps)}",
+                f"train_batch_size {batch} is not a multiple of {micro} x {steps}",
+                label=f"{batch} % {micro * steps} = {batch % (micro * steps)}, must be 0",
             )
             reading.refuse("I03", finding, root.document.find((BATCH[0],)))
-        reading.notes.append(f"data-parallel replicas of this config: {batch // (micro * steps)}")
+        reading.notes.append(f"number of data-parallel replicas: {batch // (micro * steps)}")
 
 
-def _report_rest(root: Node, optimizer: set[str], reading: Reading) -> None:
+def _report_other_keys(root: Node, optimizer: set[str], reading: Reading) -> None:
     for key, value in root.value.items():
         inner = value if isinstance(value, dict) else {}
-        if key in _READ:
-            left = [f"{key}.{name}" for name in inner if name not in _READ[key]]
-        elif key in OPTIMIZER:
+        read = {name.split(".")[1] for name in _READ if name.startswith(f"{key}.")}
+        if key in OPTIMIZER:
             left = [name for name in _leaves(str(key), value) if name not in optimizer]
+        elif read or key in _READ:
+            left = [f"{key}.{name}" for name in inner if name not in read]
         else:
             left = [str(key)]
         if left:
@@ -132,8 +132,19 @@ def _report_rest(root: Node, optimizer: set[str], reading: Reading) -> None:
 
 
 def _leaves(path: str, value: object) -> list[str]:
-    """``optimizer.type, optimizer.params.lr``: the keys of a section, those of its params too."""
+    """Return the keys of a section, including those of its params: ``optimizer.params.lr``."""
     if not isinstance(value, dict):
         return [path]
     keys = [f"{path}.{name}" for name in value if name != "params"]
     return keys + (_leaves(f"{path}.params", value["params"]) if "params" in value else [])
+
+
+IMPORTERS = Importers(
+    {
+        "deepspeed-json": Format(
+            read_deepspeed_json,
+            "config of DeepSpeed",
+            (r'"(train_batch_size|zero_optimization|train_micro_batch_size_per_gpu)"\s*:',),
+        )
+    }
+)

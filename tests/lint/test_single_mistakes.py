@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from parc.compiler.tools.lint.lint_file import lint_text
-from parc.compiler.tools.lint.more import More
+from parc.compiler.tools.lint.options import LintOptions
 from tests.lint.scripts import (
     CASES,
     DEEPSPEED,
@@ -32,16 +32,16 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_nothing_is_found_in_a_sound_script(name: str) -> None:
-    sink, _ = lint_text(SOUND[name], "run.sh", More())
+def test_a_correct_script_has_no_findings(name: str) -> None:
+    sink, _ = lint_text(SOUND[name], "run.sh", LintOptions())
     assert [(one.code, one.finding.message) for one in sink.diagnostics] == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[3]}")
-def test_a_mistake_is_found_at_its_line(case: Case) -> None:
+def test_a_mistake_is_reported_at_its_line(case: Case) -> None:
     code, script, edits, word = case
     text = edited(script, edits)
-    sink, _ = lint_text(text, "run.sh", More())
+    sink, _ = lint_text(text, "run.sh", LintOptions())
     found = {one.code: one for one in sink.diagnostics}
     assert f"PARC-{code}" in found, sorted(found)
     span = found[f"PARC-{code}"].span

@@ -1,7 +1,7 @@
-"""Flags of Megatron about layers that differ in what mixes tokens, as a model of the spec.
+"""Import flags of Megatron on models whose layers have different token mixers.
 
 Source: NVIDIA/Megatron-LM, megatron/training/arguments.py;
-megatron/core/transformer/transformer_config.py for what a flag means where it is not given.
+megatron/core/transformer/transformer_config.py for the defaults of flags.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from parc.compiler.topology.readers.reading import Reading
 LINEAR = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128}
 MAMBA = {"head_dim": 64, "state_size": 128, "groups": 8}
 EXPANSION = 2
-"""Inside of a Mamba layer over the hidden width, where --mamba-num-heads is not given."""
+"""Inner width of a Mamba layer per hidden size, if --mamba-num-heads is not given."""
 STACKS = ("megatron.core.models.hybrid.", "megatron.core.models.mamba.")
-"""Modules of Megatron's own that describe the layers of a pattern."""
+"""Modules of Megatron that --spec can name for models with a layer pattern."""
 
 STAGES = tuple(
     f"layout.{name}"
@@ -31,16 +31,16 @@ STAGES = tuple(
         "count_loss",
     )
 )
-"""Fields about stages that a pattern with bars leaves nothing to."""
+"""Fields on stages that have no effect next to a pattern with bars."""
 
 
 def is_own_stack(flag: Flag) -> bool:
-    """Whether ``flag`` is a --spec that says what the pattern says already."""
+    """Return True if ``flag`` is a --spec that only repeats the pattern."""
     return flag.name == "--spec" and bool(flag.values) and flag.values[0].text.startswith(STACKS)
 
 
 def derive_hybrid(reading: Reading) -> None:
-    """Put linear attention, Mamba layers and the pattern where the spec has them."""
+    """Move linear attention, Mamba layers and the pattern to their fields of the spec."""
     spec = reading.spec
     variant, letters = spec.pop("variant", {}), spec.pop("letters", {}).get("text")
     model = spec.pop("model", {})
@@ -57,14 +57,14 @@ def derive_hybrid(reading: Reading) -> None:
 
 
 def _linear(linear: dict[str, Any], every: str) -> None:
-    """Fill in Megatron's own sizes, and read ``--linear-attention-freq``."""
+    """Add Megatron's default sizes, and read ``--linear-attention-freq``."""
     linear |= {key: size for key, size in LINEAR.items() if key not in linear}
     if _every(every):
         linear["full_attention_every"] = _every(every)
 
 
 def _every(text: str) -> int:
-    """``4``, or ``([1]*3+[0])*12``: every fourth layer has attention; 0 for what is neither."""
+    """Return 4 for ``4`` and for ``([1]*3+[0])*12``: every 4th layer has attention. Else 0."""
     if re.fullmatch(r"[1-9][0-9]{0,3}", text):
         return int(text)
     found = re.fullmatch(r"\(\[1\]\*([0-9]{1,4})\+\[0\](?:\*1)?\)\*[0-9]{1,4}", text)
@@ -72,26 +72,26 @@ def _every(text: str) -> int:
 
 
 def _letters(text: str, model: dict[str, Any], reading: Reading) -> None:
-    """A pattern as a model, and its bars as a layout of the stages."""
+    """Read a pattern as the layers of the model, and its bars as pipeline stages."""
     span = reading.spans["letters.text"]
     letters = text.replace("|", "")
     if not re.fullmatch(r"[M*E-]+", letters):
         finding = Finding(
             f"not carried over: --hybrid-layer-pattern {text[:40]}",
-            help="model.pattern has the letters M * - E, and no layers that predict",
+            help="valid letters of model.pattern: M * - E; multi-token prediction is not supported",
         )
         reading.say("I04", finding, span)
         return
     model |= {"pattern": letters, "layers": len(letters)}
-    said = ["model.pattern", "model.layers"]
+    given = ["model.pattern", "model.layers"]
     if "|" in text:
         counts = [len(stage) for stage in text.split("|")]
         last = len(counts) - 1
         stages = tuple(Stage(k == 0, n, 0, k == last) for k, n in enumerate(counts))
         reading.spec.setdefault("layout", {})["pipeline_layout"] = spell(stages)
-        said.append("layout.pipeline_layout")
+        given.append("layout.pipeline_layout")
         reading.spans = {**dict.fromkeys(STAGES, span), **reading.spans}
-    reading.spans |= dict.fromkeys(said, span)
+    reading.spans |= dict.fromkeys(given, span)
     if "M" in letters:
         _mamba(model)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parc.backends.shared.plain_rules import BATCH, HEADS, NO_EXPERTS, TILING
-from parc.backends.shared.torch_mesh import ORDER
+from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import domain_degrees, mixer_heads
 from parc.backends.shared.valid_values import legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding

@@ -1,0 +1,119 @@
+"""Import ``optimizer``, ``scheduler`` and clipping of a DeepSpeed config as fields of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.backends.deepspeed.derived_optimizer import SCHEDULERS
+from parc.backends.deepspeed.known_keys import PACKAGE
+from parc.backends.shared.field_table import flag_table
+from parc.compiler.tools.importers.import_table import import_table
+from parc.compiler.topology.readers.document import Node
+
+TABLE = import_table(PACKAGE)
+CONSTANTS = {
+    row.setting: row.constant for row in flag_table(PACKAGE).rows if row.setting in TABLE.implied
+}
+"""Key -> the value that PARC always writes, so that reading it adds nothing."""
+DECAYS = {scheduler: decay for decay, scheduler in SCHEDULERS.items()}
+"""Schedule of runtime/lr_schedules.py -> ``job.lr_decay``."""
+_LEAST = {"float": 0.0, "positive": 1e-300}
+_MOST = 1e12
+"""Limits of real numbers in a spec."""
+_NO_WARMUP_START = {"warmup_min_lr": 0, "warmup_min_ratio": 0}
+"""Keys of the start of a warm-up -> the value that a spec implies."""
+
+
+def read_optimizer(root: Node) -> tuple[dict[str, object], set[str]]:
+    """Return fields of ``job``, and the keys that were read (``optimizer.params.lr``).
+
+    Numbers that are absent, ``auto`` or out of range are left to the spec.
+    """
+    job: dict[str, object] = {}
+    read: set[str] = set()
+    for key, field, value in (*_numbers(root), *_constants(root), *_betas(root), *_schedule(root)):
+        read.add(key)
+        if field:
+            job[field] = value
+    return job, read
+
+
+def _number(node: Node | None, key: str, least: float, most: float) -> float | None:
+    value = node.value.get(key) if node is not None else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if least <= value <= most else None
+
+
+def _section(root: Node, *names: str) -> Node | None:
+    """Return the mapping at the path ``names``; None if a part of it is absent."""
+    node: Node | None = root
+    for name in names:
+        node = node.mapping(name) if node is not None else None
+    return node
+
+
+def _numbers(root: Node) -> Iterator[tuple[str, str, object]]:
+    """Yield the real numbers that the table of keys lists."""
+    for key, row in TABLE.rows.items():
+        *above, name = key.split(".")
+        if row.kind in _LEAST:
+            number = _number(_section(root, *above), name, _LEAST[row.kind], _MOST)
+            if number is not None:
+                yield key, row.path.partition(".")[2], number
+
+
+def _constants(root: Node) -> Iterator[tuple[str, str, object]]:
+    for key, constant in CONSTANTS.items():
+        *above, name = key.split(".")
+        section = _section(root, *above)
+        if section is not None and section.value.get(name) == constant:
+            yield key, "", None
+
+
+def _betas(root: Node) -> Iterator[tuple[str, str, object]]:
+    params = _section(root, "optimizer", "params")
+    betas = params.value.get("betas") if params is not None else None
+    if isinstance(betas, list) and len(betas) == 2 and all(_is_beta(beta) for beta in betas):
+        yield "optimizer.params.betas", "adam_beta1", betas[0]
+        yield "optimizer.params.betas", "adam_beta2", betas[1]
+
+
+def _is_beta(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+
+
+def _schedule(root: Node) -> Iterator[tuple[str, str, object]]:
+    section, params = root.mapping("scheduler"), _section(root, "scheduler", "params")
+    kind = section.value.get("type") if section is not None else None
+    if not isinstance(kind, str) or kind not in DECAYS or params is None:
+        return
+    yield "scheduler.type", "lr_decay", DECAYS[kind]
+    for name in ("warmup_num_steps", "total_num_steps"):
+        key, steps = f"scheduler.params.{name}", params.value.get(name)
+        if isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps <= 10**9:
+            yield key, TABLE.rows[key].path.partition(".")[2], steps
+    for key, value in _NO_WARMUP_START.items():
+        if key in params.value and params.value[key] == value:
+            yield f"scheduler.params.{key}", "", None
+    yield from _ends(root, params, kind)
+
+
+def _ends(root: Node, params: Node, kind: str) -> Iterator[tuple[str, str, object]]:
+    """Yield peak and final rate.
+
+    WarmupCosineLR scales the rate of the optimizer; WarmupDecayLR ends at 0.
+    """
+    peak = _number(_section(root, "optimizer", "params"), "lr", 1e-300, _MOST)
+    most = params.value.get("warmup_max_lr")
+    if most is not None and most == peak:
+        yield "scheduler.params.warmup_max_lr", "", None
+    share = _number(params, "cos_min_ratio", 0, 1)
+    if share is not None and peak is not None:
+        yield (
+            "scheduler.params.cos_min_ratio",
+            "min_learning_rate",
+            float(f"{share * peak:.6g}"),
+        )
+    if kind == "WarmupDecayLR":
+        yield "scheduler.type", "min_learning_rate", 0.0

@@ -1,0 +1,107 @@
+"""Flags of Megatron that need or exclude another flag.
+
+Source: NVIDIA/Megatron-LM, megatron/training/arguments.py, ``validate_args``.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.tools.lint.coupled_flags import Coupling
+
+SHARDS = ("--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2")
+EXPERTS = ("--num-experts",)
+COUPLINGS: tuple[Coupling, ...] = (
+    Coupling("R04", "--bf16", excludes=("--fp16",), why="only one of the two can be set"),
+    Coupling("R06", "--fp8-param-gather", SHARDS, why="it needs a sharded optimizer"),
+    Coupling(
+        "R13",
+        "--overlap-param-gather",
+        ("--overlap-grad-reduce",),
+        why="gathers overlap only together with reductions",
+    ),
+    Coupling("R13", "--overlap-param-gather", SHARDS, why="only sharded parameters are gathered"),
+    Coupling(
+        "S14",
+        "--tp-comm-overlap",
+        ("--sequence-parallel",),
+        why="it overlaps the gathers of sequence parallelism",
+    ),
+    Coupling(
+        "P05",
+        "--hybrid-layer-pattern",
+        excludes=(
+            "--num-layers-per-virtual-pipeline-stage",
+            "--num-virtual-stages-per-pipeline-rank",
+            "--pipeline-model-parallel-layout",
+            "--account-for-embedding-in-pipeline-split",
+            "--account-for-loss-in-pipeline-split",
+        ),
+        why="bars in the pattern define the pipeline stages",
+    ),
+    Coupling(
+        "P05",
+        "--num-layers-per-virtual-pipeline-stage",
+        excludes=(
+            "--num-virtual-stages-per-pipeline-rank",
+            "--pipeline-model-parallel-layout",
+        ),
+        why="both define the pipeline stages",
+    ),
+    Coupling(
+        "P05",
+        "--num-virtual-stages-per-pipeline-rank",
+        excludes=("--pipeline-model-parallel-layout",),
+        why="both define the pipeline stages",
+    ),
+    Coupling(
+        "P05",
+        "--pipeline-model-parallel-layout",
+        excludes=(
+            "--decoder-first-pipeline-num-layers",
+            "--decoder-last-pipeline-num-layers",
+            "--account-for-embedding-in-pipeline-split",
+            "--account-for-loss-in-pipeline-split",
+        ),
+        why="the layout defines all pipeline stages",
+    ),
+    *(
+        Coupling("F04", flag, EXPERTS, why="it has no effect without experts")
+        for flag in (
+            "--moe-router-topk",
+            "--moe-ffn-hidden-size",
+            "--moe-grouped-gemm",
+            "--moe-shared-expert-intermediate-size",
+            "--moe-layer-freq",
+        )
+    ),
+    Coupling(
+        "F04", "--q-lora-rank", ("--multi-latent-attention",), why="it has no effect without it"
+    ),
+    Coupling(
+        "F04", "--kv-lora-rank", ("--multi-latent-attention",), why="it has no effect without it"
+    ),
+    Coupling(
+        "F04", "--num-query-groups", ("--group-query-attention",), why="it has no effect without it"
+    ),
+    *(
+        Coupling(
+            "R08",
+            "--recompute-granularity",
+            (flag,),
+            why="full recomputation needs both",
+            value="full",
+        )
+        for flag in ("--recompute-method", "--recompute-num-layers")
+    ),
+    Coupling(
+        "R08",
+        "--recompute-method",
+        ("--recompute-granularity", "--recompute-activations"),
+        why="without it nothing is recomputed",
+    ),
+    Coupling(
+        "R08",
+        "--recompute-num-layers",
+        ("--recompute-granularity", "--recompute-activations"),
+        why="without it nothing is recomputed",
+    ),
+)

@@ -1,0 +1,196 @@
+"""Lint a script that starts Megatron-LM: each flag, then the layout that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+
+from parc.backends.megatron.advice import ADVICE
+from parc.backends.megatron.arguments.arguments import PACKAGE
+from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags, unknown_flag
+from parc.backends.megatron.launch_files.coupled_flags import COUPLINGS
+from parc.backends.megatron.launch_files.facts import FRAMEWORK, Facts, Known, megatron_facts
+from parc.backends.megatron.launch_files.import_arguments import TABLE, read_words
+from parc.backends.megatron.launch_files.launch_flags import (
+    MegatronLaunch,
+    read_launch,
+    value_count,
+)
+from parc.backends.megatron.programs import wrong_program
+from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
+from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
+from parc.compiler.tools.importers.flags import Flag
+from parc.compiler.tools.importers.shell_words import Word
+from parc.compiler.tools.lint.check_rules import check_layout
+from parc.compiler.tools.lint.completion import read_hosts
+from parc.compiler.tools.lint.coupled_flags import broken_couplings
+from parc.compiler.tools.lint.environment import lint_environment
+from parc.compiler.tools.lint.launch import read_job_size
+from parc.compiler.tools.lint.learning_rate import check_learning_rate
+from parc.compiler.tools.lint.linter import ScriptLinter
+from parc.compiler.tools.lint.options import LintOptions, SkippedRule
+from parc.compiler.tools.lint.partial_ir import find_missing_fact
+from parc.compiler.tools.lint.script import Script
+from parc.compiler.tools.lint.script_sink import ScriptSink
+from parc.compiler.topology.readers.reading import Reading
+
+TYPO = 0.93
+"""Least similarity (difflib ratio) of a misspelling to a flag; programs add their own flags."""
+OF_DENSE_MODELS = ("M01", "D10")
+"""Rules of dense models, which do not apply as long as the model may have experts."""
+
+
+def is_megatron(script: Script) -> bool:
+    """Return True if the words include a flag that only Megatron has."""
+    # Long names such as --tensor-model-parallel-size; short ones (--lr, --bf16) are not specific.
+    own = {name for name in TABLE.rows if name.count("-") > 4} | {"--num-attention-heads"}
+    return any(word.text.partition("=")[0] in own for word in script.words)
+
+
+def lint_megatron(script: Script, options: LintOptions, sink: ScriptSink) -> list[SkippedRule]:
+    """Report all findings; return the rules that need an unknown fact."""
+    launch = read_launch(script)
+    first = launch.flags[0].word.span if launch.flags else Span(script.name, 1, 1)
+    reading = Reading(script.text, script.name, Sink())
+    words = [word for flag in launch.sure.values() for word in (flag.word, *flag.values)]
+    read_words([replace(word, statement=0) for word in words], reading)
+    flags = TABLE.flag_of()
+    flags |= {TABLE.fields[name]: name for name in launch.sure if name in TABLE.fields}
+    if "model.pattern" in reading.spans:
+        flags["layout.pipeline_layout"] = "--hybrid-layer-pattern"
+    sink.locate(reading.spans, flags, first)
+    reported = _check_flags(launch, options.version, sink)
+    written = {flag.name: flag for flag in launch.flags}
+    for flag, code, finding in broken_couplings(COUPLINGS, launch.sure, written, launch.is_open):
+        sink.report(code, finding, span=flag.word.span)
+
+    hosts = read_hosts(read_job_size(script))
+    given = {*reading.spans, *(["cluster.nodes"] if "nodes" in hosts else [])}
+    given |= {"cluster.node.gpus_per_node"} if "node" in hosts else set()
+
+    def known(path: str) -> bool:
+        is_given = any(one == path or one.startswith(f"{path}.") for one in given)
+        return is_given or (not launch.is_open and path not in launch.unsure and _has_default(path))
+
+    spec = {**reading.spec, "cluster": hosts}
+    facts, refused = megatron_facts(spec, known, options)
+    for found in (*refused, *check_learning_rate(spec.get("job", {}), known)):
+        span = reading.spans.get(found.path)
+        if (
+            span is not None
+            and span not in reported
+            and _rests_on_known_fields(found, known, options)
+        ):
+            finding = replace(found.finding, causes=())
+            sink.report(found.code.removeprefix("PARC-"), finding, at=found.path)
+    if facts is None:
+        return []
+    # Megatron has layer letters that a spec lacks: such a pattern exists but is unknown.
+    unread = "letters.text" in given and "model.pattern" not in given
+    sure = known("model.pattern") and not unread and "letters.text" not in launch.unsure
+    _check_program(script, facts, sure, sink)
+    skipped = _check_layout(facts, sink)
+    lint_environment(script, facts.known_problem, facts.known_layout, sink)
+    return skipped
+
+
+def _rests_on_known_fields(found: Diagnostic, known: Known, options: LintOptions) -> bool:
+    """Return True if a finding on the complete spec involves no stand-in."""
+    paths = [cause.path for cause in found.finding.causes if cause.path]
+    if found.path.startswith("model"):
+        paths += [f"model.{name}" for name in ("layers", "hidden", "heads")]
+    added = {"model": options.model, "cluster": options.cluster}
+    return all(added.get(path.partition(".")[0]) or known(path) for path in paths)
+
+
+def _has_default(path: str) -> bool:
+    """Return True if Megatron has a default for the spec field ``path``."""
+    needed = ("model.layers", "model.hidden", "model.heads", "model.vocab", "layout.micro_batch")
+    without_default = (
+        "cluster",
+        "job",
+        "model.position",
+        "model.experts.top_k",
+        "model.experts.size",
+    )
+    return path not in needed and not path.startswith(without_default)
+
+
+def _check_flags(launch: MegatronLaunch, version: str, sink: Sink) -> set[Span]:
+    """Report F01 and F03; return the places of the findings."""
+    spellings = flags_of(version)
+    found: set[Span] = set()
+    for flag in launch.flags:
+        fault = _check_flag(flag, spellings, launch.stock, version)
+        if fault is not None:
+            found.add(flag.word.span)
+            sink.report(*fault, span=flag.word.span)
+    return found
+
+
+def _check_flag(
+    flag: Flag, spellings: list[str], stock: bool, version: str
+) -> tuple[str, Finding] | None:
+    """Return code and finding for one flag; None if it is valid or may belong to the program.
+
+    ``stock``: the program is Megatron's and has no flags of a user.
+    """
+    if flag.name in removed_flags():
+        return ("F01", unknown_flag(flag.name, spellings, version)) if stock else None
+    if flag.name not in spellings:
+        if flag.name in known_flags(PACKAGE) or _is_misspelled(flag.name, spellings):
+            return "F01", unknown_flag(flag.name, spellings, version)
+        return None
+    fault = _check_values(flag, stock)
+    return None if fault is None else ("F03", fault)
+
+
+def _is_misspelled(name: str, spellings: list[str]) -> bool:
+    """Return True if ``name`` looks like a typo of a known flag.
+
+    A name that extends a known flag is taken for a flag of the user's program.
+    """
+    typos = get_close_matches(name, spellings, 1, TYPO)
+    same = [typo for typo in typos if typo.count("-") == name.count("-")]
+    return any(not name.startswith(typo) for typo in same)
+
+
+def _check_values(flag: Flag, stock: bool) -> Finding | None:
+    """Return the finding on known values; programs of users may accept other ``choices``."""
+    count = value_count(flag.name)
+    values = flag.values if count is None else flag.values[:count]
+    rest = flag.values[len(values) :]
+    if any(word.dynamic or _is_redirection(word) for word in (*values, *rest)):
+        return None
+    words = tuple(word.text for word in flag.values)
+    row = known_flags(PACKAGE)[flag.name]
+    return value_fault(Extra(flag.name, words, 0), row if stock else {**row, "choices": None})
+
+
+def _is_redirection(word: Word) -> bool:
+    """Return True for redirections and the like, which the shell removes or expands."""
+    return any(sign in word.text for sign in "<>{}*?")
+
+
+def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> None:
+    """Report E10 if the program is Megatron's and builds another kind of model."""
+    problem = facts.problem
+    if not (known or problem.model.pattern):
+        return
+    for word in script.words:
+        finding = wrong_program(word.text, problem.model, problem.version("megatron"))
+        if finding is not None:
+            sink.report("E10", replace(finding, causes=()), span=word.span)
+
+
+def _check_layout(facts: Facts, sink: ScriptSink) -> list[SkippedRule]:
+    """Check all layout rules; give advice on performance only if none is violated."""
+    exempt = OF_DENSE_MODELS if facts.guessed_experts else ()
+    skipped, broken = check_layout(facts, FRAMEWORK, sink, exempt)
+    for advice in () if broken else ADVICE:
+        find_missing_fact(partial(advice, facts.known_problem, facts.known_layout, sink))
+    return skipped
+
+
+LINTER = ScriptLinter(is_megatron, lint_megatron)

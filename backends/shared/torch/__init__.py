@@ -1,0 +1,1 @@
+"""Parts that the PyTorch frameworks share: mesh, rules, variants, programs."""

@@ -1,0 +1,29 @@
+"""Flags of vLLM that need or exclude another flag.
+
+Source: vllm-project/vllm, vllm/config/parallel.py and vllm/engine/arg_utils.py.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.tools.lint.coupled_flags import Coupling
+
+COUPLINGS: tuple[Coupling, ...] = (
+    Coupling(
+        "M10",
+        "--enable-eplb",
+        ("--enable-expert-parallel",),
+        why="it balances experts across ranks",
+    ),
+    Coupling(
+        "V09",
+        "--headless",
+        excludes=("--data-parallel-hybrid-lb", "--data-parallel-external-lb"),
+        why="a host without API servers needs the internal load balancer",
+    ),
+    Coupling(
+        "V09",
+        "--data-parallel-hybrid-lb",
+        excludes=("--data-parallel-external-lb",),
+        why="requests are distributed either by the hosts or externally",
+    ),
+)

@@ -1,0 +1,171 @@
+"""A command of vLLM as a serving problem and a layout: in full for wording, partial for checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parc.backends.vllm.launch_files.import_command import DEGREES, LIMITS, SPREAD
+from parc.compiler.diagnostics import Diagnostic, Sink
+from parc.compiler.ir import ServingProblem
+from parc.compiler.ir.serving import ServingLayout
+from parc.compiler.tools.importers.flags import Flag, whole_number
+from parc.compiler.tools.lint.check_rules import LaunchFacts
+from parc.compiler.tools.lint.completion import (
+    MODEL,
+    catalog_name,
+    cluster_tree,
+    is_catalog_cluster,
+    known_cluster,
+    resolve_tree,
+)
+from parc.compiler.tools.lint.options import LintOptions
+from parc.compiler.tools.lint.partial_ir import hide, with_values
+
+HYBRID = "--data-parallel-hybrid-lb"
+SHARE, FORMAT, CACHE = "--gpu-memory-utilization", "--quantization", "--kv-cache-dtype"
+TYPE = "--dtype"
+CACHE_FORMATS = {"auto": "auto", "fp8": "fp8", "fp8_e4m3": "fp8", "bfloat16": "bf16"}
+TYPES = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+"""Type of activations -> format of weights that are not quantized."""
+OTHER_MEMORY = re.compile(
+    r"--(load-format|cpu-offload|offload-|kv-offloading|kv-cache-memory|enable-lora|"
+    r"num-gpu-blocks|speculative-config|hf-overrides|convert|config$|additional-config)"
+)
+"""Flags with which weights or cache need other memory than layout and formats imply."""
+OTHER_FORMAT = re.compile(r"-(awq|gptq|int4|int8|w[0-9]a[0-9]+|gguf|nvfp4|mxfp4)\b")
+NATIVE = ("deepseek_v3", "gpt_oss", "kimi_k2")
+"""Families whose published checkpoints are quantized, which the catalog does not record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(LaunchFacts[ServingProblem, ServingLayout]):
+    """Facts of a launch of vLLM, whose layout is known in full."""
+
+    refused: tuple[Diagnostic, ...]
+    """Findings on known values that hold for every layout."""
+
+
+def vllm_facts(
+    model: str, sure: Mapping[str, Flag], written: Collection[str], options: LintOptions
+) -> Facts | None:
+    """Return the facts of a launch; None if its values do not resolve to a problem.
+
+    Args:
+        model: checkpoint that is served; empty: unknown.
+        sure: name -> flag, for flags that each run has with the same value.
+        written: names of all flags, including those that only some runs have.
+        options: additional facts of the user.
+    """
+    name = options.model or catalog_name(model)
+    tree = _tree(name or MODEL, sure, options)
+    plain = _resolved(tree, options, Sink())
+    if plain is None:
+        return None
+    trial = Sink()
+    memory = _memory_settings(plain, model, sure, written) if name else None
+    complete = None if memory is None else _resolved(_joined(tree, memory), options, trial)
+    hidden = [*(() if complete else ("service", "goals")), *(() if name else ("model",))]
+    counted = options.gpus is not None or is_catalog_cluster(options)
+    problem = complete or plain
+    cluster = known_cluster(problem.cluster, options, False, counted)
+    known = with_values(hide(problem, hidden), cluster=cluster)
+    if complete and not problem.service.quantize:
+        # An 8-bit checkpoint has scales per tensor, channel or block; its name does not show which.
+        service = with_values(problem.service, setup=hide(problem.service.setup, ["block"]))
+        known = with_values(known, service=service)
+    layout = _layout(tree["layout"])
+    return Facts(problem, layout, known, layout, tuple(trial.diagnostics))
+
+
+def number_of(flag: Flag | None) -> int | None:
+    """Return the whole number that a flag sets; None if it sets none."""
+    return whole_number(flag.values[0].text) if flag is not None and flag.values else None
+
+
+def _tree(model: str, sure: Mapping[str, Flag], options: LintOptions) -> dict[str, Any]:
+    """Return a complete spec with the parallel sizes of the command."""
+    layout: dict[str, Any] = {
+        path.partition(".")[2]: number_of(sure.get(flag)) or 1 for flag, path in DEGREES.items()
+    }
+    nodes: dict[str, Any] = (
+        {} if options.cluster is not None or options.gpus is not None else {"nodes": 64}
+    )
+    return {
+        "parc": 1,
+        "name": "lint",
+        "model": model,
+        "cluster": cluster_tree(nodes, options),
+        "job": {
+            "kind": "serve",
+            "traffic": {"input_tokens": 1, "output_tokens": 1, "concurrency": 1},
+            "checkpoint": "the-checkpoint",
+        },
+        "layout": {**layout, "ep": "on" if SPREAD in sure else "off"},
+        "launch": {"load_balancer": "hybrid" if HYBRID in sure else "internal"},
+        "emit": ["vllm"],
+        "versions": {"vllm": options.version},
+    }
+
+
+def _memory_settings(
+    plain: ServingProblem, checkpoint: str, sure: Mapping[str, Flag], written: Collection[str]
+) -> dict[str, Any] | None:
+    """Return the settings that determine the memory of weights and cache, as parts of a spec.
+
+    None if the command does not determine them. Without a limit on the longest request vLLM uses
+    the context length of the model.
+    """
+    settings = (*LIMITS, SHARE, FORMAT, CACHE, TYPE)
+    unsure = any(flag in written and flag not in sure for flag in settings)
+    if unsure or any(OTHER_MEMORY.match(flag) for flag in written):
+        return None
+    values = {
+        flag: sure[flag].values[0].text for flag in settings if flag in sure and sure[flag].values
+    }
+    limits = {path: number_of(sure[flag]) for flag, path in LIMITS.items() if flag in sure}
+    share = re.fullmatch(r"0?\.[0-9]{1,4}|1(\.0*)?", values.get(SHARE, "0.92"))
+    cache = CACHE_FORMATS.get(values.get(CACHE, "auto"))
+    weights = _weights(plain, checkpoint, values)
+    if weights is None or cache is None or share is None or None in limits.values():
+        return None
+    numbers = {path.partition(".")[2]: number for path, number in limits.items()}
+    numbers.setdefault("max_model_len", plain.service.context)
+    left = f"{100 - 100 * float(share[0]):.6g}%"
+    return {
+        "job": {**numbers, **weights, "kv_precision": cache},
+        "goals": {"memory_headroom": left},
+    }
+
+
+def _weights(
+    plain: ServingProblem, checkpoint: str, values: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return the format of the weights; None if neither a flag nor the checkpoint name shows it."""
+    name, quantization = checkpoint.lower(), values.get(FORMAT)
+    plain_type = TYPES.get(values.get(TYPE, "auto"))
+    if quantization not in (None, "fp8") or OTHER_FORMAT.search(name) or plain_type is None:
+        return None
+    if name.endswith("-fp8"):
+        return {"precision": "fp8"}
+    if plain.model.family in NATIVE:
+        return None
+    return {"precision": "fp8", "quantize": True} if quantization else {"precision": plain_type}
+
+
+def _joined(tree: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``tree`` with the fields of ``parts`` added, section by section."""
+    return {**tree, **{name: {**tree.get(name, {}), **parts[name]} for name in parts}}
+
+
+def _resolved(tree: Mapping[str, Any], options: LintOptions, sink: Sink) -> ServingProblem | None:
+    problem = resolve_tree(tree, options, sink)
+    return problem if isinstance(problem, ServingProblem) else None
+
+
+def _layout(pins: Mapping[str, Any]) -> ServingLayout:
+    tp, pp, dp, pcp, dcp = (pins[axis] for axis in ("tp", "pp", "dp", "pcp", "dcp"))
+    spread = tp * pcp * dp if pins["ep"] == "on" else 1
+    return ServingLayout(tp=tp, pp=pp, dp=dp, ep=spread, pcp=pcp, dcp=dcp)
