@@ -66,11 +66,11 @@ class Attention:
     """Sliding-window length in tokens; None = full causal attention."""
     latent: LatentAttention | None
     sinks: bool
-    """One learned sink logit per head (gpt-oss)."""
+    """True if each head has a learned sink logit (gpt-oss)."""
     full_attention_every: int
-    """Every n-th layer ignores ``window`` (Gemma 2: 2, Gemma 3: 6); 0 = no layer does."""
+    """Period n of the layers that ignore ``window`` (Gemma 2: 2, Gemma 3: 6); 0 = none."""
     gate: bool
-    """A sigmoid of an equally wide projection gates the output (Qwen3-Next)."""
+    """True if a sigmoid of an equally wide projection gates the output (Qwen3-Next)."""
 
     @property
     def projected_heads(self) -> int:
@@ -99,7 +99,7 @@ class LinearAttention:
     conv_size: int
     """Width of the causal convolution over queries, keys and values."""
     full_attention_every: int
-    """Every n-th layer has softmax attention instead (Qwen3-Next: 4)."""
+    """Period n of the layers that have softmax attention instead (Qwen3-Next: 4)."""
 
     @property
     def key_width(self) -> int:
@@ -175,12 +175,12 @@ class Experts:
     """Total hidden width of the shared experts; 0 = none."""
     shared_gate: bool
     pattern: tuple[bool, ...]
-    """One entry per decoder layer; True if the layer has routed experts."""
+    """True for each decoder layer with routed experts, False for the other layers."""
     bias: bool
-    """Experts have biases (gpt-oss)."""
+    """True if experts have biases (gpt-oss)."""
     score_function: Literal["softmax", "sigmoid"]
     pre_softmax: bool
-    """Scores are normalized before the top-k selection instead of after it."""
+    """True if scores are normalized before the top-k selection instead of after it."""
     groups: int
     """Expert groups of group-limited routing; 1 = routing is not limited."""
     group_top_k: int
@@ -245,7 +245,7 @@ class Model:
     linear: LinearAttention | None
     mamba: Mamba | None
     pattern: str
-    """One letter per layer if layers have a single part (Nemotron-H), as in Megatron-Core:
+    """Layer pattern of a model whose layers have a single part (Nemotron-H), one letter per layer:
     M = Mamba, * = attention, - = dense MLP, E = experts. Empty for any other model."""
 
     @property

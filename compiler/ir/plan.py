@@ -35,7 +35,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All decisions of a compile; the only input of the backends."""
+    """Complete result of a compile; the only input of the backends."""
 
     problem: Problem
     layout: Layout

@@ -47,7 +47,7 @@ class LinearAttentionSpec(Strict):
     conv_size: Count = 4
     """Kernel width of the causal convolution over queries, keys and values."""
     full_attention_every: Count = 4
-    """Every n-th layer has softmax attention."""
+    """Period n of the layers that have softmax attention."""
 
 
 class MambaSpec(Strict):
@@ -77,13 +77,13 @@ class ExpertsSpec(Strict):
     shared_size: NonNegativeInt = 0
     """Total hidden width of the shared experts. 0 means no shared experts."""
     shared_gate: bool = False
-    """The shared expert has a sigmoid gate (Qwen2-MoE)."""
+    """Gate the output of the shared experts with a sigmoid (Qwen2-MoE)."""
     first_dense_layers: CountOrZero = 0
     """Number of leading layers without routed experts."""
     every: Count = 1
-    """Every n-th layer has routed experts; the n-th layer is the first of them."""
+    """Period n of the layers with routed experts; layer n is the first of them."""
     bias: bool = False
-    """Experts have biases."""
+    """Biases in the experts."""
     score_function: Literal["softmax", "sigmoid"] = "softmax"
     """Function that converts router logits to scores."""
     pre_softmax: bool = False
@@ -148,7 +148,7 @@ class ModelSpec(Strict):
     vocab: PositiveInt | None = None
     """Vocabulary size before padding."""
     gated: bool | None = None
-    """The MLP has a gate (SwiGLU, GeGLU). If absent, true."""
+    """Use an MLP with a gate (SwiGLU, GeGLU). If absent, true."""
     activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"] | None = None
     """Activation function of the MLP. If absent, silu."""
     mlp_bias: bool | None = None
@@ -162,9 +162,9 @@ class ModelSpec(Strict):
     window: PositiveInt | None = None
     """Sliding-window length, in tokens. If absent, full causal attention."""
     full_attention_every: PositiveInt | None = None
-    """Every n-th layer ignores the window (Gemma 2: 2). If absent, all layers use it."""
+    """Period n of the layers that ignore the window (Gemma 2: 2). If absent, all layers use it."""
     sinks: bool | None = None
-    """One learned attention sink per head (gpt-oss). If absent, false."""
+    """Learned attention sinks, one per head (gpt-oss). If absent, false."""
     latent: LatentSpec | None = None
     """Multi-head latent attention. If absent, grouped-query attention."""
     attention_gate: bool | None = None
@@ -175,8 +175,9 @@ class ModelSpec(Strict):
     mamba: MambaSpec | None = None
     """Mamba-2 layers (Nemotron-H). Requires a pattern. If absent, none."""
     pattern: Annotated[str, StringConstraints(pattern=r"^[M*E-]+$", max_length=4096)] | None = None
-    """One letter per layer, for models whose layers have a single part: M = Mamba, * = attention, -
-    = dense MLP, E = experts. If absent, each layer has a token mixer and an MLP."""
+    """Layer pattern of a model whose layers have a single part, one letter per layer: M for Mamba,
+    * for attention, - for a dense MLP, E for experts. If absent, each layer has a token mixer and
+    an MLP."""
     experts: ExpertsSpec | None = None
     """Mixture of experts. If absent, all layers are dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None

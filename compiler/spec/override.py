@@ -21,7 +21,7 @@ _MISSING = object()
 
 
 class _NoSuchPath(Exception):
-    """The path does not exist in the spec; the message explains why."""
+    """Path of an override that does not exist in the spec; the message is the reason."""
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str], sink: Sink) -> Tree:

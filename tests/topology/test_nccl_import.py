@@ -61,5 +61,7 @@ def test_a_device_of_no_known_node_type_is_told() -> None:
     assert told(sink) == ["Q04 3:1 given: the catalog has no node type with 'Frob 9 80GB HBM3'"]
 
 
-def test_an_output_that_says_too_little_is_told() -> None:
-    assert told(read("nccl-tests", "# nothing\n")[1])[0].startswith("Q04 1:1 given does not say")
+def test_an_incomplete_output_is_reported() -> None:
+    assert told(read("nccl-tests", "# nothing\n")[1])[0].startswith(
+        "Q04 1:1 given does not name a known collective"
+    )

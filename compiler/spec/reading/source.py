@@ -12,7 +12,7 @@ MAX_TEXT_BYTES = 1024 * 1024
 
 
 class Unreadable(Exception):
-    """The file cannot be read; the message is a single line for the user."""
+    """File that cannot be read; the message is a single line for the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _MERGE = object()
 
 
 class InvalidText(Exception):
-    """The text cannot be a spec; ``at`` is the 1-based (line, column)."""
+    """Text that cannot be a spec; ``at`` is the 1-based (line, column)."""
 
     def __init__(self, code: str, finding: Finding, at: tuple[int, int] = (1, 1)) -> None:
         """Store the code, finding and position for the sink."""

@@ -20,9 +20,9 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
 KNOWN_SHARE = 0.8
-"""A parameter is identified if its spread falls below this share of the prior's spread."""
+"""Share of the prior's spread below which the spread of an identified parameter must fall."""
 SILENT_SHARE = 0.98
-"""Above this share the runs give no information about a parameter."""
+"""Share of the prior's spread above which the runs give no information about a parameter."""
 MEASURED_SPREAD = 0.05
 """Prior spread (of the logarithm) of a parameter that --nccl measured."""
 MIN_RUNS = 3

@@ -143,7 +143,7 @@ class _Reader:
         return replace(source, name=path)
 
     def _tree(self) -> dict[str, Any]:
-        """The cells as a spec."""
+        """Return the cells as the tree of a spec."""
         tree: dict[str, Any] = {"parc": 1, "name": "run", "cluster": {}, "job": {}, "layout": {}}
         cells = {**DEFAULTS, **{name: self.row.text(name) for name in self._written()}}
         for name, text in cells.items():
