@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(BASE, REGISTRY),
     ),
     VERIFY: (IR, DIAGNOSTICS, DECLARATION, REGISTRY, VERIFIER),
-    "parc.compiler.writer": (IR, DIAGNOSTICS, "parc.compiler.swap", REGISTRY),
+    "parc.compiler.writer": (IR, DIAGNOSTICS, REGISTRY),
     "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS),
     "parc.templates": (),
     "parc.schemas": (),

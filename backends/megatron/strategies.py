@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 STRATEGIES: dict[str, str] = {
-    "dp": "what is left of the ranks",
+    "dp": "world size / (tp x cp x pp)",
     "zero-1": "--use-distributed-optimizer",
     "hsdp": "--num-distributed-optimizer-instances",
     "tp": "--tensor-model-parallel-size",

@@ -1,7 +1,7 @@
-"""The ways to spread a model, and which framework can say which: rules and a matrix from one table.
+"""Parallelism strategies, and which framework supports which: one table for rules and matrix.
 
-A framework lists what it can express (``Framework.strategies``: name -> how it is said). What a
-layout uses beyond that is refused (E08) and never left out in silence.
+A framework lists the strategies that it supports (``Framework.strategies``: name -> setting). A
+layout that uses another strategy is rejected (E08), never emitted without it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Uses = Callable[[Layout], bool]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to spread a model."""
+    """Parallelism or memory strategy that a layout may use."""
 
     name: str
     title: str
     path: str
-    """Spec path that asks for it."""
+    """Spec path that requests the strategy."""
     without: str
-    """The pin that does without it: ``layout.tp: 1``."""
+    """Pin that avoids the strategy, such as ``layout.tp: 1``."""
     reads: tuple[str, ...]
     """Fields of the layout that ``uses`` reads."""
     uses: Uses
@@ -72,56 +72,56 @@ STRATEGIES: tuple[Strategy, ...] = (
              ("dp_replicate", "zero_stage"),
              lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
     Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _axis("tp")),
-    Strategy("sp", "sequence parallel beside tp", "layout.sequence_parallel",
+    Strategy("sp", "sequence parallel (with tp)", "layout.sequence_parallel",
              "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
              lambda layout: layout.tp > 1 and layout.sequence_parallel),
-    Strategy("cp-p2p", "context parallel, ring", "layout.cp_comm", "layout.cp: 1", _CP,
+    Strategy("cp-p2p", "context parallel (ring)", "layout.cp_comm", "layout.cp: 1", _CP,
              _context("p2p")),
-    Strategy("cp-all-gather", "context parallel, gather", "layout.cp_comm", "layout.cp: 1", _CP,
-             _context("all_gather")),
-    Strategy("cp-a2a", "context parallel, Ulysses", "layout.cp_comm", "layout.cp: 1", _CP,
+    Strategy("cp-all-gather", "context parallel (all-gather)", "layout.cp_comm",
+             "layout.cp: 1", _CP, _context("all_gather")),
+    Strategy("cp-a2a", "context parallel (Ulysses)", "layout.cp_comm", "layout.cp: 1", _CP,
              _context("a2a")),
-    Strategy("cp-hierarchical", "context parallel, Ulysses within a ring", "layout.cp_comm",
+    Strategy("cp-hierarchical", "context parallel (Ulysses in a ring)", "layout.cp_comm",
              "layout.cp: 1", _CP, _context("a2a+p2p")),
-    Strategy("gpipe", "pipeline, GPipe", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("gpipe", "pipeline (GPipe)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("gpipe")),
-    Strategy("1f1b", "pipeline, 1F1B", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),
-    Strategy("interleaved", "pipeline, interleaved (vpp)", "layout.vpp", "layout.vpp: 1", _PP,
+    Strategy("1f1b", "pipeline (1F1B)", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),
+    Strategy("interleaved", "pipeline (interleaved, vpp)", "layout.vpp", "layout.vpp: 1", _PP,
              _schedule("interleaved")),
-    Strategy("zb-h1", "pipeline, zero bubble H1", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("zb-h1", "pipeline (zero bubble H1)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("zb-h1")),
-    Strategy("zb-v", "pipeline, zero bubble V", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("zb-v", "pipeline (zero bubble V)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("zb-v")),
-    Strategy("dualpipe-v", "pipeline, DualPipeV", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("dualpipe-v", "pipeline (DualPipeV)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("dualpipe-v")),
     Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _axis("ep")),
-    Strategy("etp", "tensor parallel in experts", "layout.etp", "layout.etp: 1", ("etp", "ep"),
+    Strategy("etp", "expert tensor parallel", "layout.etp", "layout.etp: 1", ("etp", "ep"),
              lambda layout: layout.etp > 1 and layout.ep > 1),
-    Strategy("recompute-selective", "recompute of modules", "layout.recompute",
+    Strategy("recompute-selective", "selective recompute (modules)", "layout.recompute",
              "layout.recompute: full", ("recompute",), _recompute("selective")),
-    Strategy("recompute-full", "recompute of layers", "layout.recompute",
+    Strategy("recompute-full", "full recompute (layers)", "layout.recompute",
              "layout.recompute: none", ("recompute",), _recompute("full")),
-    Strategy("offload-optimizer", "optimizer on the host", "layout.offload",
+    Strategy("offload-optimizer", "optimizer offload to the host", "layout.offload",
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.optimizer != "none"),
-    Strategy("offload-parameters", "weights on the host", "layout.offload",
+    Strategy("offload-parameters", "weight offload to the host", "layout.offload",
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.parameters != "none"),
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
              lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip
-"""In the order of the matrix."""
+"""Strategies in the order of the matrix."""
 
 
-def strategy_rules(framework: str, said: Mapping[str, str]) -> tuple[Rule, ...]:
-    """E08 for every strategy that ``framework`` cannot express; ``said`` are those it can."""
-    return tuple(_refusals(framework, said))
+def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return one E08 rule per strategy that is missing in ``supported``."""
+    return tuple(_refusals(framework, supported))
 
 
-def _refusals(framework: str, said: Mapping[str, str]) -> Iterator[Rule]:
-    known = [one for one in STRATEGIES if one.name in said]
+def _refusals(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
+    known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
-        if one.name not in said:
+        if one.name not in supported:
             like = [other for other in known if other.path == one.path]
             explain = _finding(framework, one, like)
             yield Rule("E08", (one.path, "emit"), _broken(one), explain, one.reads)
@@ -135,13 +135,15 @@ def _finding(
     framework: str, strategy: Strategy, like: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
     names = ", ".join(one.title for one in like)
-    known = f"{framework} has: {names}" if names else f"parc backends says what {framework} has"
+    known = f"{framework} supports: {names}"
+    if not names:
+        known = f"parc backends lists the strategies that {framework} supports"
 
     def explain(_: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
-            f"{framework} has no {strategy.title}",
-            label="cannot be expressed",
+            f"{framework} does not support {strategy.title}",
+            label="not supported",
             help=known + _behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
@@ -151,10 +153,10 @@ def _finding(
 
 
 def _behind(framework: str, strategy: Strategy) -> str:
-    """Name the frameworks that this one can start and that have ``strategy``, as a clause."""
+    """Return a clause that names the frameworks behind this front that support ``strategy``."""
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""
     started = (front.framework for front in found.fronts)
     names = [name for name in started if strategy.name in behind_front(framework, name).strategies]
-    return "".join(f"; beside {name} it has {strategy.title}" for name in names)
+    return "".join(f"; with {name} it supports {strategy.title}" for name in names)

@@ -32,10 +32,10 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.placement import (
     Axis,
-    Crossing,
     GroupFamily,
     Mesh,
     Placement,
+    PlacementAlternative,
     Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
@@ -74,7 +74,6 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
-    "Crossing",
     "Estimate",
     "Experts",
     "Fabric",
@@ -100,6 +99,7 @@ __all__ = [
     "Offload",
     "Pins",
     "Placement",
+    "PlacementAlternative",
     "Plan",
     "Position",
     "Precision",

@@ -59,7 +59,7 @@ class Mesh:
                 return axis
         raise KeyError(name)
 
-    def over(self, *names: str) -> tuple[Axis, ...]:
+    def select_axes(self, *names: str) -> tuple[Axis, ...]:
         """Return the axes with these names, fastest first.
 
         The name of an axis that the mesh splits selects both of its ``SUB_AXES``.
@@ -69,7 +69,7 @@ class Mesh:
 
     def size(self, *names: str) -> int:
         """Return the size of a group over the axes ``names``."""
-        return prod(axis.size for axis in self.over(*names))
+        return prod(axis.size for axis in self.select_axes(*names))
 
     def coordinate(self, rank: int, name: str) -> int:
         """Return the 0-based coordinate of ``rank`` along the axis ``name``."""
@@ -83,7 +83,7 @@ class Mesh:
         and groups are numbered along the remaining axes, also the faster one first. This equals
         Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
-        inside = self.over(*names)
+        inside = self.select_axes(*names)
         members = _span(inside)
         bases = _span(axis for axis in self.axes if axis not in inside)
         return [[base + member for member in members] for base in bases]
@@ -98,7 +98,7 @@ def _span(axes: Iterable[Axis]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class PlacementAlternative:
     """Traffic over shared links under one host order."""
 
     name: str
@@ -212,7 +212,7 @@ class Placement:
     hosts: tuple[Host, ...]
     """Hosts by node rank; rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
-    alternatives: tuple[Crossing, ...]
+    alternatives: tuple[PlacementAlternative, ...]
     proof: Proof = NO_PROOF
     devices: tuple[int, ...] = ()
     """Device of each local rank, equal on all hosts; empty = device number is the local rank."""
@@ -234,13 +234,17 @@ class Placement:
     def columns(self) -> dict[str, list[int]]:
         """Column of the rank map -> coordinate of each rank, in the order of ``families``."""
         shown = (one for one in self.families if one.column)
-        return {one.name: group_indices(self.mesh(one.mesh), one.axes) for one in shown}
+        return {one.name: group_indexes(self.mesh(one.mesh), one.axes) for one in shown}
 
 
-def group_indices(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
-    """Return the index of each rank in its group over the axes ``names``, fastest axis first."""
+def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
+    """Return the index of each rank in its group over the axes ``names``, fastest axis first.
+
+    Built from repeated patterns instead of a division per rank, because rank maps have up to
+    131,072 ranks.
+    """
     column, factor = [0] * mesh.world, 1
-    for axis in mesh.over(*names):
+    for axis in mesh.select_axes(*names):
         period = [step * factor for step in range(axis.size) for _ in range(axis.stride)]
         digits = period * (mesh.world // len(period))
         column = digits if factor == 1 else [a + b for a, b in zip(column, digits, strict=True)]

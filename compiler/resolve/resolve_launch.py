@@ -1,4 +1,4 @@
-"""``launch:`` of a spec to a noun, and the digest that says which spec a plan is of."""
+"""Resolve ``launch:`` of a spec, and compute the digest that identifies the spec of a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.spec.spec import TaskSpec
 
 
 def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Launch:
-    """``launch:`` as a noun; ``program`` is what starts where the spec names none."""
+    """Return the launch settings; ``program`` is started if the spec names none."""
     slurm = spec.slurm
     return Launch(
         program=program if spec.program is None else spec.program,
@@ -58,8 +58,8 @@ def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
 
 
 def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
-    """sha256 over what was written and what the names in it resolved to."""
-    # Only what was written: a key that the language gains changes no digest of older specs.
+    """Return the SHA-256 of the written keys and of the facts that their names resolved to."""
+    # Only written keys count, so that a new key of the language keeps digests of older specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
     content = [written, *(as_json(noun, LATER) for noun in resolved)]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -67,5 +67,4 @@ def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
 
 
 LATER = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))
-"""Fields of the cluster that count once a spec, or its topology, says something there: older
-clusters keep their digest."""
+"""Fields that count only if they are set: they are newer than the digests of old plans."""

@@ -1,4 +1,4 @@
-"""Spec + Model + Cluster -> Problem: batch in sequences, targets known, pins as numbers."""
+"""Resolve spec, model and cluster to a ``Problem``: batch in sequences, targets, pins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECOMPUTE: dict[str, Recompute] = {
     "selective": Recompute.selective(("core_attn",)),
     "full": Recompute("full", (), "uniform", 1),
 }
-"""What the short words of ``layout.recompute`` stand for."""
+"""Short value of ``layout.recompute`` -> its meaning."""
 
 
 def resolve_problem(
@@ -43,10 +43,10 @@ def resolve_problem(
     sink: Sink,
     calibration: tuple[tuple[str, float], ...] = (),
 ) -> Problem | None:
-    """The question that the search answers; None where an error leaves it incomplete.
+    """Return the problem that the search solves; None if an error leaves it incomplete.
 
-    Only what the spec says alone, or together with the model's context and the GPU's formats, is
-    judged here; whether pins are legal together is for the rules of the framework.
+    Checks the job, the model's context length and the GPU's number formats. The rules of the
+    framework check later if the pins are valid together.
     """
     job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
@@ -74,7 +74,7 @@ def resolve_problem(
 
 
 def _program(targets: Targets, model: Model) -> str:
-    """What the framework starts where the spec names no program."""
+    """Return the program that the framework starts if the spec names none."""
     from parc.backends.registry import framework
 
     version = dict(targets.versions)[targets.framework]
@@ -93,7 +93,7 @@ def _goals(spec: GoalsSpec) -> Goals:
 def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
     """Return section ``job`` with the defaults of the spec; None after an error in the batch."""
     global_batch = _global_batch(spec, sink)
-    assert spec.kind != "serve"  # such a job is read as a ServiceSpec
+    assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
     rate = resolve_learning_rate(spec, sink)
@@ -109,7 +109,7 @@ def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
         moe_overlap=spec.moe_overlap,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
-        min_learning_rate=rate.least,
+        min_learning_rate=rate.minimum,
         warmup_steps=rate.warmup_steps,
         warmup_fraction=rate.warmup_fraction,
         lr_decay=spec.lr_decay,
@@ -138,7 +138,7 @@ _NO_CHECKPOINT = Finding(
 
 
 def _global_batch(spec: JobSpec, sink: Sink) -> int | None:
-    """Sequences a step."""
+    """Return the sequences per step; None after X20."""
     if not isinstance(spec.global_batch, BatchInTokens):
         return spec.global_batch
     tokens, length = spec.global_batch.tokens, spec.sequence_length
@@ -153,16 +153,16 @@ def _uneven_batch(tokens: int, length: int) -> Finding:
     near = [sequences for sequences in (below, below + 1) if sequences > 0]
     choices = ", ".join(f"{count * length} ({count} sequences)" for count in near)
     return Finding(
-        f"{tokens} tokens are not a whole number of sequences of {length}",
+        f"{tokens} tokens are not divisible by the sequence length {length}",
         label=f"{tokens} % {length} = {tokens % length}, must be 0",
-        help=f"nearest: {choices}",
+        help=f"nearest valid values: {choices}",
         fix=_binary_reading(tokens, length) or f"job.global_batch: {near[-1]}",
-        causes=(Cause("job.sequence_length", "the sequence length comes from here"),),
+        causes=(Cause("job.sequence_length", "the sequence length"),),
     )
 
 
 def _binary_reading(tokens: int, length: int) -> str:
-    """16M is often meant as 2^24: the same count with a binary prefix, where that divides."""
+    """Return the fix with a binary prefix if that is divisible: 16M often means 2^24."""
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal
         if tokens % decimal == 0 and (count * binary) % length == 0:
@@ -172,7 +172,10 @@ def _binary_reading(tokens: int, length: int) -> str:
 
 
 def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
-    """A learned table ends at its last row (S12); rotary positions only get worse (S16)."""
+    """Report sequences longer than the context of the model.
+
+    Learned positions have no row beyond it (S12); rotary positions only lose quality (S16).
+    """
     position, length = model.position, spec.sequence_length
     limit = position.max_positions
     if position.scaling != "none":
@@ -184,15 +187,15 @@ def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
     finding = Finding(
         f"sequences of {length} tokens are longer than the {limit} positions of {model.name}",
         label=f"{length} > {limit}",
-        help=f"legal: up to {limit}" + ("" if learned else ", or a model with rotary scaling"),
+        help=f"valid values: up to {limit}" + ("" if learned else "; or use rotary scaling"),
         fix=f"job.sequence_length: {limit}",
-        causes=(Cause("model", "the positions come from here"),),
+        causes=(Cause("model", "the context length of the model"),),
     )
     sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
 
 
 def _pins(spec: LayoutSpec) -> Pins:
-    """``auto`` becomes None; the fields have the same names on both sides."""
+    """Return the pins; ``auto`` becomes None. Spec and IR use the same field names."""
     written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
     pins = {name: None if value == "auto" else value for name, value in written.items()}
     pins["recompute"] = _recompute(spec.recompute)

@@ -45,7 +45,7 @@ FABRIC = Fabric("infiniband-ndr", "infiniband", 2e-6, 2.0, "test", 0)
 
 
 class MegatronOrder:
-    """Meshes as Megatron builds them, for tests that need no more of a framework."""
+    """Meshes of Megatron, for tests that need no other part of a framework."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         return meshes(layout)
@@ -55,7 +55,7 @@ class MegatronOrder:
 
 
 def racks(*sizes: int, domain: int = 1) -> tuple[Rack, ...]:
-    """Racks of so many hosts; ``domain`` hosts share an NVLink domain."""
+    """Return racks of the given sizes; ``domain`` hosts share an NVLink domain."""
     return tuple(_rack(index, size, domain) for index, size in enumerate(sizes, start=1))
 
 
@@ -70,13 +70,13 @@ def _rack(index: int, size: int, domain: int) -> Rack:
 
 
 def cluster(*sizes: int, node: NodeType = NODE) -> Cluster:
-    """Named racks of ``node``, no spares."""
+    """Return a cluster of named racks of ``node`` without spares."""
     domain = max(1, node.nvlink_domain // node.gpus)
     return Cluster(GPU, node, FABRIC, racks(*sizes, domain=domain), (), (), True, ())
 
 
 def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> Layout:
-    """Degrees by keyword (tp, cp, pp, vpp, dp, ep, etp); the rest is 1, layers are even."""
+    """Return a layout with parallel sizes by keyword (default 1) and an even split of layers."""
     sizes = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "dp": 1, "ep": 1, **degrees}
     sizes.setdefault("etp", sizes["tp"])
     return Layout(
@@ -121,7 +121,7 @@ def _even(layers: int, pp: int, vpp: int) -> Split:
 
 
 def model(layers: int = 32, experts: int = 0) -> Model:
-    """A small model; only layer and expert counts matter here."""
+    """Return a small model; placement depends only on its layers and experts."""
     routed = Experts(
         experts,
         2,
@@ -163,7 +163,7 @@ def model(layers: int = 32, experts: int = 0) -> Model:
 
 
 def problem(on: Cluster, of: Model | None = None) -> Problem:
-    """A pretraining job of ``of`` on ``on``."""
+    """Return a pretraining job of the model ``of`` on the cluster ``on``."""
     return Problem(
         name="tiny",
         model=of or model(),
@@ -181,7 +181,7 @@ def problem(on: Cluster, of: Model | None = None) -> Problem:
 
 
 def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> Estimate:
-    """Traffic by axis, all of it exposed."""
+    """Return an estimate with the given traffic per axis, all of it exposed."""
     traffic = {"dp_cp": dp_bytes, "pp": pp_bytes, **others}
     rows = tuple(AxisTraffic(axis, size, "fabric", 50.0) for axis, size in traffic.items())
     memory = StageMemory(0, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 0.0, 0.0, 0.0, 0.0)
@@ -190,14 +190,14 @@ def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> 
 
 
 def plan(on: Cluster, of: Layout, costs: Estimate | None = None, experts: int = 0) -> Plan:
-    """A whole plan of ``of`` on ``on``, placed."""
+    """Return a placed plan of the layout ``of`` on the cluster ``on``."""
     layers = sum(of.split.stage_layers(stage) for stage in range(of.pp))
-    question = problem(on, model(layers, experts))
+    job = problem(on, model(layers, experts))
     costs = costs or estimate()
-    placement = place_ranks(question, MegatronOrder(), of, costs)
-    return Plan(question, of, costs, placement, Search(1, (), ()))
+    placement = place_ranks(job, MegatronOrder(), of, costs)
+    return Plan(job, of, costs, placement, Search(1, (), ()))
 
 
 def with_hosts(of: Plan, hosts: tuple[Host, ...]) -> Plan:
-    """The same plan on other hosts."""
+    """Return the plan on other hosts."""
     return replace(of, placement=replace(of.placement, hosts=hosts))

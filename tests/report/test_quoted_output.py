@@ -1,4 +1,4 @@
-"""Pages quote what a command prints today; ``--update-golden`` renews the quotes."""
+"""Tests of command output that pages quote; ``--update-golden`` updates the quotes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ JOB = "job: {sequence_length: 8192, global_batch: 1024}\n"
 
 
 @cache
-def nouns() -> tuple[Model, Cluster]:
+def model_and_cluster() -> tuple[Model, Cluster]:
     sink = Sink()
     spec = load_spec(Source("spec.yaml", HEAD + JOB, None), (), sink)
     assert spec is not None
@@ -50,7 +50,7 @@ def resolve(
     sink = Sink()
     spec = load_spec(Source("spec.yaml", HEAD + rest, None), (), sink)
     assert spec is not None, sink.diagnostics
-    usual, cluster = nouns()
+    usual, cluster = model_and_cluster()
     cluster = replace(cluster, gpu=gpu) if gpu else cluster
     return resolve_problem(spec, model or usual, cluster, sink), sink
 
@@ -62,8 +62,8 @@ def resolved(rest: str) -> Problem:
     return problem
 
 
-def told(rest: str, **nouns_: Model | Gpu) -> list[tuple[str, str]]:
-    _, sink = resolve(rest, **nouns_)
+def reported(rest: str, **given: Model | Gpu) -> list[tuple[str, str]]:
+    _, sink = resolve(rest, **given)
     return [(found.code, found.path) for found in sink.diagnostics]
 
 
@@ -91,7 +91,7 @@ def test_pins_are_numbers_and_auto_is_none():
         ("{granularity: selective, modules: [mlp]}", Recompute.selective(("mlp",))),
     ],
 )
-def test_recompute_is_said_in_full(written, meant):
+def test_short_values_of_recompute_are_expanded(written, meant):
     assert resolved(f"{JOB}layout: {{recompute: {written}}}\n").pins.recompute == meant
 
 
@@ -105,7 +105,10 @@ def test_a_batch_that_splits_a_sequence_names_its_neighbours_and_the_binary_read
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-X20", "job.global_batch.tokens")
     assert found.finding.label == "16000000 % 8192 = 1024, must be 0"
-    assert found.finding.help == "nearest: 15998976 (1953 sequences), 16007168 (1954 sequences)"
+    assert (
+        found.finding.help
+        == "nearest valid values: 15998976 (1953 sequences), 16007168 (1954 sequences)"
+    )
     assert found.finding.fix == "job.global_batch.tokens: 16Mi   (2048 sequences)"
     assert [cause.path for cause in found.finding.causes] == ["job.sequence_length"]
 
@@ -117,7 +120,7 @@ def test_a_batch_of_less_than_one_sequence_goes_up_to_one():
 
 def test_finetune_needs_a_checkpoint():
     job = "job: {kind: finetune, sequence_length: 4096, global_batch: 64"
-    assert told(job + "}\n") == [("PARC-X19", "job.kind")]
+    assert reported(job + "}\n") == [("PARC-X19", "job.kind")]
     assert resolved(job + ", load_dir: /ckpt}\n").job.load_dir == "/ckpt"
 
 
@@ -155,7 +158,7 @@ def test_a_version_may_be_longer_than_the_known_one():
     ],
 )
 def test_targets_that_do_not_exist_are_refused(rest, expect):
-    assert told(f"{JOB}{rest}\n") == expect
+    assert reported(f"{JOB}{rest}\n") == expect
 
 
 def test_a_misspelt_target_gets_the_near_one():
@@ -164,7 +167,7 @@ def test_a_misspelt_target_gets_the_near_one():
 
 
 def gpu(**changes: object) -> Gpu:
-    return replace(nouns()[1].gpu, **changes)
+    return replace(model_and_cluster()[1].gpu, **changes)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_amd_gpus_have_the_formats_of_their_generation():
     amd = gpu(vendor="amd", generation="cdna3", compute_capability=(0, 0))
     assert precisions(amd) == ("bf16", "fp16", "fp8")
     job = JOB.replace("1024}", "1024, precision: mxfp8}")
-    assert told(job, gpu=amd) == [("PARC-R03", "job.precision")]
+    assert reported(job, gpu=amd) == [("PARC-R03", "job.precision")]
 
 
 def test_a_format_that_the_gpu_lacks_names_those_it_has():
@@ -198,14 +201,14 @@ def test_a_format_that_the_gpu_lacks_names_those_it_has():
 
 
 def placed(**changes: object) -> Model:
-    model = nouns()[0]
+    model = model_and_cluster()[0]
     return replace(model, position=replace(model.position, **changes))
 
 
 def test_a_learned_table_ends_at_its_last_row():
     learned = placed(kind="learned", max_positions=8191)
-    assert told(JOB, model=learned) == [("PARC-S12", "job.sequence_length")]
-    assert told(JOB, model=placed(kind="learned", max_positions=8192)) == []
+    assert reported(JOB, model=learned) == [("PARC-S12", "job.sequence_length")]
+    assert reported(JOB, model=placed(kind="learned", max_positions=8192)) == []
 
 
 def test_rotary_positions_beyond_the_context_are_a_warning():
@@ -216,8 +219,8 @@ def test_rotary_positions_beyond_the_context_are_a_warning():
 
 def test_declared_scaling_extends_the_context():
     changes = {"max_positions": 4096, "original_max_positions": 4096, "scaling": "linear"}
-    assert told(JOB, model=placed(**changes, scaling_factor=2.0)) == []
-    assert told(JOB, model=placed(**changes, scaling_factor=1.5)) == [
+    assert reported(JOB, model=placed(**changes, scaling_factor=2.0)) == []
+    assert reported(JOB, model=placed(**changes, scaling_factor=1.5)) == [
         ("PARC-S16", "job.sequence_length")
     ]
 
@@ -226,7 +229,7 @@ def test_the_digest_is_of_the_content_and_not_of_its_order():
     swapped = "job: {global_batch: 1024, sequence_length: 8192}\n"
     assert resolved(JOB).digest == resolved(swapped).digest
     assert resolved(JOB).digest != resolved(JOB + "layout: {tp: 2}\n").digest
-    other, _ = resolve(JOB, model=replace(nouns()[0], layers=4))
+    other, _ = resolve(JOB, model=replace(model_and_cluster()[0], layers=4))
     assert other is not None
     assert resolved(JOB).digest != other.digest
 
@@ -235,7 +238,7 @@ def test_all_mistakes_are_reported_in_one_run():
     rest = (
         "job: {kind: finetune, sequence_length: 7, global_batch: {tokens: 8}, precision: nvfp4}\n"
     )
-    found = told(rest + 'emit: [x]\nversions: {megatron: "9"}\n')
+    found = reported(rest + 'emit: [x]\nversions: {megatron: "9"}\n')
     assert [code for code, _ in found] == [
         *("PARC-X19", "PARC-X20", "PARC-R03", "PARC-X16", "PARC-X18"),
     ]

@@ -127,7 +127,7 @@ class Pricing:
 
     def _reach(self, mesh: Mesh, *names: str) -> Reach:
         """Reach of the groups over the axes ``names``; few sizes and strides exist."""
-        axes = mesh.over(*names)
+        axes = mesh.select_axes(*names)
         key = ("reach", *((axis.size, axis.stride) for axis in axes))
         return self.memo(key, lambda: reach(axes, self.links.domain))
 

@@ -9,7 +9,7 @@ from typing import Any
 from parc import __version__
 from parc.compiler.cost.setup.calibrated import OTHER, PARAMETERS, collective_terms, hardware_class
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
-from parc.compiler.report.numbers import rounded
+from parc.compiler.report.formatting import rounded
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.spec.reading.yaml_tree import split_lines
 from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.compiler.report.numbers import percent, rounded, rounded_tree, seconds
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import percent, round_tree, rounded, seconds, table
 from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
 
@@ -115,7 +114,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
         ],
         "runs": [_record(found, index) for index in range(len(found.runs))],
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def calibration_file(found: Calibration) -> str:

@@ -15,7 +15,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.setup.calibrated import collective_terms, hardware_class
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
-from parc.compiler.report.numbers import rounded
+from parc.compiler.report.formatting import rounded
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.calibration.fit_nccl import fit_nccl
