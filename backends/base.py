@@ -15,9 +15,9 @@ from typing import Protocol
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     Gpu,
     GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -126,7 +126,7 @@ class ProcessGroups(Protocol):
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh from which the framework builds its groups."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of groups that the framework creates.
 
         Families that are columns of the rank map come first, in the order of its columns.
@@ -236,7 +236,7 @@ class ServingGroups(Protocol):
         reports any other mesh.
         """
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """Return the families of groups, those that are columns of the rank map first."""
 
 

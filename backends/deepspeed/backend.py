@@ -12,8 +12,8 @@ from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -62,7 +62,7 @@ class DeepSpeed:
         """Dense and expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Groups that DeepSpeed creates."""
         return meshes.FAMILIES
 

@@ -21,8 +21,8 @@ from parc.backends.shared.variants import pinned
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -71,7 +71,7 @@ class Megatron:
         """Dense and expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Groups that Megatron creates."""
         return meshes.families(layout)
 

@@ -25,5 +25,5 @@ def recomputes(model: Model) -> tuple[Recompute, ...]:
     if model.moe_layers:
         light = light | {"moe_act"}
     levels = [tuple(sorted(names)) for names in (light, heavy) if names]
-    selective = (Recompute("selective", names) for names in dict.fromkeys(levels))
+    selective = (Recompute.selective(names) for names in dict.fromkeys(levels))
     return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))

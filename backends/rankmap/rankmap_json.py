@@ -8,7 +8,7 @@ from typing import Any
 
 from parc.backends.shared.group_spans import EXPERT_NAMES, families
 from parc.compiler.ir import AnyPlan, Host, Placement
-from parc.compiler.ir.placement import PARTS
+from parc.compiler.ir.placement import SUB_AXES
 
 FORMAT = 1
 
@@ -41,7 +41,7 @@ def _sizes(placement: Placement) -> dict[str, int]:
     dense = placement.dense
     sizes = {axis.name: axis.size for axis in dense.axes}
     # The mesh may hold an axis as two parts, such as cp-a2a and cp-p2p. List its full size too.
-    sizes |= {whole: dense.size(whole) for whole, parts in PARTS.items() if {*parts} & {*sizes}}
+    sizes |= {whole: dense.size(whole) for whole, parts in SUB_AXES.items() if {*parts} & {*sizes}}
     axes = () if placement.one_mesh else placement.expert.axes
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import Family, Mesh, Placement
+from parc.compiler.ir import GroupFamily, Mesh, Placement
 
 EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "pp": "pp"}
 """Axis of the expert mesh -> column of the rank map."""
@@ -15,7 +15,7 @@ def families(placement: Placement) -> dict[str, dict[str, Any]]:
     return {one.name: _family(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
-def _family(family: Family, mesh: Mesh) -> dict[str, Any]:
+def _family(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
     """``within``: [size, stride] of the axes of a group; ``across``: of those between groups."""
     within = mesh.select_axes(*family.axes)
     across = [axis for axis in mesh.axes if axis not in within]

@@ -8,7 +8,7 @@ from parc.backends.shared.valid_degrees import legal_tp
 from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Experts, Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def experts_of(problem: Problem) -> Experts:
@@ -49,7 +49,7 @@ def tiling_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
         return _tiling(problem, layout, tensor_degrees(problem))
 
     paths = ("layout.dp", "layout.pp", "layout.tp", "cluster")
-    return Rule("D09", paths, _tiling_broken, explain, WORLD)
+    return Rule("D09", paths, _tiling_broken, explain, WORLD_FIELDS)
 
 
 def _tiling(problem: Problem, layout: Layout, tensor_degrees: list[int]) -> Finding:

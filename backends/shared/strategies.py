@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Layout, Problem, ZeroPlus
+from parc.compiler.ir import (
+    NO_ZERO_PLUS,
+    Layout,
+    Problem,
+)
 from parc.compiler.ir.rule import Rule
 
 Uses = Callable[[Layout], bool]
@@ -104,7 +108,7 @@ STRATEGIES: tuple[Strategy, ...] = (
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.parameters != "none"),
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
-             lambda layout: layout.zero_plus != ZeroPlus()),
+             lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip
 """Strategies in the order of the matrix."""
 

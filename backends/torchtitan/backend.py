@@ -58,7 +58,7 @@ class Torchtitan(TorchFramework):
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Nothing, operators, every layer."""
-        selective = Recompute("selective", OPERATORS)
+        selective = Recompute.selective(OPERATORS)
         return (NO_RECOMPUTE, selective, Recompute("full", (), "uniform", 1))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:

@@ -23,7 +23,9 @@ def _backends(problem: Problem) -> tuple[str, ...]:
 
 
 def _backend_broken(problem: Problem, layout: Layout) -> bool:
-    return problem.job.sends_once and problem.job.moe_dispatcher not in _backends(problem)
+    return problem.job.deduplicates_dispatch and problem.job.moe_dispatcher not in _backends(
+        problem
+    )
 
 
 def _backend(problem: Problem, layout: Layout) -> Finding:

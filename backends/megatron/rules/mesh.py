@@ -7,7 +7,7 @@ from parc.backends.shared.valid_degrees import domain_degrees, legal_tp
 from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _kv_broken(problem: Problem, layout: Layout) -> bool:
@@ -124,14 +124,14 @@ MESH_RULES: tuple[Rule, ...] = (
         ("layout.order", "layout.ep", "layout.etp"),
         _order_broken,
         _order,
-        ("order", "ep", "etp", *WORLD),
+        ("order", "ep", "etp", *WORLD_FIELDS),
     ),
     Rule(
         "D15",
         ("layout.dp", "layout.ep"),
         _instances_broken,
         _instances,
-        ("zero_stage", "ep", "etp", *WORLD),
+        ("zero_stage", "ep", "etp", *WORLD_FIELDS),
     ),
 )
 
@@ -140,5 +140,5 @@ EXPERT_MESH_RULE = Rule(
     ("layout.ep", "layout.etp", "layout.pp"),
     _expert_tiling_broken,
     _expert_tiling,
-    ("ep", "etp", *WORLD),
+    ("ep", "etp", *WORLD_FIELDS),
 )

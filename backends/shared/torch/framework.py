@@ -14,8 +14,8 @@ from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
     ContextComm,
-    Family,
     GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -65,7 +65,7 @@ class TorchFramework:
         """The device mesh, and that of experts where there are some."""
         return torch_mesh.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Axes of the mesh, and the flattened ones."""
         return torch_mesh.families(*self.axes)
 

@@ -7,7 +7,7 @@ fastest. torchtitan lays expert parallelism over the fastest ranks of a pipeline
 
 from __future__ import annotations
 
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = "tp-cp-ep-dp-pp"
 """The one rank order, fastest axis first."""
@@ -33,25 +33,25 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, GroupFamily] = {
     family.name: family
     for family in (
-        Family("pp", "dense", ("pp",), column=True),
-        Family("dp-replicate", "dense", ("dp_replicate",), column=True),
-        Family("dp-shard", "dense", ("dp_shard",), column=True),
-        Family("cp", "dense", ("cp",), column=True),
-        Family("tp", "dense", ("tp",), column=True),
-        Family("ep", "expert", ("ep",), column=True),
-        Family("efsdp", "expert", ("dp_shard",), column=True),
-        Family("dp", "dense", ("dp_shard", "dp_replicate")),
-        Family("dp-shard-cp", "dense", ("dp_shard", "cp")),
-        Family("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
+        GroupFamily("pp", "dense", ("pp",), column=True),
+        GroupFamily("dp-replicate", "dense", ("dp_replicate",), column=True),
+        GroupFamily("dp-shard", "dense", ("dp_shard",), column=True),
+        GroupFamily("cp", "dense", ("cp",), column=True),
+        GroupFamily("tp", "dense", ("tp",), column=True),
+        GroupFamily("ep", "expert", ("ep",), column=True),
+        GroupFamily("efsdp", "expert", ("dp_shard",), column=True),
+        GroupFamily("dp", "dense", ("dp_shard", "dp_replicate")),
+        GroupFamily("dp-shard-cp", "dense", ("dp_shard", "cp")),
+        GroupFamily("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
     )
 }
 """Groups that the frameworks make, columns of the rank map first. ``dp-shard-cp`` shards the
 weights (torchtitan: fsdp), ``efsdp`` those of experts, ``dp-cp`` averages the loss."""
 
 
-def families(*names: str) -> tuple[Family, ...]:
+def families(*names: str) -> tuple[GroupFamily, ...]:
     """The families called ``names``, in that order."""
     return tuple(FAMILIES[name] for name in names)
