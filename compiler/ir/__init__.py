@@ -2,6 +2,7 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
+from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
 from parc.compiler.ir.layout import (
     NO_OFFLOAD,
     NO_RECOMPUTE,
@@ -51,6 +52,7 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
@@ -74,12 +76,15 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
+    "Efficiency",
     "Estimate",
     "Experts",
     "Fabric",
     "FeedForward",
+    "Generation",
     "Goals",
     "Gpu",
+    "GradientExchange",
     "GroupFamily",
     "Host",
     "Job",
@@ -104,11 +109,13 @@ __all__ = [
     "Position",
     "Precision",
     "Problem",
+    "ProgramMemory",
     "Proof",
     "Rack",
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEfficiency",
     "ServingEstimate",
     "ServingLayout",
     "ServingPlan",
@@ -116,7 +123,9 @@ __all__ = [
     "ServingSearch",
     "SlurmJob",
     "Split",
+    "Stack",
     "StageMemory",
+    "StateBytes",
     "StepTime",
     "Task",
     "Variant",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from parc.compiler.ir.generation import Generation
+from parc.compiler.ir.serialize import NOT_SERIALIZED
+
 CHANGED_SUFFIX = " (changed)"
-"""Suffix of the name of a catalog entry that a spec changed."""
+"""Suffix of the name of a catalog entry if the spec overrides some of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +18,8 @@ class Gpu:
 
     name: str
     vendor: Literal["nvidia", "amd"]
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+    generation: str
+    """Name of the architecture: hopper, blackwell, cdna3."""
     compute_capability: tuple[int, int]
     """CUDA compute capability; (0, 0) on AMD."""
     memory_bytes: int
@@ -135,9 +139,11 @@ class Cluster:
     spare: tuple[Host, ...]
     unavailable: tuple[str, ...]
     named: bool
-    """False if the spec gives a number of hosts; their names are placeholders then."""
+    """False if the spec gives only a node count; the host names are then placeholders."""
+    generation: Generation = field(metadata=NOT_SERIALIZED)
+    """Facts of the GPU's generation."""
     upper: tuple[Level, ...]
-    """Levels above the leaf, nearest first; empty if the spec describes nothing above racks."""
+    """Levels above the leaf, the nearest first; empty if the spec describes only racks."""
 
     @property
     def levels(self) -> tuple[Level, ...]:

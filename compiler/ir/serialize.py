@@ -7,6 +7,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+NOT_SERIALIZED = {"serialized": False}
+"""Metadata of a field that ``as_json`` leaves out, because another field holds its name."""
 PLAIN = frozenset((str, int, float, bool, NoneType))
 """Types that need no conversion. Most values have one of them, so they are tested first."""
 
@@ -19,7 +21,7 @@ def as_json(value: Any, optional: frozenset[str] = frozenset()) -> Any:
     cls = value.__class__
     if cls in PLAIN:
         return value
-    if names := _field_names(cls):
+    if names := field_names(cls):
         members = ((name, getattr(value, name)) for name in names)
         return {
             name: member if member.__class__ in PLAIN else as_json(member, optional)
@@ -34,9 +36,11 @@ def as_json(value: Any, optional: frozenset[str] = frozenset()) -> Any:
 
 
 @cache
-def _field_names(cls: Any) -> tuple[str, ...]:
-    """Return the field names of a dataclass; an empty tuple for any other type."""
-    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else ()
+def field_names(cls: Any) -> tuple[str, ...]:
+    """Return the serialized field names of a dataclass; an empty tuple for any other type."""
+    if not is_dataclass(cls):
+        return ()
+    return tuple(one.name for one in fields(cls) if one.metadata.get("serialized", True))
 
 
 def from_json(hint: Any, tree: Any) -> Any:

@@ -31,10 +31,10 @@ class GpuSpec(Strict):
     """Name in reports."""
     vendor: Literal["nvidia", "amd"] | None = None
     """Vendor of the GPU."""
-    generation: (
-        Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"] | None
-    ) = None
-    """Architecture. It determines the supported precisions and the launch environment."""
+    generation: str | None = None
+    """Architecture: a catalog name (`parc catalog generations`), or the path of a YAML file with
+    the same keys, relative to the spec. It determines the supported precisions and the
+    efficiency."""
     compute_capability: str | None = None
     """CUDA compute capability, in quotes: "9.0". Absent for AMD."""
     memory: Gigabytes | None = None
@@ -140,7 +140,8 @@ class ClusterSpec(Strict):
     base: str | None = None
     """Catalog name of a cluster to start from. The other keys override its values."""
     gpu: str | GpuSpec | None = None
-    """Catalog name of the GPU, or a mapping. If absent, the GPU of the node type."""
+    """Catalog name of the GPU, a mapping, or the path of a YAML file with the same keys. If absent,
+    the GPU of the node type."""
     node: str | NodeSpec | None = None
     """Catalog name of the node type, or a mapping."""
     fabric: str | FabricSpec | None = None

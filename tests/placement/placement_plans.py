@@ -36,8 +36,10 @@ from parc.compiler.ir import (
     StepTime,
 )
 from parc.compiler.placement.place_ranks import place_ranks
+from tests.generations import generation
 from tests.spec_defaults import job, launch
 
+HOPPER = generation("hopper")
 GPU = Gpu("h100", "nvidia", "hopper", (9, 0), 80 * 10**9, 3350.0, (("bf16", 989.4),), "test")
 NODE = NodeType("dgx-h100", 8, 8, 450.0, "nvlink", 8, 400.0, (), 112, "test", None, (), ())
 NVL72 = NodeType("gb200-nvl72", 4, 72, 900.0, "nvlink", 4, 400.0, (), 72, "test", None, (), ())
@@ -72,7 +74,8 @@ def _rack(index: int, size: int, domain: int) -> Rack:
 def cluster(*sizes: int, node: NodeType = NODE) -> Cluster:
     """Return a cluster of named racks of ``node`` without spares."""
     domain = max(1, node.nvlink_domain // node.gpus)
-    return Cluster(GPU, node, FABRIC, racks(*sizes, domain=domain), (), (), True, ())
+    placed = racks(*sizes, domain=domain)
+    return Cluster(GPU, node, FABRIC, placed, (), (), named=True, generation=HOPPER)
 
 
 def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> Layout:

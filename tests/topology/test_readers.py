@@ -50,7 +50,7 @@ def test_every_format_has_a_good_and_a_bad_file() -> None:
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
-def test_the_kind_of_a_good_file_is_detected(case: Case) -> None:
+def test_the_format_of_a_good_file_is_detected(case: Case) -> None:
     same = {"topograph's Slurm output has the real names in comments": "slurm-topology"}
     assert sniff(case["given"], KINDS) == same.get(case["title"], case["kind"])
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc import __version__
-from parc.compiler.cost.setup.calibrated import OTHER, PARAMETERS, collective_terms, hardware_class
+from parc.backends.registry import framework_of
+from parc.compiler.cost.setup.calibrated import (
+    OTHER,
+    PARAMETERS,
+    collective_terms,
+    hardware_class,
+    stack_row,
+)
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.report.formatting import rounded
 from parc.compiler.spec.reading.source import Source
@@ -78,7 +85,9 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
         _check_classes(runs, sink)
     if sink.failed() or not runs:
         return None
-    links = fit_nccl([each for each in outputs if each], _largest_cluster(runs), sink)
+    cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
+    row = stack_row(cluster.generation, stack)
+    links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
         return None
     found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
@@ -95,9 +104,9 @@ def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
 def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
     """Report Q03 for each run on another GPU generation than the first run."""
     first = runs[0]
-    expected = hardware_class(first.problem.cluster.gpu)
+    expected = _class_of(first)
     for run in runs[1:]:
-        other = hardware_class(run.problem.cluster.gpu)
+        other = _class_of(run)
         if other == expected:
             continue
         finding = Finding(
@@ -106,6 +115,10 @@ def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
             help="a calibration is for one GPU generation: write one table per generation",
         )
         sink.report("Q03", finding, span=run.row.span_of("node"))
+
+
+def _class_of(run: MeasuredRun) -> str:
+    return hardware_class(run.problem.cluster.gpu, framework_of(run.problem).stack)
 
 
 def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:

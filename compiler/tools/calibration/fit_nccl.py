@@ -18,10 +18,10 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.setup.calibrated import Values, hardware_class, prior, shipped
+from parc.compiler.cost.setup.calibrated import Values, fitted_parameters, prior
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.ir import Cluster
-from parc.compiler.resolve.resolve_kernels import load_fit
+from parc.compiler.ir import Cluster, Efficiency
+from parc.compiler.resolve.resolve_kernels import cluster_fit
 from parc.compiler.tools.calibration.nccl_output import CollectiveTimings
 
 LINK_TERMS = ("bus", "fixed", "ramp")
@@ -56,13 +56,15 @@ class LinksFit:
         return tuple(sorted(self.collectives.items()))
 
 
-def fit_nccl(outputs: Sequence[CollectiveTimings], cluster: Cluster, sink: Sink) -> LinksFit:
+def fit_nccl(
+    outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
+) -> LinksFit:
     """Fit the links to outputs inside one domain, then the network to outputs across domains.
 
     Report Q04 for a second output of the same collective inside a domain, because it is unclear
     which one is right.
     """
-    fitting = _Fitting(cluster)
+    fitting = _Fitting(cluster, row)
     found = LinksFit()
     inside: dict[Operation, CollectiveTimings] = {}
     for timings in outputs:
@@ -90,13 +92,13 @@ def _operation(timings: CollectiveTimings) -> Operation:
 class _Fitting:
     """Links and network of one cluster, with the parameters fitted so far."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, row: Efficiency) -> None:
         node = cluster.node
-        fits = load_fit(cluster.gpu).collectives
+        fits = cluster_fit(cluster).collectives
         self.shipped = {each: fit.at_link(node.link_gb_per_s) for each, fit in fits.items()}
         self.fits = dict(self.shipped)
         self.cluster = cluster
-        self.start = shipped(hardware_class(cluster.gpu))
+        self.start = fitted_parameters(row)
 
     def domains(self, timings: CollectiveTimings) -> int:
         return -(-timings.ranks // self._ranks_per_domain(timings))
