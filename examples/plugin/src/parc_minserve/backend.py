@@ -1,4 +1,4 @@
-"""Minserve as an engine: what PARC asks before, during and after the choice of a layout."""
+"""Minserve as an engine: members of the protocol ``Engine`` in PARC's ``backends/base.py``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Minserve:
         "dp": "--data-parallel",
         "etp": "experts are split by --tensor-parallel x --data-parallel",
     }
-    """PARC refuses layouts with any other strategy: there are no pipelines here, for example."""
+    """PARC refuses layouts with other strategies (E08): Minserve has no pipelines, for example."""
     long_context_setting = ""
     ray_entry = None
     host_script = PATH
@@ -84,7 +84,9 @@ class Minserve:
     def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
         """Return the groups of Minserve, each of which is a column of the rank map."""
         del problem, layout
-        return tuple(Family(axis, "dense", (axis,), column=True) for axis in ("replica", "dp", "tp"))
+        return tuple(
+            Family(axis, "dense", (axis,), column=True) for axis in ("replica", "dp", "tp")
+        )
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words that start an engine, without the flags that differ by process."""
@@ -101,7 +103,9 @@ class Minserve:
         """Report settings of the spec that Minserve would ignore."""
         problem = plan.problem
         if problem.launch.args:
-            finding = Finding("Minserve has no flags besides those of the plan", targets=(self.name,))
+            finding = Finding(
+                "Minserve has no flags besides those of the plan", targets=(self.name,)
+            )
             sink.report("F01", finding, at="launch.args")
         if problem.endpoint.load_balancer != "internal":
             message = f"Minserve has no {problem.endpoint.load_balancer} load balancing"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from parc.backends.shared.field_table import flag_table
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.tools.importers.flags import report_unknown, take_flags, written_flags
@@ -20,8 +22,9 @@ FLAGS = {row.setting: row for row in flag_table(__package__ or "").rows}
 
 def starts_minserve(words: list[Word]) -> bool:
     """Return True if ``words`` include the command ``minserve serve``."""
-    pairs = zip(words, words[1:], strict=False)
-    return any(one.text.endswith("minserve") and after.text == "serve" for one, after in pairs)
+    return any(
+        one.text.endswith("minserve") and after.text == "serve" for one, after in pairwise(words)
+    )
 
 
 def read_words(words: list[Word], reading: Reading) -> None:

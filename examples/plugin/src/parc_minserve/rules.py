@@ -10,7 +10,7 @@ TARGETS = ("minserve",)
 
 
 def _key_value_heads(problem: ServingProblem) -> int:
-    """Return the heads that the ranks of tp divide; latent attention has no key-value heads."""
+    """Return the heads that tp divides; latent attention has keys and values in each head."""
     attention = problem.model.attention
     return attention.heads if attention.latent is not None else attention.kv_heads
 
@@ -24,11 +24,11 @@ def _explain_heads(problem: ServingProblem, layout: ServingLayout) -> Finding:
     valid = [degree for degree in range(1, heads + 1) if heads % degree == 0]
     below = max(degree for degree in valid if degree <= tp)
     return Finding(
-        f"{heads} key-value heads are not divisible by tensor parallel size {tp}",
+        f"{heads} heads of keys and values are not divisible by tensor parallel size {tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0, because Minserve does not copy heads",
         help=f"valid values for tp: {', '.join(map(str, valid))}",
         fix=f"layout.tp: {below}",
-        causes=(Cause("model.kv_heads", f"{heads} key-value heads"),),
+        causes=(Cause("model.kv_heads", f"{heads} heads of keys and values"),),
         targets=TARGETS,
     )
 

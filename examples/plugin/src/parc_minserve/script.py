@@ -85,7 +85,9 @@ def serve_script(plan: ServingPlan, environment: tuple[tuple[str, str, str], ...
         replicas=layout.replicas,
         tp=layout.tp,
         dp=layout.dp,
-        exports="".join(f"export {shlex.join([name])}={shlex.quote(value)}\n" for name, value, _ in environment),
+        exports="".join(
+            f"export {shlex.join([name])}={shlex.quote(value)}\n" for name, value, _ in environment
+        ),
         hosts=shlex.join(names),
         nodes=len(hosts),
         last=len(hosts) - 1,

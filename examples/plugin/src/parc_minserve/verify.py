@@ -29,6 +29,10 @@ class Process:
     gpus: list[int]
     flags: dict[str, str]
 
+    def number(self, flag: str) -> int:
+        """Return the value of ``flag``; Malformed if it is not a plausible count."""
+        return read_number(self.flags.get(flag, ""))
+
 
 def read_words(text: str) -> list[str]:
     """Return the words of shell text; Malformed if quotes are not closed."""
@@ -51,9 +55,9 @@ def read_flags(words: list[str]) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=False))
 
 
-def read_number(text: str | None) -> int:
+def read_number(text: str) -> int:
     """Return a count; Malformed if ``text`` is not a plausible one."""
-    if text is None or not re.fullmatch(r"[0-9]{1,9}", text):
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise Malformed(SCRIPT, 1, f"{text!r:.40} is not a number")
     return int(text)
 
@@ -75,9 +79,7 @@ class MinserveVerifier(EngineVerifier):
     builder = "Minserve"
     axes = ("replica", "dp", "tp")
     shared_axes: Mapping[str, tuple[str, ...]] = {}
-    files = FileDependencies(
-        always_serving=(SCRIPT,), references={SCRIPT: f"$PARC_DIR/{SCRIPT}"}
-    )
+    files = FileDependencies(always_serving=(SCRIPT,), references={SCRIPT: f"$PARC_DIR/{SCRIPT}"})
 
     def check_launch(self, artifacts: Mapping[str, str], job: JobShape, sink: Sink) -> None:
         """Report A02 for other hosts than those of the rank map."""
@@ -93,22 +95,22 @@ class MinserveVerifier(EngineVerifier):
     ) -> dict[tuple[int, int], DerivedRank]:
         """Return (node rank, GPU) -> rank; report A07 for engines with other ranks than theirs."""
         found: dict[tuple[int, int], DerivedRank] = {}
-        engines: dict[tuple[str, ...], list[int]] = {}
+        engines: dict[tuple[str, int], list[int]] = {}
         world = 1
         for one in read_processes(artifacts[SCRIPT]):
-            tp, dp = (read_number(one.flags.get(f"--{axis}-parallel")) for axis in ("tensor", "data"))
+            tp, dp = one.number("--tensor-parallel"), one.number("--data-parallel")
             world = tp * dp
             if not 0 < world <= LARGEST:
                 raise Malformed(SCRIPT, 1, f"tp {tp} x dp {dp} is not a number of ranks")
             # Processes of an engine meet at one port of its first host.
-            ranks = engines.setdefault((one.flags.get("--head", ""), one.flags.get("--port", "")), [])
-            replica = len(engines) - 1
-            for rank, gpu in enumerate(one.gpus, read_number(one.flags.get("--first-rank"))):
+            ranks = engines.setdefault((one.flags.get("--head", ""), one.number("--port")), [])
+            for rank, gpu in enumerate(one.gpus, one.number("--first-rank")):
                 ranks.append(rank)
+                replica = len(engines) - 1
                 place = (replica, rank // tp, rank % tp)
                 found[one.node, gpu] = DerivedRank(replica * world + rank, place)
         for replica, ranks in enumerate(engines.values()):
-            if len(ranks) != world or set(ranks) != set(range(world)):
+            if sorted(ranks) != list(range(len(ranks))) or len(ranks) != world:
                 message = f"engine {replica} of {SCRIPT} starts {len(ranks)} ranks, must start"
                 sink.report("A07", f"{message} each of 0 to {world - 1}", span=Span(SCRIPT, 1, 1))
         return found
