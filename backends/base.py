@@ -17,13 +17,16 @@ from parc.compiler.ir import (
     Artifact,
     Family,
     Gpu,
+    GradientExchange,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -146,14 +149,14 @@ class Launch(Protocol):
 class CostTraits(Protocol):
     """Properties of a framework that the cost model reads."""
 
-    runtime: str
-    """Memory model of its program in ``cost/programs``: megatron, fsdp2, torchtitan,
-    accelerate or deepspeed."""
-    stack: str
-    """Class of its kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
-    copies_wait: bool
-    """True if the replicas of a hybrid shard reduce gradients once per step, not per micro-batch;
-    read if micro-batches scatter gradients (ZeRO 2 and 3)."""
+    stack: Stack
+    """Class of its kernels and overlap, whose efficiency factors apply to its steps. A stack that
+    the catalog lacks brings its own factors; without them the job is refused with K08."""
+    gradient_exchange: GradientExchange
+    """Points in time at which it reduces gradients and gathers weights."""
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of its program for ``problem``."""
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the rows of the embedding after padding."""

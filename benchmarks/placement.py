@@ -20,7 +20,7 @@ from statistics import mean, median
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan, Proof
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.placement.evaluate_placement import judge_placement
+from parc.compiler.placement.evaluate_placement import evaluate_placement
 from parc.compiler.placement.replan_hosts import replan_hosts
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.writer import write_artifacts
@@ -118,7 +118,7 @@ def _drain(plan: Plan) -> None:
     start = time.process_time()
     found = replan_hosts(plan, [plan.placement.hosts[5000].name], Sink())
     assert found is not None
-    judge_placement(found.plan)
+    evaluate_placement(found.plan)
     spent = time.process_time() - start
     print(f"  replan of one host {spent:.2f} s, {len(found.moves) * 8} ranks move")
 

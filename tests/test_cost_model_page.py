@@ -15,11 +15,11 @@ from benchmarks.accuracy.bar_plot import Bars, bars_svg
 from benchmarks.accuracy.comparison_plot import Point, ScatterChart, comparison_svg
 from benchmarks.accuracy.cost_page import BLOCK, fill_blocks, measured_blocks, written_blocks
 from benchmarks.accuracy.engines import ENGINES
+from benchmarks.accuracy.hardware_classes import fitted_classes
 from benchmarks.accuracy.page_tables import table_under
 from benchmarks.accuracy.plots import errors_by_group, main, step_times
+from parc.compiler.catalog.library import Library
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.serving.constants import HARDWARE
-from parc.compiler.cost.setup.efficiency import CLASSES
 from parc.compiler.cost.step.terms import TERMS
 from tests.project_files import ROOT
 
@@ -53,7 +53,9 @@ def test_every_term_stands_in_the_page_with_its_formula_and_source(name: str) ->
     assert f"| `{name}` | {term.title} | {term.formula} | {term.source} |" in PAGE
 
 
-@pytest.mark.parametrize("name", [*SCHEDULES, *CLASSES, *HARDWARE, *ENGINES])
+@pytest.mark.parametrize(
+    "name", [*SCHEDULES, *fitted_classes(), *Library().names("generations"), *ENGINES]
+)
 def test_every_schedule_class_and_engine_has_a_row(name: str) -> None:
     assert f"\n| `{name}` |" in PAGE or f"\n| {name} |" in PAGE
 

@@ -14,7 +14,7 @@ from benchmarks.accuracy.moe_recipes import (
     recipe_words,
 )
 from benchmarks.accuracy.predict import with_features
-from parc.compiler.cost.setup.efficiency import UNSEEN
+from parc.compiler.ir import Efficiency
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [{}]"
 WORDS = {
@@ -77,4 +77,4 @@ def test_every_word_is_known_and_every_pattern_compiles() -> None:
 
 @pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
 def test_a_word_about_the_software_changes_its_row(word: str) -> None:
-    assert with_features(UNSEEN, word) != UNSEEN
+    assert with_features(Efficiency(), word) != Efficiency()

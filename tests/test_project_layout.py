@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     TOPOLOGY: (IR, DIAGNOSTICS, "parc.compiler.spec.reading"),
     COST: (IR, TOPOLOGY, BASE),
     SPEC: (IR, DIAGNOSTICS),
-    CATALOG: (SPEC, DIAGNOSTICS),
+    CATALOG: (SPEC, DIAGNOSTICS, IR),
     RESOLVE: (
         *(IR, DIAGNOSTICS, CATALOG, COST, SPEC, TOPOLOGY),
         *(BASE, DECLARATION, REGISTRY, STRATEGIES),

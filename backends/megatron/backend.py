@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.megatron import meshes, programs
+from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import advise
 from parc.backends.megatron.arguments import environment, vocab
 from parc.backends.megatron.arguments.args_file import PATH, args_file
@@ -22,13 +22,16 @@ from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
     Family,
+    GradientExchange,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -41,9 +44,8 @@ class Megatron:
     versions = VERSIONS
     default_version = DEFAULT
     strategies = STRATEGIES
-    runtime = "megatron"
-    stack = "megatron"
-    copies_wait = False
+    stack = Stack("transformer-engine")
+    gradient_exchange = GradientExchange()
 
     def default_program(self, model: Model, version: str) -> str:
         """Megatron's own for this kind of model."""
@@ -93,6 +95,10 @@ class Megatron:
             setup=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of Megatron-Core with TransformerEngine."""
+        return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding after padding."""

@@ -9,7 +9,7 @@ from parc.backends.rankmap.racks import rack_rows
 from parc.backends.rankmap.spans import GroupSpan, group_spans
 from parc.backends.rankmap.stages import stage_rows
 from parc.backends.shared.render import render
-from parc.compiler.ir import Crossing, Mesh, Plan, Proof
+from parc.compiler.ir import Mesh, PlacementAlternative, Plan, Proof
 
 SAMPLE_RANKS = 16
 
@@ -72,7 +72,7 @@ def group_cells(span: GroupSpan) -> tuple[str, ...]:
     return (span.name, f"{span.count} x {span.size}", *shown, str(span.most_racks))
 
 
-def _alternative(one: Crossing) -> tuple[str, str, str, str]:
+def _alternative(one: PlacementAlternative) -> tuple[str, str, str, str]:
     choice = "**chosen**" if one.chosen else ""
     return (one.name, format_bytes(one.uplink_bytes), format_duration(one.exposed_seconds), choice)
 

@@ -17,7 +17,7 @@ def families(placement: Placement) -> dict[str, dict[str, Any]]:
 
 def _family(family: Family, mesh: Mesh) -> dict[str, Any]:
     """``within``: [size, stride] of the axes of a group; ``across``: of those between groups."""
-    within = mesh.over(*family.axes)
+    within = mesh.select_axes(*family.axes)
     across = [axis for axis in mesh.axes if axis not in within]
     expert = family.mesh == "expert"
     names = [EXPERT_NAMES.get(axis.name, axis.name) if expert else axis.name for axis in within]

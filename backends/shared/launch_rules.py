@@ -22,6 +22,8 @@ OWNED = {
 SHELL_OWNED = {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ENV", "IFS"}
 TUNED_BY_NCCL = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"}
 NOT_ROUTED = ("lo", "docker", "veth", "virbr", "cni")
+OVERLAPPING_KERNELS = (10, 0)
+"""Compute capability from which kernels overlap over several hardware queues (Blackwell)."""
 _SHOWN = 4
 """Offenders that a message names before it counts the rest."""
 
@@ -158,6 +160,6 @@ def check_connections(plan: Plan, sink: Sink) -> None:
         text = f"{name}={said}, and {plan.problem.framework} asserts {asked} for this layout"
         finding = Finding(text, label=f"must be {asked}", fix=f"remove {at}", causes=cause)
         sink.report("N08", finding, at=at)
-    elif asked is None and said == "1" and gpu.generation == "blackwell":
+    elif asked is None and said == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
         text = f"{name}=1 serialises kernels that {gpu.generation} would overlap"
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import layout_of, recompute_of
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
@@ -37,12 +38,12 @@ _LAUNCH = Launch("", (), (), 0, None, _SLURM)
 
 
 STACKS = {
-    "composer-fsdp": "fsdp",
-    "torchtitan": "fsdp",
+    "composer-fsdp": "torch-native",
+    "torchtitan": "torch-native",
     "nanotron": "nanotron",
     "jax": "jax",
 }
-"""Framework of a run -> software class of the cost model. Any other framework is megatron."""
+"""Framework of a run -> stack of the cost model; other frameworks use transformer-engine."""
 
 
 def stack_of(run: Run, generation: str) -> str:
@@ -54,7 +55,7 @@ def stack_of(run: Run, generation: str) -> str:
     """
     if run.framework.startswith(("megatron", "nemo")) and generation in ("volta", "ampere"):
         return "bigscience" if run.cluster.startswith("Jean Zay") else "unfused"
-    return STACKS.get(run.framework, "megatron")
+    return STACKS.get(run.framework, "transformer-engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def _cheapest_recompute(problem: Problem, layout: Layout) -> Layout:
 
 def _fit_and_speed(case: Case) -> tuple[bool, float]:
     """Return the sort key (does not fit, seconds per sequence) under the shipped parameters."""
-    pricing = pricing_for(case.problem, MEGATRON, case.generation)
+    pricing = pricing_for(case.problem, MEGATRON, class_row(case.generation))
     fits = peak_stage(pricing, case.layout).low_bytes <= case.problem.cluster.gpu.memory_bytes
     return (not fits, step_time(pricing, case.layout).total_seconds / _batch(case))
 

@@ -1,6 +1,6 @@
 """Published memory readings, and the stages that the memory model estimates for them.
 
-A row of published/memory.csv describes model, layout and runtime in ``key=value`` words. A word
+A row of published/memory.csv describes model, layout and program in ``key=value`` words. A word
 that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
 ``latent`` is query rank / key-value rank / nope dim / rope dim / value dim.
 
@@ -17,20 +17,17 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from parc.backends.registry import framework
-from parc.compiler.catalog.library import Library
-from parc.compiler.cost.memory.peak import stage_memory
-from parc.compiler.cost.memory.runtime import (
-    Runtime,
-    StateBytes,
-    deepspeed,
+from parc.backends.deepspeed.memory import deepspeed
+from parc.backends.megatron.memory import (
     engine_workspace_bytes,
-    fsdp2,
     megatron,
-    megatron_fp8_parameters,
-    unfused,
+    with_fp8_parameters,
     with_gradients,
 )
+from parc.backends.registry import framework
+from parc.backends.shared.torch.memory import fsdp2
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
@@ -39,8 +36,8 @@ from parc.compiler.ir import (
     Cluster,
     Experts,
     FeedForward,
+    Generation,
     Goals,
-    Gpu,
     Job,
     LatentAttention,
     Launch,
@@ -49,10 +46,12 @@ from parc.compiler.ir import (
     Pins,
     Position,
     Problem,
+    ProgramMemory,
     Recompute,
     SlurmJob,
     Split,
     StageMemory,
+    StateBytes,
 )
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -152,14 +151,14 @@ def stage_of(row: Words) -> StageMemory:
         digest="",
     )
     pricing = pricing_for(problem, MEGATRON)
-    runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
-    if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
+    program = program_of(row["runtime"], row["precision"], cluster.generation)
+    if program.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
-        runtime = replace(runtime, output_copies=1.0)
+        program = replace(program, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
-        stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
+        stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, program)
         for rank in ranks
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
@@ -298,12 +297,12 @@ def _recompute(text: str) -> Recompute:
     return Recompute("selective", tuple(modules.split("+"))) if modules else Recompute("none")
 
 
-def nanotron() -> Runtime:
+def nanotron() -> ProgramMemory:
     """Return the memory model of Nanotron.
 
     It stores 16-bit and fp32 gradients, does not fuse activations, and computes the loss in fp32.
     """
-    return Runtime(
+    return ProgramMemory(
         name="nanotron",
         state=StateBytes(2.0, 6.0, 12.0),
         activation_copies=1.0,
@@ -312,28 +311,39 @@ def nanotron() -> Runtime:
     )
 
 
-def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
+def unfused(program: ProgramMemory) -> ProgramMemory:
+    """Return ``program`` with the attention matrix and the dropout masks of 2022."""
+    return replace(
+        program,
+        fused_attention=False,
+        fused_norms=False,
+        attention_dropout=True,
+        hidden_dropout=True,
+    )
+
+
+def program_of(text: str, precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model for ``megatron unfused dropout fused_loss``: a program, then
     deviations."""
     name, *features = text.split()
-    runtime = {
-        "megatron": lambda: megatron(precision, gpu),
-        "fp8_parameters": lambda: megatron_fp8_parameters(precision, gpu),
+    program = {
+        "megatron": lambda: megatron(precision, generation),
+        "fp8_parameters": lambda: with_fp8_parameters(precision, generation),
         "deepspeed": lambda: deepspeed(precision),
         "fsdp2": fsdp2,
         "nanotron": nanotron,
     }[name]()
     if "unfused" in features:
-        runtime = unfused(runtime)
+        program = unfused(program)
     if "eager" in features:
-        runtime = replace(runtime, last_product=True)
+        program = replace(program, last_product=True)
     if "tp_overlap" in features:
-        shared = OVERLAP_STREAMS * engine_workspace_bytes(gpu)
-        runtime = replace(runtime, workspace_bytes=runtime.workspace_bytes + shared)
+        shared = OVERLAP_STREAMS * engine_workspace_bytes(generation)
+        program = replace(program, workspace_bytes=program.workspace_bytes + shared)
     if "bf16_gradients" in features:
-        runtime = with_gradients(runtime, 2.0, precision)
+        program = with_gradients(program, 2.0, precision)
     if "separate_gradients" in features:
-        runtime = replace(runtime, placeholder_bytes=0.0)
+        program = replace(program, placeholder_bytes=0.0)
     dropout = "dropout" in features
-    runtime = replace(runtime, attention_dropout=dropout, hidden_dropout=dropout)
-    return replace(runtime, loss_bytes=10.0) if "fused_loss" in features else runtime
+    program = replace(program, attention_dropout=dropout, hidden_dropout=dropout)
+    return replace(program, loss_bytes=10.0) if "fused_loss" in features else program

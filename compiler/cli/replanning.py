@@ -10,7 +10,7 @@ from parc.compiler.cli.lock_checks import Lock
 from parc.compiler.cli.stale_files import report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
+from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec
 from parc.compiler.report.json.plan_json import LOCK_PATH
 from parc.compiler.report.text.replan_text import replan_document, replan_text
 from parc.compiler.spec.reading.source import read_source
@@ -62,10 +62,10 @@ def replan(request: ReplanRequest) -> ReplanOutcome:
     """Replan; emit, verify and write unless ``--dry-run`` is set."""
     sink = Sink()
     source = read_source(request.spec)
-    drain = Drain(
+    hosts = HostReplacement(
         request.drain, lambda name: _read_lock(_output_directory(request, name) / LOCK_PATH)
     )
-    found = replan_spec(source, request.overrides, drain, sink)
+    found = replan_spec(source, request.overrides, hosts, sink)
     if found is None:
         return ReplanOutcome(sink)
     replanned, previous = found

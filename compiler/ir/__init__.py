@@ -2,6 +2,7 @@
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
+from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
 from parc.compiler.ir.layout import (
     NO_RECOMPUTE,
     Chunk,
@@ -30,10 +31,10 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.placement import (
     Axis,
-    Crossing,
     Family,
     Mesh,
     Placement,
+    PlacementAlternative,
     Proof,
 )
 from parc.compiler.ir.plan import Artifact, Candidate, Plan, Search
@@ -49,6 +50,7 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
@@ -70,14 +72,16 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
-    "Crossing",
+    "Efficiency",
     "Estimate",
     "Experts",
     "Fabric",
     "Family",
     "FeedForward",
+    "Generation",
     "Goals",
     "Gpu",
+    "GradientExchange",
     "Host",
     "Job",
     "KubernetesJob",
@@ -96,15 +100,18 @@ __all__ = [
     "Offload",
     "Pins",
     "Placement",
+    "PlacementAlternative",
     "Plan",
     "Position",
     "Precision",
     "Problem",
+    "ProgramMemory",
     "Proof",
     "Rack",
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEfficiency",
     "ServingEstimate",
     "ServingLayout",
     "ServingPlan",
@@ -112,7 +119,9 @@ __all__ = [
     "ServingSearch",
     "SlurmJob",
     "Split",
+    "Stack",
     "StageMemory",
+    "StateBytes",
     "StepTime",
     "Task",
     "Variant",

@@ -1,25 +1,29 @@
-"""What it runs on: GPUs, hosts and the domains that they share, in the user's order."""
+"""The cluster: GPUs, hosts, switches and NVLink domains, in the order of the spec."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from parc.compiler.ir.generation import Generation
+from parc.compiler.ir.serialize import NOT_SERIALIZED
+
 CHANGED = " (changed)"
-"""Ends the name of a catalog entry that a spec changed."""
+"""Suffix of the name of a catalog entry if the spec overrides some of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device as the framework sees it (a GCD on MI250X)."""
+    """A device as frameworks see it (on MI250X a GCD, half of the package)."""
 
     name: str
     vendor: Literal["nvidia", "amd"]
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+    generation: str
+    """Name of the architecture: hopper, blackwell, cdna3."""
     compute_capability: tuple[int, int]
-    """CUDA compute capability; (0, 0) where there is none."""
+    """CUDA compute capability; (0, 0) for AMD."""
     memory_bytes: int
-    """What the driver reports as usable, not the marketing figure."""
+    """Memory that the driver reports as usable, which is less than the marketing figure."""
     memory_gb_per_s: float
     peak_tflops: tuple[tuple[str, float], ...]
     """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
@@ -27,11 +31,11 @@ class Gpu:
 
     @property
     def catalog_name(self) -> str:
-        """Name of the catalog entry that it is, or was before the spec changed facts of it."""
+        """Name of the catalog entry, without the suffix for overridden fields."""
         return self.name.removesuffix(CHANGED)
 
     def peak(self, precision: str) -> float | None:
-        """Dense TFLOP/s at ``precision``; None where the hardware lacks it."""
+        """Return the dense TFLOP/s at ``precision``; None if the hardware does not support it."""
         return dict(self.peak_tflops).get(precision)
 
 
@@ -44,80 +48,80 @@ class Fabric:
     latency_seconds: float
     """One-way latency of a small message between two hosts of one leaf."""
     oversubscription: float
-    """Bandwidth under a leaf over bandwidth above it; 1.0 = full bisection."""
+    """Bandwidth below a leaf divided by bandwidth above it; 1.0 is full bisection bandwidth."""
     source: str
     rails: int = 0
-    """Leaf switches that every host is on, its NICs dealt to them; 0 where it is on one."""
+    """Leaf switches to which the NICs of each host are connected in turn; 0 for a single leaf."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One tier of switches; ``Host.path[i]`` names the switch of ``Cluster.levels[i]``."""
+    """A tier of switches. ``Host.path[i]`` is the switch of a host at ``Cluster.levels[i]``."""
 
     name: str
-    """leaf, pod, spine, core, or what the site calls it."""
+    """leaf, pod, spine, core, or a name from the spec."""
     oversubscription: float
-    """Bandwidth that comes up into a switch of this level over what leaves it upward."""
+    """Bandwidth below a switch of this level divided by the bandwidth of its uplinks."""
     latency_seconds: float
-    """One-way latency of a small message between two hosts that meet at this level."""
+    """One-way latency of a small message between two hosts whose nearest common switch is here."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """One host: its GPUs, their links and its NICs."""
+    """A type of host: its GPUs, their links and its NICs."""
 
     name: str
     gpus: int
     nvlink_domain: int
-    """GPUs that reach one another over NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
+    """GPUs connected by NVLink or xGMI (8 on HGX, 72 on NVL72); 1 if only PCIe connects them."""
     link_gb_per_s: float
-    """One direction, per GPU, in the NVLink domain; over PCIe in the host where there is none."""
+    """Decimal GB/s per GPU, one direction, within the NVLink domain; over PCIe if there is none."""
     link_kind: Literal["nvlink", "xgmi", "pcie"]
     nics: int
     nic_gbps: float
-    """Gigabits a second, one direction, of one NIC."""
+    """Gigabits per second of one NIC, one direction."""
     nic_names: tuple[str, ...]
-    """Device names for NCCL_IB_HCA; empty where they differ from site to site."""
+    """Device names for NCCL_IB_HCA; empty if they differ between sites."""
     cpu_cores: int
     source: str
     host_memory_bytes: int | None = None
-    """Memory of the host; None where the catalog does not know it."""
+    """Memory of the host; None if the catalog has no figure."""
     gpu_numa: tuple[int, ...] = ()
-    """NUMA node of every GPU, in device order; empty where nobody said."""
+    """NUMA node of every GPU, in device order; empty if unknown."""
     gpu_nics: tuple[str, ...] = ()
-    """The nearest NIC of every GPU, in device order; empty where nobody said."""
+    """Nearest NIC of every GPU, in device order; empty if unknown."""
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
-        """One direction, decimal GB/s, of a GPU's fair share of the host's NICs."""
+        """Share of one GPU in the host's NICs: decimal GB/s, one direction."""
         return self.nics * self.nic_gbps / 8 / self.gpus
 
     @property
     def near_gpus(self) -> int:
-        """GPUs that talk without the network: the NVLink domain, the host where there is none."""
+        """GPUs that communicate without the network: the NVLink domain, or the host on PCIe."""
         return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine that may get ranks."""
+    """A machine that may get ranks."""
 
     name: str
     rack: str
     nvlink_domain: str
-    """Name of the NVLink domain; the host's own name where domains end at the host."""
+    """Name of the NVLink domain; the name of the host if domains end at the host."""
     above: tuple[str, ...] = ()
-    """Switches above the leaf, nearest first; the same number for every host of a cluster."""
+    """Switches above the leaf, the nearest first; equally many for every host of a cluster."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The switch of every level, the leaf first."""
+        """Switch of the host at every level, the leaf first."""
         return (self.rack, *self.above)
 
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """Hosts under one leaf switch, in the order of the spec."""
+    """Hosts below one leaf switch, in the order of the spec."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -125,7 +129,7 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The hosts that a job may use; spare and unavailable ones are kept apart."""
+    """Hosts that a job may use. Spare and unavailable hosts are listed separately."""
 
     gpu: Gpu
     node: NodeType
@@ -135,15 +139,17 @@ class Cluster:
     spare: tuple[Host, ...]
     unavailable: tuple[str, ...]
     named: bool
-    """False where the spec gave a node count and host names are placeholders."""
+    """False if the spec gives only a node count; the host names are then placeholders."""
+    generation: Generation = field(metadata=NOT_SERIALIZED)
+    """Facts of the GPU's generation."""
     upper: tuple[Level, ...] = ()
-    """Levels above the leaf, nearest first; empty where the spec says nothing above racks."""
+    """Levels above the leaf, the nearest first; empty if the spec describes only racks."""
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """Tiers of switches, the leaf first: one for each entry of ``Host.path``.
+        """Tiers of switches, the leaf first: one per entry of ``Host.path``.
 
-        Hosts that share no switch of the last level meet above it, in a core that is not named.
+        Hosts that share no switch of the last level meet above it, in an unnamed core.
         """
         leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
         return (leaf, *self.upper)

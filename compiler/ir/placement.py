@@ -1,4 +1,4 @@
-"""Which rank is which: mesh coordinates, groups, host and device of every rank."""
+"""Placement: mesh coordinates, process groups, host and device of every rank."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Literal
 from parc.compiler.ir.cluster import Host
 
 PARTS = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
-"""Axes that a mesh has in place of one: ``dp`` where only some replicas share one optimizer state,
-``cp`` where context ranks exchange by all-to-all among neighbours and by a ring beyond."""
+"""Axis -> the two axes that a mesh may have instead. ``dp`` is split if only some replicas share an
+optimizer state. ``cp`` is split if context parallelism combines all-to-all among neighbours with a
+ring across them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One mesh axis: ``size`` ranks, neighbours ``stride`` ranks apart."""
+    """A mesh axis with ``size`` ranks; neighbours on it are ``stride`` ranks apart."""
 
     name: str
     size: int
@@ -26,13 +27,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A mixed-radix numbering of ranks; ``axes`` from the fastest to the slowest."""
+    """A mixed-radix numbering of ranks. The first of the ``axes`` varies fastest."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, sizes: tuple[tuple[str, int], ...]) -> Mesh:
-        """Build from (name, size) pairs, fastest first."""
+        """Build a mesh from (name, size) pairs, the fastest axis first."""
         axes, stride = [], 1
         for name, size in sizes:
             axes.append(Axis(name, size, stride))
@@ -46,41 +47,41 @@ class Mesh:
         return last.size * last.stride
 
     def axis(self, name: str) -> Axis:
-        """The axis called ``name``; KeyError where there is none."""
+        """Return the axis ``name``; KeyError if the mesh has no such axis."""
         for axis in self.axes:
             if axis.name == name:
                 return axis
         raise KeyError(name)
 
-    def over(self, *names: str) -> tuple[Axis, ...]:
-        """The axes called ``names``, fastest first; a name stands for its two PARTS as well."""
+    def select_axes(self, *names: str) -> tuple[Axis, ...]:
+        """Return the axes ``names``, the fastest first. A name also selects its two PARTS."""
         wanted = {*names, *(part for name in names for part in PARTS.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
 
     def size(self, *names: str) -> int:
-        """Ranks of a group over the axes ``names``."""
-        return prod(axis.size for axis in self.over(*names))
+        """Return the number of ranks of a group over the axes ``names``."""
+        return prod(axis.size for axis in self.select_axes(*names))
 
     def coordinate(self, rank: int, name: str) -> int:
-        """Coordinate of ``rank`` along ``name``, from 0."""
+        """Return the coordinate of ``rank`` on the axis ``name``, from 0."""
         axis = self.axis(name)
         return rank // axis.stride % axis.size
 
     def groups(self, *names: str) -> list[list[int]]:
-        """Every group that spans the axes ``names``.
+        """Return the ranks of every group over the axes ``names``.
 
         Inside a group the axis that is first in the mesh varies fastest, whatever the order of
-        ``names``; groups are numbered by the other axes, first in the mesh fastest. This equals
+        ``names``. Groups are numbered by the other axes, the first in the mesh fastest. This equals
         Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
-        inside = self.over(*names)
+        inside = self.select_axes(*names)
         members = _span(inside)
         bases = _span(axis for axis in self.axes if axis not in inside)
         return [[base + member for member in members] for base in bases]
 
 
 def _span(axes: Iterable[Axis]) -> list[int]:
-    """Ranks reached from rank 0 along ``axes``, the first axis fastest."""
+    """Return the ranks at all coordinates of ``axes``, from rank 0, the first axis fastest."""
     ranks = [0]
     for axis in axes:
         ranks = [step * axis.stride + rank for step in range(axis.size) for rank in ranks]
@@ -88,60 +89,63 @@ def _span(axes: Iterable[Axis]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
-    """What an order of hosts sends over links that hosts share."""
+class PlacementAlternative:
+    """An order of hosts that was evaluated, with its traffic over links that hosts share."""
 
     name: str
-    """The arrangement: ``stages across racks``, ``replicas across racks``, ``name order``, the
-    boxes of an order by boxes, or ``previous plan``."""
+    """``stages across racks``, ``replicas across racks``, ``name order``, ``hosts as locked``, or
+    the boxes of an order by boxes."""
     uplink_bytes: float
-    """Bytes a step over the busiest uplink of a switch, one direction."""
+    """Bytes per step over the busiest uplink of a switch, one direction."""
     exposed_seconds: float
-    """Over all phases: exposed share x bytes over the fullest link / its rate."""
+    """Sum over all phases of: exposed fraction x bytes over the fullest link / its rate."""
     chosen: bool
 
 
 HEURISTIC_GAP = 0.5
-"""A bound that is further away than this share says nothing about the order."""
+"""Relative distance from the bound above which the bound gives no useful information."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How good the order of the hosts is, and what no order of these hosts can beat."""
+    """Cost of the chosen order of hosts, and lower bounds for any order of these hosts."""
 
     quality: Literal["optimal", "bounded", "heuristic"]
-    """No order is better; none can expose much less; nobody knows."""
+    """optimal: no order is better. bounded: the exposed time is within HEURISTIC_GAP of the bound.
+    heuristic: the bound gives no useful information."""
     exposed_seconds: float
-    """Over shared links in a step."""
+    """Exposed seconds per step over shared links."""
     bound_seconds: float
-    """No order exposes less."""
+    """Lower bound on the exposed seconds of any order."""
     tie_seconds: float = 0.0
-    """Orders that expose no more than this beyond the least are tied; bytes decide."""
+    """Orders that expose at most this much more than the best count as equally fast; among them the
+    bytes decide."""
     uplink_bytes: float = 0.0
-    """Bytes a step over the busiest uplink of a switch."""
+    """Bytes per step over the busiest uplink of a switch."""
     bound_uplink_bytes: float = 0.0
-    """No order that is tied sends fewer."""
+    """Lower bound on ``uplink_bytes`` of equally fast orders."""
     total_bytes: float = 0.0
-    """Bytes a step over all uplinks."""
+    """Bytes per step over all uplinks."""
     bound_total_bytes: float = 0.0
-    """No order that is tied sends fewer."""
+    """Lower bound on ``total_bytes`` of equally fast orders."""
 
     @property
     def gap(self) -> float:
-        """Exposed beyond the bound and the tie, as a share of both; 0.0 where nothing is."""
+        """Fraction by which the exposed time exceeds the bound plus the tie; 0.0 if it does not."""
         return _excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
     def bytes_gap(self) -> float:
-        """Bytes beyond their bound as a share of it: busiest uplink, or where that is met, all."""
+        """Fraction by which the bytes exceed their bound: busiest uplink or, if 0, all uplinks."""
         busiest = _excess(self.uplink_bytes, self.bound_uplink_bytes)
         return busiest or _excess(self.total_bytes, self.bound_total_bytes)
 
     @property
     def words(self) -> str:
-        """``optimal (proved)``, ``within 3.2 % of the bound``, ``heuristic``.
+        """Quality in words: ``optimal (proved)``, ``within 3.2 % of the bound``, ``heuristic``.
 
-        Or ``exposes least (proved)``, where the bytes of orders that are tied are what is open.
+        ``exposes least (proved)`` if no order is faster, but an equally fast one might send fewer
+        bytes.
         """
         if self.quality == "optimal":
             return "optimal (proved)"
@@ -157,13 +161,14 @@ def _near(gap: float) -> str:
 
 
 def _excess(value: float, bound: float) -> float:
-    """Beyond the bound as a share of it; what floating point adds is nothing."""
+    """Return the fraction by which ``value`` exceeds ``bound``; 0.0 within the rounding error."""
     if value <= bound * (1 + 1e-9):
         return 0.0
     return value / bound - 1 if bound else float("inf")
 
 
 UNKNOWN = Proof("heuristic", 0.0, 0.0)
+"""Proof of an order that has not been evaluated."""
 
 
 MeshName = Literal["dense", "expert"]
@@ -171,58 +176,63 @@ MeshName = Literal["dense", "expert"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The groups of one kind that a framework makes: those over ``axes`` of one of its meshes."""
+    """A family of process groups that a framework creates: the groups over ``axes`` of one mesh."""
 
     name: str
-    """As the framework's users call it: ``tp``, ``dp-cp``, ``ep``."""
+    """Name in the framework's documentation: ``tp``, ``dp-cp``, ``ep``."""
     mesh: MeshName
     axes: tuple[str, ...]
     column: bool = False
-    """Whether a rank's place in its group is a coordinate, a column of the rank map."""
+    """True if the index of a rank in its group is a column of the rank map."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """rank -> (host, device), and the meshes that say what each rank is."""
+    """Host and device of every rank, and the meshes that give its coordinates."""
 
     order: str
     dense: Mesh
-    """Axes tp, cp, dp, pp in the framework's order; some of them in PARTS."""
+    """Axes tp, cp, dp, pp in the framework's order; dp and cp may be split into PARTS."""
     expert: Mesh
-    """Equal to the dense sizes (etp = tp, ep = 1) for a model without experts."""
+    """Mesh of the experts. For a model without experts its sizes equal the dense ones (etp = tp,
+    ep = 1)."""
     families: tuple[Family, ...]
     hosts: tuple[Host, ...]
-    """By node rank. rank = node rank x ranks_per_node + local rank."""
+    """Host of every node rank; rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
-    alternatives: tuple[Crossing, ...]
+    alternatives: tuple[PlacementAlternative, ...]
     proof: Proof = UNKNOWN
     devices: tuple[int, ...] = ()
-    """Device of every local rank, the same on all hosts; empty: its own number."""
+    """Device of every local rank, equal on all hosts. Empty if device and local rank are equal."""
 
     @property
     def one_mesh(self) -> bool:
-        """Whether experts have no mesh of their own: their groups are families of the dense one."""
+        """True if experts share the dense mesh; their groups are then families of that mesh."""
         return self.expert is self.dense
 
     def host_of(self, rank: int) -> Host:
-        """The host that ``rank`` runs on."""
+        """Return the host that ``rank`` runs on."""
         return self.hosts[rank // self.ranks_per_node]
 
     def mesh(self, name: MeshName) -> Mesh:
-        """The mesh called ``name``."""
+        """Return the mesh ``name``."""
         return self.dense if name == "dense" else self.expert
 
     @cached_property
     def columns(self) -> dict[str, list[int]]:
-        """Coordinate of every rank by column, in the order of the families."""
+        """Columns of the rank map: family -> coordinate of every rank, in the order of families."""
         shown = (one for one in self.families if one.column)
-        return {one.name: places(self.mesh(one.mesh), one.axes) for one in shown}
+        return {one.name: group_indexes(self.mesh(one.mesh), one.axes) for one in shown}
 
 
-def places(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
-    """By rank: its place in its group over the axes ``names``, the fastest of them first."""
+def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
+    """Return the index of every rank in its group over the axes ``names``.
+
+    Built from repeated patterns rather than by division per rank, because maps have up to
+    131,072 ranks.
+    """
     column, factor = [0] * mesh.world, 1
-    for axis in mesh.over(*names):
+    for axis in mesh.select_axes(*names):
         period = [step * factor for step in range(axis.size) for _ in range(axis.stride)]
         digits = period * (mesh.world // len(period))
         column = digits if factor == 1 else [a + b for a, b in zip(column, digits, strict=True)]

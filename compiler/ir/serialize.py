@@ -7,6 +7,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+NOT_SERIALIZED = {"serialized": False}
+"""Metadata of a field that ``as_json`` leaves out, because another field holds its name."""
 PLAIN = frozenset((str, int, float, bool, NoneType))
 """Types that are JSON as they are; most of a tree are these, so they are asked for first."""
 
@@ -19,7 +21,7 @@ def as_json(noun: Any, optional: frozenset[str] = frozenset()) -> Any:
     kind = noun.__class__
     if kind in PLAIN:
         return noun
-    if names := _field_names(kind):
+    if names := field_names(kind):
         values = ((name, getattr(noun, name)) for name in names)
         return {
             name: value if value.__class__ in PLAIN else as_json(value, optional)
@@ -34,9 +36,11 @@ def as_json(noun: Any, optional: frozenset[str] = frozenset()) -> Any:
 
 
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    """Fields of a dataclass; none of any other type."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+def field_names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the serialized fields of a dataclass; none of any other type."""
+    if not is_dataclass(kind):
+        return ()
+    return tuple(one.name for one in fields(kind) if one.metadata.get("serialized", True))
 
 
 def from_json(kind: Any, tree: Any) -> Any:

@@ -18,6 +18,7 @@ from parc.compiler.ir import (
     ZeroPlus,
 )
 from parc.compiler.resolve.check_precision import check_gradients, check_precision
+from parc.compiler.resolve.resolve_calibration import Calibration, check_stack
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
@@ -39,7 +40,7 @@ def resolve_problem(
     model: Model,
     cluster: Cluster,
     sink: Sink,
-    calibration: tuple[tuple[str, float], ...] = (),
+    calibration: Calibration = Calibration(),  # noqa: B008 - frozen
 ) -> Problem | None:
     """Return the problem that the search solves; None if an error leaves it incomplete.
 
@@ -48,10 +49,10 @@ def resolve_problem(
     """
     job = _job(spec.job, sink)
     _check_context(spec.job, model, sink)
-    check_precision(spec.job.precision, cluster.gpu, sink)
+    check_precision(spec.job.precision, cluster, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
-    if job is None or targets is None:
+    if targets is None or not _has_stack(targets, cluster, calibration, sink) or job is None:
         return None
     return Problem(
         name=spec.name,
@@ -65,10 +66,28 @@ def resolve_problem(
         framework=targets.framework,
         versions=targets.versions,
         digest=spec_digest(
-            spec, (model, cluster, calibration) if calibration else (model, cluster)
+            spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
-        calibration=calibration,
+        calibration=calibration.values,
     )
+
+
+def _has_stack(targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink) -> bool:
+    """Return True if the GPU generation has factors for the framework's stack; else report K08."""
+    from parc.backends.registry import framework
+
+    stack, generation = framework(targets.framework).stack, cluster.generation
+    check_stack(calibration, cluster.gpu, stack, sink)
+    if stack.row(generation) is not None:
+        return True
+    file = generation.file or f"generations/{generation.name}.yaml"
+    finding = Finding(
+        f"{file}: efficiency.{stack.name} is missing, which {targets.framework} needs",
+        label=f"no efficiency factors of {targets.framework} on this generation",
+        help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
+    )
+    sink.report("K08", finding, at="cluster.gpu")
+    return False
 
 
 def _program(targets: Targets, model: Model) -> str:

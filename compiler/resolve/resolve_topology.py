@@ -106,7 +106,7 @@ def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragmen
     fragment = FORMATS[format_name].reader(text, path, sink)
     if fragment is not None and not fragment.hosts:
         finding = Finding(
-            f"{path} contains no host", f"format {format_name}: {FORMATS[format_name].what}"
+            f"{path} contains no host", f"format {format_name}: {FORMATS[format_name].description}"
         )
         sink.report("I02", finding, at=AT)
         return None

@@ -23,32 +23,31 @@ TopologyFormat = Literal[
 
 
 class GpuSpec(Strict):
-    """One device as the framework sees it."""
+    """GPU as a framework sees it: one device."""
 
     base: str | None = None
     """Catalog name to start from; the other keys change it."""
     name: str | None = None
     """Name for reports."""
     vendor: Literal["nvidia", "amd"] | None = None
-    """Who made it."""
-    generation: (
-        Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"] | None
-    ) = None
-    """Architecture; decides precisions and launch environment."""
+    """Manufacturer."""
+    generation: str | None = None
+    """Architecture: catalog name (`parc catalog generations`), or the path of a YAML file with the
+    same keys, relative to the spec. Decides precisions and efficiency."""
     compute_capability: str | None = None
     """CUDA compute capability, quoted: "9.0"; absent on AMD."""
     memory: Gigabytes | None = None
-    """Usable device memory, as the driver reports it, decimal GB."""
+    """Usable device memory that the driver reports, decimal GB."""
     memory_gb_per_s: Real | None = None
     """Memory bandwidth, decimal GB/s."""
     peak_tflops: dict[str, Real] | None = None
     """Dense peak by precision: {bf16: 989.4, fp8: 1978.9}."""
     source: str | None = None
-    """Where the numbers are from."""
+    """Source of the numbers."""
 
 
 class NodeSpec(Strict):
-    """One host: its GPUs, their links and its NICs."""
+    """Host type: GPUs, their links, and NICs."""
 
     base: str | None = None
     """Catalog name to start from; the other keys change it."""
@@ -119,7 +118,7 @@ class RackSpec(Strict):
 
 
 class LevelSpec(Strict):
-    """One tier of switches."""
+    """Tier of switches."""
 
     name: str
     """Name of the tier: leaf, pod, spine, core."""
@@ -130,12 +129,13 @@ class LevelSpec(Strict):
 
 
 class ClusterSpec(Strict):
-    """What the job may use."""
+    """Hardware and hosts that the job may use."""
 
     base: str | None = None
     """Catalog name of a whole cluster; the other keys change it."""
     gpu: str | GpuSpec | None = None
-    """Catalog name, or a mapping; absent: the one the node type is sold with."""
+    """Catalog name, a mapping, or the path of a YAML file with the same keys; absent: the GPU that
+    the node type is sold with."""
     node: str | NodeSpec | None = None
     """Catalog name of the node type, or a mapping."""
     fabric: str | FabricSpec | None = None

@@ -158,7 +158,10 @@ def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> No
     two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")
     result = parc("import", "auto", one, two)
     assert result.exit_code == 1
-    assert "error[PARC-I03]: two files put host r01n01 in two places" in result.stderr
+    assert (
+        "error[PARC-I03]: two files have different switches or domains for host r01n01"
+        in result.stderr
+    )
     assert result.stdout == ""
 
 
@@ -170,7 +173,7 @@ def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> No
             (TREE, "#SBATCH -N 2"),
             "error[PARC-I05]: files of these kinds cannot be combined: sbatch, slurm",
         ),
-        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is no key=value"),
+        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is not key=value"),
     ],
 )
 def test_bad_files_are_reported_on_standard_error(

@@ -107,7 +107,7 @@ def test_without_free_hosts_fewer_replicas_are_suggested(tmp_path: Path) -> None
     before = (out / "plan.json").read_bytes()
     result = parc("replan", spec, "--drain", "r01n[01-03]", "-o", str(out))
     assert result.exit_code == 1
-    assert "error[PARC-T11]: drained hosts with ranks: 3" in result.output
+    assert "error[PARC-T11]: too few free hosts: 3 needed" in result.output
     assert "the nearest smaller plan: layout.replicas 3, 48 ranks" in result.output
     assert (out / "plan.json").read_bytes() == before
     fewer = parc("compile", spec, "-o", str(out), "--set", "layout.replicas=3")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.memory.peak import peak_bytes, runtime_of, stage_memory, static_bytes
-from parc.compiler.cost.memory.runtime import StateBytes
+from parc.compiler.cost.memory.peak import peak_bytes, program_memory, stage_memory, static_bytes
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import dp_traffic, fullest_stage
 from parc.compiler.cost.step.offload import (
@@ -20,7 +19,7 @@ from parc.compiler.cost.step.offload import (
 )
 from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Layout, Offload, ZeroPlus
+from parc.compiler.ir import Layout, Offload, StateBytes, ZeroPlus
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import pricing_of
 
@@ -116,9 +115,9 @@ def test_zero_plus_plus_saves_traffic_and_a_second_copy_costs_memory() -> None:
     assert dp_traffic(PRICING, narrow)[0] < plain
     assert dp_traffic(PRICING, both)[0] < 0.45 * plain
     (stage,) = PRICING.classes(near.split)
-    runtime = runtime_of(PRICING, LAYOUT.zero_stage)
-    before = static_bytes(PRICING, LAYOUT, stage.load, runtime)[0]
-    after = static_bytes(PRICING, near, stage.load, runtime)[0]
+    program = program_memory(PRICING, LAYOUT.zero_stage)
+    before = static_bytes(PRICING, LAYOUT, stage.load, program)[0]
+    after = static_bytes(PRICING, near, stage.load, program)[0]
     assert after - before == pytest.approx(2 * sum(fullest_stage(PRICING, LAYOUT)) / 16)
 
 

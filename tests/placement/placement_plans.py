@@ -37,7 +37,9 @@ from parc.compiler.ir import (
     StepTime,
 )
 from parc.compiler.placement.place_ranks import place_ranks
+from tests.generations import generation
 
+HOPPER = generation("hopper")
 GPU = Gpu("h100", "nvidia", "hopper", (9, 0), 80 * 10**9, 3350.0, (("bf16", 989.4),), "test")
 NODE = NodeType("dgx-h100", 8, 8, 450.0, "nvlink", 8, 400.0, (), 112, "test")
 NVL72 = NodeType("gb200-nvl72", 4, 72, 900.0, "nvlink", 4, 400.0, (), 72, "test")
@@ -45,7 +47,7 @@ FABRIC = Fabric("infiniband-ndr", "infiniband", 2e-6, 2.0, "test")
 
 
 class MegatronOrder:
-    """Meshes as Megatron builds them, for tests that need no more of a framework."""
+    """Meshes of Megatron, for tests that need no other part of a framework."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         return meshes(layout)
@@ -55,7 +57,7 @@ class MegatronOrder:
 
 
 def racks(*sizes: int, domain: int = 1) -> tuple[Rack, ...]:
-    """Racks of so many hosts; ``domain`` hosts share an NVLink domain."""
+    """Return racks of the given sizes; ``domain`` hosts share an NVLink domain."""
     return tuple(_rack(index, size, domain) for index, size in enumerate(sizes, start=1))
 
 
@@ -70,13 +72,14 @@ def _rack(index: int, size: int, domain: int) -> Rack:
 
 
 def cluster(*sizes: int, node: NodeType = NODE) -> Cluster:
-    """Named racks of ``node``, no spares."""
+    """Return a cluster of named racks of ``node`` without spares."""
     domain = max(1, node.nvlink_domain // node.gpus)
-    return Cluster(GPU, node, FABRIC, racks(*sizes, domain=domain), (), (), named=True)
+    placed = racks(*sizes, domain=domain)
+    return Cluster(GPU, node, FABRIC, placed, (), (), named=True, generation=HOPPER)
 
 
 def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> Layout:
-    """Degrees by keyword (tp, cp, pp, vpp, dp, ep, etp); the rest is 1, layers are even."""
+    """Return a layout with parallel sizes by keyword (default 1) and an even split of layers."""
     sizes = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "dp": 1, "ep": 1, **degrees}
     sizes.setdefault("etp", sizes["tp"])
     return Layout(
@@ -117,7 +120,7 @@ def _even(layers: int, pp: int, vpp: int) -> Split:
 
 
 def model(layers: int = 32, experts: int = 0) -> Model:
-    """A small model; only layer and expert counts matter here."""
+    """Return a small model; placement depends only on its layers and experts."""
     routed = Experts(
         experts,
         2,
@@ -155,7 +158,7 @@ def model(layers: int = 32, experts: int = 0) -> Model:
 
 
 def problem(on: Cluster, of: Model | None = None) -> Problem:
-    """A pretraining job of ``of`` on ``on``."""
+    """Return a pretraining job of the model ``of`` on the cluster ``on``."""
     slurm = SlurmJob(
         "24.11", None, None, None, None, None, None, (), requeue=True, signal_seconds=0, log_dir="."
     )
@@ -175,7 +178,7 @@ def problem(on: Cluster, of: Model | None = None) -> Problem:
 
 
 def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> Estimate:
-    """Traffic by axis, all of it exposed."""
+    """Return an estimate with the given traffic per axis, all of it exposed."""
     traffic = {"dp_cp": dp_bytes, "pp": pp_bytes, **others}
     rows = tuple(AxisTraffic(axis, size, "fabric", 50.0) for axis, size in traffic.items())
     memory = StageMemory(0, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 0.0)
@@ -184,14 +187,14 @@ def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> 
 
 
 def plan(on: Cluster, of: Layout, costs: Estimate | None = None, experts: int = 0) -> Plan:
-    """A whole plan of ``of`` on ``on``, placed."""
+    """Return a placed plan of the layout ``of`` on the cluster ``on``."""
     layers = sum(of.split.stage_layers(stage) for stage in range(of.pp))
-    question = problem(on, model(layers, experts))
+    job = problem(on, model(layers, experts))
     costs = costs or estimate()
-    placement = place_ranks(question, MegatronOrder(), of, costs)
-    return Plan(question, of, costs, placement, Search(1, (), ()))
+    placement = place_ranks(job, MegatronOrder(), of, costs)
+    return Plan(job, of, costs, placement, Search(1, (), ()))
 
 
 def with_hosts(of: Plan, hosts: tuple[Host, ...]) -> Plan:
-    """The same plan on other hosts."""
+    """Return the plan on other hosts."""
     return replace(of, placement=replace(of.placement, hosts=hosts))

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from parc.backends.shared.plain_split import one_stage, why_not_one_stage
 from parc.backends.shared.render import render
+from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
 from parc.backends.shared.torch.variants import variants
 from parc.compiler.diagnostics import Finding, Sink
@@ -14,13 +15,16 @@ from parc.compiler.ir import (
     Artifact,
     ContextComm,
     Family,
+    GradientExchange,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 
@@ -34,9 +38,8 @@ class TorchFramework:
     """A device mesh, fully sharded data parallelism over it, and no pipeline."""
 
     name: ClassVar[str]
-    runtime: str = "fsdp2"
-    stack = "fsdp"
-    copies_wait = True
+    stack = Stack("torch-native")
+    gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
     """How context ranks see all keys, where the spec does not say."""
     axes: ClassVar[tuple[str, ...]]
@@ -77,6 +80,10 @@ class TorchFramework:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Nothing beside what every run of torch has."""
         return ()
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under FSDP2 or DDP."""
+        return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Nothing is padded."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Problem, StepTime
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
-from parc.compiler.ir.placement import Axis, Crossing, Proof
+from parc.compiler.ir.placement import Axis, PlacementAlternative, Proof
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.report.json.cluster_json import WIRING
 from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
@@ -186,7 +186,10 @@ def _placement(definitions: Schema) -> Schema:
             "dense": axes,
             "expert": axes,
             "hosts": {**NAMES, "description": "Host of each node rank."},
-            "alternatives": {"type": "array", "items": type_schema(Crossing, definitions)},
+            "alternatives": {
+                "type": "array",
+                "items": type_schema(PlacementAlternative, definitions),
+            },
             "proof": type_schema(Proof, definitions),
         }
     )

@@ -17,10 +17,10 @@ from parc.compiler.cost.kernels.collective_time import (
     send_seconds,
     two_level_seconds,
 )
-from parc.compiler.cost.setup.calibrated import Values, hardware_class, prior, shipped
+from parc.compiler.cost.setup.calibrated import Values, fitted_parameters, prior
 from parc.compiler.diagnostics import Finding, Sink, Span
-from parc.compiler.ir import Cluster
-from parc.compiler.resolve.resolve_kernels import load_fit
+from parc.compiler.ir import Cluster, Efficiency
+from parc.compiler.resolve.resolve_kernels import cluster_fit
 from parc.compiler.tools.calibration.nccl_text import Timings
 
 LINK_TERMS = ("bus", "fixed", "ramp")
@@ -55,12 +55,12 @@ class LinksFit:
         return tuple(sorted(self.collectives.items()))
 
 
-def fit_nccl(outputs: Sequence[Timings], cluster: Cluster, sink: Sink) -> LinksFit:
+def fit_nccl(outputs: Sequence[Timings], cluster: Cluster, row: Efficiency, sink: Sink) -> LinksFit:
     """Links from the outputs in one domain, then the network from those over several.
 
     Two outputs in one domain for the same collective are Q04: it is not known which one holds.
     """
-    fitting = _Fitting(cluster)
+    fitting = _Fitting(cluster, row)
     found = LinksFit()
     inside: dict[Operation, Timings] = {}
     for timings in outputs:
@@ -88,13 +88,13 @@ def _operation(timings: Timings) -> Operation:
 class _Fitting:
     """The links and the network of one cluster, as they are known so far."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, row: Efficiency) -> None:
         node = cluster.node
-        fits = load_fit(cluster.gpu).collectives
+        fits = cluster_fit(cluster).collectives
         self.shipped = {each: fit.at_link(node.link_gb_per_s) for each, fit in fits.items()}
         self.fits = dict(self.shipped)
         self.cluster = cluster
-        self.start = shipped(hardware_class(cluster.gpu))
+        self.start = fitted_parameters(row)
 
     def domains(self, timings: Timings) -> int:
         return -(-timings.ranks // self._local(timings))

@@ -13,7 +13,13 @@ from typing import Literal
 from parc.backends.registry import framework_of
 from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
 from parc.compiler.cost.fitting.tangents import Tangent, along, tangents
-from parc.compiler.cost.setup.calibrated import Values, hardware_class, prior, shipped
+from parc.compiler.cost.setup.calibrated import (
+    Values,
+    fitted_parameters,
+    hardware_class,
+    prior,
+    stack_row,
+)
 from parc.compiler.cost.step.step_time import step_time
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
@@ -74,8 +80,9 @@ def fit_runs(
     ``collectives`` and ``network`` come from measured collectives: the former are taken as they
     are, the latter are centres of narrow priors.
     """
-    hardware = hardware_class(runs[0].problem.cluster.gpu)
-    start = shipped(hardware)
+    cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
+    hardware = hardware_class(cluster.gpu, stack)
+    start = fitted_parameters(stack_row(cluster.generation, stack))
     priors = {name: prior(name, value) for name, value in start.items()}
     for name, value in network.items():
         priors[name] = replace(prior(name, value), spread=MEASURED_SPREAD)

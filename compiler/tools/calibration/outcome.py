@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from parc import __version__
-from parc.compiler.cost.setup.calibrated import OTHER, PARAMETERS, collective_terms, hardware_class
+from parc.backends.registry import framework_of
+from parc.compiler.cost.setup.calibrated import (
+    OTHER,
+    PARAMETERS,
+    collective_terms,
+    hardware_class,
+    stack_row,
+)
 from parc.compiler.diagnostics import Finding, Positions, Sink, Span
 from parc.compiler.report.formatting import rounded
 from parc.compiler.spec.reading.source import Source
@@ -77,7 +84,9 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
         _check_classes(runs, sink)
     if sink.failed() or not runs:
         return None
-    links = fit_nccl([each for each in outputs if each], _largest(runs), sink)
+    cluster, stack = _largest(runs), framework_of(runs[0].problem).stack
+    row = stack_row(cluster.generation, stack)
+    links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
         return None
     found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
@@ -94,9 +103,9 @@ def _largest(runs: Sequence[MeasuredRun]) -> Any:
 def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
     """Q03 where a run is of another class than the first."""
     first = runs[0]
-    own = hardware_class(first.problem.cluster.gpu)
+    own = _class_of(first)
     for run in runs[1:]:
-        other = hardware_class(run.problem.cluster.gpu)
+        other = _class_of(run)
         if other == own:
             continue
         finding = Finding(
@@ -105,6 +114,10 @@ def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
             help="a calibration is of one hardware class: put these runs into two tables",
         )
         sink.report("Q03", finding, span=run.row.at("node"))
+
+
+def _class_of(run: MeasuredRun) -> str:
+    return hardware_class(run.problem.cluster.gpu, framework_of(run.problem).stack)
 
 
 def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:

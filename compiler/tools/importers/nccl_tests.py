@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any
 
 from parc import __version__
+from parc.backends.registry import built_in, framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.setup.calibrated import collective_terms, hardware_class
+from parc.compiler.cost.setup.calibrated import collective_terms, stack_row
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
 from parc.compiler.report.formatting import rounded
@@ -56,13 +57,17 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
     if len(known) < len(files) or sink.failed():
         return None
     cluster = _cluster(files[0], sink)
-    found = fit_nccl(known, cluster, sink) if cluster is not None else None
-    if cluster is None or found is None or sink.failed():
+    if cluster is None:
+        return None
+    # Any framework's row can start the fit: the links do not depend on the program.
+    row = stack_row(cluster.generation, framework(built_in("framework")[0].name).stack)
+    found = fit_nccl(known, cluster, row, sink)
+    if sink.failed():
         return None
     document: dict[str, Any] = {
         "calibration": 1,
         "written_by": f"parc {__version__}",
-        "class": hardware_class(cluster.gpu),
+        "class": cluster.gpu.generation,  # without a stack: valid for every framework
         "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
         "collectives": {
             operation: {name: rounded(value) for name, value in sorted(terms.items())}

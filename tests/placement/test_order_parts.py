@@ -1,4 +1,4 @@
-"""The parts of placement: digits and boxes, packing, counts that change by swaps, cuts of grids."""
+"""Parts of the search for an order: digits, boxes, packing, loads after swaps, cuts of grids."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from math import prod
 
 import pytest
 
-from parc.compiler.placement.build_placement_problem import Posed, pose_placement
+from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.order.cuts import grid_cuts
-from parc.compiler.placement.order.exhaust import every_place
-from parc.compiler.placement.order.loads import Loads
-from parc.compiler.placement.order.messages import messages
-from parc.compiler.placement.order.packing import levels, pack
-from parc.compiler.placement.order.rank_boxes import node_digits, sequence, shapes
+from parc.compiler.placement.order.enumerate_orders import enumerate_orders
+from parc.compiler.placement.order.loads import LinkLoads
+from parc.compiler.placement.order.messages import messages_by_node
+from parc.compiler.placement.order.packing import bin_levels, pack
+from parc.compiler.placement.order.placement_problem import PlacementProblem
+from parc.compiler.placement.order.rank_boxes import box_shapes, node_digits, sequence
 from parc.compiler.placement.order.sites import canonical_hosts, sites_of
 from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
 from tests.placement.random_clusters import in_pods, irregular
 
 
-def posed(seed: int) -> Posed:
+def random_problem(seed: int) -> PlacementProblem:
     on, of, costs = irregular(seed, 7)
-    return pose_placement(on, MegatronOrder().meshes(of), 8, of, costs)
+    return build_placement_problem(on, MegatronOrder().meshes(of), 8, of, costs)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (3, 3), (2, 5), (4, 3)])
-def test_no_set_of_cells_cuts_fewer_lines_than_are_counted(rows: int, columns: int) -> None:
+def test_no_set_of_cells_cuts_fewer_lines_than_the_bound(rows: int, columns: int) -> None:
     cells = [(row, column) for row in range(rows) for column in range(columns)]
-    for held in range(1, len(cells)):
-        counted = grid_cuts(held, columns, rows)
-        reached = {_lines_cut(chosen, rows, columns) for chosen in combinations(cells, held)}
+    for size in range(1, len(cells)):
+        counted = grid_cuts(size, columns, rows)
+        reached = {_lines_cut(chosen, rows, columns) for chosen in combinations(cells, size)}
         for found in reached:
-            assert any(a <= found[0] and b <= found[1] for a, b in counted), (held, found)
+            assert any(a <= found[0] and b <= found[1] for a, b in counted), (size, found)
 
 
 def _lines_cut(chosen: tuple[tuple[int, int], ...], rows: int, columns: int) -> tuple[int, int]:
@@ -45,15 +46,15 @@ def _lines_cut(chosen: tuple[tuple[int, int], ...], rows: int, columns: int) -> 
     )
 
 
-def test_digits_are_cut_by_the_axes_of_both_meshes() -> None:
+def test_the_axes_of_both_meshes_split_the_digits() -> None:
     meshes = MegatronOrder().meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
     assert node_digits(meshes, 8) == (2, 4, 16, 4)
     assert prod(node_digits(meshes, 8)) == 512
 
 
-def test_a_sequence_has_every_node_rank_once_and_boxes_side_by_side() -> None:
+def test_a_sequence_has_every_node_rank_once_and_consecutive_boxes() -> None:
     digits = (2, 4, 3)
-    for shape in shapes(digits, 8):
+    for shape in box_shapes(digits, 8):
         ranks = sequence(digits, [shape], range(3))
         assert sorted(ranks) == list(range(24))
         box = ranks[: prod(shape)]
@@ -70,7 +71,7 @@ def test_packing_fills_no_site_beyond_its_hosts(sizes: list[int], largest_first:
         assert used <= sites.sizes[site]
 
 
-def test_whole_blocks_share_a_switch_where_they_fit() -> None:
+def test_whole_blocks_share_a_switch_if_they_fit() -> None:
     on = in_pods(cluster(9, 9, 9, 9), 2, 2.0)
     sites = sites_of(on, canonical_hosts(on))
     place = pack(sites, list(range(32)), [4, 16])
@@ -78,52 +79,52 @@ def test_whole_blocks_share_a_switch_where_they_fit() -> None:
     assert [sorted(set(place[start : start + 16])) for start in (0, 16)] == [[0, 1], [2, 3]]
 
 
-def test_sites_know_their_domains_and_the_uplinks_above() -> None:
+def test_sites_have_their_domains_and_the_uplinks_above() -> None:
     on = in_pods(cluster(18, 18, 9, node=NVL72), 2, 2.0)
     sites = sites_of(on, canonical_hosts(on))
     assert sites.sizes == (18, 18, 9)
-    assert sites.wide
+    assert sites.multi_host_domains
     assert [tier.name for tier in sites.tiers] == ["leaf", "pod"]
-    assert len(levels(sites)) == 3
+    assert len(bin_levels(sites)) == 3
     # Oversubscription 2 at the leaf and 2 at the pod: a quarter of what its NICs send.
     assert sites.tiers[1].bytes_per_s == (36 * 4 * 50e9 / 4, 9 * 4 * 50e9 / 4)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_counts_after_swaps_are_those_of_a_fresh_count(seed: int) -> None:
-    question = posed(seed).question
+def test_loads_after_swaps_equal_a_full_count(seed: int) -> None:
+    problem = random_problem(seed)
     draw = random.Random(seed)
-    place = pack(question.sites, draw.sample(range(question.nodes), question.nodes), ())
-    flows = [messages(one, question.nodes) for one in question.flows]
-    loads = Loads(question, flows, place)
+    place = pack(problem.sites, draw.sample(range(problem.nodes), problem.nodes), ())
+    flows = [messages_by_node(one, problem.nodes) for one in problem.flows]
+    loads = LinkLoads(problem, flows, place)
     for _ in range(50):
         loads.swap(*draw.sample(range(len(loads.place)), 2))
-    fresh = Loads(question, flows, loads.place[: question.nodes])
+    fresh = LinkLoads(problem, flows, loads.place[: problem.nodes])
     assert loads.score() == pytest.approx(fresh.score())
-    cost = question.cost(loads.place[: question.nodes])
+    cost = problem.cost(loads.place[: problem.nodes])
     bytes_ = (cost.busiest_bytes, cost.total_bytes)
     assert loads.score() == pytest.approx((cost.exposed_seconds, *bytes_[::-1]))
     assert loads.score(1e6) == pytest.approx((1e6, *bytes_))
 
 
-def test_messages_out_of_a_set_are_those_of_a_zone() -> None:
-    question = posed(5).question
-    inside = set(range(0, question.nodes, 3))
-    for one in question.flows:
-        found = messages(one, question.nodes)
+def test_messages_leaving_a_set_of_node_ranks_are_counted() -> None:
+    problem = random_problem(5)
+    inside = set(range(0, problem.nodes, 3))
+    for one in problem.flows:
+        found = messages_by_node(one, problem.nodes)
         pairs = zip(one.senders, one.receivers, strict=True)
         count = sum(a in inside and b not in inside for a, b in pairs)
-        for visit in one.meetings:
+        for visit in one.member_nodes:
             here = sum(node in inside for node in visit)
             count += here * (len(visit) - here)
         assert found.leaving(inside) == count * one.parallel
 
 
-def test_equal_racks_are_told_apart_once_something_stands_in_them() -> None:
+def test_equal_empty_racks_are_interchangeable_in_the_enumeration() -> None:
     on = cluster(2, 2)
     sites = sites_of(on, canonical_hosts(on))
-    places = [tuple(place) for place in every_place(4, sites)]
+    places = [tuple(place) for place in enumerate_orders(4, sites)]
     assert places == [(0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 0)]
     uneven = cluster(1, 2)
     sites = sites_of(uneven, canonical_hosts(uneven))
-    assert len(list(every_place(3, sites))) == 3
+    assert len(list(enumerate_orders(3, sites))) == 3
