@@ -8,14 +8,13 @@ from parc.backends.kubernetes.files import MOUNT, config_map
 from parc.backends.kubernetes.names import label
 from parc.backends.kubernetes.pod import pod_spec
 from parc.backends.kubernetes.slices import QUEUE, REQUIRED, level
-from parc.backends.registry import serving_backend
+from parc.backends.registry import engine, serving_backend
 from parc.compiler.ir import Artifact, ServingPlan
 
 GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/group-index']"
 NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
 WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 TOGETHER = "kueue.x-k8s.io/podset-group-name"
-SCRIPT = "vllm/serve.sh"
 HEALTH_SECONDS = 10
 
 
@@ -81,8 +80,9 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
 def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
     """A pod: the script with the pod's node rank, and the names of all pods as its hosts."""
     rank = f"NODE_RANK=$((GROUP_INDEX * {group_hosts(plan)} + LWS_WORKER_INDEX))"
+    script = engine(plan.problem.framework).host_script
     command = {
-        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{SCRIPT}"],
+        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{script}"],
         "env": [
             {"name": "GROUP_INDEX", "valueFrom": {"fieldRef": {"fieldPath": GROUP}}},
             {"name": "PARC_HOSTS", "value": " ".join(pod_names(plan))},
@@ -97,7 +97,8 @@ def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
 def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
     """The leader's pod is ready once its engine answers."""
     (container,) = spec["containers"]
-    asked = {"httpGet": {"path": "/health", "port": plan.problem.endpoint.port}}
+    path = engine(plan.problem.framework).health_path
+    asked = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
     probe = {"readinessProbe": {**asked, "periodSeconds": HEALTH_SECONDS}}
     return {**spec, "containers": [{**container, **probe}]}
 
