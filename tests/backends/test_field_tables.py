@@ -36,7 +36,7 @@ MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
 GROUPED = ("deepspeed", "megatron", "vllm")
 TORCH = ("accelerate", "fsdp", "torchtitan")
 SHARED = {
-    *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
+    *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
     *("sharded", "spell_pattern", "uses_autotp"),
 }
 """Functions that others build on."""
