@@ -7,7 +7,7 @@ from collections.abc import Callable
 from parc.backends.megatron.arguments.vocab import MULTIPLE, padded_vocab
 from parc.backends.megatron.recomputes import has_own_norms
 from parc.backends.megatron.stages.split import SplitPins, depth
-from parc.backends.shared.valid_values import around
+from parc.backends.shared.valid_values import nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.ir.layout import bubble_fraction
@@ -77,7 +77,7 @@ def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
         return
     numbers = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
     step = layout.micro_batch * layout.dp
-    wanted = around(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
+    wanted = nearest_multiples(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
     better = bubble_fraction(layout.pp, layout.vpp, wanted)
     finding = Finding(
         message=f"the pipeline idles: pp={layout.pp} with {count} micro-batches",

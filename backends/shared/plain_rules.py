@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parc.backends.shared.valid_degrees import legal_tp
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import valid_tp
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
@@ -24,12 +31,12 @@ def _heads_broken(problem: Problem, layout: Layout) -> bool:
 
 def _heads(problem: Problem, layout: Layout) -> Finding:
     heads, tp = problem.model.attention.heads, layout.tp
-    good = legal_tp(problem)
+    good = valid_tp(problem)
     return Finding(
         message=f"{heads} attention heads cannot be split over tp={tp}",
         label=f"{heads} % {tp} = {heads % tp}, must be 0",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"legal tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.heads", f"{heads} heads"),),
     )
 
@@ -63,7 +70,7 @@ def _tiling(problem: Problem, layout: Layout, tensor_degrees: list[int]) -> Find
         message = f"{degrees} x dp {layout.dp} needs {layout.world} GPUs, the cluster has {gpus}"
     good, edit = _tiling_help(gpus, layout, tensor_degrees)
     if gpus % block == 0:
-        edit = pin("layout.dp", gpus // block)
+        edit = format_pin("layout.dp", gpus // block)
     return Finding(
         message=message,
         label=label,
@@ -77,10 +84,12 @@ def _tiling_help(gpus: int, layout: Layout, tensor_degrees: list[int]) -> tuple[
     """Legal values, and the edit, for the axis that is easiest to change."""
     tp, cp = layout.tp, layout.cp
     if gpus % (tp * cp):
-        good = legal(tensor_degrees, lambda value: gpus % (value * cp) == 0)
-        return f"legal tp with cp {cp}: {listed(good)}", pin("layout.tp", nearest(good, tp))
+        good = valid(tensor_degrees, lambda value: gpus % (value * cp) == 0)
+        return f"legal tp with cp {cp}: {format_values(good)}", format_pin(
+            "layout.tp", nearest(good, tp)
+        )
     good = divisors(gpus // (tp * cp))
-    return f"legal pp with tp {tp} and cp {cp}: {listed(good)}", pin(
+    return f"legal pp with tp {tp} and cp {cp}: {format_values(good)}", format_pin(
         "layout.pp", nearest(good, layout.pp)
     )
 
@@ -93,16 +102,16 @@ def _batch_broken(problem: Problem, layout: Layout) -> bool:
 def _batch(problem: Problem, layout: Layout) -> Finding:
     batch, micro, dp = problem.job.global_batch, layout.micro_batch, layout.dp
     step = micro * dp
-    below, above = around(batch, step)
-    good = legal(divisors(batch), lambda value: batch % (value * dp) == 0)
+    below, above = nearest_multiples(batch, step)
+    good = valid(divisors(batch), lambda value: batch % (value * dp) == 0)
     free = not good and problem.pins.dp is None
     idle = f"; or pin a smaller dp that divides {batch}, and GPUs stay idle" if free else ""
     return Finding(
         message=f"a global batch of {batch} cannot be cut into {micro} sequences on {dp} replicas",
         label=f"{batch} % ({micro} * {dp}) = {batch % step}, must be 0",
-        help=f"nearest legal global batches: {listed(sorted({below, above}))}; "
-        f"legal micro-batches at dp {dp}: {listed(good)}{idle}",
-        fix=pin("job.global_batch", above),
+        help=f"nearest legal global batches: {format_values(sorted({below, above}))}; "
+        f"legal micro-batches at dp {dp}: {format_values(good)}{idle}",
+        fix=format_pin("job.global_batch", above),
         causes=(Cause("job.global_batch", f"{batch} sequences"), Cause("layout.dp", f"dp {dp}")),
     )
 
@@ -113,12 +122,12 @@ def _shard_broken(problem: Problem, layout: Layout) -> bool:
 
 def _shard(problem: Problem, layout: Layout) -> Finding:
     length, cp, tp = problem.job.sequence_length, layout.cp, layout.tp
-    below, above = around(length, cp * tp * (2 if cp > 1 else 1))
+    below, above = nearest_multiples(length, cp * tp * (2 if cp > 1 else 1))
     return Finding(
         message=f"{length // cp} tokens a context rank cannot be split over tp={tp}",
         label=f"({length} / {cp}) % {tp} = {length // cp % tp}, must be 0",
-        help=f"nearest legal sequence lengths: {listed(sorted({below, above}))}",
-        fix=pin("job.sequence_length", above),
+        help=f"nearest legal sequence lengths: {format_values(sorted({below, above}))}",
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -129,13 +138,13 @@ def _zigzag_broken(problem: Problem, layout: Layout) -> bool:
 
 def _zigzag(problem: Problem, layout: Layout) -> Finding:
     length, cp = problem.job.sequence_length, layout.cp
-    below, above = around(length, 2 * cp)
-    good = legal(range(1, 65), lambda value: value == 1 or length % (2 * value) == 0)
+    below, above = nearest_multiples(length, 2 * cp)
+    good = valid(range(1, 65), lambda value: value == 1 or length % (2 * value) == 0)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % (2 * {cp}) = {length % (2 * cp)}, must be 0",
-        help=f"legal cp: {listed(good)}; nearest legal lengths: {below}, {above}",
-        fix=pin("job.sequence_length", above),
+        help=f"legal cp: {format_values(good)}; nearest legal lengths: {below}, {above}",
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -155,12 +164,12 @@ def expert_count_rule(ranks: Callable[[Problem, Layout], int]) -> Rule:
 
 def _divide(problem: Problem, layout: Layout, ranks: int) -> Finding:
     count, ep = experts_of(problem).count, layout.ep
-    good = legal(divisors(count), lambda value: ranks % value == 0)
+    good = valid(divisors(count), lambda value: ranks % value == 0)
     return Finding(
         message=f"{count} experts cannot be split over ep={ep}",
         label=f"{count} % {ep} = {count % ep}, must be 0",
-        help=f"legal ep: {listed(good)}",
-        fix=pin("layout.ep", nearest(good, ep)),
+        help=f"legal ep: {format_values(good)}",
+        fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("model.experts.count", f"{count} experts"),),
     )
 
@@ -183,7 +192,7 @@ DP = ("dp_replicate", "dp_shard")
 """What ``Layout.dp`` is made of."""
 
 HEADS = Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",))
-TILING = tiling_rule(legal_tp)
+TILING = tiling_rule(valid_tp)
 BATCH = Rule(
     "B01",
     ("job.global_batch", "layout.micro_batch", "layout.dp"),

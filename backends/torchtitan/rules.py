@@ -15,7 +15,14 @@ from parc.backends.shared.torch.rules import (
     replicas_rule,
     torch_rules,
 )
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
 from parc.backends.torchtitan.flavors import Flavor, flavor_of, missing, unknown_model
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
@@ -89,13 +96,13 @@ def _sequence_broken(problem: Problem, layout: Layout) -> bool:
 
 def _sequence(problem: Problem, layout: Layout) -> Finding:
     length, step = problem.job.sequence_length, _step(layout)
-    below, above = around(length, step)
+    below, above = nearest_multiples(length, step)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over tp={layout.tp}, "
         f"cp={layout.cp}",
         label=f"{length} % {step} = {length % step}, must be 0",
-        help=f"nearest legal sequence lengths: {listed(sorted({below, above}))}",
-        fix=pin("job.sequence_length", above),
+        help=f"nearest legal sequence lengths: {format_values(sorted({below, above}))}",
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -112,13 +119,13 @@ def _mesh_broken(problem: Problem, layout: Layout) -> bool:
 def _mesh(problem: Problem, layout: Layout) -> Finding:
     inner, ep = _inner(layout), layout.ep
     count = problem.model.experts.count if problem.model.experts else 1
-    good = legal(divisors(inner), lambda n: count % n == 0)
+    good = valid(divisors(inner), lambda n: count % n == 0)
     return Finding(
         message=f"ep={ep} does not divide the {inner} ranks of a replica of a stage",
         label=f"(dp_shard {_inner(layout) // (layout.cp * layout.tp)} x cp {layout.cp} x "
         f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
-        help=f"legal ep: {listed(good)}",
-        fix=pin("layout.ep", nearest(good, ep)),
+        help=f"legal ep: {format_values(good)}",
+        fix=format_pin("layout.ep", nearest(good, ep)),
         targets=(NAME,),
     )
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from parc.backends.shared.valid_degrees import GROUPS, mixer_heads
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
 def _good(problem: Problem) -> list[int]:
-    return legal(divisors(problem.model.attention.heads), lambda cp: not _uncut(problem.model, cp))
+    return valid(divisors(problem.model.attention.heads), lambda cp: not _uncut(problem.model, cp))
 
 
 def _uneven(kv_heads: int, cp: int) -> bool:
@@ -41,8 +48,8 @@ def _heads(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{heads} heads and {kv} key-value heads cannot be exchanged over cp={cp}",
         label=_uncut(problem.model, cp),
-        help=f"legal cp: {listed(good)}",
-        fix=pin("layout.cp", nearest(good, cp)),
+        help=f"legal cp: {format_values(good)}",
+        fix=format_pin("layout.cp", nearest(good, cp)),
         causes=(Cause("model.heads", f"{heads} heads"), Cause("model.kv_heads", f"{kv} of them")),
         targets=("deepspeed",),
     )
@@ -54,12 +61,12 @@ def _tokens_broken(problem: Problem, layout: Layout) -> bool:
 
 def _tokens(problem: Problem, layout: Layout) -> Finding:
     length, cp = problem.job.sequence_length, layout.cp
-    below, above = around(length, cp)
+    below, above = nearest_multiples(length, cp)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % {cp} = {length % cp}, must be 0",
         help=f"nearest legal lengths: {below}, {above}",
-        fix=pin("job.sequence_length", above),
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 

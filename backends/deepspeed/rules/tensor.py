@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from parc.backends.shared.plain_rules import tiling_rule
 from parc.backends.shared.valid_degrees import mixer_heads
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def legal_tp(problem: Problem) -> list[int]:
+def valid_tp(problem: Problem) -> list[int]:
     """Tensor degrees inside one host that cut heads and widths whole."""
     widths = [width for _, width in _widths(problem.model)]
     attention = problem.model.attention
     whole = [attention.heads, attention.kv_heads, *widths]
-    return legal(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
+    return valid(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
 
 
 def _widths(model: Model) -> list[tuple[str, int]]:
@@ -60,12 +60,12 @@ def _width(problem: Problem, layout: Layout) -> Finding:
 def _cut(problem: Problem, what: str, size: int, cut: tuple[str, int]) -> Finding:
     """``size`` over tp; ``cut`` is (spec path of the size, tp)."""
     path, tp = cut
-    good = legal_tp(problem)
+    good = valid_tp(problem)
     return Finding(
         message=f"{what} cannot be split over tp={tp}",
         label=f"{size} % {tp} = {size % tp}, must be 0",
-        help=f"legal tp within one host: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"legal tp within one host: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause(path, f"{size} here"),),
         targets=("deepspeed",),
     )
@@ -75,5 +75,5 @@ TENSOR_RULES: tuple[Rule, ...] = (
     Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",)),
     Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
     Rule("D06", ("layout.tp", "model.ffn"), _width_broken, _width, ("tp",)),
-    tiling_rule(legal_tp),
+    tiling_rule(valid_tp),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_values import divisors, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
@@ -48,7 +48,7 @@ def _stage(problem: Problem, layout: Layout) -> Finding:
         message=f"{what or 'the optimizer on the host'} needs ZeRO-{least}"
         + (": DeepSpeed ignores it below, without a word" if what else ""),
         label=f"zero_stage {stage}, must be at least {least}",
-        help=f"legal zero_stage: {listed(range(least, 4))}",
+        help=f"legal zero_stage: {format_values(range(least, 4))}",
         fix=f"layout.zero_stage: {least}",
         targets=("deepspeed",),
     )
@@ -106,8 +106,8 @@ def _hpz(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{world} ranks cannot be cut into groups of hpz={hpz}",
         label=f"{world} % {hpz} = {world % hpz}, must be 0",
-        help=f"legal hpz: {listed(good)}; best the {gpus} GPUs of a host",
-        fix=pin("layout.zero_plus.hpz", nearest(good, gpus)),
+        help=f"legal hpz: {format_values(good)}; best the {gpus} GPUs of a host",
+        fix=format_pin("layout.zero_plus.hpz", nearest(good, gpus)),
         causes=(Cause("cluster", f"{problem.cluster.gpus} usable GPUs"),),
         targets=("deepspeed",),
     )

@@ -6,7 +6,7 @@ pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_wit
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -34,7 +34,7 @@ def _levels(problem: Problem, layout: Layout) -> Finding:
             causes=(Cause("layout.cp_comm", f"cp_comm {comm}"),),
         )
     swaps = problem.model.attention.swaps
-    good = legal(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
+    good = valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
     pinned = problem.pins.cp_a2a is not None
     if not pinned:
         label = f"no number of neighbours divides cp {cp} and the heads of a rank"
@@ -45,8 +45,8 @@ def _levels(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"cp={cp} cannot be cut into two levels" + (f" with cp_a2a {inner}" * pinned),
         label=label,
-        help=f"legal cp_a2a: {listed(good)}",
-        fix=pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
+        help=f"legal cp_a2a: {format_values(good)}",
+        fix=format_pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
         causes=(Cause("layout.cp", f"cp {cp}"),),
     )
 
@@ -65,11 +65,11 @@ def _heads(problem: Problem, layout: Layout) -> Finding:
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
     name, count = next((item for item in own.items() if item[1] % ranks), ("heads", 0))
-    good = legal(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
+    good = valid(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
     return Finding(
         message=f"{count} {name} of a tensor rank cannot be exchanged over {axis}={ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"legal {axis} with tp {tp}: {listed(good)}; or cp_comm p2p",
+        help=f"legal {axis} with tp {tp}: {format_values(good)}; or cp_comm p2p",
         fix="layout.cp_comm: p2p",
         causes=(
             Cause("model.heads", f"{attention.heads} heads"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parc.backends.shared.plain_rules import HEADS, TILING
-from parc.backends.shared.valid_degrees import domain_degrees, legal_tp
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import domain_degrees, valid_tp
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
@@ -20,12 +20,12 @@ def _kv_broken(problem: Problem, layout: Layout) -> bool:
 def _kv(problem: Problem, layout: Layout) -> Finding:
     attention, tp = problem.model.attention, layout.tp
     kv = attention.kv_heads
-    good = legal_tp(problem)
+    good = valid_tp(problem)
     return Finding(
         message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
         label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"legal tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
@@ -53,13 +53,13 @@ def _width(problem: Problem, layout: Layout) -> Finding:
     good = (
         [n for n in domain_degrees(problem) if width % n == 0]
         if axis == "etp"
-        else legal_tp(problem)
+        else valid_tp(problem)
     )
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over {axis}={degree}",
         label=f"{width} % {degree} = {width % degree}, must be 0",
-        help=f"legal {axis} within one NVLink domain: {listed(good)}",
-        fix=pin(f"layout.{axis}", nearest(good, degree)),
+        help=f"legal {axis} within one NVLink domain: {format_values(good)}",
+        fix=format_pin(f"layout.{axis}", nearest(good, degree)),
         causes=(Cause("model", f"{what} is {width} wide"),),
     )
 
@@ -72,15 +72,15 @@ def _expert_tiling(problem: Problem, layout: Layout) -> Finding:
     world, pp, etp, ep = layout.world, layout.pp, layout.etp, layout.ep
     block = pp * etp * ep
     experts = problem.model.experts.count if problem.model.experts else 1
-    good = legal(divisors(experts), lambda value: world % (pp * etp * value) == 0)
+    good = valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
         message=f"experts: pp {pp} x ep {ep} x etp {etp} = {block} does not tile {world} ranks",
         label=f"{world} % {block} = {world % block}, must be 0",
         help=(
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "
-            f"legal ep with etp {etp}: {listed(good)}"
+            f"legal ep with etp {etp}: {format_values(good)}"
         ),
-        fix=pin("layout.ep", nearest(good, ep)),
+        fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("layout.etp", f"etp {etp}"), Cause("layout.pp", f"pp {pp}")),
     )
 
@@ -110,7 +110,7 @@ def _instances(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{copies} optimizer copies do not divide the {edp} replicas of an expert",
         label=f"{edp} % {copies} = {edp % copies}, must be 0",
-        help=f"legal numbers of copies: {listed(divisors(edp))}",
+        help=f"legal numbers of copies: {format_values(divisors(edp))}",
     )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parc.backends.shared.valid_degrees import GROUPS, legal_tp, mixer_heads
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import GROUPS, mixer_heads, valid_tp
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.backends.shared.versions import as_number
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -48,17 +48,17 @@ def _heads_broken(problem: Problem, layout: Layout) -> bool:
 def _heads(problem: Problem, layout: Layout) -> Finding:
     tp, cp = layout.tp, layout.cp
     what, count, ranks = _uncut(problem, tp, cp) or _Cut("heads", 1, tp * cp)
-    good_tp = [n for n in legal_tp(problem) if _uncut(problem, n, cp) is None]
+    good_tp = [n for n in valid_tp(problem) if _uncut(problem, n, cp) is None]
     most = max(heads for _, heads in mixer_heads(problem.model))
-    good_cp = legal(divisors(most), lambda n: _uncut(problem, tp, n) is None)
+    good_cp = valid(divisors(most), lambda n: _uncut(problem, tp, n) is None)
     by_tp = ranks == tp or not good_cp
     return Finding(
         message=f"{count} {what} cannot be split over tp={tp} x cp={cp}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"legal tp with cp {cp}: {listed(good_tp)}; legal cp with tp {tp}: {listed(good_cp)}",
-        fix=pin("layout.tp", nearest(good_tp or [1], tp))
+        help=f"legal tp with cp {cp}: {format_values(good_tp)}; legal cp with tp {tp}: {format_values(good_cp)}",
+        fix=format_pin("layout.tp", nearest(good_tp or [1], tp))
         if by_tp
-        else pin("layout.cp", nearest(good_cp, cp)),
+        else format_pin("layout.cp", nearest(good_cp, cp)),
         causes=(Cause("model", f"{count} {what}"),),
     )
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from parc.backends.shared.plain_rules import BATCH, DP
-from parc.backends.shared.valid_values import around, divisors, listed, nearest, pin
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -63,8 +69,8 @@ def _grid(problem: Problem, layout: Layout) -> Finding:
         message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} needs "
         f"{layout.pp * layout.vpp}",
         label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
-        help=f"legal vpp for an even split over pp {layout.pp}: {listed(good)}",
-        fix=pin("layout.vpp", nearest(good, layout.vpp)),
+        help=f"legal vpp for an even split over pp {layout.pp}: {format_values(good)}",
+        fix=format_pin("layout.vpp", nearest(good, layout.vpp)),
     )
 
 
@@ -84,13 +90,13 @@ def _group_broken(problem: Problem, layout: Layout) -> bool:
 def _group(problem: Problem, layout: Layout) -> Finding:
     batch, step = problem.job.global_batch, layout.micro_batch * layout.dp
     count = layout.micro_batches(batch)
-    below, above = around(count, layout.pp)
+    below, above = nearest_multiples(count, layout.pp)
     return Finding(
         message=f"interleaving over pp={layout.pp} cannot run {count} micro-batches",
         label=f"{count} % {layout.pp} = {count % layout.pp}, must be 0, and {count} >= {layout.pp}",
-        help=f"nearest legal global batches: {listed(sorted({below * step, above * step}))}; "
+        help=f"nearest legal global batches: {format_values(sorted({below * step, above * step}))}; "
         "or vpp 1",
-        fix=pin("job.global_batch", above * step),
+        fix=format_pin("job.global_batch", above * step),
         causes=(
             Cause(
                 "job.global_batch", f"{batch} / (micro-batch {layout.micro_batch} x dp {layout.dp})"

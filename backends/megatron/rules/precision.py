@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.rules.mesh import sharded_widths
-from parc.backends.shared.valid_values import around, listed, pin
+from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -53,14 +53,14 @@ def _explain(problem: Problem, layout: Layout) -> Finding:
     step = ALIGNMENT[precision]
     what, size = next((what, size) for what, size in _dims(problem, layout) if size % step)
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
-    below, above = around(length, step * cut)
-    lengths = f"nearest legal sequence lengths: {listed(sorted({below, above}))}"
+    below, above = nearest_multiples(length, step * cut)
+    lengths = f"nearest legal sequence lengths: {format_values(sorted({below, above}))}"
     tokens = what == "tokens"
     return Finding(
         message=f"{precision} multiplies blocks of {step}, a rank holds {size} ({what})",
         label=f"{size} % {step} = {size % step}, must be 0",
         help=lengths if tokens else "legal: less tp, or bf16",
-        fix=pin("job.sequence_length", above) if tokens else "job.precision: bf16",
+        fix=format_pin("job.sequence_length", above) if tokens else "job.precision: bf16",
         causes=(Cause("job.precision", precision),),
     )
 

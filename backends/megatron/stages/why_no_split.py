@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.megatron.stages.split import SplitPins, depth, layout_fault
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
 
@@ -107,7 +107,7 @@ def _ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
     other = pins.last if pins.first else None
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
     rest = layers - (pins.first or 0) - (pins.last or 0)
-    good = legal(
+    good = valid(
         range(vpp, layers + 1, vpp), lambda n: _fits(layers - n - (other or 0), middle, vpp)
     )
     most = -(-layers // pp)
@@ -115,8 +115,8 @@ def _ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
     finding = Finding(
         message=f"{layers} layers with {rest} left for {middle} stages in between cannot be split",
         label=_ends_label(rest, middle, vpp),
-        help=f"legal values: {listed(good)}",
-        fix=pin(at, near),
+        help=f"legal values: {format_values(good)}",
+        fix=format_pin(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
     return "P04", at, finding
@@ -141,12 +141,12 @@ def _fits(rest: int, middle: int, vpp: int) -> bool:
 def _counts(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
     layers = problem.model.layers
     total = layers + bool(pins.embedding) + bool(pins.loss)
-    good = legal(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
+    good = valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
     at = "layout.count_embedding" if pins.embedding else "layout.count_loss"
     finding = Finding(
         message=f"{total} layers, with what is counted, cannot be split over pp={pp} x vpp={vpp}",
         label=f"{total} % ({pp} * {vpp}) = {total % (pp * vpp)}, must be 0",
-        help=f"legal pp: {listed(good)}",
+        help=f"legal pp: {format_values(good)}",
         fix=f"remove {at}, and let the split be decided",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
@@ -157,7 +157,7 @@ def _too_many(problem: Problem, pp: int, vpp: int) -> Why:
     model, layers = problem.model, problem.model.layers
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
     at = "layout.pp" if pp > layers else "layout.vpp"
-    fix = pin(at, max(1, layers if pp > layers else layers // pp))
+    fix = format_pin(at, max(1, layers if pp > layers else layers // pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, at most {most}",

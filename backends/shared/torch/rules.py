@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from parc.backends.shared.plain_rules import BATCH, HEADS, NO_EXPERTS, TILING
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import domain_degrees, mixer_heads
-from parc.backends.shared.valid_values import legal, listed, nearest, pin
+from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
@@ -50,12 +50,12 @@ def _kv_broken(problem: Problem, layout: Layout) -> bool:
 def _kv(problem: Problem, layout: Layout) -> Finding:
     kv, tp = problem.model.attention.kv_heads, layout.tp
     heads = problem.model.attention.heads
-    good = legal(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
+    good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
         message=f"{kv} key-value heads cannot be split over tp={tp}",
         label=f"{kv} % {tp} = {kv % tp}, must be 0: torch does not copy heads",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"legal tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
@@ -78,12 +78,12 @@ def _width_broken(problem: Problem, layout: Layout) -> bool:
 def _width(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
     what, width = next(row for row in _widths(problem) if row[1] % tp)
-    good = legal(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
+    good = valid(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"legal tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model", f"{what} is {width} wide"),),
     )
 
