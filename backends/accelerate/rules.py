@@ -5,17 +5,17 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import another_program, not_plain
-from parc.backends.shared.plain_rules import ZIGZAG
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    always,
-    foreign_pins,
+    always_violated,
     layer_blocks_rule,
     replicas_rule,
     stages_rule,
     torch_rules,
+    unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
@@ -26,10 +26,10 @@ NAME = "accelerate"
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Rules that bear on ``problem``."""
-    found = [*torch_rules(problem, NAME), ZIGZAG, layer_blocks_rule(NAME), stages_rule({})]
+    found = [*torch_rules(problem, NAME), CONTEXT_CHUNKS, layer_blocks_rule(NAME), stages_rule({})]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(replicas_rule(NAME, "ParallelismConfig asks for a dp_shard_size above 1"))
-    found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
+    found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
     if not problem.launch.program:
         found.append(_OWN_PROGRAM)
     return (*found, *model_rules(problem))
@@ -38,12 +38,12 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 def model_rules(problem: Problem) -> tuple[Rule, ...]:
     """The model that the emitted program builds, whatever spreads it."""
     model = problem.model
-    lacks = [part for part in not_plain(model) if part != "tied embeddings"]
+    lacks = [part for part in unsupported_parts(model) if part != "tied embeddings"]
     lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
     if problem.launch.program or not lacks:
         return ()
-    finding = another_program(model.name, lacks, NAME)
-    return (always("E10", ("model", "launch.program"), finding),)
+    finding = explain_unsupported_model(model.name, lacks, NAME)
+    return (always_violated("E10", ("model", "launch.program"), finding),)
 
 
 def _plain_broken(problem: Problem, layout: Layout) -> bool:

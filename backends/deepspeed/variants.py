@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.variants import pinned
+from parc.backends.shared.variants import apply_pins
 from parc.compiler.ir import NO_RECOMPUTE, Offload, Problem, Recompute, Variant
 
 _CPU = Offload(optimizer="cpu")
@@ -20,7 +20,7 @@ LAST_RESORTS = (
 def variants(problem: Problem) -> tuple[Variant, ...]:
     """ZeRO-1, 2 and 3; then the same with the host's memory, unless ``offload`` is pinned."""
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
-    return pinned(problem, offered)
+    return apply_pins(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:

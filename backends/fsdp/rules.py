@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import another_program, not_plain
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
 from parc.backends.shared.plain_rules import SEQUENCE_SHARD
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    always,
-    foreign_pins,
+    always_violated,
     layer_blocks_rule,
     replicas_rule,
     stages_rule,
     torch_rules,
+    unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
@@ -31,11 +31,11 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         stages_rule({}),
     ]
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
-    found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    lacks = not_plain(problem.model)
+    found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
+    lacks = unsupported_parts(problem.model)
     if lacks and not problem.launch.program:
-        finding = another_program(problem.model.name, lacks, NAME)
-        found.append(always("E10", ("model", "launch.program"), finding))
+        finding = explain_unsupported_model(problem.model.name, lacks, NAME)
+        found.append(always_violated("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 

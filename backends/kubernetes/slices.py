@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from parc.backends.shared.host_runs import runs
-from parc.backends.shared.network import spans_hosts
+from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_hosts
 from parc.compiler.ir import Cluster, Host, KubernetesJob
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -19,14 +18,14 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 def slice_hosts(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
     """Hosts of a slice: the greatest size that tiles every run of node ranks in one rack."""
     size = 0
-    for _, count in runs(cluster, hosts):
+    for _, count in contiguous_rack_runs(cluster, hosts):
         size = gcd(size, count)
     return size
 
 
 def level(cluster: Cluster, job: KubernetesJob) -> str:
     """The node label of the level that slices must not leave."""
-    return job.domain_label if spans_hosts(cluster) else job.rack_label
+    return job.domain_label if nvlink_spans_hosts(cluster) else job.rack_label
 
 
 def pod_annotations(
@@ -53,7 +52,7 @@ def jobs(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
     A job a rack is what JobSet can keep apart by itself (its exclusive-topology annotation), where
     every rack has one run of equally many node ranks.
     """
-    runs_ = runs(cluster, hosts)
+    runs_ = contiguous_rack_runs(cluster, hosts)
     alike = len({count for _, count in runs_}) == 1 and len({rack for rack, _ in runs_}) == len(
         runs_
     )

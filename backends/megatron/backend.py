@@ -17,7 +17,7 @@ from parc.backends.megatron.stages.why_no_split import why_no_split
 from parc.backends.megatron.strategies import STRATEGIES
 from parc.backends.megatron.versions import DEFAULT, VERSIONS
 from parc.backends.shared.render import shell_word
-from parc.backends.shared.variants import pinned
+from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
@@ -55,7 +55,7 @@ class Megatron:
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
         """The distributed optimizer over all replicas, context ranks by what is fastest."""
-        return pinned(problem, (Variant(cp_comm=None),))
+        return apply_pins(problem, (Variant(cp_comm=None),))
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Nothing, light modules, heavy ones, all layers."""

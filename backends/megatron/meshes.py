@@ -5,7 +5,7 @@ Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_mode
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, ordered
+from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, order_axes
 from parc.compiler.ir import Family, Layout, Mesh
 
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
@@ -23,7 +23,7 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     if layout.cp_a2a > 1:
         sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp_p2p}
         order = order.replace("cp", "cp_a2a-cp_p2p")
-    return ordered(order, sizes), expert_mesh(layout)
+    return order_axes(order, sizes), expert_mesh(layout)
 
 
 FAMILIES: tuple[Family, ...] = (

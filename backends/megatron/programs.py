@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Model, Plan, Problem
 
@@ -20,14 +20,14 @@ GROUPED_GEMM = (8, 0)
 
 def stack_of(version: str) -> tuple[str, str]:
     """Module and name that describe the layers of a pattern."""
-    return STACK if as_number(version) >= HYBRID_SINCE else OLD_STACK
+    return STACK if parse_version(version) >= HYBRID_SINCE else OLD_STACK
 
 
 def default_program(model: Model, version: str) -> str:
     """The program that builds ``model``."""
     if not model.pattern:
         return PLAIN
-    return HYBRID if as_number(version) >= HYBRID_SINCE else OLD_HYBRID
+    return HYBRID if parse_version(version) >= HYBRID_SINCE else OLD_HYBRID
 
 
 def check_program(plan: Plan, sink: Sink) -> None:

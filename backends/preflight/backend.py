@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from parc.backends.shared.group_spans import families
+from parc.backends.shared.group_spans import describe_families
 from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
@@ -36,7 +36,7 @@ def _expected(plan: Plan) -> str:
     placement = plan.placement
     groups = {
         name: {"size": family["size"], "within": family["within"]}
-        for name, family in families(placement).items()
+        for name, family in describe_families(placement).items()
         if family["size"] > 1
     }
     document = {

@@ -1,7 +1,7 @@
-"""The ways to spread a model, and which framework can say which: rules and a matrix from one table.
+"""Table of parallelism strategies, the source of rule E08 and of the matrix in the docs.
 
-A framework lists what it can express (``Framework.strategies``: name -> how it is said). What a
-layout uses beyond that is refused (E08) and never left out in silence.
+``Framework.strategies`` maps the strategies that a framework can express to their settings.
+Layouts that use another strategy are rejected with E08.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Uses = Callable[[Layout], bool]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to spread a model."""
+    """Way to distribute a model and its state over ranks, or to trade compute for memory."""
 
     name: str
     title: str
     path: str
-    """Spec path that asks for it."""
+    """Spec path that selects the strategy."""
     without: str
-    """The pin that does without it: ``layout.tp: 1``."""
+    """Pin that avoids the strategy: ``layout.tp: 1``."""
     reads: tuple[str, ...]
-    """Fields of the layout that ``uses`` reads."""
+    """Layout fields that ``uses`` depends on."""
     uses: Uses
 
 
@@ -68,7 +68,7 @@ STRATEGIES: tuple[Strategy, ...] = (
              ("dp_replicate", "zero_stage"),
              lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
     Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _axis("tp")),
-    Strategy("sp", "sequence parallel beside tp", "layout.sequence_parallel",
+    Strategy("sp", "sequence parallel with tp", "layout.sequence_parallel",
              "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
              lambda layout: layout.tp > 1 and layout.sequence_parallel),
     Strategy("cp-p2p", "context parallel, ring", "layout.cp_comm", "layout.cp: 1", _CP,
@@ -106,39 +106,43 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
              lambda layout: layout.zero_plus != ZeroPlus()),
 )  # fmt: skip
-"""In the order of the matrix."""
+"""Strategies in the order of the matrix."""
 
 
-def strategy_rules(framework: str, said: Mapping[str, str]) -> tuple[Rule, ...]:
-    """E08 for every strategy that ``framework`` cannot express; ``said`` are those it can."""
-    return tuple(_refusals(framework, said))
+def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return a rule E08 per strategy that is not in ``supported``, those of ``framework``."""
+    return tuple(_unsupported_rules(framework, supported))
 
 
-def _refusals(framework: str, said: Mapping[str, str]) -> Iterator[Rule]:
-    known = [one for one in STRATEGIES if one.name in said]
+def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
+    available = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
-        if one.name not in said:
-            like = [other for other in known if other.path == one.path]
-            explain = _finding(framework, one, like)
-            yield Rule("E08", (one.path, "emit"), _broken(one), explain, one.reads)
+        if one.name not in supported:
+            alternatives = [other for other in available if other.path == one.path]
+            explain = _explain_unsupported(framework, one, alternatives)
+            yield Rule("E08", (one.path, "emit"), _uses(one), explain, one.reads)
 
 
-def _broken(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+def _uses(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
     return lambda _, layout: strategy.uses(layout)
 
 
-def _finding(
-    framework: str, strategy: Strategy, like: list[Strategy]
+def _explain_unsupported(
+    framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
-    names = ", ".join(one.title for one in like)
-    known = f"{framework} has: {names}" if names else f"parc backends says what {framework} has"
+    names = ", ".join(one.title for one in alternatives)
+    supported = (
+        f"{framework} supports: {names}"
+        if names
+        else f"`parc backends` lists what {framework} supports"
+    )
 
     def explain(_: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
-            f"{framework} has no {strategy.title}",
-            label="cannot be expressed",
-            help=known + _behind(framework, strategy),
+            f"{framework} does not support {strategy.title}",
+            label=f"{framework} has no setting for it",
+            help=supported + _supported_behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
         )
@@ -146,11 +150,11 @@ def _finding(
     return explain
 
 
-def _behind(framework: str, strategy: Strategy) -> str:
-    """Name the frameworks that this one can start and that have ``strategy``, as a clause."""
+def _supported_behind(framework: str, strategy: Strategy) -> str:
+    """Return a clause that names the frameworks behind this one that support ``strategy``."""
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""
     started = (front.framework for front in found.fronts)
     names = [name for name in started if strategy.name in behind_front(framework, name).strategies]
-    return "".join(f"; beside {name} it has {strategy.title}" for name in names)
+    return "".join(f"; together with {name} it supports {strategy.title}" for name in names)

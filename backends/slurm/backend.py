@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.host_runs import runs
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.launch_script import host_lines, launch_command_of, launch_script
+from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
@@ -59,7 +59,7 @@ def _job(plan: AnyPlan, launcher: str) -> str:
     from parc.backends.slurm.directives import directives
 
     slurm = plan.problem.launch.slurm
-    shape = runs(plan.problem.cluster, plan.placement.hosts)
+    shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": directives(plan),
         "nodes": len(plan.placement.hosts),

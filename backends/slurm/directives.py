@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.network import spans_hosts
-from parc.backends.shared.versions import as_number, knows
+from parc.backends.shared.rack_runs import nvlink_spans_hosts
+from parc.backends.shared.versions import is_in_range, parse_version
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
@@ -37,7 +37,9 @@ def directives(plan: AnyPlan) -> tuple[str, ...]:
     """
     version = plan.problem.launch.slurm.version
     values = _values(plan)
-    known = [row for row in flag_table()["directives"] if knows(version, row.get("since"), None)]
+    known = [
+        row for row in flag_table()["directives"] if is_in_range(version, row.get("since"), None)
+    ]
     lines = [
         directive(row["flag"], value) for row in known if (value := values[row["flag"]]) is not None
     ]
@@ -60,7 +62,7 @@ def _switches(plan: AnyPlan) -> str | None:
     """
     cluster = plan.problem.cluster
     leaves = len({host.rack for host in plan.placement.hosts})
-    if cluster.named or leaves < 2 or spans_hosts(cluster):
+    if cluster.named or leaves < 2 or nvlink_spans_hosts(cluster):
         return None
     return f"{leaves}@{SWITCHES_WAIT}"
 
@@ -75,7 +77,7 @@ def _values(plan: AnyPlan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         "mem": "0",
         "nodelist": nodelist(plan),
-        "segment": _segment(plan, as_number(slurm.version)),
+        "segment": _segment(plan, parse_version(slurm.version)),
         "switches": _switches(plan),
         "partition": slurm.partition,
         "account": slurm.account,

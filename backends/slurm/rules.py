@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from pathlib import PurePosixPath
 
-from parc.backends.shared.network import spans_hosts
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.rack_runs import nvlink_spans_hosts
+from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
 from parc.backends.slurm.quoting import breaks_directive
 from parc.compiler.diagnostics import Finding, Sink
@@ -136,10 +136,10 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
 def _check_blocks(plan: AnyPlan, sink: Sink) -> None:
     """NVLink domains of several hosts: can Slurm be held to the plan's share of each?"""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
-    if not spans_hosts(cluster):
+    if not nvlink_spans_hosts(cluster):
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
-    version = as_number(slurm.version)
+    version = parse_version(slurm.version)
     if not cluster.named and len(shares) > 1 and version < SEGMENT_SINCE:
         text = f"Slurm {slurm.version} has no --segment: the job may get other shares of a rack"
         help_text = f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts"

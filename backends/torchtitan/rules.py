@@ -5,15 +5,15 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, EXPERT_COUNT, decay_rule
 from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
-    always,
-    foreign_pins,
+    always_violated,
     gradients_rule,
     replicas_rule,
     torch_rules,
+    unsupported_pin_rules,
 )
 from parc.backends.shared.valid_values import (
     divisors,
@@ -34,18 +34,24 @@ NAME = "torchtitan"
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Rules that bear on ``problem``."""
-    found = [*torch_rules(problem, NAME), ZIGZAG, _SEQUENCE, _RECOMPUTE, *pipeline_rules(problem)]
+    found = [
+        *torch_rules(problem, NAME),
+        CONTEXT_CHUNKS,
+        _SEQUENCE,
+        _RECOMPUTE,
+        *pipeline_rules(problem),
+    ]
     found.append(replicas_rule(NAME, "its context ranks shard weights as well", ("cp",)))
     found.append(gradients_rule(NAME, "training.mixed_precision_reduce is float32 alone"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
-    found += foreign_pins(problem, NAME, MEGATRON_PINS)
+    found += unsupported_pin_rules(problem, NAME, MEGATRON_PINS)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing(problem.model):
-        found.append(always("E12", ("model",), unknown_model(problem.model)))
+        found.append(always_violated("E12", ("model",), unknown_model(problem.model)))
     flavor = flavor_of(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
-        found.append(always("S12", ("job.sequence_length",), _too_long(problem, flavor)))
+        found.append(always_violated("S12", ("job.sequence_length",), _too_long(problem, flavor)))
     return tuple(found)
 
 

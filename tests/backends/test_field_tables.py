@@ -15,9 +15,9 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
-from parc.backends.shared.field_table import FieldTable, field_table, flag_table, functions_of
+from parc.backends.shared.field_table import FieldTable, field_table, flag_table, public_functions
 from parc.backends.shared.torch import program as torch_program
-from parc.backends.shared.versions import knows
+from parc.backends.shared.versions import is_in_range
 from parc.backends.torchtitan import derived as torchtitan
 from parc.backends.vllm import derived as vllm
 from tests.backends.plan_fields import LATENT, SERVING, TRAINING
@@ -92,14 +92,14 @@ def test_every_field_of_an_engine_is_a_field_of_the_plan_or_of_what_stands_aroun
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_function_of_the_table_exists_and_every_function_is_used(name: str) -> None:
-    own, alike = functions_of(*MODULES[name]).keys(), functions_of(torch_program).keys()
+    own, alike = public_functions(*MODULES[name]).keys(), public_functions(torch_program).keys()
     assert used(name) <= (own | alike if name in TORCH else own)
     assert own - used(name) <= SHARED
     assert not own & alike
 
 
 def test_every_function_that_torch_frameworks_share_is_used() -> None:
-    assert functions_of(torch_program).keys() <= set[str]().union(*map(used, TORCH))
+    assert public_functions(torch_program).keys() <= set[str]().union(*map(used, TORCH))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -110,7 +110,7 @@ def test_no_setting_is_both_constant_and_computed(name: str) -> None:
 
 
 def test_versions_are_ranges_of_numbers_and_not_of_texts() -> None:
-    assert knows("0.19.8", "0.17", None)
-    assert not knows("0.16", "0.17", None)
-    assert knows("0.19.6", None, "0.19.6")
-    assert not knows("0.19.10", None, "0.19.6")
+    assert is_in_range("0.19.8", "0.17", None)
+    assert not is_in_range("0.16", "0.17", None)
+    assert is_in_range("0.19.6", None, "0.19.6")
+    assert not is_in_range("0.19.10", None, "0.19.6")

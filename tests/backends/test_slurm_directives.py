@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from parc.backends.shared.host_runs import runs
+from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.slurm.backend import BACKEND
 from parc.backends.slurm.directives import directives, flag_table
 from parc.backends.slurm.nodelist import fold_hosts
@@ -92,8 +92,13 @@ def test_runs_number_racks_by_first_use() -> None:
     plan = nameless_plan(2, 2)
     a, b, c, d = plan.placement.hosts
     mixed = replace(plan, placement=replace(plan.placement, hosts=(c, a, d, b)))
-    assert runs(plan.problem.cluster, plan.placement.hosts) == ((0, 2), (1, 2))
-    assert runs(mixed.problem.cluster, mixed.placement.hosts) == ((0, 1), (1, 1), (0, 1), (1, 1))
+    assert contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts) == ((0, 2), (1, 2))
+    assert contiguous_rack_runs(mixed.problem.cluster, mixed.placement.hosts) == (
+        (0, 1),
+        (1, 1),
+        (0, 1),
+        (1, 1),
+    )
 
 
 @pytest.mark.parametrize(

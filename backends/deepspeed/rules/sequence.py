@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_degrees import GROUPS, mixer_heads
+from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts
 from parc.backends.shared.valid_values import (
     divisors,
     format_pin,
@@ -28,7 +28,7 @@ def _uncut(model: Model, cp: int) -> str:
     """Which heads ``cp`` ranks cannot exchange, in numbers; empty where they can."""
     heads, kv = model.attention.heads, model.attention.kv_heads
     # A program may copy groups.
-    mixers = [count for what, count in mixer_heads(model) if what != GROUPS]
+    mixers = [count for what, count in mixer_head_counts(model) if what != MAMBA_GROUPS]
     for count in (heads, *mixers):
         if count % cp:
             return f"{count} % {cp} = {count % cp}, must be 0"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import tiling_rule
-from parc.backends.shared.valid_degrees import mixer_heads
+from parc.backends.shared.plain_rules import gpu_count_rule
+from parc.backends.shared.valid_degrees import mixer_head_counts
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
@@ -27,7 +27,7 @@ def _widths(model: Model) -> list[tuple[str, int]]:
         found.append(("a routed expert", model.experts.size))
         if model.experts.shared_size:
             found.append(("the shared experts", model.experts.shared_size))
-    return [*found, *mixer_heads(model)]
+    return [*found, *mixer_head_counts(model)]
 
 
 def _heads_broken(problem: Problem, layout: Layout) -> bool:
@@ -75,5 +75,5 @@ TENSOR_RULES: tuple[Rule, ...] = (
     Rule("D01", ("layout.tp", "model.heads"), _heads_broken, _heads, ("tp",)),
     Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
     Rule("D06", ("layout.tp", "model.ffn"), _width_broken, _width, ("tp",)),
-    tiling_rule(valid_tp),
+    gpu_count_rule(valid_tp),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from parc.backends.megatron.arguments.arguments import Argument, arguments
-from parc.backends.shared.extra_arguments import read_extra
+from parc.backends.shared.extra_arguments import parse_extra_arguments
 from parc.backends.shared.render import render
 from parc.compiler.ir import Artifact, Plan
 
@@ -26,7 +26,7 @@ def _groups(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
     """(header, lines of words); a flag that the user gives too is written once, with his value."""
-    extras, stray = read_extra(extra)
+    extras, stray = parse_extra_arguments(extra)
     given = {item.flag for item in extras}
     kept = (argument for argument in planned if argument.flag not in given)
     groups = [

@@ -13,7 +13,7 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
-from parc.backends.shared.field_table import Derived, flag_table, functions_of
+from parc.backends.shared.field_table import Derived, flag_table, public_functions
 from parc.compiler.ir import Layout, Problem
 
 PACKAGE = "parc.backends.megatron"
@@ -33,10 +33,10 @@ def _of_any_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Lay
 
 
 DERIVED: Derived = {
-    **functions_of(derived_layout, derived_optimizer, derived_stages),
+    **public_functions(derived_layout, derived_optimizer, derived_stages),
     **{
         name: _of_any_layout(function)
-        for name, function in functions_of(derived_model, derived_position).items()
+        for name, function in public_functions(derived_model, derived_position).items()
     },
 }
 """Functions that flags.yaml names."""

@@ -12,14 +12,14 @@ from importlib.resources import files
 
 from parc.backends.megatron.arguments.arguments import PACKAGE, Argument
 from parc.backends.shared.extra_arguments import (
-    Extra,
-    judge_extra,
+    ExtraArgument,
+    find_value_fault,
     known_flags,
-    read_extra,
-    value_fault,
+    parse_extra_arguments,
+    report_extra_arguments,
 )
 from parc.backends.shared.field_table import FieldRow, flag_table
-from parc.backends.shared.versions import knows
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding, Sink
 
 SPEC_FIELDS = {
@@ -36,11 +36,11 @@ SPEC_FIELDS = {
 
 
 def flags_of(version: str) -> list[str]:
-    """All spellings that ``version`` knows, sorted."""
+    """All spellings that ``version`` is_in_range, sorted."""
     return [
         flag
         for flag, row in known_flags(PACKAGE).items()
-        if knows(version, row.get("since"), row.get("until"))
+        if is_in_range(version, row.get("since"), row.get("until"))
     ]
 
 
@@ -64,15 +64,15 @@ def check_extra(
     own = {argument.flag: argument for argument in planned}
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
-    def judge(extra: Extra) -> tuple[str, Finding] | None:
+    def judge(extra: ExtraArgument) -> tuple[str, Finding] | None:
         if extra.flag not in spellings or extra.flag in removed_flags():
             return "F01", unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
             return "F02", _taken(extra, rows[extra.flag], own.get(extra.flag))
-        fault = value_fault(extra, known_flags(PACKAGE)[extra.flag])
+        fault = find_value_fault(extra, known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
-    judge_extra(*read_extra(args), judge, sink)
+    report_extra_arguments(*parse_extra_arguments(args), judge, sink)
 
 
 def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
@@ -112,7 +112,7 @@ def spec_fields(row: FieldRow) -> tuple[str, ...]:
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))
 
 
-def _taken(extra: Extra, row: FieldRow, argument: Argument | None) -> Finding:
+def _taken(extra: ExtraArgument, row: FieldRow, argument: Argument | None) -> Finding:
     names = spec_fields(row)
     fields = " or ".join(names)
     plain = not row.derived and names != ("model",) and len(extra.values) == 1

@@ -14,7 +14,7 @@ from parc.compiler.ir.rule import Rule
 HIERARCHY: ContextComm = "a2a+p2p"
 
 
-def _levels_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_context_levels(problem: Problem, layout: Layout) -> bool:
     if layout.cp == 1:
         return False
     if layout.cp_comm != HIERARCHY:
@@ -23,7 +23,7 @@ def _levels_broken(problem: Problem, layout: Layout) -> bool:
     return not (1 < inner < layout.cp and layout.cp % inner == 0)
 
 
-def _levels(problem: Problem, layout: Layout) -> Finding:
+def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     cp, inner, comm = layout.cp, layout.cp_a2a, layout.cp_comm
     if comm != HIERARCHY:
         return Finding(
@@ -56,11 +56,11 @@ def _swapping(layout: Layout) -> int:
     return layout.cp if layout.cp_comm == "a2a" else layout.cp_a2a
 
 
-def _heads_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1 and not problem.model.attention.swaps(_swapping(layout), layout.tp)
 
 
-def _heads(problem: Problem, layout: Layout) -> Finding:
+def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
     attention, ranks, tp = problem.model.attention, _swapping(layout), layout.tp
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
@@ -101,12 +101,12 @@ def _named(problem: Problem) -> str:
     return "latent attention" if window is None else f"a window of {window} tokens"
 
 
-def _kind_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_exchange_kind(problem: Problem, layout: Layout) -> bool:
     able = _able(problem)
     return layout.cp > 1 and bool(able) and layout.cp_comm not in able
 
 
-def _kind(problem: Problem, layout: Layout) -> Finding:
+def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
     able, what = _able(problem), _named(problem)
     return Finding(
         message=f"{what} and cp_comm {layout.cp_comm} do not go together",
@@ -120,7 +120,25 @@ def _kind(problem: Problem, layout: Layout) -> Finding:
 _EXCHANGE = ("cp", "cp_comm", "cp_a2a")
 
 CONTEXT_RULES: tuple[Rule, ...] = (
-    Rule("S06", ("layout.cp_a2a", "layout.cp_comm"), _levels_broken, _levels, _EXCHANGE),
-    Rule("S07", ("layout.cp", "layout.cp_comm"), _heads_broken, _heads, ("tp", *_EXCHANGE)),
-    Rule("S17", ("layout.cp", "layout.cp_comm", "model"), _kind_broken, _kind, _EXCHANGE),
+    Rule(
+        "S06",
+        ("layout.cp_a2a", "layout.cp_comm"),
+        _violates_context_levels,
+        _explain_context_levels,
+        _EXCHANGE,
+    ),
+    Rule(
+        "S07",
+        ("layout.cp", "layout.cp_comm"),
+        _violates_exchanged_heads,
+        _explain_exchanged_heads,
+        ("tp", *_EXCHANGE),
+    ),
+    Rule(
+        "S17",
+        ("layout.cp", "layout.cp_comm", "model"),
+        _violates_exchange_kind,
+        _explain_exchange_kind,
+        _EXCHANGE,
+    ),
 )

@@ -22,11 +22,11 @@ def _backends(problem: Problem) -> tuple[str, ...]:
     return ("alltoall", "deepep", "hybridep")
 
 
-def _backend_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_dispatcher(problem: Problem, layout: Layout) -> bool:
     return problem.job.sends_once and problem.job.moe_dispatcher not in _backends(problem)
 
 
-def _backend(problem: Problem, layout: Layout) -> Finding:
+def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
     name, good = problem.job.moe_dispatcher, _backends(problem)
     domain = problem.cluster.node.nvlink_domain
     return Finding(
@@ -57,11 +57,11 @@ def _obstacle(problem: Problem, layout: Layout) -> tuple[str, str]:
     return "", ""
 
 
-def _overlap_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_dispatch_overlap(problem: Problem, layout: Layout) -> bool:
     return problem.job.moe_overlap and layout.ep > 1 and bool(_obstacle(problem, layout)[0])
 
 
-def _overlap(problem: Problem, layout: Layout) -> Finding:
+def _explain_dispatch_overlap(problem: Problem, layout: Layout) -> Finding:
     obstacle, legal = _obstacle(problem, layout)
     return Finding(
         message=f"dispatch cannot overlap with computation under {obstacle}",
@@ -73,12 +73,12 @@ def _overlap(problem: Problem, layout: Layout) -> Finding:
 
 
 DISPATCH_RULES = (
-    Rule("M05", ("job.moe_dispatcher", "cluster"), _backend_broken, _backend, ()),
+    Rule("M05", ("job.moe_dispatcher", "cluster"), _violates_dispatcher, _explain_dispatcher, ()),
     Rule(
         "P15",
         ("layout.vpp", "layout.recompute", "layout.pp", "job.moe_overlap"),
-        _overlap_broken,
-        _overlap,
+        _violates_dispatch_overlap,
+        _explain_dispatch_overlap,
         ("ep", "pp", "vpp", "recompute"),
     ),
 )

@@ -12,11 +12,11 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _bias_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_bias_with_etp(problem: Problem, layout: Layout) -> bool:
     return layout.etp > 1
 
 
-def _bias(problem: Problem, layout: Layout) -> Finding:
+def _explain_bias_with_etp(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"experts with biases cannot be split over etp={layout.etp}",
         label=f"etp {layout.etp}, must be 1",
@@ -26,12 +26,12 @@ def _bias(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _gradient_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_router_gradient(problem: Problem, layout: Layout) -> bool:
     experts = experts_of(problem)
     return experts.top_k == 1 and experts.score_function == "softmax" and not experts.pre_softmax
 
 
-def _gradient(problem: Problem, layout: Layout) -> Finding:
+def _explain_router_gradient(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message="the softmax over one chosen expert has no gradient",
         label="top_k 1, score_function softmax, pre_softmax false",
@@ -52,8 +52,22 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
         *DISPATCH_RULES,
     ]
     rules.append(
-        Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient, ())
+        Rule(
+            "M06",
+            ("model.experts.pre_softmax", "model"),
+            _violates_router_gradient,
+            _explain_router_gradient,
+            (),
+        )
     )
     if linear_bias(problem.model):
-        rules.append(Rule("M02", ("layout.etp", "model"), _bias_broken, _bias, ("etp",)))
+        rules.append(
+            Rule(
+                "M02",
+                ("layout.etp", "model"),
+                _violates_bias_with_etp,
+                _explain_bias_with_etp,
+                ("etp",),
+            )
+        )
     return tuple(rules)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from parc.backends.megatron.programs import PLAIN
 from parc.backends.megatron.rules.express_position import cannot_say
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 
@@ -58,7 +58,7 @@ def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
     own = problem.launch.program.rpartition("/")[2] == PLAIN
     if not (own and model.linear is not None and model.mtp_layers):
         return
-    if as_number(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
+    if parse_version(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
         yield _fault(
             ("E05", "model.mtp_layers"),
             f"{PLAIN} builds no MTP layers beside linear attention",
@@ -93,7 +93,7 @@ def _pattern(model: Model, version: str) -> Iterator[Fault]:
             "latent beside pattern: the letter * is grouped-query attention",
             ("a pattern with grouped-query attention", model),
         )
-    if model.attention.qk_norm != "none" and as_number(version) < NORMED_PATTERN_SINCE:
+    if model.attention.qk_norm != "none" and parse_version(version) < NORMED_PATTERN_SINCE:
         yield _fault(
             ("E02", "model.qk_norm"),
             f"Megatron-LM {version} builds a pattern without norms of queries and keys",
@@ -101,7 +101,7 @@ def _pattern(model: Model, version: str) -> Iterator[Fault]:
             ("qk_norm head in a pattern from version 0.18 on", model),
         )
     scaling = model.position.scaling
-    late = scaling == "linear" and as_number(version) < SCALED_PATTERN_SINCE
+    late = scaling == "linear" and parse_version(version) < SCALED_PATTERN_SINCE
     if scaling == "llama3" or late:
         yield _fault(
             ("E04", "model.position.scaling"),

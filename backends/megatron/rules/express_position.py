@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
 
@@ -91,7 +91,7 @@ def _yarn_fault(model: Model, version: str) -> str | None:
     if model.attention.latent is not None:
         wrong = original != LATENT_ORIGINAL
         return f"YaRN from {original} positions in latent attention has no flag" if wrong else None
-    old = as_number(version) < YARN_SINCE
+    old = parse_version(version) < YARN_SINCE
     return f"YaRN without latent attention has no flags in Megatron-LM {version}" if old else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import HEADS, TILING
+from parc.backends.shared.plain_rules import GPU_COUNT, HEADS
 from parc.backends.shared.valid_degrees import domain_degrees, valid_tp
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
@@ -10,14 +10,14 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
 
 
-def _kv_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
     attention, tp = problem.model.attention, layout.tp
     if attention.latent is not None:
         return False
     return attention.kv_heads % tp != 0 and tp % attention.kv_heads != 0
 
 
-def _kv(problem: Problem, layout: Layout) -> Finding:
+def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     attention, tp = problem.model.attention, layout.tp
     kv = attention.kv_heads
     good = valid_tp(problem)
@@ -43,11 +43,11 @@ def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, st
     return tuple(widths)
 
 
-def _width_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_tensor_widths(problem: Problem, layout: Layout) -> bool:
     return any(width % degree for _, width, _, degree in sharded_widths(problem, layout))
 
 
-def _width(problem: Problem, layout: Layout) -> Finding:
+def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
     rows = sharded_widths(problem, layout)
     what, width, axis, degree = next(row for row in rows if row[1] % row[3])
     good = (
@@ -64,11 +64,11 @@ def _width(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _expert_tiling_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
     return layout.world % (layout.etp * layout.ep * layout.pp) != 0
 
 
-def _expert_tiling(problem: Problem, layout: Layout) -> Finding:
+def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     world, pp, etp, ep = layout.world, layout.pp, layout.etp, layout.ep
     block = pp * etp * ep
     experts = problem.model.experts.count if problem.model.experts else 1
@@ -85,11 +85,11 @@ def _expert_tiling(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _order_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
     return not layout.order.endswith("pp") and layout.pp > 1 and layout.edp != layout.dp
 
 
-def _order(problem: Problem, layout: Layout) -> Finding:
+def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"rank order {layout.order} needs as many expert replicas as dense replicas",
         label=f"edp {layout.edp} != dp {layout.dp} (tp*cp {layout.tp * layout.cp}, "
@@ -99,13 +99,13 @@ def _order(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _instances_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_optimizer_copies(problem: Problem, layout: Layout) -> bool:
     if layout.zero_stage == 0 or layout.dp_replicate == 1:
         return False
     return layout.edp % layout.dp_replicate != 0
 
 
-def _instances(problem: Problem, layout: Layout) -> Finding:
+def _explain_optimizer_copies(problem: Problem, layout: Layout) -> Finding:
     copies, edp = layout.dp_replicate, layout.edp
     return Finding(
         message=f"{copies} optimizer copies do not divide the {edp} replicas of an expert",
@@ -116,21 +116,27 @@ def _instances(problem: Problem, layout: Layout) -> Finding:
 
 MESH_RULES: tuple[Rule, ...] = (
     HEADS,
-    Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
-    Rule("D06", ("layout.tp", "layout.etp", "model.ffn"), _width_broken, _width, ("tp", "etp")),
-    TILING,
+    Rule("D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)),
+    Rule(
+        "D06",
+        ("layout.tp", "layout.etp", "model.ffn"),
+        _violates_tensor_widths,
+        _explain_tensor_widths,
+        ("tp", "etp"),
+    ),
+    GPU_COUNT,
     Rule(
         "D14",
         ("layout.order", "layout.ep", "layout.etp"),
-        _order_broken,
-        _order,
+        _violates_rank_order,
+        _explain_rank_order,
         ("order", "ep", "etp", *WORLD),
     ),
     Rule(
         "D15",
         ("layout.dp", "layout.ep"),
-        _instances_broken,
-        _instances,
+        _violates_optimizer_copies,
+        _explain_optimizer_copies,
         ("zero_stage", "ep", "etp", *WORLD),
     ),
 )
@@ -138,7 +144,7 @@ MESH_RULES: tuple[Rule, ...] = (
 EXPERT_MESH_RULE = Rule(
     "D10",
     ("layout.ep", "layout.etp", "layout.pp"),
-    _expert_tiling_broken,
-    _expert_tiling,
+    _violates_expert_mesh,
+    _explain_expert_mesh,
     ("ep", "etp", *WORLD),
 )

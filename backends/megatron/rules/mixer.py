@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parc.backends.shared.valid_degrees import GROUPS, mixer_heads, valid_tp
+from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts, valid_tp
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -30,26 +30,26 @@ class _Cut(NamedTuple):
 def _uncut(problem: Problem, tp: int, cp: int) -> _Cut | None:
     """The first kind of heads that does not divide; None where all do."""
     groups = problem.model.mamba.groups if problem.model.mamba else 0
-    for what, count in mixer_heads(problem.model):
+    for what, count in mixer_head_counts(problem.model):
         # Groups are copied over context ranks where these are more.
-        ranks = tp if what == GROUPS else tp * cp
+        ranks = tp if what == MAMBA_GROUPS else tp * cp
         if count % ranks:
             return _Cut(what, count, ranks)
     own = groups // tp
     if own and own % cp and cp % own:
-        return _Cut(GROUPS, groups, tp * cp)
+        return _Cut(MAMBA_GROUPS, groups, tp * cp)
     return None
 
 
-def _heads_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_mixer_heads(problem: Problem, layout: Layout) -> bool:
     return _uncut(problem, layout.tp, layout.cp) is not None
 
 
-def _heads(problem: Problem, layout: Layout) -> Finding:
+def _explain_mixer_heads(problem: Problem, layout: Layout) -> Finding:
     tp, cp = layout.tp, layout.cp
     what, count, ranks = _uncut(problem, tp, cp) or _Cut("heads", 1, tp * cp)
     good_tp = [n for n in valid_tp(problem) if _uncut(problem, n, cp) is None]
-    most = max(heads for _, heads in mixer_heads(problem.model))
+    most = max(heads for _, heads in mixer_head_counts(problem.model))
     good_cp = valid(divisors(most), lambda n: _uncut(problem, tp, n) is None)
     by_tp = ranks == tp or not good_cp
     return Finding(
@@ -63,11 +63,11 @@ def _heads(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _context_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_linear_context(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1
 
 
-def _context(problem: Problem, layout: Layout) -> Finding:
+def _explain_linear_context(problem: Problem, layout: Layout) -> Finding:
     version = problem.version("megatron")
     return Finding(
         message=f"Megatron-LM {version} has no context parallelism for linear attention",
@@ -80,10 +80,26 @@ def _context(problem: Problem, layout: Layout) -> Finding:
 
 def mixer_rules(problem: Problem) -> tuple[Rule, ...]:
     """None where all layers have attention."""
-    if not mixer_heads(problem.model):
+    if not mixer_head_counts(problem.model):
         return ()
-    rules = [Rule("D18", ("layout.cp", "layout.tp", "model"), _heads_broken, _heads, ("tp", "cp"))]
-    old = as_number(problem.version("megatron")) < LINEAR_CONTEXT_SINCE
+    rules = [
+        Rule(
+            "D18",
+            ("layout.cp", "layout.tp", "model"),
+            _violates_mixer_heads,
+            _explain_mixer_heads,
+            ("tp", "cp"),
+        )
+    ]
+    old = parse_version(problem.version("megatron")) < LINEAR_CONTEXT_SINCE
     if problem.model.linear is not None and old:
-        rules.append(Rule("S17", ("layout.cp", "model"), _context_broken, _context, ("cp",)))
+        rules.append(
+            Rule(
+                "S17",
+                ("layout.cp", "model"),
+                _violates_linear_context,
+                _explain_linear_context,
+                ("cp",),
+            )
+        )
     return tuple(rules)

@@ -15,11 +15,11 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _interleave_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_interleaving(problem: Problem, layout: Layout) -> bool:
     return layout.vpp > 1 and layout.pp == 1
 
 
-def _interleave(problem: Problem, layout: Layout) -> Finding:
+def _explain_interleaving(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
         label="vpp > 1 needs pp > 1",
@@ -41,11 +41,11 @@ def held(layout: Layout) -> tuple[int, int, int, int]:
     return layers, mtp, embeddings, losses
 
 
-def _conserve_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_layer_count(problem: Problem, layout: Layout) -> bool:
     return held(layout) != (problem.model.layers, problem.model.mtp_layers, 1, 1)
 
 
-def _conserve(problem: Problem, layout: Layout) -> Finding:
+def _explain_layer_count(problem: Problem, layout: Layout) -> Finding:
     layers, mtp, embeddings, losses = held(layout)
     return Finding(
         message=f"the stages hold {layers} decoder layers, the model has {problem.model.layers}",
@@ -57,12 +57,12 @@ def _conserve(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _grid_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_chunk_count(problem: Problem, layout: Layout) -> bool:
     chunks = layout.split.chunks
     return len(chunks) != layout.pp or any(len(row) != layout.vpp for row in chunks)
 
 
-def _grid(problem: Problem, layout: Layout) -> Finding:
+def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     have = sum(len(row) for row in layout.split.chunks)
     good = even_vpp(problem, layout.pp)
     return Finding(
@@ -80,14 +80,14 @@ def even_vpp(problem: Problem, pp: int) -> list[int]:
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)
 
 
-def _group_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_interleaved_micro_batches(problem: Problem, layout: Layout) -> bool:
     if layout.vpp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
     return count < layout.pp or count % layout.pp != 0
 
 
-def _group(problem: Problem, layout: Layout) -> Finding:
+def _explain_interleaved_micro_batches(problem: Problem, layout: Layout) -> Finding:
     batch, step = problem.job.global_batch, layout.micro_batch * layout.dp
     count = layout.micro_batches(batch)
     below, above = nearest_multiples(count, layout.pp)
@@ -106,15 +106,33 @@ def _group(problem: Problem, layout: Layout) -> Finding:
 
 
 PIPELINE_RULES: tuple[Rule, ...] = (
-    Rule("P06", ("layout.vpp", "layout.pp"), _interleave_broken, _interleave, ("vpp", "pp")),
-    Rule("P02", ("layout.vpp", "layout.pp"), _grid_broken, _grid, ("split", "pp", "vpp")),
-    Rule("P01", ("layout.pipeline_layout", "layout.pp"), _conserve_broken, _conserve, ("split",)),
+    Rule(
+        "P06",
+        ("layout.vpp", "layout.pp"),
+        _violates_interleaving,
+        _explain_interleaving,
+        ("vpp", "pp"),
+    ),
+    Rule(
+        "P02",
+        ("layout.vpp", "layout.pp"),
+        _violates_chunk_count,
+        _explain_chunk_count,
+        ("split", "pp", "vpp"),
+    ),
+    Rule(
+        "P01",
+        ("layout.pipeline_layout", "layout.pp"),
+        _violates_layer_count,
+        _explain_layer_count,
+        ("split",),
+    ),
     BATCH,
     Rule(
         "P07",
         ("layout.vpp", "job.global_batch", "layout.pp"),
-        _group_broken,
-        _group,
+        _violates_interleaved_micro_batches,
+        _explain_interleaved_micro_batches,
         ("vpp", "micro_batch", "pp", *DP),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.megatron.programs import has_grouped_gemm
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -18,7 +18,7 @@ SINCE = {"gdn_norm_out": (0, 19)}
 AT = "layout.recompute"
 
 
-def _couple_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_recompute_fields(problem: Problem, layout: Layout) -> bool:
     recompute = layout.recompute
     if recompute.granularity == "full":
         return recompute.method is None or recompute.layers is None or bool(recompute.modules)
@@ -30,7 +30,7 @@ def _loose(layout: Layout) -> bool:
     return layout.recompute.granularity == "none" and bool(layout.recompute.modules)
 
 
-def _couple(problem: Problem, layout: Layout) -> Finding:
+def _explain_recompute_fields(problem: Problem, layout: Layout) -> Finding:
     recompute = layout.recompute
     if recompute.granularity == "full":
         return Finding(
@@ -59,12 +59,12 @@ def longest_chunk(layout: Layout) -> int:
     return max(chunk.layers for row in layout.split.chunks for chunk in row)
 
 
-def _reach_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_recompute_layers(problem: Problem, layout: Layout) -> bool:
     layers = layout.recompute.layers
     return layers is not None and layers > longest_chunk(layout)
 
 
-def _reach(problem: Problem, layout: Layout) -> Finding:
+def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
     layers, most = layout.recompute.layers, longest_chunk(layout)
     return Finding(
         message=f"recompute of {layers} layers exceeds the {most} layers of a chunk",
@@ -76,16 +76,16 @@ def _reach(problem: Problem, layout: Layout) -> Finding:
 
 def _known(problem: Problem) -> list[str]:
     """Modules that the version has."""
-    version = as_number(problem.version("megatron"))
+    version = parse_version(problem.version("megatron"))
     return [module for module in MODULES if version >= SINCE.get(module, ())]
 
 
-def _modules_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_known_modules(problem: Problem, layout: Layout) -> bool:
     modules = layout.recompute.modules
     return bool(modules) and not set(modules).issubset(_known(problem))
 
 
-def _modules(problem: Problem, layout: Layout) -> Finding:
+def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
     from difflib import get_close_matches
 
     known = _known(problem)
@@ -117,11 +117,11 @@ def _needs(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
     return lacks
 
 
-def _needs_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_module_needs(problem: Problem, layout: Layout) -> bool:
     return bool(layout.recompute.modules) and bool(_needs(problem, layout))
 
 
-def _need(problem: Problem, layout: Layout) -> Finding:
+def _explain_module_needs(problem: Problem, layout: Layout) -> Finding:
     module, what = _needs(problem, layout)[0]
     good = [name for name in layout.recompute.modules if name != module]
     return Finding(
@@ -133,8 +133,26 @@ def _need(problem: Problem, layout: Layout) -> Finding:
 
 
 RECOMPUTE_RULES: tuple[Rule, ...] = (
-    Rule("R08", (AT,), _couple_broken, _couple, ("recompute",)),
-    Rule("R12", (f"{AT}.modules", AT), _modules_broken, _modules, ("recompute",)),
-    Rule("M11", (f"{AT}.modules", AT, "model"), _needs_broken, _need, ("recompute",)),
-    Rule("R08", (f"{AT}.layers", AT), _reach_broken, _reach, ("recompute", "split")),
+    Rule("R08", (AT,), _violates_recompute_fields, _explain_recompute_fields, ("recompute",)),
+    Rule(
+        "R12",
+        (f"{AT}.modules", AT),
+        _violates_known_modules,
+        _explain_known_modules,
+        ("recompute",),
+    ),
+    Rule(
+        "M11",
+        (f"{AT}.modules", AT, "model"),
+        _violates_module_needs,
+        _explain_module_needs,
+        ("recompute",),
+    ),
+    Rule(
+        "R08",
+        (f"{AT}.layers", AT),
+        _violates_recompute_layers,
+        _explain_recompute_layers,
+        ("recompute", "split"),
+    ),
 )

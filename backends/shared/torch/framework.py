@@ -1,13 +1,13 @@
-"""What PyTorch's own frameworks answer alike: fsdp, torchtitan and accelerate extend this class."""
+"""Base class of the backends of PyTorch's own frameworks: fsdp, torchtitan and accelerate."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared.plain_split import one_stage, why_not_one_stage
+from parc.backends.shared.plain_split import explain_no_pipeline, single_stage
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import mesh as torch_mesh
-from parc.backends.shared.torch.variants import variants
+from parc.backends.shared.torch.variants import torch_variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
@@ -26,61 +26,61 @@ from parc.compiler.ir import (
 
 
 def learning_rate_file(folder: str) -> Artifact:
-    """``learning_rate.py``, which emitted programs import from beside them."""
+    """Return ``learning_rate.py``, which emitted programs import from their own folder."""
     return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
 class TorchFramework:
-    """A device mesh, fully sharded data parallelism over it, and no pipeline."""
+    """Framework with a device mesh, fully sharded data parallelism over it, and no pipeline."""
 
     name: ClassVar[str]
     runtime: str = "fsdp2"
     stack = "fsdp"
     copies_wait = True
     cp_comm: ClassVar[ContextComm]
-    """How context ranks see all keys, where the spec does not say."""
+    """Exchange of keys and values between context ranks, unless the spec sets one."""
     axes: ClassVar[tuple[str, ...]]
-    """Families of the mesh, those of the columns of the rank map first."""
+    """Names of the process group families, columns of the rank map first."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """None: ``emit`` writes one."""
+        """Return an empty path, because ``emit`` writes the program."""
         return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """The order of ``init_device_mesh``."""
+        """Return the only order of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """FSDP, hybrid shards, weights that stay gathered, DDP."""
-        return variants(problem, (3, 2, 0), self.cp_comm)
+        """Return FSDP, hybrid shards, ZeRO-2 (weights stay gathered) and DDP."""
+        return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Nothing, or every layer."""
+        """Return no recompute, and recompute of every layer."""
         return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """The device mesh, and that of experts where there are some."""
+        """Return the device mesh and the mesh of the experts."""
         return torch_mesh.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[Family, ...]:
-        """Axes of the mesh, and the flattened ones."""
+        """Return the process groups along axes of the mesh and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Everything on one stage."""
-        return one_stage(problem.model, pp, vpp)
+        """Return a single stage with all layers; None for pp or vpp above 1."""
+        return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Pipelines are not this framework's."""
-        return why_not_one_stage(self.name, pp, vpp)
+        """Return code, spec path and finding: the framework has no pipelines."""
+        return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Nothing beside what every run of torch has."""
+        """Return no variables; launch_environment sets those of PyTorch."""
         return ()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Nothing is padded."""
+        """Return the vocabulary size, because torch does not pad it."""
         return model.vocab
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """The rules say all there is."""
+        """Report nothing: the rules cover all requirements."""

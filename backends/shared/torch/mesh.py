@@ -1,8 +1,9 @@
-"""The device mesh of PyTorch's own frameworks: fsdp, torchtitan and accelerate.
+"""Device mesh of PyTorch's own frameworks: fsdp, torchtitan and accelerate.
 
-``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp): tp is the
-fastest. torchtitan lays expert parallelism over the fastest ranks of a pipeline stage and replica
-(torchtitan 0.3.0, distributed/parallel_dims.py: the sparse mesh is pp, dp_replicate, efsdp, ep).
+``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp), so that tp
+varies fastest. In torchtitan, an expert parallel group consists of consecutive ranks of a pipeline
+stage and replica (torchtitan 0.3.0, distributed/parallel_dims.py: the sparse mesh is pp,
+dp_replicate, efsdp, ep).
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from __future__ import annotations
 from parc.compiler.ir import Family, Layout, Mesh
 
 ORDER = "tp-cp-ep-dp-pp"
-"""The one rank order, fastest axis first."""
+"""The only rank order, fastest axis first."""
 
 
 def replicate_and_shard(layout: Layout) -> tuple[int, int]:
-    """(dp_replicate, dp_shard) in the words of torch: at ZeRO stage 0 all ranks are replicas."""
+    """Return (dp_replicate, dp_shard) as torch defines them: at ZeRO stage 0 all are replicas."""
     if layout.zero_stage == 0:
         return layout.dp, 1
     return layout.dp_replicate, layout.dp_shard
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Dense and expert mesh; data parallelism always has both its axes.
+    """Return the dense and the expert mesh, both with axes dp_shard and dp_replicate.
 
-    A single expert is never split: the expert mesh has tp 1 whatever the layout of dense layers.
+    The expert mesh always has tp 1, because torchtitan does not split single experts.
     """
     replicate, shard = replicate_and_shard(layout)
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
@@ -48,10 +49,11 @@ FAMILIES: dict[str, Family] = {
         Family("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
     )
 }
-"""Groups that the frameworks make, columns of the rank map first. ``dp-shard-cp`` shards the
-weights (torchtitan: fsdp), ``efsdp`` those of experts, ``dp-cp`` averages the loss."""
+"""Process groups of the frameworks, columns of the rank map first. Weights are sharded over
+``dp-shard-cp`` (torchtitan: fsdp), those of experts over ``efsdp``; the loss is averaged over
+``dp-cp``."""
 
 
 def families(*names: str) -> tuple[Family, ...]:
-    """The families called ``names``, in that order."""
+    """Return the families with the given names, in that order."""
     return tuple(FAMILIES[name] for name in names)

@@ -1,4 +1,4 @@
-"""What the programs and modules of torch's frameworks are told alike: functions for fields.yaml."""
+"""Values that the emitted files of all torch frameworks share: functions that fields.yaml names."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from parc.compiler.ir import Layout, Problem
 
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
-    """Copies of the model's state."""
+    """Return the number of copies of the model state."""
     return replicate_and_shard(layout)[0]
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
-    """Ranks that share one copy."""
+    """Return the number of ranks that share one copy of the model state."""
     return replicate_and_shard(layout)[1]
 
 
 def accumulation(problem: Problem, layout: Layout) -> int:
-    """Micro-batches of one step on a rank."""
+    """Return the micro-batches per step and rank."""
     return layout.micro_batches(problem.job.global_batch)
 
 
 def data(problem: Problem, layout: Layout) -> list[str]:
-    """Files of token ids; none: random tokens."""
+    """Return the files of token ids; empty for random tokens."""
     return list(problem.job.data)
 
 
 def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Folder of checkpoints; empty: none are saved."""
+    """Return the folder of checkpoints; empty if none are saved."""
     return problem.job.checkpoint_dir or ""
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
-    """Folder to start from; empty: from scratch."""
+    """Return the folder of the initial checkpoint; empty to start from random weights."""
     return problem.job.load_dir or ""
