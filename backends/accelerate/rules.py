@@ -6,11 +6,10 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 from __future__ import annotations
 
 from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    always_violated,
     layer_blocks_rule,
     replicas_rule,
     stages_rule,

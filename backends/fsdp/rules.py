@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import SEQUENCE_SHARD
+from parc.backends.shared.plain_rules import SEQUENCE_SHARD, always_violated
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    always_violated,
     layer_blocks_rule,
     replicas_rule,
     stages_rule,

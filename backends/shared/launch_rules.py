@@ -109,7 +109,7 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
 
 
 def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
-    """Report variables of ``launch.env`` that are invalid (L18), reserved (L14) or harmful (N14)."""
+    """Report a variable of ``launch.env`` that is invalid, reserved or harmful (L14, L18, N14)."""
     if not VARIABLE_NAME.fullmatch(name):
         text = f"{name!r} is not a valid name of an environment variable"
         help_text = "use letters, digits and underscore, and do not start with a digit"

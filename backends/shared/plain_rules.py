@@ -18,6 +18,11 @@ from parc.compiler.ir import Experts, Layout, Problem
 from parc.compiler.ir.rule import WORLD, Rule
 
 
+def always_violated(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
+    """Return a rule that every layout violates, for specs that the framework cannot express."""
+    return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
+
+
 def experts_of(problem: Problem) -> Experts:
     """Return the experts of the model; for rules that only apply to models with experts.
 
@@ -144,6 +149,7 @@ def _explain_sequence_shard(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_context_chunks(problem: Problem, layout: Layout) -> bool:
+    # Rank r of cp has chunks r and 2 cp - 1 - r, which balances the work of causal attention.
     return layout.cp > 1 and problem.job.sequence_length % (2 * layout.cp) != 0
 
 

@@ -5,11 +5,15 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, EXPERT_COUNT, decay_rule
+from parc.backends.shared.plain_rules import (
+    CONTEXT_CHUNKS,
+    EXPERT_COUNT,
+    always_violated,
+    decay_rule,
+)
 from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
-    always_violated,
     gradients_rule,
     replicas_rule,
     torch_rules,

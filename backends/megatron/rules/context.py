@@ -1,7 +1,7 @@
-"""Family S: what the exchange of context parallelism owes to heads, windows and sinks.
+"""Rules S: context-parallel exchange against attention heads, windows and sinks.
 
-Megatron's arguments say nothing of most of it: Transformer Engine refuses in the first forward
-pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
+Megatron's argument parser does not check most of them; Transformer Engine fails in the first
+forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     cp, inner, comm = layout.cp, layout.cp_a2a, layout.cp_comm
     if comm != HIERARCHY:
         return Finding(
-            message=f"cp_a2a is a level of cp_comm a2a+p2p, but cp_comm is {comm}",
-            label=f"cp_comm {comm} has one level",
-            help="legal cp_a2a: auto",
+            message=f"cp_a2a applies only to cp_comm a2a+p2p, but cp_comm is {comm}",
+            label=f"cp_comm {comm} has a single level",
+            help="valid cp_a2a: auto",
             fix="layout.cp_a2a: auto",
             causes=(Cause("layout.cp_comm", f"cp_comm {comm}"),),
         )
@@ -37,53 +37,53 @@ def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     good = valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
     pinned = problem.pins.cp_a2a is not None
     if not pinned:
-        label = f"no number of neighbours divides cp {cp} and the heads of a rank"
+        label = f"no group size between 1 and {cp} divides cp {cp} and the heads of a rank"
     elif cp % inner:
         label = f"{cp} % {inner} = {cp % inner}, must be 0"
     else:
-        label = f"cp_a2a {inner} of cp {cp} leaves one level, must be above 1 and below {cp}"
+        label = f"cp_a2a {inner}, must be above 1 and below cp {cp}"
     return Finding(
-        message=f"cp={cp} cannot be cut into two levels" + (f" with cp_a2a {inner}" * pinned),
+        message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a {inner}" * pinned),
         label=label,
-        help=f"legal cp_a2a: {format_values(good)}",
+        help=f"valid cp_a2a: {format_values(good)}",
         fix=format_pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
         causes=(Cause("layout.cp", f"cp {cp}"),),
     )
 
 
-def _swapping(layout: Layout) -> int:
-    """Ranks that exchange heads for tokens."""
+def _exchanging_ranks(layout: Layout) -> int:
+    """Return the number of ranks that exchange heads for tokens by all-to-all."""
     return layout.cp if layout.cp_comm == "a2a" else layout.cp_a2a
 
 
 def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and not problem.model.attention.swaps(_swapping(layout), layout.tp)
+    return layout.cp > 1 and not problem.model.attention.swaps(_exchanging_ranks(layout), layout.tp)
 
 
 def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
-    attention, ranks, tp = problem.model.attention, _swapping(layout), layout.tp
+    attention, ranks, tp = problem.model.attention, _exchanging_ranks(layout), layout.tp
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
     name, count = next((item for item in own.items() if item[1] % ranks), ("heads", 0))
     good = valid(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
     return Finding(
-        message=f"{count} {name} of a tensor rank cannot be exchanged over {axis}={ranks}",
+        message=f"{count} {name} per tensor rank are not divisible by {axis}={ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"legal {axis} with tp {tp}: {format_values(good)}; or cp_comm p2p",
+        help=f"valid {axis} with tp {tp}: {format_values(good)}; or cp_comm p2p",
         fix="layout.cp_comm: p2p",
         causes=(
             Cause("model.heads", f"{attention.heads} heads"),
-            Cause("model.kv_heads", f"{attention.kv_heads} of keys and values"),
+            Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),
             Cause("layout.tp", f"tp {tp}"),
         ),
     )
 
 
-def _able(problem: Problem) -> tuple[ContextComm, ...]:
-    """Exchanges that the attention of the model can have; empty: all.
+def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
+    """Return the exchanges that Transformer Engine supports for this attention; empty: all.
 
-    Latent attention has keys wider than values, which Transformer Engine refuses elsewhere before
-    its 2.16.
+    In latent attention keys are wider than values; before Transformer Engine 2.16 only ring
+    exchanges support that.
     """
     attention = problem.model.attention
     if attention.sinks:
@@ -93,7 +93,8 @@ def _able(problem: Problem) -> tuple[ContextComm, ...]:
     return ("p2p", HIERARCHY) if attention.latent is not None else ()
 
 
-def _named(problem: Problem) -> str:
+def _attention_feature(problem: Problem) -> str:
+    """Return the feature that restricts the exchange, in words."""
     attention = problem.model.attention
     if attention.sinks:
         return "attention sinks"
@@ -102,17 +103,17 @@ def _named(problem: Problem) -> str:
 
 
 def _violates_exchange_kind(problem: Problem, layout: Layout) -> bool:
-    able = _able(problem)
-    return layout.cp > 1 and bool(able) and layout.cp_comm not in able
+    supported = _supported_exchanges(problem)
+    return layout.cp > 1 and bool(supported) and layout.cp_comm not in supported
 
 
 def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
-    able, what = _able(problem), _named(problem)
+    supported, what = _supported_exchanges(problem), _attention_feature(problem)
     return Finding(
-        message=f"{what} and cp_comm {layout.cp_comm} do not go together",
-        label=f"cp_comm {layout.cp_comm} with {what}: the first forward pass stops",
-        help=f"legal cp_comm: {', '.join(able)}; or cp 1",
-        fix="layout.cp_comm: p2p" if "p2p" in able else "layout.cp: 1",
+        message=f"cp_comm {layout.cp_comm} does not support {what}",
+        label=f"cp_comm {layout.cp_comm} with {what} fails in the first forward pass",
+        help=f"valid cp_comm: {', '.join(supported)}; or cp 1",
+        fix="layout.cp_comm: p2p" if "p2p" in supported else "layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has {what}"),),
     )
 

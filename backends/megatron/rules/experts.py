@@ -1,4 +1,4 @@
-"""Families D, S and M where the model has experts, or expert degrees without them."""
+"""Rules of models with experts, and of expert parallel sizes of models without."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def _violates_bias_with_etp(problem: Problem, layout: Layout) -> bool:
 
 def _explain_bias_with_etp(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"experts with biases cannot be split over etp={layout.etp}",
+        message=f"Megatron cannot split experts with biases over etp={layout.etp}",
         label=f"etp {layout.etp}, must be 1",
-        help="legal etp: 1",
+        help="valid etp: 1",
         fix="layout.etp: 1",
-        causes=(Cause("model", "linear layers carry biases"),),
+        causes=(Cause("model", f"{problem.model.name} has biases in linear layers"),),
     )
 
 
@@ -33,15 +33,15 @@ def _violates_router_gradient(problem: Problem, layout: Layout) -> bool:
 
 def _explain_router_gradient(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="the softmax over one chosen expert has no gradient",
+        message="the router gets no gradient: a softmax over a single chosen expert is always 1",
         label="top_k 1, score_function softmax, pre_softmax false",
-        help="legal with top_k 1: pre_softmax true, or score_function sigmoid",
+        help="valid with top_k 1: pre_softmax true, or score_function sigmoid",
         fix="model.experts.pre_softmax: true",
     )
 
 
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
-    """The rules that matter for this model."""
+    """Return the rules about experts that the model can violate."""
     experts = problem.model.experts
     if experts is None:
         return (NO_EXPERTS, EXPERT_MESH_RULE)

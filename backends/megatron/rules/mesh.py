@@ -1,4 +1,4 @@
-"""Family D: divisibility of tensors and tiling of the ranks."""
+"""Rules D: divisibility of tensor dims and of the ranks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
         label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
-        help=f"legal tp within one NVLink domain: {format_values(good)}",
+        help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
 
 def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """(what, width, axis, degree) of every tensor dim that an axis cuts, heads apart."""
+    """Return (description, width, axis, size) of every split tensor dim except attention heads."""
     model = problem.model
     widths = []
     if model.ffn.size and model.dense_layers:
@@ -56,11 +56,11 @@ def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
         else valid_tp(problem)
     )
     return Finding(
-        message=f"the width of {what}, {width}, cannot be split over {axis}={degree}",
+        message=f"the width of {what}, {width}, is not divisible by {axis}={degree}",
         label=f"{width} % {degree} = {width % degree}, must be 0",
-        help=f"legal {axis} within one NVLink domain: {format_values(good)}",
+        help=f"valid {axis} within one NVLink domain: {format_values(good)}",
         fix=format_pin(f"layout.{axis}", nearest(good, degree)),
-        causes=(Cause("model", f"{what} is {width} wide"),),
+        causes=(Cause("model", f"the width of {what} is {width}"),),
     )
 
 
@@ -74,11 +74,11 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     experts = problem.model.experts.count if problem.model.experts else 1
     good = valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
-        message=f"experts: pp {pp} x ep {ep} x etp {etp} = {block} does not tile {world} ranks",
+        message=f"{world} ranks are not divisible by pp {pp} x ep {ep} x etp {etp} = {block}",
         label=f"{world} % {block} = {world % block}, must be 0",
         help=(
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "
-            f"legal ep with etp {etp}: {format_values(good)}"
+            f"valid ep with etp {etp}: {format_values(good)}"
         ),
         fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("layout.etp", f"etp {etp}"), Cause("layout.pp", f"pp {pp}")),
@@ -91,10 +91,10 @@ def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
 
 def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"rank order {layout.order} needs as many expert replicas as dense replicas",
+        message=f"rank order {layout.order} requires as many expert replicas as dense replicas",
         label=f"edp {layout.edp} != dp {layout.dp} (tp*cp {layout.tp * layout.cp}, "
         f"etp*ep {layout.etp * layout.ep})",
-        help="legal: tp*cp == etp*ep, or pp 1, or the order that ends in pp",
+        help="use tp*cp == etp*ep, or pp 1, or the order that ends in pp",
         fix="layout.order: tp-cp-ep-dp-pp",
     )
 
@@ -108,9 +108,9 @@ def _violates_optimizer_copies(problem: Problem, layout: Layout) -> bool:
 def _explain_optimizer_copies(problem: Problem, layout: Layout) -> Finding:
     copies, edp = layout.dp_replicate, layout.edp
     return Finding(
-        message=f"{copies} optimizer copies do not divide the {edp} replicas of an expert",
+        message=f"{edp} replicas per expert are not divisible by {copies} optimizer copies",
         label=f"{edp} % {copies} = {edp % copies}, must be 0",
-        help=f"legal numbers of copies: {format_values(divisors(edp))}",
+        help=f"valid numbers of copies: {format_values(divisors(edp))}",
     )
 
 

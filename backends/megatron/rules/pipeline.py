@@ -1,4 +1,4 @@
-"""Family P, and B01: conservation of layers, interleaving, micro-batches."""
+"""Rules P and B01: number of layers and chunks, interleaving, micro-batches."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def _violates_interleaving(problem: Problem, layout: Layout) -> bool:
 
 def _explain_interleaving(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
-        label="vpp > 1 needs pp > 1",
-        help="legal: vpp 1, or pp > 1",
+        message=f"vpp={layout.vpp} interleaves pipeline stages, but pp is 1",
+        label="vpp > 1 requires pp > 1",
+        help="use vpp 1, or pp > 1",
         fix="layout.vpp: 1",
         causes=(Cause("layout.pp", "pp 1"),),
     )
 
 
-def held(layout: Layout) -> tuple[int, int, int, int]:
-    """Decoder layers, MTP layers, embeddings and losses that all chunks hold together."""
+def count_assigned_layers(layout: Layout) -> tuple[int, int, int, int]:
+    """Return the numbers of decoder layers, MTP layers, embeddings and losses in all chunks."""
     layers = mtp = embeddings = losses = 0
     for row in layout.split.chunks:
         for chunk in row:
@@ -42,17 +42,17 @@ def held(layout: Layout) -> tuple[int, int, int, int]:
 
 
 def _violates_layer_count(problem: Problem, layout: Layout) -> bool:
-    return held(layout) != (problem.model.layers, problem.model.mtp_layers, 1, 1)
+    return count_assigned_layers(layout) != (problem.model.layers, problem.model.mtp_layers, 1, 1)
 
 
 def _explain_layer_count(problem: Problem, layout: Layout) -> Finding:
-    layers, mtp, embeddings, losses = held(layout)
+    layers, mtp, embeddings, losses = count_assigned_layers(layout)
     return Finding(
-        message=f"the stages hold {layers} decoder layers, the model has {problem.model.layers}",
+        message=f"the stages have {layers} decoder layers, the model has {problem.model.layers}",
         label=f"decoder {layers} of {problem.model.layers}, MTP {mtp} of "
         f"{problem.model.mtp_layers}, embedding {embeddings} of 1, loss {losses} of 1",
-        help="every layer stands on exactly one stage",
-        fix="layout.pipeline_layout: (remove it, and let the split be decided)",
+        help="every layer must be in exactly one stage",
+        fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{problem.model.layers} layers"),),
     )
 
@@ -66,16 +66,16 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     have = sum(len(row) for row in layout.split.chunks)
     good = even_vpp(problem, layout.pp)
     return Finding(
-        message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} needs "
+        message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} requires "
         f"{layout.pp * layout.vpp}",
         label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
-        help=f"legal vpp for an even split over pp {layout.pp}: {format_values(good)}",
+        help=f"valid vpp for an even split over pp {layout.pp}: {format_values(good)}",
         fix=format_pin("layout.vpp", nearest(good, layout.vpp)),
     )
 
 
 def even_vpp(problem: Problem, pp: int) -> list[int]:
-    """Vpp degrees that split the layers evenly over ``pp`` ranks; 1 always is one."""
+    """Return the vpp sizes that split the layers evenly over ``pp`` ranks; [1] if none does."""
     layers = problem.model.layers
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)
 
@@ -92,10 +92,10 @@ def _explain_interleaved_micro_batches(problem: Problem, layout: Layout) -> Find
     count = layout.micro_batches(batch)
     below, above = nearest_multiples(count, layout.pp)
     return Finding(
-        message=f"interleaving over pp={layout.pp} cannot run {count} micro-batches",
+        message=f"interleaving requires a multiple of pp={layout.pp} micro-batches, not {count}",
         label=f"{count} % {layout.pp} = {count % layout.pp}, must be 0, and {count} >= {layout.pp}",
-        help=f"nearest legal global batches: {format_values(sorted({below * step, above * step}))}; "
-        "or vpp 1",
+        help="nearest valid global batches: "
+        f"{format_values(sorted({below * step, above * step}))}; or vpp 1",
         fix=format_pin("job.global_batch", above * step),
         causes=(
             Cause(

@@ -1,4 +1,4 @@
-"""Family S: what the sequence length owes to sequence and context parallelism."""
+"""Rules S of sequence parallelism, and of the sequence length under context parallelism."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def _violates_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> bool
 
 def _explain_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="sequence parallelism needs tensor parallelism, but tp is 1",
-        label="sequence_parallel true with tp=1: Megatron switches it off and says so in the log",
-        help="legal: sequence_parallel false, or tp > 1",
+        message="sequence parallelism requires tensor parallelism, but tp is 1",
+        label="sequence_parallel true with tp=1: Megatron disables it with a warning in the log",
+        help="use sequence_parallel false, or tp > 1",
         fix="layout.sequence_parallel: false",
         causes=(Cause("layout.tp", "tp 1"),),
     )
@@ -28,11 +28,11 @@ def _violates_sequence_parallel_experts(problem: Problem, layout: Layout) -> boo
 
 def _explain_sequence_parallel_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"a model with experts and tp={layout.tp} trains only with sequence parallelism",
-        label=f"tp {layout.tp} > 1 and sequence_parallel false: the first forward pass stops",
-        help="legal: sequence_parallel true, or tp 1",
+        message=f"a model with experts and tp={layout.tp} requires sequence parallelism",
+        label=f"tp {layout.tp} with sequence_parallel false fails in the first forward pass",
+        help="use sequence_parallel true, or tp 1",
         fix="layout.sequence_parallel: true",
-        causes=(Cause("model", "the model routes to experts"),),
+        causes=(Cause("model", f"{problem.model.name} has experts"),),
     )
 
 

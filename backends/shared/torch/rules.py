@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
+from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS, always_violated
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
 from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
@@ -35,11 +35,6 @@ def _dispatch(framework: str, at: str) -> Finding:
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
-
-
-def always_violated(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
-    """Return a rule that every layout violates, for specs that the framework cannot express."""
-    return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
