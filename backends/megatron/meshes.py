@@ -1,4 +1,4 @@
-"""The two meshes that Megatron lays over the ranks, and the orders it knows.
+"""Dense and expert mesh of Megatron, their rank orders and process groups.
 
 Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_model_parallel``.
 """
@@ -9,14 +9,14 @@ from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh,
 from parc.compiler.ir import Family, Layout, Mesh
 
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
-"""The second one is what ``--use-tp-pp-dp-mapping`` asks for; no third can be reached."""
+"""Rank orders; ``--use-tp-pp-dp-mapping`` selects the second, and there is no flag for others."""
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Dense mesh (attention, dense layers, embeddings), with axes tp, cp, dp, pp; expert mesh.
+    """Return the dense mesh (attention, dense layers, embeddings) and the expert mesh.
 
-    A hierarchy of context ranks has its two levels in place of cp, neighbours first
-    (``create_hierarchical_groups``).
+    The dense mesh has axes tp, cp, dp and pp. Hierarchical context parallelism replaces cp by its
+    two levels, of which the all-to-all groups vary faster (``create_hierarchical_groups``).
     """
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     order = layout.order
@@ -36,15 +36,15 @@ FAMILIES: tuple[Family, ...] = (
     Family("etp-ep", "expert", ("tp", "ep")),
     Family("etp-ep-pp", "expert", ("tp", "ep", "pp")),
 )
-"""Groups that Megatron creates."""
+"""Process groups that Megatron creates."""
 
 HIERARCHY: tuple[Family, ...] = (
     Family("cp-a2a", "dense", ("cp_a2a",)),
     Family("cp-p2p", "dense", ("cp_p2p",)),
 )
-"""Those that it adds for ``--hierarchical-context-parallel-sizes``."""
+"""Additional groups for ``--hierarchical-context-parallel-sizes``."""
 
 
 def families(layout: Layout) -> tuple[Family, ...]:
-    """The groups of ``layout``."""
+    """Return the process groups of ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

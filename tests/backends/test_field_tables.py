@@ -37,7 +37,7 @@ GROUPED = ("deepspeed", "megatron", "vllm")
 TORCH = ("accelerate", "fsdp", "torchtitan")
 SHARED = {
     *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
-    *("sharded", "spell_pattern", "uses_autotp"),
+    *("sharded", "format_pattern", "uses_autotp"),
 }
 """Functions that others build on."""
 ENGINE_OUTSIDE = ("problem.pins.", "endpoint.", "launch.", "placement.")

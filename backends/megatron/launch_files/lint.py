@@ -17,7 +17,7 @@ from parc.backends.megatron.launch_files.launch_flags import (
     read_launch,
     value_count,
 )
-from parc.backends.megatron.programs import wrong_program
+from parc.backends.megatron.programs import explain_wrong_program
 from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
@@ -181,7 +181,7 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
     if not (known or problem.model.pattern):
         return
     for word in script.words:
-        finding = wrong_program(word.text, problem.model, problem.version("megatron"))
+        finding = explain_wrong_program(word.text, problem.model, problem.version("megatron"))
         if finding is not None:
             sink.report("E10", replace(finding, causes=()), span=word.span)
 

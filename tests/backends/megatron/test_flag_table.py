@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.arguments.derived_model import spell_pattern
+from parc.backends.megatron.arguments.derived_model import format_pattern
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
-from parc.backends.megatron.versions import DEFAULT, VERSIONS
+from parc.backends.megatron.capabilities import DEFAULT_VERSION, VERSIONS
 from parc.backends.shared.extra_arguments import known_flags
 from parc.backends.shared.field_table import flag_table
 
@@ -29,7 +29,7 @@ def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
 def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
     assert list(removed_flags()) == sorted(removed_flags())
     for flag, row in removed_flags().items():
-        assert "instead" not in row or row["instead"].split()[0] in flags_of(DEFAULT), flag
+        assert "instead" not in row or row["instead"].split()[0] in flags_of(DEFAULT_VERSION), flag
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
 def test_a_pattern_of_routed_layers_is_spelt_as_a_list_expression(
     pattern: tuple[bool, ...], text: str
 ) -> None:
-    assert spell_pattern(pattern) == text
+    assert format_pattern(pattern) == text
     assert tuple(bool(entry) for entry in eval(text)) == pattern

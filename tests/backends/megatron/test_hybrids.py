@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.recomputes import recomputes
+from parc.backends.megatron.capabilities import recompute_levels
 from parc.backends.megatron.stages.balance_pattern import balance_pattern
 from parc.backends.megatron.verify_arguments import read_arguments
 from tests.backends.megatron.boundaries import DENSE, LINEAR, PATTERN
@@ -107,7 +107,9 @@ def test_modules_that_a_pattern_does_not_have_are_not_computed_again(
     experts = {"count": 12, "top_k": 2, "size": 768} if "E" in pattern else None
     model = {"pattern": pattern * 4, "experts": experts}
     problem = plan_of(changed(PATTERN, {f"model.{k}": v for k, v in model.items()})).problem
-    found = [one.modules for one in recomputes(problem.model) if one.granularity == "selective"]
+    found = [
+        one.modules for one in recompute_levels(problem.model) if one.granularity == "selective"
+    ]
     assert found == [one for one in levels if one]
 
 
