@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from parc.backends.megatron.programs import stack_of
 from parc.backends.megatron.rules.express import linear_bias
 from parc.compiler.ir import Experts, Problem
 
