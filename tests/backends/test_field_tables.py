@@ -1,4 +1,4 @@
-"""The table of every framework and engine speaks for all of a plan, by functions that exist."""
+"""Tables of frameworks and engines map all plan fields, and refer to existing functions."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ SHARED = {
     *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
     *("sharded", "format_pattern", "uses_autotp"),
 }
-"""Functions that others build on."""
+"""Public functions that other functions call and no row refers to."""
 ENGINE_OUTSIDE = ("problem.pins.", "endpoint.", "launch.", "placement.")
-"""What else flags of an engine are made from."""
+"""Objects other than the plan that flags of an engine depend on."""
 
 
 def table(name: str) -> FieldTable:
     return (flag_table if name in GROUPED else field_table)(f"parc.backends.{name}")
 
 
-def told(name: str) -> set[str]:
+def mapped(name: str) -> set[str]:
     return {field for row in table(name).rows for field in row.fields}
 
 
 def said(name: str) -> set[str]:
-    return told(name) | set(table(name).ignored)
+    return mapped(name) | set(table(name).ignored)
 
 
 def used(name: str) -> set[str]:
-    """Functions that rows of the table name."""
+    """Return the functions that rows of the table refer to."""
     return {row.derived for row in table(name).rows if row.derived}
 
 
@@ -74,8 +74,8 @@ def test_every_field_of_the_plan_has_a_setting_or_a_reason_to_be_ignored(name: s
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_field_is_both_told_and_ignored(name: str) -> None:
-    assert not told(name) & set(table(name).ignored)
+def test_no_field_is_both_mapped_and_ignored(name: str) -> None:
+    assert not mapped(name) & set(table(name).ignored)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -85,7 +85,7 @@ def test_every_field_of_the_table_is_a_field_of_the_plan(name: str) -> None:
     assert said(name) - known == set()
 
 
-def test_every_field_of_an_engine_is_a_field_of_the_plan_or_of_what_stands_around_it() -> None:
+def test_every_field_of_an_engine_table_exists_in_the_plan_or_its_context() -> None:
     outside = said("vllm") - set(SERVING)
     assert [path for path in outside if not path.startswith(ENGINE_OUTSIDE)] == []
 

@@ -40,7 +40,7 @@ def reach(pairs: list[list[int]]) -> list[int]:
 
 
 @pytest.mark.parametrize("of", [DENSE, ROUTED, SWAPPED, TINY])
-def test_the_table_has_a_row_a_rank_that_agrees_with_the_placement(of: Plan) -> None:
+def test_the_table_has_a_row_per_rank_that_matches_the_placement(of: Plan) -> None:
     text = emitted(of)["rankmap.csv"]
     header = "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
     assert text.startswith(header + "\n")
@@ -60,7 +60,7 @@ def test_the_table_has_a_row_a_rank_that_agrees_with_the_placement(of: Plan) -> 
 
 
 @pytest.mark.parametrize("of", [DENSE, ROUTED, SWAPPED, TINY])
-def test_the_document_keeps_its_schema_and_its_groups_unfold_to_the_meshes(of: Plan) -> None:
+def test_the_document_matches_its_schema_and_its_groups_expand_to_the_meshes(of: Plan) -> None:
     tree = json.loads(emitted(of)["rankmap.json"])
     schema = json.loads((files("parc.schemas") / "rankmap.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -106,7 +106,7 @@ def test_the_page_stays_within_two_screens(of: Plan) -> None:
     assert max(map(len, lines)) <= 120
 
 
-def test_the_page_says_what_a_reviewer_needs() -> None:
+def test_the_page_contains_the_facts_for_a_review() -> None:
     text = emitted(DENSE)["rankmap.md"]
     assert "256 ranks on 32 hosts, 8 a host, for megatron 0.19." in text
     assert "rank = tp + 8 (dp + 8 pp)" in text
@@ -120,7 +120,7 @@ def test_the_page_says_what_a_reviewer_needs() -> None:
     assert "- master: r01n01" in text
 
 
-def test_equal_stages_are_folded_where_there_are_many() -> None:
+def test_many_equal_stages_are_folded() -> None:
     rows = stage_rows(plan(cluster(*[7] * 60), layout(105, tp=8, pp=35, dp=12)))
     assert [row[0] for row in rows] == ["0", "1-33", "34"]
     assert rows[1][4] == "3 each"
@@ -166,13 +166,13 @@ def test_two_emissions_are_the_same_bytes() -> None:
         ((("tp", 2), ("pp", 2)), "tp + 2 pp"),
     ],
 )
-def test_the_rank_formula_leaves_out_what_is_1(
+def test_the_rank_formula_omits_axes_of_size_1(
     sizes: tuple[tuple[str, int], ...], text: str
 ) -> None:
     assert formula(Mesh.of(sizes), {}) == text
 
 
-def test_lists_are_cut_after_a_whole_item() -> None:
+def test_lists_are_shortened_after_a_whole_item() -> None:
     assert listed("a1,b2,c3", 8) == "a1,b2,c3"
     assert listed("a1,b2,c3,d4,e5", 12) == "a1,b2, ..."
     assert len(listed("host[1-2,4-9,11-99]", 16)) <= 16

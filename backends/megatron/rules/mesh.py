@@ -74,7 +74,7 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     experts = problem.model.experts.count if problem.model.experts else 1
     good = valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
-        message=f"{world} ranks are not divisible by pp {pp} x ep {ep} x etp {etp} = {block}",
+        message=f"{world} ranks are not divisible by the expert mesh pp {pp} x ep {ep} x etp {etp} = {block}",
         label=f"{world} % {block} = {world % block}, must be 0",
         help=(
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "

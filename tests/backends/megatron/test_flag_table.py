@@ -1,4 +1,4 @@
-"""The flags of the table, and those that a user may add, are flags that the parsers know."""
+"""Flags of the table, and flags that a user may add, are accepted by Megatron's parsers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.backends.shared.extra_arguments import known_flags
 from parc.backends.shared.field_table import flag_table
 
 
-def test_every_flag_is_emitted_for_exactly_the_versions_that_know_it() -> None:
+def test_every_flag_is_emitted_for_exactly_the_versions_that_have_it() -> None:
     for row in flag_table(PACKAGE).rows:
         for version in VERSIONS:
             assert (row.setting in flags_of(version)) == row.known(version), (row.setting, version)
@@ -26,7 +26,7 @@ def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
         assert row.get("until", VERSIONS[-1]) in VERSIONS
 
 
-def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
+def test_the_replacement_of_a_removed_flag_is_a_current_flag() -> None:
     assert list(removed_flags()) == sorted(removed_flags())
     for flag, row in removed_flags().items():
         assert "instead" not in row or row["instead"].split()[0] in flags_of(DEFAULT_VERSION), flag
@@ -40,7 +40,7 @@ def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
         ((False,) + (True,) * 26, "([0]*1+[1]*26)"),
     ],
 )
-def test_a_pattern_of_routed_layers_is_spelt_as_a_list_expression(
+def test_a_pattern_of_expert_layers_is_a_list_expression(
     pattern: tuple[bool, ...], text: str
 ) -> None:
     assert format_pattern(pattern) == text

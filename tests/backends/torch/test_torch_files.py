@@ -89,7 +89,7 @@ def test_accelerate_alone_names_deepspeed_where_that_has_the_strategy() -> None:
     spec = plugged({"zero_stage": 3, "offload": "cpu"}) | {"emit": ["accelerate"]}
     sink = planned(spec)[1]
     helps = [found.finding.help for found in sink.diagnostics if found.code == "PARC-E08"]
-    assert any("beside deepspeed it has optimizer on the host" in one for one in helps)
+    assert any("together with deepspeed it supports optimizer on the host" in one for one in helps)
 
 
 def test_either_order_of_the_pair_means_the_same_and_a_third_framework_is_refused() -> None:
