@@ -20,7 +20,7 @@ from statistics import mean, median
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan, Proof
 from parc.compiler.pipeline import emit_plan, plan_spec
-from parc.compiler.placement.evaluate_placement import judge_placement
+from parc.compiler.placement.evaluate_placement import evaluate_placement
 from parc.compiler.placement.replan_hosts import replan_hosts
 from parc.compiler.spec.reading.source import Source
 from parc.compiler.writer import write_artifacts
@@ -100,7 +100,7 @@ def giant(name: str) -> None:
     clock("write")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     emit = sum(spent for step, spent in clock.spent.items() if step.startswith("emit"))
-    print(f"131,072 GPUs, {name}: {plan.placement.proof.words}")
+    print(f"131,072 GPUs, {name}: {plan.placement.proof.summary}")
     parts = {
         "resolve and search": sum(clock.spent.values()) - emit - clock.sum("place_ranks"),
         "place": clock.spent["place_ranks"],
@@ -118,7 +118,7 @@ def _drain(plan: Plan) -> None:
     start = time.process_time()
     found = replan_hosts(plan, [plan.placement.hosts[5000].name], Sink())
     assert found is not None
-    judge_placement(found.plan)
+    evaluate_placement(found.plan)
     spent = time.process_time() - start
     print(f"  replan of one host {spent:.2f} s, {len(found.moves) * 8} ranks move")
 

@@ -1,4 +1,4 @@
-"""The Python front door: compile, estimate and check a path or a mapping."""
+"""Python API: compile, estimate and check a spec, given as a path or a mapping."""
 
 from __future__ import annotations
 
@@ -12,43 +12,47 @@ from parc.compiler.ir import AnyPlan, Estimate, ServingEstimate
 from parc.compiler.pipeline import plan_spec
 from parc.compiler.spec.reading.source import Source, read_source
 
-Input = str | Path | Mapping[str, Any]
+SpecInput = str | Path | Mapping[str, Any]
 
 
 class SpecError(ValueError):
-    """The spec has errors; ``diagnostics`` holds them, ``str`` shows them."""
+    """The spec has errors, listed in ``diagnostics``; the message shows them as text."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...], text: str) -> None:
-        """``text`` is the rendering for people."""
+        """Store the diagnostics; ``text`` is their rendering for a terminal."""
         super().__init__(text)
         self.diagnostics = diagnostics
 
 
-def compile(spec: Input) -> AnyPlan:
-    """Compile ``spec`` to a plan; nothing is written. SpecError where it has errors."""
+def compile(spec: SpecInput) -> AnyPlan:
+    """Compile ``spec`` to a plan without writing files.
+
+    Raises:
+        SpecError: the spec has errors.
+    """
     from parc.compiler.diagnostics.render.text import render_text
 
     sink = Sink()
-    plan = plan_spec(_source(spec), (), sink)
+    plan = plan_spec(_read_input(spec), (), sink)
     if plan is None:
         raise SpecError(sink.diagnostics, render_text(sink.diagnostics, sink.positions))
     return plan
 
 
-def estimate(spec: Input) -> Estimate | ServingEstimate:
-    """Memory, step time and traffic of the layout that ``compile`` chooses."""
+def estimate(spec: SpecInput) -> Estimate | ServingEstimate:
+    """Return memory, step time and traffic of the layout that ``compile`` chooses."""
     return compile(spec).estimate
 
 
-def check(spec: Input) -> list[Diagnostic]:
-    """Every diagnostic of ``spec``, errors, warnings and advice."""
+def check(spec: SpecInput) -> list[Diagnostic]:
+    """Return all diagnostics of ``spec``: errors, warnings and advice."""
     sink = Sink()
-    plan_spec(_source(spec), (), sink)
+    plan_spec(_read_input(spec), (), sink)
     return list(sink.diagnostics)
 
 
-def _source(spec: Input) -> Source:
-    """A path is read; a mapping is written as JSON, which is YAML."""
+def _read_input(spec: SpecInput) -> Source:
+    """Return the text of a file, or of a mapping as JSON, which is valid YAML."""
     if isinstance(spec, Mapping):
         return Source("<mapping>", json.dumps(spec, indent=2), None)
     return read_source(str(spec))

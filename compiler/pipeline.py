@@ -28,7 +28,7 @@ from parc.compiler.ir import (
 from parc.compiler.placement.keep_hosts import keep_hosts
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.restore_cluster import restore_cluster
-from parc.compiler.placement.try_other_rank_order import turn_order, with_chosen
+from parc.compiler.placement.try_other_rank_order import try_other_rank_order, with_chosen
 from parc.compiler.resolve.resolve_calibration import resolve_calibration
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
@@ -95,8 +95,8 @@ def plan_problem(
         after("estimate_layout")
         placement = place_ranks(problem, target, layout, estimate)
         after("place_ranks")
-        placed = turn_order(pricing, layout, estimate, placement)
-        after("turn_order")
+        placed = try_other_rank_order(pricing, layout, estimate, placement)
+        after("try_other_rank_order")
     search = with_chosen(search, placed)
     plan = Plan(problem, placed.layout, placed.estimate, placed.placement, search)
     check_plan(pricing, plan, sink)

@@ -1,7 +1,7 @@
-"""Write artifacts to disk: the directory is replaced all at once or not at all.
+"""Writer of output directories: a directory is replaced as a whole or not at all.
 
-The new tree is written next to the directory, to ``.NAME.new-PID-N``, then one system call swaps
-the two. A killed run leaves the old output or the new one, never a mixture, and at most a hidden
+The new tree is written next to the directory, as ``.NAME.new-PID-N``, and both are exchanged in one
+system call. A killed run leaves the old or the new output, never a mixture, and at most a hidden
 folder that the next run removes.
 """
 
@@ -11,47 +11,52 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from parc.backends.registry import BUILT_IN, find
 from parc.compiler.ir import Artifact
-from parc.compiler.swap import exchange
 
 MARKER = "parc.lock"
 """File that marks a directory as written by PARC."""
-OWN = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
-"""First parts of the names that PARC writes at the top of an output directory; backends of plugins
-are looked up only if a directory has other names."""
-_SHOWN = 3
+PARC_NAMES = {"parc", "plan", "report", *(one.name for one in BUILT_IN)}
+"""Names at the top of an output directory, without suffixes, that PARC writes.
+
+Plugins are looked up only if a directory contains other names."""
+_MAX_LISTED = 3
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""Flag of renameat2(2), from linux/fs.h: exchange two existing paths atomically."""
 
 
 class WriteRefused(Exception):
-    """The directory cannot or must not be replaced; the message has the reason."""
+    """The directory cannot or must not be replaced; the message gives the reason."""
 
 
 def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
-    """Replace the contents of ``directory`` by ``artifacts``; create its parents.
+    """Replace the content of ``directory`` by ``artifacts``; missing parents are created.
 
-    A link to a directory is followed, so that the link itself is kept.
+    If ``directory`` is a link to a directory, its target is replaced and the link stays.
 
     Raises:
-        WriteRefused: a path leaves the directory or occurs twice; the directory contains files
-            that PARC did not write; a file cannot be written.
+        WriteRefused: a path leaves the directory or occurs twice, the directory contains files that
+            PARC did not write, or it cannot be written.
     """
     paths = check_paths(artifacts)
     try:
-        target = _resolved(directory)
+        target = _resolve_target(directory)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clean(target)
+        _remove_leftovers(target)
         _check_target(target, directory, paths)
-        with _new_directory(target) as new:
+        with _temporary_directory(target) as new:
             for artifact in artifacts:
                 _write(new / artifact.path, artifact)
             _sync_folders(new)
-            _swap(new, target)
+            _replace(new, target)
         _sync(target.parent)
     except (OSError, UnicodeEncodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -59,9 +64,9 @@ def write_artifacts(artifacts: Sequence[Artifact], directory: Path) -> None:
 
 
 def stale_paths(artifacts: Sequence[Artifact], directory: Path) -> list[str]:
-    """Return the paths under ``directory`` that differ from ``artifacts``, sorted.
+    """Return the paths under ``directory`` that differ from ``artifacts``, are missing or extra.
 
-    Missing and additional files count as different; empty if a write would have no effect.
+    The paths are sorted. The list is empty if a write would change nothing.
     """
     wanted = {artifact.path: artifact for artifact in artifacts}
     present = {
@@ -78,7 +83,7 @@ def foreign_names(names: Iterable[str], paths: Iterable[str]) -> list[str]:
 
     ``names`` are at the top of an output directory, ``paths`` are the files to be written there.
     """
-    own = OWN | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
+    own = PARC_NAMES | {PurePosixPath(path).parts[0].partition(".")[0] for path in paths}
     others = (name for name in names if name.partition(".")[0] not in own)
     return sorted(name for name in others if find(name.partition(".")[0]) is None)
 
@@ -87,8 +92,8 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
     """Return the paths of ``artifacts``.
 
     Raises:
-        WriteRefused: a path is not relative, has special parts, occurs twice, or is also the
-            folder of another path.
+        WriteRefused: a path is not a plain relative path, occurs twice, or is also the folder of
+            another path.
     """
     paths: set[str] = set()
     for artifact in artifacts:
@@ -106,17 +111,17 @@ def check_paths(artifacts: Sequence[Artifact]) -> set[str]:
     return paths
 
 
-def _resolved(directory: Path) -> Path:
+def _resolve_target(directory: Path) -> Path:
     if directory.is_symlink() and not directory.exists():
-        raise WriteRefused(f"{directory.as_posix()} is a dangling link")
+        raise WriteRefused(f"{directory.as_posix()} is a broken link")
     target = directory.resolve()
     if not target.name:
-        raise WriteRefused(f"{directory.as_posix()} is the root of a file system")
+        raise WriteRefused(f"{directory.as_posix()} is the root of the file system")
     return target
 
 
 def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
-    """Raise WriteRefused if ``target`` is not a directory that only PARC wrote."""
+    """Raise WriteRefused if ``target`` contains files that PARC did not write."""
     if not target.exists():
         return
     shown = directory.as_posix()
@@ -125,26 +130,26 @@ def _check_target(target: Path, directory: Path, paths: set[str]) -> None:
     names = sorted(entry.name for entry in target.iterdir())
     if names and MARKER not in names:
         raise WriteRefused(
-            f"{shown} is not empty and was not written by PARC (no {MARKER} in it): "
-            "empty it, or choose another directory"
+            f"{shown} is not empty and was not written by PARC (it has no {MARKER}). "
+            "Empty it, or choose another directory with -o."
         )
     foreign = foreign_names(names, paths)
     if foreign:
-        more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
-        listed = ", ".join(foreign[:_SHOWN]) + more
+        more = f" and {len(foreign) - _MAX_LISTED} more" if len(foreign) > _MAX_LISTED else ""
+        listed = ", ".join(foreign[:_MAX_LISTED]) + more
         raise WriteRefused(
-            f"{shown} contains {listed}, not written by PARC: "
-            "move it away, or choose another directory"
+            f"{shown} contains {listed}, which PARC did not write. "
+            "Move it elsewhere, or choose another directory with -o."
         )
 
 
 @contextmanager
-def _new_directory(target: Path) -> Iterator[Path]:
-    """Create an empty, locked directory next to ``target``, and remove it at the end.
+def _temporary_directory(target: Path) -> Iterator[Path]:
+    """Create an empty directory next to ``target``, locked while in use and removed at the end.
 
-    After the swap the old tree is at its path, and is removed in the same way.
+    After the exchange, its path holds the old tree, which is removed instead.
     """
-    path, lock = next(filter(None, (_claim(target, number) for number in count())))
+    path, lock = next(filter(None, (_create_locked(target, number) for number in count())))
     try:
         if target.exists():
             shutil.copymode(target, path)
@@ -154,8 +159,8 @@ def _new_directory(target: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _claim(target: Path, number: int) -> tuple[Path, int] | None:
-    """Create and lock one directory; None if the name is taken or another run removed it."""
+def _create_locked(target: Path, number: int) -> tuple[Path, int] | None:
+    """Create and lock a directory; None if the name is taken or another run removed it."""
     path = target.parent / f".{target.name}.new-{os.getpid()}-{number}"
     try:
         path.mkdir()
@@ -163,7 +168,7 @@ def _claim(target: Path, number: int) -> tuple[Path, int] | None:
         return None
     try:
         descriptor = os.open(path, os.O_RDONLY)
-        if _locked(descriptor, path) is not False:
+        if _try_lock(descriptor, path) is not False:
             return path, descriptor
         os.close(descriptor)
     except FileNotFoundError:
@@ -171,10 +176,10 @@ def _claim(target: Path, number: int) -> tuple[Path, int] | None:
     return None
 
 
-def _locked(descriptor: int, path: Path) -> bool | None:
-    """Lock the open directory ``path`` and return True; None if the file system has no locks.
+def _try_lock(descriptor: int, path: Path) -> bool | None:
+    """Try to lock the open directory ``path``; None if the file system has no locks.
 
-    False if another process has locked it, or if ``path`` is another directory by now.
+    Return False if another process holds the lock, or if ``path`` is another directory by now.
     """
     import fcntl
 
@@ -187,8 +192,8 @@ def _locked(descriptor: int, path: Path) -> bool | None:
         return None
 
 
-def _clean(target: Path) -> None:
-    """Remove the folders of killed runs; first restore an old tree that was not replaced."""
+def _remove_leftovers(target: Path) -> None:
+    """Remove the leftovers of killed runs; first restore an old tree without a successor."""
     leftover = re.compile(rf"\.{re.escape(target.name)}\.new-\d+-\d+")
     old = target.parent / f".{target.name}.old"
     if old.exists() and not target.exists():
@@ -200,10 +205,10 @@ def _clean(target: Path) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the directory ``path`` unless another process has locked it, or might have."""
+    """Remove the directory ``path``, unless another process locks it or may lock it."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)
-        if _locked(descriptor, path):
+        if _try_lock(descriptor, path):
             shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
 
@@ -232,14 +237,15 @@ def _sync(folder: Path) -> None:
     os.close(descriptor)
 
 
-def _swap(new: Path, target: Path) -> None:
-    """Swap the directories ``new`` and ``target``; ``target`` may be missing."""
+def _replace(new: Path, target: Path) -> None:
+    """Replace ``target`` by ``new``; an old ``target`` ends up under the name of ``new``."""
     with suppress(OSError):
         new.rename(target)  # succeeds if target is missing or an empty directory
         return
     if exchange(new, target):
         return
-    # Between these two renames the directory is absent; _clean of the next run restores it.
+    # Between the two renames the directory is absent. If a run is killed here, the next run
+    # restores the old tree (_remove_leftovers).
     old = target.parent / f".{target.name}.old"
     target.rename(old)
     new.rename(target)
@@ -258,3 +264,69 @@ def _differs(directory: Path, artifact: Artifact) -> bool:
     executable = bool(mode & stat.S_IXUSR)
     encoded = artifact.text.encode("utf-8", "surrogatepass")
     return executable != artifact.executable or text != encoded
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two existing paths of one file system; False if this is not supported.
+
+    Raises:
+        OSError: the system supports the exchange and refuses these paths.
+    """
+    import ctypes
+    import errno
+
+    rename = _renameat2()
+    if rename is None:
+        return False
+    paths = os.fsencode(first), os.fsencode(second)
+    if rename(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV}:
+        return False  # old kernels, and file systems without support such as NFS
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def _renameat2() -> Any:
+    """Return the C function; None if the C library lacks it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, "renameat2", None)
+    if function is not None:
+        number, path = ctypes.c_int, ctypes.c_char_p
+        function.argtypes = (number, path, number, path, ctypes.c_uint)
+        function.restype = ctypes.c_int
+    return function
+
+
+def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
+    """Write ``text``, which starts with ``head``, to ``path`` atomically; its folder must exist.
+
+    An existing file is only replaced if it starts with ``head``, so that a wrong path does not
+    destroy a file of the user.
+
+    Raises:
+        WriteRefused: the existing file does not start with ``head``, or the file cannot be written.
+    """
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.new-{os.getpid()}")
+    try:
+        if target.exists() and not _file_starts_with(target, head):
+            raise WriteRefused(f"{path} was not written by {by}; it is not overwritten")
+        new.write_text(text, encoding="utf-8", newline="\n")
+        new.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        raise WriteRefused(f"{path} cannot be written: {reason}") from error
+
+
+def _file_starts_with(path: Path, head: str) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(head.encode())) == head.encode()

@@ -1,4 +1,4 @@
-"""PARC compiles a model, a cluster and a goal into a launch whose rank map is real.
+"""PARC compiles a model, a cluster and a goal into launch files with a verified rank map.
 
 >>> import parc
 >>> plan = parc.compile("spec.yaml")        # doctest: +SKIP
@@ -18,7 +18,7 @@ __all__ = ["__version__", "check", "compile", "estimate"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the three functions on first use: ``parc --help`` must not pay for pydantic."""
+    """Load the three functions on first use, so that ``parc --help`` does not import pydantic."""
     if name in ("check", "compile", "estimate"):
         from parc.compiler import api
 

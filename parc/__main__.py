@@ -1,4 +1,4 @@
-"""``python -m parc``."""
+"""Entry point of ``python -m parc``."""
 
 from parc.compiler.cli import main
 

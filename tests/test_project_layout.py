@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     TOPOLOGY: (IR, DIAGNOSTICS, "parc.compiler.spec.reading"),
     COST: (IR, TOPOLOGY, BASE),
     SPEC: (IR, DIAGNOSTICS),
-    CATALOG: (SPEC, DIAGNOSTICS),
+    CATALOG: (SPEC, DIAGNOSTICS, IR),
     RESOLVE: (
         *(IR, DIAGNOSTICS, CATALOG, COST, SPEC, TOPOLOGY),
         *(BASE, DECLARATION, REGISTRY, STRATEGIES),
@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(BASE, REGISTRY),
     ),
     VERIFY: (IR, DIAGNOSTICS, DECLARATION, REGISTRY, VERIFIER),
-    "parc.compiler.writer": (IR, DIAGNOSTICS, "parc.compiler.swap", REGISTRY),
+    "parc.compiler.writer": (IR, DIAGNOSTICS, REGISTRY),
     "parc.backends": (IR, DIAGNOSTICS, TOPOLOGY, VERIFY, LINT, IMPORTERS),
     "parc.templates": (),
     "parc.schemas": (),

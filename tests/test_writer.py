@@ -1,4 +1,4 @@
-"""The writer: all or nothing, and only over what PARC wrote."""
+"""Tests of the writer: outputs are replaced as a whole, and only if PARC wrote them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import NoReturn
 
 import pytest
 
-from parc.compiler import swap, writer
+from parc.compiler import writer
 from parc.compiler.ir import Artifact
 from parc.compiler.writer import WriteRefused, stale_paths, write_artifacts
 
 
 def tree(turn: int) -> tuple[Artifact, ...]:
-    """Files that all say ``turn``, and one whose name does."""
+    """Return files with the content ``turn``; the name of one of them contains it too."""
     names = ("parc.lock", "plan.json", "slurm/job.sbatch", "megatron/args.sh", f"vllm/{turn}")
     return tuple(Artifact(name, f"{turn}\n" * 50, name.endswith("sh")) for name in names)
 
@@ -41,7 +41,7 @@ def hidden(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
-def test_a_write_replaces_everything_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_a_write_replaces_the_output_and_leaves_no_hidden_folder(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     write_artifacts(tree(1), out)
     write_artifacts(tree(2), out)
@@ -55,7 +55,7 @@ def test_modes_follow_the_artifact(tmp_path: Path) -> None:
     assert not (tmp_path / "out/plan.json").stat().st_mode & 0o111
 
 
-def test_without_an_exchange_call_two_renames_do(
+def test_without_atomic_exchange_two_renames_replace_the_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "exchange", lambda first, second: False)
@@ -70,16 +70,16 @@ def test_an_exchange_swaps_two_directories(tmp_path: Path) -> None:
     for path in (first, second):
         path.mkdir()
         (path / path.name).touch()
-    if not swap.exchange(first, second):
+    if not writer.exchange(first, second):
         pytest.skip("this file system has no atomic exchange")
     assert (first / "b").exists()
     assert (second / "a").exists()
 
 
-def test_an_exchange_with_nothing_is_an_error(tmp_path: Path) -> None:
+def test_an_exchange_with_a_missing_path_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(OSError, match="No such file"):
-        swap.exchange(tmp_path / "a", tmp_path / "b")
+        writer.exchange(tmp_path / "a", tmp_path / "b")
 
 
 def test_an_old_tree_without_a_successor_is_restored(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_old_tree_without_a_successor_is_restored(tmp_path: Path) -> None:
     assert contents(tmp_path / "out") == expected(1)
 
 
-def test_leftovers_of_killed_runs_are_removed_and_neighbours_are_not(tmp_path: Path) -> None:
+def test_only_leftovers_of_killed_runs_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".out.new-1-0" / "x").mkdir(parents=True)
     (tmp_path / ".out.other").mkdir()
     (tmp_path / ".outer.new-1-0").mkdir()
@@ -102,20 +102,20 @@ def test_leftovers_of_killed_runs_are_removed_and_neighbours_are_not(tmp_path: P
     "path",
     ["../x", "/x", "a/../x", "", ".", "a//b", "./a", "a\\b", "C:x", "a\nb", "a/", "parc.lock/x"],
 )
-def test_a_path_that_is_not_plainly_inside_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_path_that_may_leave_the_directory_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(WriteRefused):
         write_artifacts((*tree(1), Artifact(path, "x\n")), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(WriteRefused, match="twice"):
         write_artifacts(tree(1) + tree(1), tmp_path / "out")
 
 
-def test_a_directory_that_parc_did_not_write_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_that_parc_did_not_write_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(WriteRefused, match=r"no parc\.lock"):
+    with pytest.raises(WriteRefused, match=r"has no parc\.lock"):
         write_artifacts(tree(1), tmp_path)
     assert contents(tmp_path) == {"thesis.tex": "years of work"}
 
@@ -124,30 +124,30 @@ def test_logs_in_an_output_directory_are_not_deleted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_artifacts(tree(1), out)
     (out / "logs").mkdir()
-    with pytest.raises(WriteRefused, match="contains logs, not written by PARC"):
+    with pytest.raises(WriteRefused, match="contains logs, which PARC did not write"):
         write_artifacts(tree(2), out)
     assert (out / "logs").is_dir()
 
 
-def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
+def test_an_empty_directory_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     write_artifacts(tree(1), tmp_path / "out")
     assert contents(tmp_path / "out") == expected(1)
 
 
-def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("x")
     with pytest.raises(WriteRefused, match="is a file"):
         write_artifacts(tree(1), tmp_path / "out")
 
 
-def test_a_file_as_parent_is_refused(tmp_path: Path) -> None:
+def test_a_file_as_parent_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(WriteRefused, match="cannot be written"):
         write_artifacts(tree(1), tmp_path / "file" / "out")
 
 
-def test_the_root_is_refused() -> None:
+def test_the_root_is_rejected() -> None:
     with pytest.raises(WriteRefused, match="root"):
         write_artifacts(tree(1), Path("/"))
 
@@ -160,13 +160,13 @@ def test_a_link_to_a_directory_stays_a_link(tmp_path: Path) -> None:
     assert contents(tmp_path / "real") == expected(2)
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that takes nothing")
-def test_a_place_where_no_directory_can_be_made_is_refused() -> None:
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder without write access")
+def test_a_folder_without_write_access_is_refused() -> None:
     with pytest.raises(WriteRefused, match="cannot be written"):
         write_artifacts(tree(0), Path("/proc/parc-output"))
 
 
-def test_a_file_system_without_locks_is_written_and_nobody_else_is_cleaned_away(
+def test_without_file_locks_the_directories_of_other_runs_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(descriptor: int, operation: int) -> NoReturn:
@@ -182,9 +182,9 @@ def test_a_file_system_without_locks_is_written_and_nobody_else_is_cleaned_away(
 
 
 @pytest.mark.parametrize("goal", ["nowhere", "link"])
-def test_a_link_to_nowhere_is_refused(tmp_path: Path, goal: str) -> None:
+def test_a_broken_link_is_refused(tmp_path: Path, goal: str) -> None:
     (tmp_path / "link").symlink_to(goal)
-    with pytest.raises(WriteRefused, match="dangling link"):
+    with pytest.raises(WriteRefused, match="is a broken link"):
         write_artifacts(tree(1), tmp_path / "link")
 
 
@@ -197,7 +197,7 @@ def test_a_failed_write_leaves_the_old_output(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_stale_paths_are_those_that_a_write_would_change(tmp_path: Path) -> None:
+def test_stale_paths_are_the_paths_that_a_write_changes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert stale_paths(tree(1), out) == sorted(expected(1))
     write_artifacts(tree(1), out)
@@ -214,7 +214,7 @@ def test_stale_paths_are_those_that_a_write_would_change(tmp_path: Path) -> None
     ]
 
 
-def test_a_pipe_in_place_of_a_file_is_stale_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_a_file_is_stale_and_does_not_block(tmp_path: Path) -> None:
     write_artifacts(tree(1), tmp_path / "out")
     (tmp_path / "out/plan.json").unlink()
     os.mkfifo(tmp_path / "out/plan.json")
@@ -228,7 +228,7 @@ def write_for_ever(out: Path) -> NoReturn:
 
 
 def kill_a_writer(out: Path, after_seconds: float) -> None:
-    """A process that does nothing but write, killed while it does."""
+    """Start a process that writes all the time, and kill it."""
     child = os.fork()
     if child == 0:
         try:
@@ -253,7 +253,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_output_or_the_new(
     for _ in range(40):
         kill_a_writer(out, moments.uniform(0, 0.03))
         if not atomic and not out.exists():
-            with pytest.raises(WriteRefused):  # the next run heals before anything else
+            with pytest.raises(WriteRefused):  # the next run restores the old tree first
                 write_artifacts((Artifact("plan.long" + "x" * 300, "x\n"),), out)
         found = contents(out)
         assert found == expected(int(found["plan.json"].split()[0]))

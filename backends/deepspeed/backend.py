@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.deepspeed import files, meshes, split, variants
+from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
 from parc.backends.deepspeed.strategies import STRATEGIES
@@ -12,14 +12,17 @@ from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
+    GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -32,9 +35,8 @@ class DeepSpeed:
     versions = VERSIONS
     default_version = DEFAULT
     strategies = STRATEGIES
-    runtime = "deepspeed"
-    stack = "fsdp"
-    copies_wait = False
+    stack = Stack("torch-native")
+    gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
     def default_program(self, model: Model, version: str) -> str:
         """None: ``emit`` writes one."""
@@ -60,7 +62,7 @@ class DeepSpeed:
         """Dense and expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Groups that DeepSpeed creates."""
         return meshes.FAMILIES
 
@@ -79,6 +81,10 @@ class DeepSpeed:
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """The emitted program, or the user's, with ``--deepspeed_config``."""
         return files.launch_command(plan)
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under ZeRO."""
+        return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Rows of the embedding over all of tp: AutoTP and the program keep it whole on each."""

@@ -77,7 +77,7 @@ def _no_word(name: str) -> Finding:
 
 def _no_interleaving(vpp: int) -> Finding:
     return Finding(
-        message="deepspeed has no pipeline, interleaved (vpp)",
+        message="deepspeed does not support pipeline (interleaved, vpp)",
         label=f"vpp={vpp}: its schedule runs one chunk a stage",
         help="legal vpp: 1",
         fix="layout.vpp: 1",

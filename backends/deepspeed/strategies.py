@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 STRATEGIES: dict[str, str] = {
-    "dp": "what is left of the ranks",
+    "dp": "world size / (tp x cp x pp)",
     "zero-1": "zero_optimization.stage 1",
     "zero-2": "zero_optimization.stage 2",
     "zero-3": "zero_optimization.stage 3",

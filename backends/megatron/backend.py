@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.megatron import meshes, programs
+from parc.backends.megatron import memory, meshes, programs
 from parc.backends.megatron.advice import advise
 from parc.backends.megatron.arguments.args_file import PATH, args_file
 from parc.backends.megatron.arguments.arguments import arguments
@@ -24,14 +24,17 @@ from parc.backends.shared.variants import apply_pins
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
+    GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -44,9 +47,8 @@ class Megatron:
     versions = VERSIONS
     default_version = DEFAULT_VERSION
     strategies = STRATEGIES
-    runtime = "megatron"
-    stack = "megatron"
-    copies_wait = False
+    stack = Stack("transformer-engine")
+    gradient_exchange = GradientExchange()
 
     def default_program(self, model: Model, version: str) -> str:
         """Return Megatron's program that builds ``model``."""
@@ -72,7 +74,7 @@ class Megatron:
         """Return the dense and the expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the process groups that Megatron creates."""
         return meshes.families(layout)
 
@@ -96,6 +98,10 @@ class Megatron:
             setup=("# shellcheck source=/dev/null", f'source "$here/../{PATH}"'),
             graceful_stop_test=f'grep -qs -e --exit-signal-handler "$PARC_DIR/{PATH}"',
         )
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of Megatron-Core with TransformerEngine."""
+        return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the rows of the embedding after padding."""

@@ -12,7 +12,7 @@ DEFAULT_VERSION = "0.19"
 """Newest released version."""
 
 STRATEGIES: dict[str, str] = {
-    "dp": "remaining ranks",
+    "dp": "world size / (tp x cp x pp)",
     "zero-1": "--use-distributed-optimizer",
     "hsdp": "--num-distributed-optimizer-instances",
     "tp": "--tensor-model-parallel-size",
@@ -51,5 +51,5 @@ def recompute_levels(model: Model) -> tuple[Recompute, ...]:
     if model.moe_layers:
         light = light | {"moe_act"}
     levels = [tuple(sorted(names)) for names in (light, heavy) if names]
-    selective = (Recompute("selective", names) for names in dict.fromkeys(levels))
+    selective = (Recompute.selective(names) for names in dict.fromkeys(levels))
     return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))

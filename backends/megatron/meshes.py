@@ -6,7 +6,7 @@ Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_mode
 from __future__ import annotations
 
 from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, order_axes
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
 """Rank orders; ``--use-tp-pp-dp-mapping`` selects the second, and there is no flag for others."""
@@ -26,25 +26,25 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     return order_axes(order, sizes), expert_mesh(layout)
 
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[GroupFamily, ...] = (
     *COLUMNS,
-    Family("dp-cp", "dense", ("dp", "cp")),
-    Family("tp-cp", "dense", ("tp", "cp")),
-    Family("tp-pp", "dense", ("tp", "pp")),
-    Family("tp-dp", "dense", ("tp", "dp")),
-    Family("tp-dp-cp", "dense", ("tp", "dp", "cp")),
-    Family("etp-ep", "expert", ("tp", "ep")),
-    Family("etp-ep-pp", "expert", ("tp", "ep", "pp")),
+    GroupFamily("dp-cp", "dense", ("dp", "cp")),
+    GroupFamily("tp-cp", "dense", ("tp", "cp")),
+    GroupFamily("tp-pp", "dense", ("tp", "pp")),
+    GroupFamily("tp-dp", "dense", ("tp", "dp")),
+    GroupFamily("tp-dp-cp", "dense", ("tp", "dp", "cp")),
+    GroupFamily("etp-ep", "expert", ("tp", "ep")),
+    GroupFamily("etp-ep-pp", "expert", ("tp", "ep", "pp")),
 )
 """Process groups that Megatron creates."""
 
-HIERARCHY: tuple[Family, ...] = (
-    Family("cp-a2a", "dense", ("cp_a2a",)),
-    Family("cp-p2p", "dense", ("cp_p2p",)),
+HIERARCHY: tuple[GroupFamily, ...] = (
+    GroupFamily("cp-a2a", "dense", ("cp_a2a",)),
+    GroupFamily("cp-p2p", "dense", ("cp_p2p",)),
 )
 """Additional groups for ``--hierarchical-context-parallel-sizes``."""
 
 
-def families(layout: Layout) -> tuple[Family, ...]:
+def families(layout: Layout) -> tuple[GroupFamily, ...]:
     """Return the process groups of ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

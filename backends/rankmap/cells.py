@@ -1,4 +1,4 @@
-"""Text for the cells of a Markdown table: folded, clipped, escaped."""
+"""Text of the cells of a Markdown table: folded, clipped and escaped."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Row = TypeVar("Row")
 
 
 def cell(text: str, width: int) -> str:
-    """``text`` on one line, at most ``width`` wide, inert in a table."""
+    """Return ``text`` on one line of at most ``width`` characters, without Markdown characters."""
     plain = " ".join(text.split()).replace("\\", "/").replace("|", "/").replace("`", "'")
     return plain if len(plain) <= width else plain[: width - 3] + "..."
 
 
-def listed(text: str, width: int) -> str:
-    """A list with commas, cut after a whole item: ``a,b, ...`` or ``a[1-2,5,...]``."""
+def clip_list(text: str, width: int) -> str:
+    """Return a list clipped after a whole item: ``a,b, ...`` or ``a[1-2,5,...]``."""
     if len(text) <= width:
         return text
     head = text[: width - 5]
@@ -28,13 +28,13 @@ def listed(text: str, width: int) -> str:
     return cell(f"{whole.rstrip(',')}, ...", width)
 
 
-def runs(numbers: Iterable[int]) -> str:
-    """Sorted numbers with runs folded: ``0-7, 16-23``."""
-    return joined((number, number) for number in sorted(numbers))
+def fold_numbers(numbers: Iterable[int]) -> str:
+    """Return the numbers as sorted ranges: ``0-7, 16-23``."""
+    return fold_ranges((number, number) for number in sorted(numbers))
 
 
-def joined(pairs: Iterable[tuple[int, int]]) -> str:
-    """The same of ascending (first, last) pairs."""
+def fold_ranges(pairs: Iterable[tuple[int, int]]) -> str:
+    """Return ascending (first, last) pairs as ranges; adjacent pairs are merged."""
     parts: list[list[int]] = []
     for low, high in pairs:
         if parts and low == parts[-1][1] + 1:
@@ -44,18 +44,18 @@ def joined(pairs: Iterable[tuple[int, int]]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def shortened(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
-    """All rows, or the first ones, a ``gap`` and the last."""
+def elide_rows(rows: Sequence[Row], most: int, gap: Row) -> list[Row]:
+    """Return at most ``most`` rows: all of them, or the first ones, a ``gap`` row and the last."""
     if len(rows) <= most:
         return list(rows)
     return [*rows[: most - 2], gap, rows[-1]]
 
 
-def gigabytes(size: float) -> str:
-    """Decimal gigabytes, three digits."""
+def format_bytes(size: float) -> str:
+    """Return a size in decimal GB or TB with three digits."""
     return f"{size / 1e9:.3g} GB" if size < 1e12 else f"{size / 1e12:.3g} TB"
 
 
-def milliseconds(seconds: float) -> str:
-    """Milliseconds, three digits."""
+def format_duration(seconds: float) -> str:
+    """Return a duration in ms or s with three digits."""
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -1,21 +1,21 @@
-"""Rows of the racks table: which hosts, which node ranks, which stages."""
+"""Rows of the table of racks: hosts, node ranks and pipeline stages of each rack."""
 
 from __future__ import annotations
 
-from parc.backends.rankmap.cells import cell, listed, runs, shortened
+from parc.backends.rankmap.cells import cell, clip_list, elide_rows, fold_numbers
 from parc.compiler.ir import Placement
 from parc.compiler.topology.hostlist import compress
 
-MOST_RACKS = 10
+MAX_RACKS = 10
 
 
 def rack_rows(placement: Placement) -> list[tuple[str, ...]]:
-    """(rack, hosts, their names, node ranks, stages), by the first node rank of each rack."""
+    """Return (rack, hosts, names, node ranks, stages) per rack, sorted by first node rank."""
     nodes: dict[str, list[int]] = {}
     for node, host in enumerate(placement.hosts):
         nodes.setdefault(host.rack, []).append(node)
-    gap = ("...", "", f"{len(nodes) - MOST_RACKS + 1} more racks", "", "")
-    kept = shortened(list(nodes), MOST_RACKS, "")
+    gap = ("...", "", f"{len(nodes) - MAX_RACKS + 1} more racks", "", "")
+    kept = elide_rows(list(nodes), MAX_RACKS, "")
     return [_row(placement, rack, nodes[rack]) if rack in nodes else gap for rack in kept]
 
 
@@ -30,7 +30,7 @@ def _row(placement: Placement, rack: str, nodes: list[int]) -> tuple[str, ...]:
     return (
         cell(rack, 24),
         str(len(nodes)),
-        listed(names, 36),
-        listed(runs(nodes), 24),
-        listed(runs(stages), 16),
+        clip_list(names, 36),
+        clip_list(fold_numbers(nodes), 24),
+        clip_list(fold_numbers(stages), 16),
     )

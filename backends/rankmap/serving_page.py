@@ -1,24 +1,24 @@
-"""rankmap.md of a serving job: engines, stages, hosts, and how far groups reach."""
+"""rankmap.md of a service: engines, stages, racks and groups."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.backends.rankmap.cells import cell, listed, runs, shortened
-from parc.backends.rankmap.page import SAMPLE_RANKS, formula, span_cells
+from parc.backends.rankmap.cells import cell, clip_list, elide_rows, fold_numbers
 from parc.backends.rankmap.racks import rack_rows
-from parc.backends.rankmap.spans import spans
+from parc.backends.rankmap.spans import group_spans
+from parc.backends.rankmap.training_page import SAMPLE_RANKS, group_cells, rank_formula
 from parc.backends.shared.render import render
 from parc.compiler.ir import ServingPlan
 from parc.compiler.topology.hostlist import compress
 
-MOST_ENGINES = 24
-MOST_STAGES = 18
+MAX_ENGINES = 24
+MAX_STAGES = 18
 GIB = 2**30
 
 
 def serving_page(plan: ServingPlan) -> str:
-    """The Markdown text: at most 120 lines of at most 120 columns."""
+    """Return the Markdown text: at most 120 lines of at most 120 columns."""
     problem, placement, layout = plan.problem, plan.placement, plan.layout
     names = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
     degrees = [(name, getattr(layout, name)) for name in names]
@@ -31,13 +31,13 @@ def serving_page(plan: ServingPlan) -> str:
         "degrees": ", ".join(
             f"{name} {size}" for name, size in degrees if size > 1 or name in ("tp", "pp")
         ),
-        "formula": formula(placement.dense, {"cp": "pcp"}),
+        "formula": rank_formula(placement.dense, {"cp": "pcp"}),
         "routed": problem.model.experts is not None,
         "named": problem.cluster.named,
         "engines": _engine_rows(plan),
         "stages": _stage_rows(plan),
         "racks": rack_rows(placement),
-        "spans": [span_cells(span) for span in spans(placement, False)],
+        "spans": [group_cells(span) for span in group_spans(placement, False)],
         "columns": tuple(placement.columns),
         "sample": _sample(plan),
     }
@@ -45,7 +45,7 @@ def serving_page(plan: ServingPlan) -> str:
 
 
 def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """(engine, ranks, node ranks, hosts), one row each."""
+    """Return (engine, ranks, node ranks, hosts, GPUs) per engine."""
     each, gpus = plan.placement.ranks_per_node, plan.layout.engine_gpus
     rows = []
     for replica in range(plan.layout.replicas):
@@ -54,14 +54,20 @@ def _engine_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
         hosts = compress(plan.placement.hosts[node].name for node in nodes)
         local = f"{first % each}-{last % each}" if len(nodes) == 1 else f"0-{each - 1}"
         rows.append(
-            (str(replica), f"{first}-{last}", listed(runs(nodes), 24), listed(hosts, 36), local)
+            (
+                str(replica),
+                f"{first}-{last}",
+                clip_list(fold_numbers(nodes), 24),
+                clip_list(hosts, 36),
+                local,
+            )
         )
-    gap = ("...", f"{len(rows) - MOST_ENGINES + 1} more engines", "", "", "")
-    return shortened(rows, MOST_ENGINES, gap)
+    gap = ("...", f"{len(rows) - MAX_ENGINES + 1} more engines", "", "", "")
+    return elide_rows(rows, MAX_ENGINES, gap)
 
 
 def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """(stage, layers, weights, cache, blocks) of one rank of every stage."""
+    """Return (stage, layers, weights, cache, blocks) per rank of each stage."""
     rows, first = [], 0
     for stage in plan.stages:
         layers = f"{first}-{first + stage.layers - 1}"
@@ -75,12 +81,12 @@ def _stage_rows(plan: ServingPlan) -> list[tuple[str, ...]]:
                 f"{stage.blocks:,}",
             )
         )
-    gap = ("...", f"{len(rows) - MOST_STAGES + 1} more stages", "", "", "")
-    return shortened(rows, MOST_STAGES, gap)
+    gap = ("...", f"{len(rows) - MAX_STAGES + 1} more stages", "", "", "")
+    return elide_rows(rows, MAX_STAGES, gap)
 
 
 def _sample(plan: ServingPlan) -> list[tuple[str, ...]]:
-    """The ranks of the first hosts, row by row."""
+    """Return one row per rank, at most SAMPLE_RANKS."""
     placement = plan.placement
     each = placement.ranks_per_node
     return [

@@ -1,4 +1,4 @@
-"""How far process groups reach: inside a host, an NVLink domain, a rack, or beyond."""
+"""Extent of process groups: inside one host, NVLink domain or rack, or across racks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SHOWN = (
     *("dp", "dp-shard", "dp-replicate", "dp-shard-cp", "dp-cp", "pp"),
     *("etp", "ep", "edp", "efsdp"),
 )
-"""Families that carry traffic, in the order in which they are shown."""
+"""Group families that carry traffic, in the order of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Groups of one family, counted by the narrowest thing that holds them whole."""
+class GroupSpan:
+    """Number of groups of one family, by the smallest unit that contains each group."""
 
     name: str
     size: int
@@ -27,20 +27,20 @@ class Span:
     rack: int
     across: int
     most_racks: int
-    """Racks that the widest group touches."""
+    """Largest number of racks that one group spans."""
 
     @property
     def count(self) -> int:
-        """Number of groups."""
+        """Total number of groups."""
         return self.host + self.domain + self.rack + self.across
 
 
-def spans(placement: Placement, routed: bool) -> Iterator[Span]:
-    """One row a family that has groups of two ranks or more; expert ones only if ``routed``."""
-    alone = placement.dense.size("cp") == 1
+def group_spans(placement: Placement, routed: bool) -> Iterator[GroupSpan]:
+    """Yield the extent per family with groups of two or more ranks; experts only if ``routed``."""
+    no_context_parallel = placement.dense.size("cp") == 1
     families = {family.name: family for family in placement.families}
     for family in (families[name] for name in SHOWN if name in families):
-        if (family.name in ("dp-cp", "dp-shard-cp") and alone) or (
+        if (family.name in ("dp-cp", "dp-shard-cp") and no_context_parallel) or (
             family.mesh == "expert" and not routed
         ):
             continue
@@ -50,9 +50,9 @@ def spans(placement: Placement, routed: bool) -> Iterator[Span]:
             yield _span(family.name, groups, placement)
 
 
-def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:
+def _span(name: str, groups: NodeGroups, placement: Placement) -> GroupSpan:
     if not groups.visits:
-        return Span(name, groups.size, groups.count, 0, 0, 0, 1)
+        return GroupSpan(name, groups.size, groups.count, 0, 0, 0, 1)
     rack_of = [host.rack for host in placement.hosts].__getitem__
     domain_of = [host.nvlink_domain for host in placement.hosts].__getitem__
     counts, most = [0, 0, 0, 0], 1
@@ -64,4 +64,4 @@ def _span(name: str, groups: NodeGroups, placement: Placement) -> Span:
         level = 0 if len(nodes) == 1 else 1 if inside else 2 if touched == 1 else 3
         counts[level] += groups.parallel
     host, domain, rack, across = counts
-    return Span(name, groups.size, host, domain, rack, across, most)
+    return GroupSpan(name, groups.size, host, domain, rack, across, most)

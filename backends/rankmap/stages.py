@@ -1,31 +1,34 @@
-"""Rows of the stages table: ranks, hosts and layers of every pipeline rank."""
+"""Rows of the table of stages: ranks, hosts and layers of each pipeline stage."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from parc.backends.rankmap.cells import joined, listed, runs, shortened
+from parc.backends.rankmap.cells import clip_list, elide_rows, fold_numbers, fold_ranges
 from parc.compiler.ir import Layout, Placement, Plan
 from parc.compiler.topology.hostlist import compress
 
-MOST_STAGES = 18
+MAX_STAGES = 18
 
 
 def stage_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """(stage, ranks, node ranks, hosts, layers); equal neighbours are folded beyond 18 stages."""
+    """Return (stage, ranks, node ranks, hosts, layers) per stage.
+
+    Above MAX_STAGES, consecutive stages with equal content share a row.
+    """
     layout = plan.layout
     stages: list[tuple[int, ...]] = [(stage,) for stage in range(layout.pp)]
-    if layout.pp > MOST_STAGES:
-        alike = groupby(range(layout.pp), key=lambda stage: _contents(layout, stage))
+    if layout.pp > MAX_STAGES:
+        alike = groupby(range(layout.pp), key=lambda stage: _stage_content(layout, stage))
         stages = [tuple(group) for _, group in alike]
-    left = len(stages) - MOST_STAGES + 1
-    kept = shortened(stages, MOST_STAGES, ())
+    left = len(stages) - MAX_STAGES + 1
+    kept = elide_rows(stages, MAX_STAGES, ())
     gap = ("...", f"{left} more rows", "", "", "")
     return [_row(plan, group) if group else gap for group in kept]
 
 
-def _contents(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
-    """What makes a stage differ from its neighbour: layers, MTP layers, embedding, loss."""
+def _stage_content(layout: Layout, stage: int) -> tuple[int, int, bool, bool]:
+    """Return layers, MTP layers, embedding and loss of a stage."""
     chunks = layout.split.chunks[stage]
     return (
         sum(chunk.layers for chunk in chunks),
@@ -39,7 +42,7 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
     placement = plan.placement
     first, last = _ranks(placement, stages[0]), _ranks(placement, stages[-1])
     single = len(stages) == 1
-    ranks = joined(first) if single else f"{first[0][0]}-{last[-1][1]}"
+    ranks = fold_ranges(first) if single else f"{first[0][0]}-{last[-1][1]}"
     each = placement.ranks_per_node
     nodes = {
         node
@@ -48,16 +51,16 @@ def _row(plan: Plan, stages: tuple[int, ...]) -> tuple[str, ...]:
         for node in range(low // each, high // each + 1)
     }
     return (
-        runs(stages),
-        listed(ranks, 24),
-        listed(runs(nodes), 20),
-        listed(compress(placement.hosts[node].name for node in nodes), 30),
+        fold_numbers(stages),
+        clip_list(ranks, 24),
+        clip_list(fold_numbers(nodes), 20),
+        clip_list(compress(placement.hosts[node].name for node in nodes), 30),
         _layers(plan.layout, stages),
     )
 
 
 def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
-    """(first, last) rank of every run of ranks on ``stage``."""
+    """Return (first, last) of each range of consecutive ranks on ``stage``."""
     axis = placement.dense.axis("pp")
     period = axis.stride * axis.size
     starts = range(stage * axis.stride, placement.dense.world, period)
@@ -65,14 +68,14 @@ def _ranks(placement: Placement, stage: int) -> list[tuple[int, int]]:
 
 
 def _layers(layout: Layout, stages: tuple[int, ...]) -> str:
-    """``0-19``; ``3 of 0-62 each`` for folded stages; extras as words."""
+    """Return the layers of a stage, ``0-19 + loss``, or ``3 each`` for stages that share a row."""
     chunks = layout.split.chunks[stages[0]]
-    layers, mtp, embedding, loss = _contents(layout, stages[0])
+    layers, mtp, embedding, loss = _stage_content(layout, stages[0])
     if len(stages) > 1:
         text = f"{layers} each"
     else:
         owned = [n for c in chunks for n in range(c.first_layer, c.first_layer + c.layers)]
-        text = listed(runs(owned), 24) if owned else "none"
+        text = clip_list(fold_numbers(owned), 24) if owned else "none"
     extras = [name for name, here in (("embedding", embedding), ("loss", loss)) if here]
     if mtp:
         extras.append(f"{mtp} MTP")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import Family, Mesh, Placement
+from parc.compiler.ir import GroupFamily, Mesh, Placement
 
 EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "pp": "pp"}
 """Axis of the expert mesh -> its name in emitted files, distinct from the dense axes."""
@@ -15,12 +15,12 @@ def describe_families(placement: Placement) -> dict[str, dict[str, Any]]:
     return {one.name: _describe(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
-def _describe(family: Family, mesh: Mesh) -> dict[str, Any]:
+def _describe(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
     """Return one family; ``within`` has [size, stride] per axis of a group.
 
     ``across`` has the same for the axes that distinguish the groups.
     """
-    within = mesh.over(*family.axes)
+    within = mesh.select_axes(*family.axes)
     across = [axis for axis in mesh.axes if axis not in within]
     expert = family.mesh == "expert"
     names = [EXPERT_NAMES.get(axis.name, axis.name) if expert else axis.name for axis in within]

@@ -22,6 +22,8 @@ SET_BY_LAUNCHER = {
 SET_BY_SHELL = {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ENV", "IFS"}
 TUNED_BY_NCCL = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"}
 NOT_ROUTED = ("lo", "docker", "veth", "virbr", "cni")
+OVERLAPPING_KERNELS = (10, 0)
+"""Compute capability from which kernels overlap over several hardware queues (Blackwell)."""
 _SHOWN = 4
 """Names that a message lists; the remaining ones are counted."""
 
@@ -165,6 +167,6 @@ def check_connections(plan: Plan, sink: Sink) -> None:
         text = f"{name}={given}, but {plan.problem.framework} requires {required} for this layout"
         finding = Finding(text, label=f"must be {required}", fix=f"remove {at}", causes=cause)
         sink.report("N08", finding, at=at)
-    elif required is None and given == "1" and gpu.generation == "blackwell":
+    elif required is None and given == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
         text = f"{name}=1 serializes kernels that could overlap on {gpu.generation}"
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)

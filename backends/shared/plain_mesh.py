@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 """Fastest axis first, pipeline stages outermost."""
@@ -19,13 +19,13 @@ def expert_mesh(layout: Layout) -> Mesh:
     return order_axes(layout.order, sizes)
 
 
-COLUMNS: tuple[Family, ...] = (
-    Family("pp", "dense", ("pp",), column=True),
-    Family("dp", "dense", ("dp",), column=True),
-    Family("cp", "dense", ("cp",), column=True),
-    Family("tp", "dense", ("tp",), column=True),
-    Family("ep", "expert", ("ep",), column=True),
-    Family("etp", "expert", ("tp",), column=True),
-    Family("edp", "expert", ("dp",), column=True),
+COLUMNS: tuple[GroupFamily, ...] = (
+    GroupFamily("pp", "dense", ("pp",), column=True),
+    GroupFamily("dp", "dense", ("dp",), column=True),
+    GroupFamily("cp", "dense", ("cp",), column=True),
+    GroupFamily("tp", "dense", ("tp",), column=True),
+    GroupFamily("ep", "expert", ("ep",), column=True),
+    GroupFamily("etp", "expert", ("tp",), column=True),
+    GroupFamily("edp", "expert", ("dp",), column=True),
 )
 """Groups along single axes; ``etp`` and ``edp`` are the axes tp and dp of the expert mesh."""

@@ -15,7 +15,7 @@ from parc.backends.shared.valid_values import (
 )
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Experts, Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def always_violated(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
@@ -69,7 +69,7 @@ def gpu_count_rule(tensor_degrees: Callable[[Problem], list[int]]) -> Rule:
         return _explain_gpu_count(problem, layout, tensor_degrees(problem))
 
     paths = ("layout.dp", "layout.pp", "layout.tp", "cluster")
-    return Rule("D09", paths, _violates_gpu_count, explain, WORLD)
+    return Rule("D09", paths, _violates_gpu_count, explain, WORLD_FIELDS)
 
 
 def _explain_gpu_count(problem: Problem, layout: Layout, tensor_degrees: list[int]) -> Finding:

@@ -1,7 +1,7 @@
-"""Table of parallelism strategies, the source of rule E08 and of the matrix in the docs.
+"""Parallelism strategies, and which framework supports which: one table for rules and matrix.
 
-``Framework.strategies`` maps the strategies that a framework can express to their settings.
-Layouts that use another strategy are rejected with E08.
+A framework lists the strategies that it supports (``Framework.strategies``: name -> setting). A
+layout that uses another strategy is rejected (E08), never emitted without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Layout, Problem, ZeroPlus
+from parc.compiler.ir import (
+    NO_ZERO_PLUS,
+    Layout,
+    Problem,
+)
 from parc.compiler.ir.rule import Rule
 
 Uses = Callable[[Layout], bool]
@@ -20,16 +24,16 @@ Uses = Callable[[Layout], bool]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Way to distribute a model and its state over ranks, or to trade compute for memory."""
+    """Parallelism or memory strategy that a layout may use."""
 
     name: str
     title: str
     path: str
-    """Spec path that selects the strategy."""
+    """Spec path that requests the strategy."""
     without: str
-    """Pin that avoids the strategy: ``layout.tp: 1``."""
+    """Pin that avoids the strategy, such as ``layout.tp: 1``."""
     reads: tuple[str, ...]
-    """Layout fields that ``uses`` depends on."""
+    """Fields of the layout that ``uses`` reads."""
     uses: Uses
 
 
@@ -68,62 +72,62 @@ STRATEGIES: tuple[Strategy, ...] = (
              ("dp_replicate", "zero_stage"),
              lambda layout: layout.dp_replicate > 1 and layout.zero_stage > 0),
     Strategy("tp", "tensor parallel", "layout.tp", "layout.tp: 1", ("tp",), _axis("tp")),
-    Strategy("sp", "sequence parallel with tp", "layout.sequence_parallel",
+    Strategy("sp", "sequence parallel (with tp)", "layout.sequence_parallel",
              "layout.sequence_parallel: false", ("tp", "sequence_parallel"),
              lambda layout: layout.tp > 1 and layout.sequence_parallel),
-    Strategy("cp-p2p", "context parallel, ring", "layout.cp_comm", "layout.cp: 1", _CP,
+    Strategy("cp-p2p", "context parallel (ring)", "layout.cp_comm", "layout.cp: 1", _CP,
              _context("p2p")),
-    Strategy("cp-all-gather", "context parallel, gather", "layout.cp_comm", "layout.cp: 1", _CP,
-             _context("all_gather")),
-    Strategy("cp-a2a", "context parallel, Ulysses", "layout.cp_comm", "layout.cp: 1", _CP,
+    Strategy("cp-all-gather", "context parallel (all-gather)", "layout.cp_comm",
+             "layout.cp: 1", _CP, _context("all_gather")),
+    Strategy("cp-a2a", "context parallel (Ulysses)", "layout.cp_comm", "layout.cp: 1", _CP,
              _context("a2a")),
-    Strategy("cp-hierarchical", "context parallel, Ulysses within a ring", "layout.cp_comm",
+    Strategy("cp-hierarchical", "context parallel (Ulysses in a ring)", "layout.cp_comm",
              "layout.cp: 1", _CP, _context("a2a+p2p")),
-    Strategy("gpipe", "pipeline, GPipe", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("gpipe", "pipeline (GPipe)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("gpipe")),
-    Strategy("1f1b", "pipeline, 1F1B", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),
-    Strategy("interleaved", "pipeline, interleaved (vpp)", "layout.vpp", "layout.vpp: 1", _PP,
+    Strategy("1f1b", "pipeline (1F1B)", "layout.pp", "layout.pp: 1", _PP, _schedule("1f1b")),
+    Strategy("interleaved", "pipeline (interleaved, vpp)", "layout.vpp", "layout.vpp: 1", _PP,
              _schedule("interleaved")),
-    Strategy("zb-h1", "pipeline, zero bubble H1", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("zb-h1", "pipeline (zero bubble H1)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("zb-h1")),
-    Strategy("zb-v", "pipeline, zero bubble V", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("zb-v", "pipeline (zero bubble V)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("zb-v")),
-    Strategy("dualpipe-v", "pipeline, DualPipeV", "layout.schedule", "layout.schedule: auto", _PP,
+    Strategy("dualpipe-v", "pipeline (DualPipeV)", "layout.schedule", "layout.schedule: auto", _PP,
              _schedule("dualpipe-v")),
     Strategy("ep", "expert parallel", "layout.ep", "layout.ep: 1", ("ep",), _axis("ep")),
-    Strategy("etp", "tensor parallel in experts", "layout.etp", "layout.etp: 1", ("etp", "ep"),
+    Strategy("etp", "expert tensor parallel", "layout.etp", "layout.etp: 1", ("etp", "ep"),
              lambda layout: layout.etp > 1 and layout.ep > 1),
-    Strategy("recompute-selective", "recompute of modules", "layout.recompute",
+    Strategy("recompute-selective", "selective recompute (modules)", "layout.recompute",
              "layout.recompute: full", ("recompute",), _recompute("selective")),
-    Strategy("recompute-full", "recompute of layers", "layout.recompute",
+    Strategy("recompute-full", "full recompute (layers)", "layout.recompute",
              "layout.recompute: none", ("recompute",), _recompute("full")),
-    Strategy("offload-optimizer", "optimizer on the host", "layout.offload",
+    Strategy("offload-optimizer", "optimizer offload to the host", "layout.offload",
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.optimizer != "none"),
-    Strategy("offload-parameters", "weights on the host", "layout.offload",
+    Strategy("offload-parameters", "weight offload to the host", "layout.offload",
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.parameters != "none"),
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
-             lambda layout: layout.zero_plus != ZeroPlus()),
+             lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip
 """Strategies in the order of the matrix."""
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
-    """Return a rule E08 per strategy that is not in ``supported``, those of ``framework``."""
+    """Return one E08 rule per strategy that is missing in ``supported``."""
     return tuple(_unsupported_rules(framework, supported))
 
 
 def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
-    available = [one for one in STRATEGIES if one.name in supported]
+    known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
-            alternatives = [other for other in available if other.path == one.path]
+            alternatives = [other for other in known if other.path == one.path]
             explain = _explain_unsupported(framework, one, alternatives)
-            yield Rule("E08", (one.path, "emit"), _uses(one), explain, one.reads)
+            yield Rule("E08", (one.path, "emit"), _uses_strategy(one), explain, one.reads)
 
 
-def _uses(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
     return lambda _, layout: strategy.uses(layout)
 
 
@@ -131,18 +135,16 @@ def _explain_unsupported(
     framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
     names = ", ".join(one.title for one in alternatives)
-    supported = (
-        f"{framework} supports: {names}"
-        if names
-        else f"`parc backends` lists what {framework} supports"
-    )
+    known = f"{framework} supports: {names}"
+    if not names:
+        known = f"parc backends lists the strategies that {framework} supports"
 
     def explain(_: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
             f"{framework} does not support {strategy.title}",
-            label=f"{framework} has no setting for it",
-            help=supported + _supported_behind(framework, strategy),
+            label="not supported",
+            help=known + _supported_behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
         )
@@ -151,10 +153,10 @@ def _explain_unsupported(
 
 
 def _supported_behind(framework: str, strategy: Strategy) -> str:
-    """Return a clause that names the frameworks behind this one that support ``strategy``."""
+    """Return a clause that names the frameworks behind this front that support ``strategy``."""
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"
         return ""
     started = (front.framework for front in found.fronts)
     names = [name for name in started if strategy.name in behind_front(framework, name).strategies]
-    return "".join(f"; together with {name} it supports {strategy.title}" for name in names)
+    return "".join(f"; with {name} it supports {strategy.title}" for name in names)

@@ -31,7 +31,7 @@ from parc.backends.torchtitan.flavors import Flavor, flavor_of, missing, unknown
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 NAME = "torchtitan"
 
@@ -186,7 +186,11 @@ _SEQUENCE = Rule(
     ("tp", "cp", "sequence_parallel"),
 )
 _EXPERT_MESH = Rule(
-    "D16", ("layout.ep", "layout.dp_shard"), _mesh_broken, _mesh, ("ep", "zero_stage", *WORLD)
+    "D16",
+    ("layout.ep", "layout.dp_shard"),
+    _mesh_broken,
+    _mesh,
+    ("ep", "zero_stage", *WORLD_FIELDS),
 )
 _EXPERT_TENSOR = Rule("E11", ("layout.etp",), _tensor_broken, _tensor, ("etp",))
 _RECOMPUTE = Rule(

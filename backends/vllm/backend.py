@@ -16,8 +16,8 @@ from parc.backends.vllm.script import serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     Gpu,
+    GroupFamily,
     Mesh,
     Model,
     ServingLayout,
@@ -101,18 +101,18 @@ class Vllm:
             )
         )
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """Return the groups of ``initialize_model_parallel``; ``ep`` spans all ranks of a stage."""
         columns = [
-            Family("replica", "dense", ("replica",), column=True),
-            Family("dp", "dense", ("dp",), column=True),
-            Family("pp", "dense", ("pp",), column=True),
-            Family("cp", "dense", ("cp",), column=True),
-            Family("tp", "dense", ("tp",), column=True),
+            GroupFamily("replica", "dense", ("replica",), column=True),
+            GroupFamily("dp", "dense", ("dp",), column=True),
+            GroupFamily("pp", "dense", ("pp",), column=True),
+            GroupFamily("cp", "dense", ("cp",), column=True),
+            GroupFamily("tp", "dense", ("tp",), column=True),
         ]
         experts = ("tp", "cp", "dp") if problem.model.experts is not None else ()
         if experts:
-            columns.append(Family("ep", "dense", experts, column=True))
+            columns.append(GroupFamily("ep", "dense", experts, column=True))
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Where a model's facts come from: an entry of the catalog, or a config.json of the user."""
+"""Find the facts of a model in the catalog or in a config.json of the user."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _LARGEST_CHARACTERS = 4_000_000
 
 
 class Library(Protocol):
-    """What this module asks of the catalog."""
+    """Catalog entries by name, and files of the user."""
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """All entries of ``kind``, sorted."""
+        """Return the names of all entries of ``kind``, sorted."""
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
-        """One entry; KeyError where there is none."""
+        """Return one entry; KeyError if there is none."""
 
     def text(self, path: str) -> str:
-        """A file of the user, relative to the spec; OSError where it cannot be read."""
+        """Return a file of the user, relative to the spec; OSError if it cannot be read."""
 
 
 def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """The ``ModelSpec`` mapping that ``name`` stands for; None where a finding says why not.
+    """Return the ``ModelSpec`` mapping that ``name``, written at ``at``, refers to; None after K01.
 
-    A catalog name wins over a file of that name; a name with a slash or ``.json`` is a path, and
-    what follows ``.json#`` is the part of the file that describes the model.
+    A catalog name takes precedence over a file. A name with a slash or ``.json`` is a path; text
+    after ``.json#`` names the part of the file that describes the model.
     """
     if name in library.names(KIND):
         return {"name": name} | library.entry(KIND, name)
@@ -46,9 +46,9 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
     sink.report(
         "K01",
         Finding(
-            message=f"no model is called {name!r}",
+            message=f"the catalog has no model {name!r}",
             label="not in the catalog",
-            help=f"did you mean {', '.join(near)}?" if near else "parc catalog models lists them",
+            help=f"did you mean {', '.join(near)}?" if near else "see: parc catalog models",
             fix=f"{at}: {near[0]}" if near else "",
         ),
         at=at,
@@ -57,12 +57,12 @@ def find_model(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, Any] | None:
-    """The facts in the user's config.json; its readers are loaded for those who name one."""
+    """Return the facts in the user's config.json; None after an error."""
+    # Imported on first use: most specs name a catalog model.
     from parc.compiler.catalog.huggingface.config import model_spec_from_config
     from parc.compiler.catalog.huggingface.text_part import split_part
 
     path, part = split_part(name)
-
     try:
         text = library.text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -78,17 +78,17 @@ def _from_file(name: str, library: Library, sink: Sink, at: str) -> dict[str, An
 
 
 def _stem(path: str) -> str:
-    """``qwen3-8b/config.json`` and ``qwen3-8b.json`` are both the model qwen3-8b."""
+    """Return the model name: qwen3-8b for ``qwen3-8b/config.json`` and ``qwen3-8b.json``."""
     pure = PurePath(path.replace("\\", "/"))
     folder = pure.parent.name
     return folder if pure.stem == "config" and folder not in ("", "..") else pure.stem
 
 
 def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
-    """The JSON mapping in ``text``; K07 at the line that cannot be read."""
+    """Return the JSON mapping in ``text``; None after K07 at the invalid line."""
     span = None
     if len(text) > _LARGEST_CHARACTERS:
-        reason = f"{len(text)} characters are more than any config has"
+        reason = f"it has {len(text)} characters, the limit is {_LARGEST_CHARACTERS}"
     else:
         try:
             tree = json.loads(text, object_pairs_hook=_unique)
@@ -104,33 +104,36 @@ def _parse(path: str, text: str, sink: Sink, at: str) -> dict[str, Any] | None:
                 return tree
             reason = "it is not a mapping"
     _show_lines(path, text, sink)
-    sink.report("K07", f"{path} is not a config: {reason}", at=at, span=span)
+    sink.report("K07", f"{path} is not a valid config: {reason}", at=at, span=span)
     return None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping; ValueError for a key that is written twice."""
+    """Return the mapping; ValueError for a repeated key."""
     tree = dict(pairs)
     if len(tree) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise ValueError(f"the key {twice[:60]!r} is written twice")
+        raise ValueError(f"the key {twice[:60]!r} is repeated")
     return tree
 
 
-def _report(where: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
-    """Every note of the reading, at its line of the config; ``where``: path and part."""
-    path, part = where
+def _report(place: tuple[str, str], text: str, reading: ConfigReading, sink: Sink) -> None:
+    """Report the notes of the reading at their lines; ``place``: path and part of the config."""
+    path, part = place
     if reading.notes:
         _show_lines(path, text, sink)
     for note in reading.notes:
         finding = Finding(message=f"{path}: {note.message}", help=note.help)
-        keys = (*part.split("."), note.key) if part else (note.key,)
+        keys = (*part.split("."), *note.path) if part else note.path
         sink.report(note.code, finding, at="model", span=_span_of(path, text, keys))
 
 
 def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
-    """Where the last of ``keys`` is written first behind the others; else the file's beginning."""
+    """Return the span of a nested key; the beginning of the file if the text lacks it.
+
+    ``keys``: the keys that lead to it, outermost first. Each is searched after the previous one.
+    """
     start, found = 0, None
     for key in keys:
         found = re.compile(rf'"{re.escape(key)}"\s*:').search(text, start)
@@ -143,6 +146,6 @@ def _span_of(path: str, text: str, keys: tuple[str, ...]) -> Span:
 
 
 def _show_lines(path: str, text: str, sink: Sink) -> None:
-    """Let a renderer print lines of this file."""
+    """Add the lines of the file to the sink, so that findings can show them."""
     lines = {**sink.positions.lines, path: tuple(text.splitlines())}
     sink.positions = replace(sink.positions, lines=lines)

@@ -1,1 +1,1 @@
-"""Warnings and advice about a finished plan."""
+"""Warnings and hints about a finished plan: memory, placement, idle GPUs, dispatchers."""

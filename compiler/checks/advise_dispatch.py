@@ -1,4 +1,4 @@
-"""Say where another way of carrying tokens to their experts would save a good part of a step."""
+"""Hint: a dispatch library (DeepEP, HybridEP) would make the step at least 5 % shorter."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from parc.compiler.ir.problem import Dispatcher
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 LIBRARIES: tuple[Dispatcher, ...] = ("hybridep", "deepep")
-"""What ``auto`` never takes: libraries that somebody has to build and install."""
+"""Dispatchers that ``auto`` never chooses, because they must be built and installed."""
 LEAST_GAIN = 0.05
-"""Share of a step that is worth the trouble (heuristic)."""
+"""Fraction of a step that is worth the installation of a library (heuristic)."""
 
 
 def advise_dispatch(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report M16 where the layout with DeepEP or HybridEP is predicted 5 % faster than it is."""
+    """Report M16 if the layout is predicted at least 5 % faster with DeepEP or HybridEP."""
     problem, layout = plan.problem, plan.layout
+    # An explicit dispatcher is a decision of the user.
     if problem.job.moe_dispatcher != "auto" or layout.ep == 1:
         return
     now = plan.estimate.time.total_seconds
     offers = (
         (step_time(pricing_for(other, pricing.framework), layout).total_seconds, other)
-        for other in _others(pricing, plan)
+        for other in _problems_with_library(pricing, plan)
     )
     seconds, best = min(offers, key=lambda offer: offer[0], default=(now, problem))
     if seconds > (1 - LEAST_GAIN) * now:
         return
     name = best.job.moe_dispatcher
     finding = Finding(
-        message=f"{name} would carry tokens to their experts faster than all-to-all",
-        label=f"this layout: {seconds:.3g} s a step in place of {now:.3g} s, "
+        message=f"{name} would dispatch tokens to experts faster than all-to-all",
+        label=f"{seconds:.3g} s per step instead of {now:.3g} s with this layout, "
         f"{100 * (1 - seconds / now):.0f} % less",
-        help=f"{name} has to be installed on every host; naming alltoall ends this hint",
+        help=f"{name} must be installed on every host; set alltoall to turn this hint off",
         fix=f"job.moe_dispatcher: {name}",
     )
     sink.report("M16", finding, at="job")
 
 
-def _others(pricing: Pricing, plan: Plan) -> Iterator[Problem]:
-    """The problem with another dispatcher, where the framework has it and the GPUs run it."""
+def _problems_with_library(pricing: Pricing, plan: Plan) -> Iterator[Problem]:
+    """Yield the problem with each library that the framework and the GPUs support."""
     problem = plan.problem
     for name in LIBRARIES:
         other = replace(problem, job=replace(problem.job, moe_dispatcher=name))

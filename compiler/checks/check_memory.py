@@ -1,4 +1,4 @@
-"""Warn where a plan may run out of memory: the limit lies inside the band of the estimate."""
+"""Warning: a plan may run out of memory, because the estimate is close to the limit."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Plan
 from parc.compiler.search.enumerate_layouts import recompute_levels
 
-CLOSE = "G02"
+GIB = 2**30
 
 
 def check_memory(pricing: Pricing, plan: Plan, sink: Sink) -> None:
-    """Report the fullest stage where its high end exceeds the limit, with the cheapest remedy."""
+    """Report G02 if the high end of the fullest stage exceeds the limit, with a remedy."""
     peak, limit = plan.estimate.peak, plan.estimate.limit_bytes
     if peak.high_bytes <= limit:
         return
     gpu, headroom = plan.problem.cluster.gpu, plan.problem.goals.memory_headroom
     finding = Finding(
-        message=f"memory is close to the limit of {limit / 1e9:.1f} GB on pipeline rank "
-        f"{peak.stage}: {peak.low_bytes / 1e9:.1f} to {peak.high_bytes / 1e9:.1f} GB",
-        label=f"{peak.static_bytes / 1e9:.1f} GB of parameters and their state are exact, "
-        f"{peak.dynamic_bytes / 1e9:.1f} GB are estimated",
+        message=f"pipeline stage {peak.stage} needs {peak.low_bytes / GIB:.1f} to "
+        f"{peak.high_bytes / GIB:.1f} GiB of memory; the limit is {limit / GIB:.1f} GiB",
+        label=f"{peak.static_bytes / GIB:.1f} GiB of parameters and their state are exact, "
+        f"{peak.dynamic_bytes / GIB:.1f} GiB are estimated",
         help=_remedy(pricing, plan),
         causes=(
             Cause(
                 "goals.memory_headroom",
-                f"{gpu.name}: {gpu.memory_bytes / 1e9:.1f} GB less {headroom:.0%} headroom",
+                f"{gpu.name}: {gpu.memory_bytes / GIB:.1f} GiB, {100 * headroom:.0f} % headroom",
             ),
         ),
     )
-    sink.report(CLOSE, finding, at="layout" if sink.positions.is_written("layout") else "cluster")
+    sink.report("G02", finding, at="layout" if sink.positions.is_written("layout") else "cluster")
 
 
 def _remedy(pricing: Pricing, plan: Plan) -> str:
-    """The fastest alternative whose high end fits; of equals the first that is looked at."""
+    """Return a help text with the fastest alternative whose high end fits."""
     safe = [
         (step_time(pricing, layout).total_seconds, index, layout)
         for index, layout in enumerate(_alternatives(pricing, plan))
         if peak_stage(pricing, layout).high_bytes <= plan.estimate.limit_bytes
     ]
     if not safe:
-        return "no alternative is safer: more GPUs, or less of what is pinned"
+        return "no alternative layout is safer; use more GPUs or pin fewer fields"
     seconds, _, layout = min(safe)
     slower = seconds / plan.estimate.time.total_seconds - 1
     high = peak_stage(pricing, layout).high_bytes
-    return f"{_words(layout, plan.layout)} needs {high / 1e9:.1f} GB at most, {slower:+.1%} time"
+    words = _difference(layout, plan.layout)
+    return f"{words}: at most {high / GIB:.1f} GiB, step time {100 * slower:+.1f} %"
 
 
 def _alternatives(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
-    """More recompute, then the other candidates of the search."""
+    """Yield the layout with more recomputation, then the other candidates of the search."""
     problem, framework, chosen = pricing.problem, pricing.framework, plan.layout.recompute
     levels, rules = recompute_levels(problem, framework), all_rules(problem, framework)
     for level in levels[levels.index(chosen) + 1 :] if chosen in levels else ():
@@ -66,8 +67,8 @@ def _alternatives(pricing: Pricing, plan: Plan) -> Iterator[Layout]:
             yield candidate.layout
 
 
-def _words(layout: Layout, chosen: Layout) -> str:
-    """What ``layout`` does differently."""
+def _difference(layout: Layout, chosen: Layout) -> str:
+    """Return the values of ``layout`` that differ from the chosen layout."""
     names = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "micro_batch")
     words = [
         f"{name} {getattr(layout, name)}"

@@ -1,6 +1,8 @@
-"""Judge a finished placement: groups that leave their NVLink domain, GPUs that stay idle."""
+"""Warnings on a finished placement: groups that span NVLink domains, GPUs without a rank."""
 
 from __future__ import annotations
+
+from math import gcd
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Mesh, Placement, Plan
@@ -16,45 +18,46 @@ def check_placement(plan: Plan, sink: Sink) -> None:
 
 
 def _check_tensor_groups(plan: Plan, sink: Sink) -> None:
-    """T02 where the groups would have fitted into a domain, T01 where they are too large."""
+    """Report T02 for split groups that would fit into a domain, T01 for groups that are larger."""
     tp = plan.layout.tp
-    cut, total, example = _cut_groups(plan.placement, plan.placement.dense, ("tp",))
+    cut, total, example = _count_split_groups(plan.placement, plan.placement.dense, ("tp",))
     if not cut:
         return
     domain = _domain_gpus(plan)
     cause = Cause("cluster.node", f"{domain} GPUs share one NVLink domain")
-    legal = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
+    valid = ", ".join(str(n) for n in range(1, domain + 1) if domain % n == 0)
     finding = Finding(
-        message=f"{cut} of {total} tensor-parallel groups of {tp} leave their NVLink domain",
-        label=f"tp = {tp}, a domain has {domain} GPUs; hosts {', '.join(example)} share a group",
-        help=f"tp that stays inside: {legal}",
-        fix=f"layout.tp: {_fitting(tp, domain)}",
+        message=f"{cut} of {total} tensor-parallel groups of {tp} ranks span NVLink domains",
+        label=f"tp = {tp}, {domain} GPUs per domain; a group spans hosts {' and '.join(example)}",
+        help=f"valid values inside a domain: {valid}",
+        fix=f"layout.tp: {gcd(tp, domain)}",
         causes=(cause,),
     )
     sink.report("T02" if tp <= domain else "T01", finding, at="layout.tp")
 
 
 def _check_expert_groups(plan: Plan, sink: Sink) -> None:
-    """M04: an expert group that would fit into a domain of several hosts, but is cut."""
+    """Report M04: expert groups that span domains, although they fit into one of several hosts."""
     layout, domain = plan.layout, _domain_gpus(plan)
     block = layout.ep * layout.etp
     if layout.ep == 1 or block > domain or domain <= plan.problem.cluster.node.gpus:
         return
-    cut, total, example = _cut_groups(plan.placement, plan.placement.expert, ("ep", "tp"))
+    cut, total, example = _count_split_groups(plan.placement, plan.placement.expert, ("ep", "tp"))
     if not cut:
         return
     finding = Finding(
-        message=f"{cut} of {total} expert-parallel groups of {block} span NVLink domains",
-        label=f"ep x etp = {block} <= {domain}, but hosts {', '.join(example)} share a group",
-        help=f"whole groups need {block // plan.placement.ranks_per_node} hosts of one domain",
-        fix=f"layout.ep: {_fitting(layout.ep, domain // layout.etp)}",
+        message=f"{cut} of {total} expert-parallel groups of {block} ranks span NVLink domains",
+        label=f"ep x etp = {block} <= {domain} GPUs per domain, but a group spans hosts "
+        f"{' and '.join(example)}",
+        help=f"a group inside a domain needs {block // plan.placement.ranks_per_node} hosts",
+        fix=f"layout.ep: {gcd(layout.ep, domain // layout.etp)}",
         causes=(Cause("cluster.node", f"{domain} GPUs share one NVLink domain"),),
     )
     sink.report("M04", finding, at="layout.ep")
 
 
 def _check_idle(plan: Plan, sink: Sink) -> None:
-    """T15: GPUs of the cluster that get no rank."""
+    """Report T15: GPUs of the cluster without a rank."""
     placement, cluster = plan.placement, plan.problem.cluster
     layout = plan.layout
     idle = cluster.gpus - layout.world
@@ -65,7 +68,7 @@ def _check_idle(plan: Plan, sink: Sink) -> None:
     per_host = cluster.node.gpus - placement.ranks_per_node
     parts = []
     if spare:
-        parts.append(f"idle hosts: {_clipped(compress(spare))}")
+        parts.append(f"idle hosts: {_shortened(compress(spare))}")
     if per_host:
         parts.append(f"{per_host} of {cluster.node.gpus} GPUs idle on each host with ranks")
     product = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
@@ -78,10 +81,10 @@ def _check_idle(plan: Plan, sink: Sink) -> None:
     sink.report("T15", finding, at="cluster")
 
 
-def _cut_groups(
+def _count_split_groups(
     placement: Placement, mesh: Mesh, axes: tuple[str, ...]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """(groups over several NVLink domains, all groups, the first two hosts of the first cut)."""
+    """Return (groups that span NVLink domains, all groups, two hosts of the first such group)."""
     groups = node_groups(mesh, axes, placement.ranks_per_node)
     hosts = placement.hosts
     cut, example = 0, ("", "")
@@ -97,15 +100,10 @@ def _cut_groups(
 
 
 def _domain_gpus(plan: Plan) -> int:
-    """GPUs that reach one another without the network; a host's PCIe counts as its domain."""
+    """Return the GPUs that communicate without the network; on PCIe the host counts as a domain."""
     node = plan.problem.cluster.node
     return max(node.nvlink_domain, node.gpus)
 
 
-def _fitting(degree: int, room: int) -> int:
-    """The largest divisor of ``degree`` that divides ``room``."""
-    return max(n for n in range(1, max(room, 1) + 1) if degree % n == 0 and room % n == 0)
-
-
-def _clipped(names: str, width: int = 80) -> str:
+def _shortened(names: str, width: int = 80) -> str:
     return names if len(names) <= width else names[:width].rsplit(",", 1)[0] + ", ..."

@@ -1,14 +1,14 @@
-"""What ``parc compile`` does between its options and its output: plan, emit, compare, write."""
+"""Implementation of ``parc compile``: plan, emit, compare with the directory, write."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from parc.compiler.cli.clock import Clock
-from parc.compiler.cli.locking import Lock, compare_decisions, compare_hosts
-from parc.compiler.cli.on_disk import compare_files, report_edits
+from parc.compiler.cli.lock_checks import Lock, compare_decisions, compare_hosts
+from parc.compiler.cli.stale_files import compare_files, report_edits
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan
 from parc.compiler.pipeline import emit_plan, plan_any, resolve_spec
@@ -18,8 +18,8 @@ from parc.compiler.writer import write_artifacts
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The options of the command."""
+class CompileRequest:
+    """Options of ``parc compile``."""
 
     spec: str
     output: Path | None
@@ -32,8 +32,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of it; ``plan`` is None where the spec has errors."""
+class CompileOutcome:
+    """Result of a compile; ``plan`` is None if the spec has errors."""
 
     sink: Sink
     plan: AnyPlan | None = None
@@ -42,7 +42,7 @@ class Outcome:
     written: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``--format json``."""
+        """Return the document of ``--format json``."""
         from parc.compiler.diagnostics.render.json_document import document
 
         result = document((self.sink,))
@@ -54,30 +54,31 @@ class Outcome:
         return result
 
     def text(self) -> str:
-        """The summary of a plan and where its files are; empty without a plan."""
+        """Return the summary of the plan and its directory; empty without a plan."""
         if self.plan is None:
             return ""
-        verb = "wrote" if self.written else "checked"
-        files = f"{self.directory}: {len(self.files)} files"
-        return f"{summary_text(self.plan)}{verb:<9} {files}\n"
+        count = f"{len(self.files)} files"
+        done = f"wrote     {count} to" if self.written else f"check     OK: {count}, up to date in"
+        return f"{summary_text(self.plan)}{done} {self.directory}\n"
 
 
-def compile_spec(request: Request, clock: Clock) -> Outcome:
-    """Plan, emit, compare with the directory as asked, and write unless told not to."""
+def compile_spec(request: CompileRequest, clock: Clock) -> CompileOutcome:
+    """Plan, emit, compare with the directory if requested, and write unless ``--check`` is set."""
     sink = Sink()
     overrides = request.overrides
+    # --emit is an override of the spec, so that errors point to the option.
     if request.emit is not None:
         overrides += (f"emit=[{request.emit}]",)
     source = read_source(request.spec)
     clock("read_source")
     problem = resolve_spec(source, overrides, sink, clock)
     if problem is None or sink.failed():
-        return Outcome(sink)
+        return CompileOutcome(sink)
     directory = request.output or Path("build") / problem.name
     lock = Lock.read(directory)
     plan = plan_any(problem, sink, clock, lock.plan if request.locked else None)
     if plan is None or sink.failed():
-        return Outcome(sink)
+        return CompileOutcome(sink)
     artifacts = emit_plan(plan, sink, clock)
     if request.locked:
         compare_decisions(lock, plan, sink)
@@ -86,12 +87,32 @@ def compile_spec(request: Request, clock: Clock) -> Outcome:
     if request.check:
         compare_files(artifacts, directory, sink)
     if sink.failed():
-        return Outcome(sink)
+        return CompileOutcome(sink)
     files = tuple(sorted(artifact.path for artifact in artifacts))
-    outcome = Outcome(sink, plan, directory.as_posix(), files)
+    outcome = CompileOutcome(sink, plan, directory.as_posix(), files)
     if request.check:
         return outcome
-    report_edits(artifacts, directory, sink)
+    report_edits(artifacts, directory, sink)  # before the write, which removes the edits
     write_artifacts(artifacts, directory)
     clock("write_artifacts")
     return replace(outcome, written=True)
+
+
+class Clock:
+    """Stopwatch of a compile: call it with the name of a phase when the phase has ended."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self.parts: list[tuple[str, float]] = []
+        self._last = perf_counter()
+
+    def __call__(self, name: str) -> None:
+        """Record the time since the previous call as the duration of ``name``."""
+        now = perf_counter()
+        self.parts.append((name, now - self._last))
+        self._last = now
+
+    def table(self) -> str:
+        """Return one line per phase, in milliseconds, and the sum."""
+        rows = [*self.parts, ("total", sum(spent for _, spent in self.parts))]
+        return "\n".join(f"{name:<16} {spent * 1e3:9.1f} ms" for name, spent in rows)

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ set_option: Decorator = click.option(
     "overrides",
     metavar="PATH=VALUE",
     multiple=True,
-    help="Set a field of the spec: --set layout.tp=4. May be given many times.",
+    help="Set a field of the spec, such as --set layout.tp=4. Can be repeated.",
 )
 
 fail_on_option: Decorator = click.option(
@@ -24,17 +24,17 @@ fail_on_option: Decorator = click.option(
     type=click.Choice(["error", "warning", "advice"]),
     default="error",
     show_default=True,
-    help="Exit with 1 when a diagnostic of this severity or worse is found.",
+    help="Lowest severity of a diagnostic that makes the command exit with 1.",
 )
 
 
 def format_option(*names: str) -> Decorator:
-    """``--format`` with ``names``; the first is the default."""
+    """Return the option ``--format`` with the choices ``names``; the first is the default."""
     return click.option(
         "--format",
         "style",
         type=click.Choice(names),
         default=names[0],
         show_default=True,
-        help="Form of the output.",
+        help="Output format.",
     )

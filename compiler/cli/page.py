@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the help of the commands.
+"""Generator of docs/cli.md from the help of the commands.
 
 ``python -m parc.compiler.cli.page > docs/cli.md``
 """
@@ -17,26 +17,26 @@ from parc.compiler.cli import COMMANDS
 HEAD = """\
 # Command line
 
-Made from the help of the commands by `make docs`. Diagnostics and progress go to standard error
-where standard output carries a result; `parc check` and `parc verify` print their findings as the
-result. Colours appear on a terminal only, and never with `NO_COLOR`.
+`make docs` generates this page from the help of the commands. Results go to standard output and
+diagnostics to standard error; for `parc check` and `parc verify`, the findings are the result.
+Colours are used only on a terminal, and never if `NO_COLOR` is set.
 
-| exit code | means |
+| exit code | meaning |
 | --- | --- |
-| 0 | fine |
-| 1 | diagnostics at or above `--fail-on` (compile and the others: errors) |
-| 2 | usage, or a file that cannot be read or written |
+| 0 | success |
+| 1 | diagnostics at or above `--fail-on`; errors, for commands without that option |
+| 2 | wrong usage, or a file that cannot be read or written |
 | 3 | `parc diff --exit-code` found changes |
-| 70 | a bug in PARC; the traceback is shown with `PARC_DEBUG=1` |
-| 130, 141 | interrupted, or nobody reads the output |
+| 70 | bug in PARC; `PARC_DEBUG=1` shows the traceback |
+| 130, 141 | interrupted, or the output pipe was closed |
 
-| command | does |
+| command | description |
 | --- | --- |
 """
 
 
 def page() -> str:
-    """The table of commands, then a section each."""
+    """Return the page: the table of commands, then one section per command."""
     rows = (f"| [`parc {name}`](#parc-{name}) | {text} |\n" for name, text in COMMANDS.items())
     return HEAD + "".join(rows) + "".join(f"\n{_section(name)}" for name in COMMANDS)
 
@@ -48,7 +48,7 @@ def _section(name: str) -> str:
     parts.append(cleandoc(command.help or "") + "\n")
     rows = [f"| `{_names(option)}` | {_text(option)} |\n" for option in _options(command)]
     if rows:
-        parts.append("| option | does |\n| --- | --- |\n" + "".join(rows))
+        parts.append("| option | description |\n| --- | --- |\n" + "".join(rows))
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What ``parc replan`` does between its options and its output."""
+"""Implementation of ``parc replan``: replan, emit, verify, write."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parc.compiler.cli.locking import Lock
-from parc.compiler.cli.on_disk import report_edits
+from parc.compiler.cli.lock_checks import Lock
+from parc.compiler.cli.stale_files import report_edits
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.pipeline import emit_plan
-from parc.compiler.replanning import AnyReplanned, Drain, replan_spec
+from parc.compiler.replan_pipeline import AnyReplanned, HostReplacement, replan_spec
 from parc.compiler.report.json.plan_json import LOCK_PATH
 from parc.compiler.report.text.replan_text import replan_document, replan_text
 from parc.compiler.spec.reading.source import read_source
@@ -18,8 +18,8 @@ from parc.compiler.writer import write_artifacts
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The options of the command."""
+class ReplanRequest:
+    """Options of ``parc replan``."""
 
     spec: str
     drain: tuple[str, ...]
@@ -30,8 +30,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of it; ``found`` is None where there was an error."""
+class ReplanOutcome:
+    """Result of a replan; ``found`` is None after an error."""
 
     sink: Sink
     found: AnyReplanned | None = None
@@ -40,7 +40,7 @@ class Outcome:
     files: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``--format json``."""
+        """Return the document of ``--format json``."""
         from parc.compiler.diagnostics.render.json_document import document
 
         result = document((self.sink,))
@@ -51,52 +51,54 @@ class Outcome:
         return result
 
     def text(self) -> str:
-        """The moves, and where the files are; empty after an error."""
+        """Return the moves and the output directory; empty after an error."""
         if self.found is None:
             return ""
         lines = replan_text(self.found, self.origin)
-        return lines + (f"wrote     {self.directory}: {self.files} files\n" if self.files else "")
+        return lines + (f"wrote     {self.files} files to {self.directory}\n" if self.files else "")
 
 
-def replan(request: Request) -> Outcome:
-    """Replan; emit, verify and write unless told not to."""
+def replan(request: ReplanRequest) -> ReplanOutcome:
+    """Replan; emit, verify and write unless ``--dry-run`` is set."""
     sink = Sink()
     source = read_source(request.spec)
-    drain = Drain(request.drain, lambda name: _text(_directory(request, name) / LOCK_PATH))
-    found = replan_spec(source, request.overrides, drain, sink)
+    hosts = HostReplacement(
+        request.drain, lambda name: _read_lock(_output_directory(request, name) / LOCK_PATH)
+    )
+    found = replan_spec(source, request.overrides, hosts, sink)
     if found is None:
-        return Outcome(sink)
+        return ReplanOutcome(sink)
     replanned, previous = found
-    directory = _directory(request, replanned.plan.problem.name)
+    directory = _output_directory(request, replanned.plan.problem.name)
     lock = (directory / LOCK_PATH).as_posix()
     origin = lock if previous.locked else "a compile of the spec"
     if not previous.locked and Path(lock).exists():
-        _report_passed_over(Lock.read(directory), sink)
+        _report_unused_lock(Lock.read(directory), sink)
     if request.dry_run:
-        return Outcome(sink, replanned, origin, directory.as_posix())
+        return ReplanOutcome(sink, replanned, origin, directory.as_posix())
     artifacts = emit_plan(replanned.plan, sink)
     if sink.failed():
-        return Outcome(sink)
+        return ReplanOutcome(sink)
     report_edits(artifacts, directory, sink)
     write_artifacts(artifacts, directory)
-    return Outcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
+    return ReplanOutcome(sink, replanned, origin, directory.as_posix(), len(artifacts))
 
 
-def _report_passed_over(lock: Lock, sink: Sink) -> None:
-    """O04: the hosts that run may be others than those that the moves are counted from."""
+def _report_unused_lock(lock: Lock, sink: Sink) -> None:
+    """Report O04, because the running hosts may differ from those that the moves start from."""
     finding = Finding(
-        f"{lock.path} {lock.why or 'is of another layout, or of other hosts'}: it is passed over",
-        label="moves are counted from a compile of the spec, not from the plan that may run",
-        help="to keep the hosts of that plan, restore its parc.lock and replan again",
+        f"{lock.path} is ignored, because it {lock.why or 'has another layout or other hosts'}",
+        label="the moves start from a compile of the spec, which may differ from the running plan",
+        help="to keep the hosts of the running plan, restore its parc.lock and replan again",
     )
     sink.report("O04", finding)
 
 
-def _directory(request: Request, name: str) -> Path:
-    """Where the plan of the run ``name`` is, and goes: as for ``parc compile``."""
+def _output_directory(request: ReplanRequest, name: str) -> Path:
+    """Return the directory that holds the current plan and gets the new one."""
     return request.output or Path("build") / name
 
 
-def _text(lock: Path) -> str | None:
-    """The text of the lock file; None where there is none."""
+def _read_lock(lock: Path) -> str | None:
+    """Return the text of the lock file; None if there is none."""
     return lock.read_bytes().decode("utf-8", "replace") if lock.is_file() else None

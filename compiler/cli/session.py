@@ -1,4 +1,4 @@
-"""One run of the compiler for a command: read, plan, show what was found, leave with a code."""
+"""Steps that commands share: read and plan a spec, show findings, exit with a code."""
 
 from __future__ import annotations
 
@@ -18,47 +18,50 @@ from parc.compiler.ir.finding import Severity
 FOUND = 1
 
 
-def planned(spec: str, overrides: Sequence[str], *, style: str = "text") -> tuple[AnyPlan, Sink]:
-    """Plan ``spec``; diagnostics that are not errors are shown, errors end the command.
+def plan_or_exit(
+    spec: str, overrides: Sequence[str], *, style: str = "text"
+) -> tuple[AnyPlan, Sink]:
+    """Plan ``spec`` and return the plan with its warnings; exit with 1 after errors.
 
-    With a machine format the diagnostics of a failed run are the document on standard output.
+    With ``style`` json, the diagnostics of a failed run are a document on standard output.
     """
+    # Imported here: the pipeline loads pydantic, which `parc --help` must not wait for.
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import read_source
 
     sink = Sink()
     plan = plan_spec(read_source(spec), overrides, sink)
     if plan is None or sink.failed():
-        fail((sink,), style)
+        exit_with_findings((sink,), style)
     assert plan is not None
     return plan, sink
 
 
-def fail(sinks: Sequence[Sink], style: str) -> None:
-    """Show the diagnostics and exit with 1."""
+def exit_with_findings(sinks: Sequence[Sink], style: str) -> None:
+    """Show the findings and exit with 1."""
     if style == "json":
-        show(sinks, "json", sys.stdout)
+        show_findings(sinks, "json", sys.stdout)
     else:
-        show(sinks, "text", sys.stderr)
+        show_findings(sinks, "text", sys.stderr)
     click.get_current_context().exit(FOUND)
 
 
-def show(sinks: Sequence[Sink], style: Format, stream: TextIO) -> None:
-    """Write the diagnostics of ``sinks``; nothing where there are none."""
-    colored = style == "text" and wants_color(stream)
+def show_findings(sinks: Sequence[Sink], style: Format, stream: TextIO) -> None:
+    """Write the findings of ``sinks``; nothing if there are none."""
+    colored = style == "text" and use_color(stream)
     click.echo(render(sinks, style, color=colored), file=stream, nl=False, color=colored)
 
 
-def wants_color(stream: TextIO) -> bool:
-    """A terminal, and nobody said NO_COLOR (https://no-color.org)."""
+def use_color(stream: TextIO) -> bool:
+    """Return True on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
-def failed(sinks: Sequence[Sink], level: Severity) -> bool:
-    """Whether any sink holds something at or above ``level``."""
+def any_failed(sinks: Sequence[Sink], level: Severity) -> bool:
+    """Return True if a sink has a finding at or above ``level``."""
     return any(sink.failed(level) for sink in sinks)
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Write ``document`` to standard output, keys sorted."""
+    """Write ``document`` to standard output with sorted keys."""
     click.echo(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False))

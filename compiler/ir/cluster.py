@@ -1,25 +1,29 @@
-"""What it runs on: GPUs, hosts and the domains that they share, in the user's order."""
+"""Hardware of a job: GPUs, hosts, racks and the network between them, in the order of the spec."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-CHANGED = " (changed)"
-"""Ends the name of a catalog entry that a spec changed."""
+from parc.compiler.ir.generation import Generation
+from parc.compiler.ir.serialize import NOT_SERIALIZED
+
+CHANGED_SUFFIX = " (changed)"
+"""Suffix of the name of a catalog entry if the spec overrides some of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device as the framework sees it (a GCD on MI250X)."""
+    """GPU as the framework sees it: one device (on MI250X, one GCD)."""
 
     name: str
     vendor: Literal["nvidia", "amd"]
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+    generation: str
+    """Name of the architecture: hopper, blackwell, cdna3."""
     compute_capability: tuple[int, int]
-    """CUDA compute capability; (0, 0) where there is none."""
+    """CUDA compute capability; (0, 0) on AMD."""
     memory_bytes: int
-    """What the driver reports as usable, not the marketing figure."""
+    """Usable memory as the driver reports it, which is less than the marketing figure."""
     memory_gb_per_s: float
     peak_tflops: tuple[tuple[str, float], ...]
     """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
@@ -27,91 +31,91 @@ class Gpu:
 
     @property
     def catalog_name(self) -> str:
-        """Name of the catalog entry that it is, or was before the spec changed facts of it."""
-        return self.name.removesuffix(CHANGED)
+        """Name of the catalog entry, also if the spec changed some of its values."""
+        return self.name.removesuffix(CHANGED_SUFFIX)
 
     def peak(self, precision: str) -> float | None:
-        """Dense TFLOP/s at ``precision``; None where the hardware lacks it."""
+        """Return the dense TFLOP/s at ``precision``, or None if the GPU does not support it."""
         return dict(self.peak_tflops).get(precision)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The network between hosts."""
+    """Network between hosts."""
 
     name: str
     kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"]
     latency_seconds: float
-    """One-way latency of a small message between two hosts of one leaf."""
+    """One-way latency of a small message between two hosts under the same leaf switch."""
     oversubscription: float
-    """Bandwidth under a leaf over bandwidth above it; 1.0 = full bisection."""
+    """Bandwidth below a leaf switch divided by the bandwidth above it; 1.0 = full bisection."""
     source: str
-    rails: int = 0
-    """Leaf switches that every host is on, its NICs dealt to them; 0 where it is on one."""
+    rails: int
+    """Leaf switches to which each host connects its NICs (rail-optimized); 0 = one leaf."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One tier of switches; ``Host.path[i]`` names the switch of ``Cluster.levels[i]``."""
+    """Tier of switches; ``Host.path[i]`` is the name of a switch of ``Cluster.levels[i]``."""
 
     name: str
-    """leaf, pod, spine, core, or what the site calls it."""
+    """Name of the tier: leaf, pod, spine, core, or a name that the site uses."""
     oversubscription: float
-    """Bandwidth that comes up into a switch of this level over what leaves it upward."""
+    """Bandwidth below a switch of this tier divided by the bandwidth above it."""
     latency_seconds: float
-    """One-way latency of a small message between two hosts that meet at this level."""
+    """One-way latency of a small message between two hosts whose path turns at this tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """One host: its GPUs, their links and its NICs."""
+    """Host type: its GPUs, their links and its NICs."""
 
     name: str
     gpus: int
     nvlink_domain: int
-    """GPUs that reach one another over NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
+    """GPUs connected by NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
     link_gb_per_s: float
-    """One direction, per GPU, in the NVLink domain; over PCIe in the host where there is none."""
+    """GB/s per GPU, one direction, in the NVLink domain; over PCIe if there is no NVLink."""
     link_kind: Literal["nvlink", "xgmi", "pcie"]
     nics: int
     nic_gbps: float
-    """Gigabits a second, one direction, of one NIC."""
+    """Gbit/s of one NIC, one direction."""
     nic_names: tuple[str, ...]
-    """Device names for NCCL_IB_HCA; empty where they differ from site to site."""
+    """Device names for NCCL_IB_HCA; empty if they differ between sites."""
     cpu_cores: int
     source: str
-    host_memory_bytes: int | None = None
-    """Memory of the host; None where the catalog does not know it."""
-    gpu_numa: tuple[int, ...] = ()
-    """NUMA node of every GPU, in device order; empty where nobody said."""
-    gpu_nics: tuple[str, ...] = ()
-    """The nearest NIC of every GPU, in device order; empty where nobody said."""
+    host_memory_bytes: int | None
+    """Memory of the host; None if the catalog does not list it."""
+    gpu_numa: tuple[int, ...]
+    """NUMA node of each GPU, in device order; empty if unknown."""
+    gpu_nics: tuple[str, ...]
+    """Nearest NIC of each GPU, in device order; empty if unknown."""
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
-        """One direction, decimal GB/s, of a GPU's fair share of the host's NICs."""
+        """Decimal GB/s, one direction, of the host's NICs divided by its GPUs."""
         return self.nics * self.nic_gbps / 8 / self.gpus
 
     @property
     def near_gpus(self) -> int:
-        """GPUs that talk without the network: the NVLink domain, the host where there is none."""
+        """GPUs that communicate without the network: the NVLink domain, or else the host."""
         return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine that may get ranks."""
+    """Machine on which ranks can be placed."""
 
     name: str
     rack: str
     nvlink_domain: str
-    """Name of the NVLink domain; the host's own name where domains end at the host."""
-    above: tuple[str, ...] = ()
-    """Switches above the leaf, nearest first; the same number for every host of a cluster."""
+    """Name of the NVLink domain; the host's name if the domain does not extend beyond the host."""
+    above: tuple[str, ...]
+    """Switches above the leaf, nearest first; equally many for all hosts of a cluster."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The switch of every level, the leaf first."""
+        """Names of the switches above the host, the leaf first, one per level."""
         return (self.rack, *self.above)
 
 
@@ -125,25 +129,27 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The hosts that a job may use; spare and unavailable ones are kept apart."""
+    """Hosts that a job can use; spare and unavailable hosts are listed separately."""
 
     gpu: Gpu
     node: NodeType
     fabric: Fabric
     racks: tuple[Rack, ...]
-    """Usable hosts only. Empty racks are dropped."""
+    """Racks with their usable hosts only. Empty racks are dropped."""
     spare: tuple[Host, ...]
     unavailable: tuple[str, ...]
     named: bool
-    """False where the spec gave a node count and host names are placeholders."""
-    upper: tuple[Level, ...] = ()
-    """Levels above the leaf, nearest first; empty where the spec says nothing above racks."""
+    """False if the spec gives a number of hosts; their names are placeholders then."""
+    generation: Generation = field(metadata=NOT_SERIALIZED)
+    """Facts of the GPU's generation."""
+    upper: tuple[Level, ...]
+    """Levels above the leaf, nearest first; empty if the spec describes nothing above racks."""
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """Tiers of switches, the leaf first: one for each entry of ``Host.path``.
+        """Tiers of switches, the leaf first: one per entry of ``Host.path``.
 
-        Hosts that share no switch of the last level meet above it, in a core that is not named.
+        Hosts that share no switch of the last level are connected by a core that has no name.
         """
         leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
         return (leaf, *self.upper)

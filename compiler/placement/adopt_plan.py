@@ -1,4 +1,4 @@
-"""A layout and host names of before -> the plan that they were, priced for the problem of today."""
+"""Layout and host names of an earlier plan -> that plan, estimated for the current problem."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from parc.compiler.topology.node_groups import ranks_per_node
 
 
 def adopt_plan(pricing: Pricing, layout: Layout, hosts: Sequence[str]) -> Plan | None:
-    """The plan of ``layout`` on ``hosts`` by node rank; how good their order is stays open.
+    """Return the plan of ``layout`` on ``hosts`` by node rank, without a proof of their order.
 
-    None where the layout breaks a rule of the problem, or a host is none that it may use: then
-    it is no plan for this problem.
+    None if it is not a valid plan for this problem: the layout breaks a rule, the number of hosts
+    does not match, or a host is not usable.
     """
     problem, framework = pricing.problem, pricing.framework
     cluster = problem.cluster

@@ -1,4 +1,4 @@
-"""Plan and drained hosts -> which node ranks have lost their host, and which hosts are free."""
+"""Plan and drained hosts -> node ranks that have lost their host, and free hosts."""
 
 from __future__ import annotations
 
@@ -15,27 +15,21 @@ DRAIN = Span("--drain", 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """What a replan has to do, and with what."""
+    """Node ranks that need another host, and the hosts that they may get."""
 
     drained: tuple[str, ...]
-    """All hosts that are drained by now."""
-    everyone: tuple[Host, ...]
-    """All hosts that the cluster knows, drained and spare ones included."""
+    """All drained hosts, of earlier replans too."""
+    all_hosts: tuple[Host, ...]
+    """All hosts of the cluster, including drained and spare ones."""
     lost: tuple[int, ...]
-    """Node ranks of drained hosts; there are at least as many ``free`` hosts."""
+    """Node ranks of drained hosts, at most as many as ``free`` hosts."""
     free: tuple[Host, ...]
-    """Idle ones in the order of the spec, then spare ones."""
-
-    @property
-    def left(self) -> list[Host]:
-        """All hosts but the drained ones."""
-        gone = set(self.drained)
-        return [host for host in self.everyone if host.name not in gone]
+    """Idle hosts in the order of the spec, then spare hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """All ranks of one node rank change hosts."""
+    """Move of all ranks of one node rank to another host."""
 
     node_rank: int
     first_rank: int
@@ -45,67 +39,72 @@ class Move:
 
 
 def find_vacancies(
-    plan: AnyPlan, drained: Iterable[str], smaller: Callable[[int], str], sink: Sink
+    plan: AnyPlan, drained: Iterable[str], suggest_smaller: Callable[[int], str], sink: Sink
 ) -> Vacancies | None:
-    """What is lost and what is free.
+    """Return the node ranks on drained hosts and the free hosts.
 
-    None with H03 for a host that the cluster lacks, with T11 where fewer hosts are free than
-    needed; ``smaller`` names the nearest plan for so many hosts.
+    ``suggest_smaller`` returns a help text with the nearest plan for a number of hosts. None after
+    H03 (the cluster has no such host) or T11 (too few free hosts).
     """
     names = tuple(sorted(set(drained), key=natural_key))
     cluster, hosts = plan.problem.cluster, plan.placement.hosts
-    everyone = (*cluster.hosts, *cluster.spare)
-    if not _known(names, everyone, cluster, sink):
+    all_hosts = (*cluster.hosts, *cluster.spare)
+    if not _check_names(names, all_hosts, cluster, sink):
         return None
     gone = set(names)
     busy = gone | {host.name for host in hosts}
-    free = tuple(host for host in everyone if host.name not in busy)
+    free = tuple(host for host in all_hosts if host.name not in busy)
     lost = tuple(node for node, host in enumerate(hosts) if host.name in gone)
     if len(free) < len(lost):
-        help_ = smaller(len(hosts) - len(lost) + len(free))
-        _none_left(plan, [hosts[node].name for node in lost], len(free), help_, sink)
+        help_ = suggest_smaller(len(hosts) - len(lost) + len(free))
+        _report_too_few(plan, [hosts[node].name for node in lost], len(free), help_, sink)
         return None
-    return Vacancies(names, everyone, lost, free)
+    return Vacancies(names, all_hosts, lost, free)
 
 
 def moves(plan: AnyPlan, lost: Iterable[int], hosts: tuple[Host, ...]) -> tuple[Move, ...]:
-    """What changes where ``lost`` node ranks get the hosts that they have in ``hosts``."""
+    """Return the moves if the ``lost`` node ranks get their hosts in ``hosts``."""
     old, each = plan.placement.hosts, plan.placement.ranks_per_node
     return tuple(
         Move(node, node * each, node * each + each - 1, old[node], hosts[node]) for node in lost
     )
 
 
-def _known(names: tuple[str, ...], hosts: Iterable[Host], cluster: Cluster, sink: Sink) -> bool:
-    """H03 for names that no host has; those that are unavailable already are fine."""
+def _check_names(
+    names: tuple[str, ...], hosts: Iterable[Host], cluster: Cluster, sink: Sink
+) -> bool:
+    """Report H03 for names of no host; return True if there are none.
+
+    Hosts that are already unavailable are accepted, so that a drain can be repeated.
+    """
     known = {host.name for host in hosts} | set(cluster.unavailable)
     unknown = [name for name in names if name not in known]
     if not cluster.named and names:
         finding = Finding(
-            "the spec counts its hosts, so there is none to drain",
-            help="list hosts by name under cluster.racks; a scheduler replaces the others",
+            "the spec has no host names, so no host can be drained by name",
+            help="list hosts by name under cluster.racks, or let the scheduler replace the host",
         )
         sink.report("H03", finding, at="cluster.nodes")
         return False
     for name in unknown:
         near = near_hosts(name, known)
         finding = Finding(
-            f"{name} is not among the {len(known)} hosts",
-            label="the cluster has no such host",
+            f"host {name} is not in the cluster of {len(known)} hosts",
+            label="unknown host",
             help=f"did you mean {' or '.join(near)}?" if near else "",
         )
         sink.report("H03", finding, span=DRAIN)
     return not unknown
 
 
-def _none_left(plan: AnyPlan, lost: list[str], free: int, smaller: str, sink: Sink) -> None:
-    """T11: fewer free hosts than drained ones; names the nearest smaller plan."""
+def _report_too_few(plan: AnyPlan, lost: list[str], free: int, suggestion: str, sink: Sink) -> None:
+    """Report T11: fewer free hosts than drained hosts with ranks."""
     placement = plan.placement
     world, spare = placement.dense.world, len(plan.problem.cluster.spare)
     finding = Finding(
-        f"drained hosts with ranks: {len(lost)} ({compress(lost)}), free hosts: {free}",
+        f"too few free hosts: {len(lost)} needed to replace {compress(lost)}, {free} free",
         label=f"{world} ranks need {len(placement.hosts)} hosts",
-        help=smaller,
+        help=suggestion,
         fix="add a host under cluster.spare, or compile a smaller plan",
         causes=(Cause("cluster.spare", f"spare hosts: {spare}"),),
     )

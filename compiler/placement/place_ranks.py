@@ -1,8 +1,8 @@
-"""Layout -> Placement: which host gets which node rank, and how good that is.
+"""Layout -> Placement: the host of every node rank, and the distance from the best possible order.
 
-Ranks are contiguous in a host (rank = node rank x ranks per node + local rank) and the framework
-fixes what every rank is, so the only freedom is the order of the hosts. docs/placement.md states
-the objective, the search and the bound.
+Ranks are contiguous within a host (rank = node rank x ranks per node + local rank), and the
+framework fixes the mesh coordinates of every rank, so the only freedom is the order of the hosts.
+docs/placement.md states the objective, the search and the bounds.
 """
 
 from __future__ import annotations
@@ -14,57 +14,61 @@ from typing import Protocol
 
 from parc.compiler.ir import (
     Cluster,
-    Crossing,
     Estimate,
-    Family,
+    GroupFamily,
     Host,
     Layout,
     Mesh,
     Placement,
+    PlacementAlternative,
     Problem,
     Proof,
     Rack,
 )
 from parc.compiler.ir.placement import HEURISTIC_GAP
-from parc.compiler.placement.build_placement_problem import Posed, pose_placement
-from parc.compiler.placement.order.choose import (
+from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
+from parc.compiler.placement.order.search_orders import (
+    ALL_ORDERS,
+    BOXES,
+    SWAPS,
     THOROUGH,
-    Effort,
-    Found,
+    EvaluatedOrder,
+    SearchBudget,
     box_sizes,
-    choose,
-    meets_bytes,
+    meets_byte_bounds,
+    search_orders,
 )
-from parc.compiler.placement.order.price import Cost
 from parc.compiler.placement.order.sites import Sites
-from parc.compiler.topology.arrange import Shape, arrangements, name_order
+from parc.compiler.topology.arrange import NodeNumbering, arrangements, name_order
 from parc.compiler.topology.gpu_order import gpu_order
 from parc.compiler.topology.node_groups import ranks_per_node
 
 
 class RankOrder(Protocol):
-    """The part of a framework that places ranks."""
+    """The part of a framework that determines the ranks: meshes and process groups."""
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Dense and expert mesh of ``layout``."""
+        """Return the dense and the expert mesh of ``layout``."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
-        """Groups that the framework creates."""
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+        """Return the families of groups that the framework creates."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Priced:
-    """One order of hosts with its cost."""
+class _HostOrder:
+    """An order of hosts with its cost."""
 
     name: str
     hosts: tuple[Host, ...]
+    """Host of every node rank."""
     cost: Cost
     moved: int
     """Hosts whose node rank differs from the name order."""
 
-    def order(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
-        """What is chosen first: the cost where ties end at ``floor_seconds``, then hosts moved."""
-        return (self.cost.rank(floor_seconds), self.moved)
+    def sort_key(self, floor_seconds: float) -> tuple[tuple[float, ...], int]:
+        """Return the key that is minimized; orders up to ``floor_seconds`` are equally fast."""
+        return (self.cost.sort_key(floor_seconds), self.moved)
 
 
 def place_ranks(
@@ -72,33 +76,35 @@ def place_ranks(
     framework: RankOrder,
     layout: Layout,
     estimate: Estimate,
-    effort: Effort = THOROUGH,
+    budget: SearchBudget = THOROUGH,
 ) -> Placement:
-    """Choose the order of hosts with the fewest bytes over uplinks among those that expose least.
+    """Choose the fastest order of hosts; of equally fast orders the one with the fewest bytes.
 
-    Total order: exposed seconds over the fullest link of every phase (NICs of a host, uplinks of
-    leaf, pod and spine) beyond the least and the tie, then bytes over the busiest uplink, then
-    over all uplinks, exposed seconds, fewer hosts moved from the name order, and the order in
-    which ``topology/arrange.py`` names them. So the name order is taken wherever nothing costs
-    less. The order of hosts in the spec does not matter.
+    Total order of the criteria: exposed seconds, where orders within the tolerance of the best are
+    equal; bytes over the busiest uplink; bytes over all uplinks; exposed seconds without the
+    tolerance; number of hosts that differ from the name order; position among the orders of
+    ``topology/arrange.py``. Hence the name order is chosen unless another order costs less. The
+    order of hosts in the spec has no effect.
 
     Raises:
-        ValueError: the cluster has too few hosts for the layout, which no legal layout has.
+        ValueError: the cluster has too few hosts for the layout. A valid layout never needs more.
     """
     cluster = problem.cluster
     meshes = framework.meshes(layout)
     per_node = ranks_per_node(cluster.node.gpus, layout.world)
     nodes = layout.world // per_node
     if nodes > cluster.nodes:
-        raise ValueError(f"{layout.world} ranks need {nodes} hosts of {cluster.nodes}")
-    posed = pose_placement(cluster, meshes, per_node, layout, estimate)
-    priced = _arranged(cluster, posed, _shape(cluster, meshes, per_node))
-    named = [_found(one, posed.question.sites) for one in priced]
-    choice = choose(posed.question, posed.bound, named, effort)
-    priced = _once(priced, choice.floor_seconds)
-    if choice.better is not None:
-        priced.append(_seated(cluster, posed, choice.better))
-    chosen = min(priced, key=lambda one: one.order(choice.floor_seconds))
+        raise ValueError(
+            f"{layout.world} ranks need {nodes} hosts; the cluster has {cluster.nodes}"
+        )
+    links = build_placement_problem(cluster, meshes, per_node, layout, estimate)
+    orders = _evaluate_named_orders(cluster, links, _numbering(cluster, meshes, per_node))
+    named = [_by_site(one, links.sites) for one in orders]
+    result = search_orders(links, named, budget)
+    orders = _best_of_each_name(orders, result.floor_seconds)
+    if result.better is not None:
+        orders.append(_assign_hosts(cluster, links, result.better))
+    chosen = min(orders, key=lambda one: one.sort_key(result.floor_seconds))
     return Placement(
         order=layout.order,
         dense=meshes[0],
@@ -106,80 +112,92 @@ def place_ranks(
         families=framework.families(layout),
         hosts=chosen.hosts,
         ranks_per_node=per_node,
-        alternatives=tuple(
-            Crossing(
-                one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=one is chosen
-            )
-            for one in priced
-        ),
-        proof=proof_of(chosen.cost, choice.least, posed.question.tie_seconds),
+        alternatives=tuple(_alternative(one, one is chosen) for one in orders),
+        proof=build_proof(chosen.cost, result.least, links.tie_seconds),
         devices=gpu_order(cluster.node, meshes, per_node),
     )
 
 
-def _arranged(cluster: Cluster, posed: Posed, shape: Shape) -> list[_Priced]:
-    """The orders that have names; names may come twice."""
-    names = name_order(cluster)[: shape.nodes]
+def _alternative(one: _HostOrder, chosen: bool) -> PlacementAlternative:
+    return PlacementAlternative(
+        one.name, one.cost.busiest_bytes, one.cost.exposed_seconds, chosen=chosen
+    )
+
+
+def _evaluate_named_orders(
+    cluster: Cluster, problem: PlacementProblem, numbering: NodeNumbering
+) -> list[_HostOrder]:
+    """Return the orders that have names, such as ``stages across racks``; names may repeat."""
+    names = name_order(cluster)[: numbering.nodes]
     found = []
-    for name, hosts in arrangements(_canonical(cluster, posed.hosts), shape):
-        place = [posed.question.sites.site_of[host.name] for host in hosts]
-        found.append(_Priced(name, hosts, posed.question.cost(place), _moved(hosts, names)))
+    # In tree order, so that the order of hosts in the spec cannot decide between equal orders.
+    for name, hosts in arrangements(_in_tree_order(cluster, problem.hosts), numbering):
+        place = [problem.sites.site_of[host.name] for host in hosts]
+        found.append(_HostOrder(name, hosts, problem.cost(place), _count_moved(hosts, names)))
     return found
 
 
-def _once(priced: list[_Priced], floor_seconds: float) -> list[_Priced]:
-    """The best order of every name."""
-    best: dict[str, _Priced] = {}
-    for one in priced:
-        if one.name not in best or one.order(floor_seconds) < best[one.name].order(floor_seconds):
+def _best_of_each_name(orders: list[_HostOrder], floor_seconds: float) -> list[_HostOrder]:
+    """Return the best order of each name, in the order in which the names first appear."""
+    best: dict[str, _HostOrder] = {}
+    for one in orders:
+        if one.name not in best or one.sort_key(floor_seconds) < best[one.name].sort_key(
+            floor_seconds
+        ):
             best[one.name] = one
     return list(best.values())
 
 
-def _canonical(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
-    """The same cluster, its racks and hosts in the order of the tree."""
+def _in_tree_order(cluster: Cluster, hosts: Sequence[Host]) -> Cluster:
+    """Return the cluster with its racks and hosts in tree order."""
     racks: dict[str, list[Host]] = {}
     for host in hosts:
         racks.setdefault(host.rack, []).append(host)
     return replace(cluster, racks=tuple(Rack(name, tuple(rack)) for name, rack in racks.items()))
 
 
-def _moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
+def _count_moved(hosts: Sequence[Host], names: Sequence[Host]) -> int:
     return sum(host.name != other.name for host, other in zip(hosts, names, strict=True))
 
 
-def _found(one: _Priced, sites: Sites) -> Found:
-    return Found(one.name, (), tuple(sites.site_of[host.name] for host in one.hosts), one.cost)
+def _by_site(one: _HostOrder, sites: Sites) -> EvaluatedOrder:
+    """Return the order in terms of sites."""
+    place = tuple(sites.site_of[host.name] for host in one.hosts)
+    return EvaluatedOrder(one.name, (), place, one.cost)
 
 
-def _seated(cluster: Cluster, posed: Posed, found: Found) -> _Priced:
-    """Hosts for the sites of ``found``; a host keeps its place in the name order where it can."""
+def _assign_hosts(cluster: Cluster, problem: PlacementProblem, found: EvaluatedOrder) -> _HostOrder:
+    """Return hosts for the sites of ``found``.
+
+    Hosts of a site are equivalent, so a host keeps its node rank of the name order if its site
+    allows it; the other node ranks of the site get the remaining hosts by name.
+    """
     names = name_order(cluster)[: len(found.place)]
-    sites = posed.question.sites
+    sites = problem.sites
     free = {site: dict.fromkeys(hosts) for site, hosts in enumerate(sites.hosts)}
-    seats: dict[int, Host] = {}
+    assigned: dict[int, Host] = {}
     for node, host in enumerate(names):
         site = found.place[node]
         if sites.site_of[host.name] == site:
-            seats[node] = host
+            assigned[node] = host
             del free[site][host]
     queues = defaultdict(list, {site: list(hosts)[::-1] for site, hosts in free.items()})
     for node, site in enumerate(found.place):
-        if node not in seats:
-            seats[node] = queues[site].pop()
-    hosts = tuple(seats[node] for node in range(len(names)))
-    return _Priced(_name(found), hosts, found.cost, _moved(hosts, names))
+        if node not in assigned:
+            assigned[node] = queues[site].pop()
+    hosts = tuple(assigned[node] for node in range(len(names)))
+    return _HostOrder(_describe(found), hosts, found.cost, _count_moved(hosts, names))
 
 
-def _name(found: Found) -> str:
-    """``boxes of 4 in 16 hosts``: the narrowest box first; after swaps, ``..., swapped``."""
+def _describe(found: EvaluatedOrder) -> str:
+    """Return a name: ``boxes of 4 in 16 hosts`` (narrowest first); after swaps ``..., swapped``."""
     sizes = [str(size) for size in box_sizes(found.nested) if size > 1]
     boxes = f"boxes of {' in '.join(sizes)} hosts" if sizes else "tree order"
-    return {"boxes": boxes, "swaps": f"{boxes}, swapped", "every order": "best of all"}[found.way]
+    return {BOXES: boxes, SWAPS: f"{boxes}, swapped", ALL_ORDERS: "best of all"}[found.method]
 
 
-def proof_of(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
-    """What ``least``, which no order can beat, says about an order of ``cost``."""
+def build_proof(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
+    """Return how close an order of ``cost`` is to the lower bounds ``least``."""
     proof = Proof(
         quality="heuristic",
         exposed_seconds=cost.exposed_seconds,
@@ -190,18 +208,18 @@ def proof_of(cost: Cost, least: Cost, tie_seconds: float) -> Proof:
         total_bytes=cost.total_bytes,
         bound_total_bytes=min(least.total_bytes, cost.total_bytes),
     )
-    if not proof.gap and meets_bytes(cost, least):
+    if not proof.gap and meets_byte_bounds(cost, least):
         return replace(proof, quality="optimal")
     return replace(proof, quality="bounded") if proof.gap <= HEURISTIC_GAP else proof
 
 
-def _shape(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> Shape:
+def _numbering(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> NodeNumbering:
     dense = meshes[0]
-    nodes = dense.world // per_node
     pipeline = dense.axis("pp")
+    # Not aligned: hosts have ranks of several stages, so stages cannot be placed separately.
     aligned = pipeline.stride % per_node == 0
-    return Shape(
-        nodes=nodes,
+    return NodeNumbering(
+        nodes=dense.world // per_node,
         pp=pipeline.size,
         pp_stride=pipeline.stride // per_node if aligned else 0,
         atom=_atom(cluster, meshes, per_node),
@@ -209,7 +227,10 @@ def _shape(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> Shape:
 
 
 def _atom(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
-    """Hosts of the largest tensor, context or expert block that fits a domain, else a rack."""
+    """Return the hosts of the largest tensor, context or expert block that fits a domain.
+
+    If NVLink domains end at the host, a block must fit a rack instead. 1 if no block fits.
+    """
     dense, expert = meshes
     tensor = dense.axis("tp").size
     experts = expert.axis("tp").size * expert.axis("ep").size
@@ -217,5 +238,5 @@ def _atom(cluster: Cluster, meshes: tuple[Mesh, Mesh], per_node: int) -> int:
     whole = [block // per_node for block in blocks if block % per_node == 0]
     domain = max(1, cluster.node.nvlink_domain // cluster.node.gpus)
     rack = max(len(rack.hosts) for rack in cluster.racks)
-    room = domain if domain > 1 else rack
-    return max((hosts for hosts in whole if hosts <= room), default=1)
+    largest = domain if domain > 1 else rack
+    return max((hosts for hosts in whole if hosts <= largest), default=1)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from parc.backends.base import Engine
 from parc.compiler.ir import Cluster, Host, LockedPlan, Placement, ServingLayout, ServingProblem
-from parc.compiler.topology.arrange import NAMES, Shape, arrangements
+from parc.compiler.topology.arrange import NAMES, NodeNumbering, arrangements
 from parc.compiler.topology.engine_hosts import engine_hosts, local_ranks
 
 
@@ -64,8 +64,8 @@ def _ordered_hosts(cluster: Cluster, layout: ServingLayout, nodes: int) -> tuple
     if nodes > cluster.nodes:
         raise ValueError(f"{layout.gpus} ranks need {nodes} hosts, the cluster has {cluster.nodes}")
     per_engine = engine_hosts(layout, cluster.node.gpus) or 1
-    shape = Shape(nodes=nodes, pp=1, pp_stride=0, atom=per_engine)
-    orders = [hosts for name, hosts in arrangements(cluster, shape) if name != NAMES]
+    numbering = NodeNumbering(nodes=nodes, pp=1, pp_stride=0, atom=per_engine)
+    orders = [hosts for name, hosts in arrangements(cluster, numbering) if name != NAMES]
     return min(orders, key=lambda hosts: _further_racks(hosts, per_engine))
 
 

@@ -1,4 +1,4 @@
-"""Cluster and lock -> the cluster as a replan left it: drained hosts out, spare ones in use."""
+"""Cluster and lock -> the cluster after the replan that wrote the lock."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from parc.compiler.topology.hostlist import natural_key
 
 
 def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | None:
-    """``cluster`` without the hosts that the lock has drained, with the spare ones that it uses.
+    """Return ``cluster`` without the drained hosts of the lock and with the spares that it uses.
 
-    None where a host of the lock cannot be used: the spec lacks it or calls it unavailable, or
-    the lock itself does.
+    None if a host of the lock cannot be used: it is not in the spec, or the spec or the lock lists
+    it as unavailable.
     """
     if locked is None or not locked.hosts:
         return None
@@ -26,17 +26,18 @@ def restore_cluster(cluster: Cluster, locked: LockedPlan | None) -> Cluster | No
 
 
 def drained_cluster(cluster: Cluster, gone: Collection[str], taken: Collection[str]) -> Cluster:
-    """``taken`` spare hosts become usable, ``gone`` hosts unavailable."""
+    """Return ``cluster`` with the spare hosts ``taken`` as usable and ``gone`` as unavailable."""
     spare = tuple(one for one in cluster.spare if one.name not in taken and one.name not in gone)
     used = [host for host in cluster.spare if host.name in taken]
     usable = [host for host in cluster.hosts if host.name not in gone]
+    # Sorted, so that the result does not depend on the order of the drained hosts.
     fresh = sorted(set(gone) - set(cluster.unavailable), key=natural_key)
     unavailable = (*cluster.unavailable, *fresh)
     return replace(with_hosts(cluster, [*usable, *used]), spare=spare, unavailable=unavailable)
 
 
 def with_hosts(cluster: Cluster, hosts: Iterable[Host]) -> Cluster:
-    """``cluster`` with exactly ``hosts``, all of them usable."""
+    """Return ``cluster`` with exactly ``hosts``, all of them usable."""
     racks: dict[str, list[Host]] = {rack.name: [] for rack in cluster.racks}
     for host in hosts:
         racks.setdefault(host.rack, []).append(host)

@@ -1,4 +1,8 @@
-"""What the real placement of a layout adds to its step, where racks share thin uplinks."""
+"""Layout -> seconds that its real placement adds to the estimated step.
+
+The estimate of a layout assumes full bandwidth between hosts. On oversubscribed uplinks, or with
+NVLink domains of several hosts, the step depends on which hosts share a switch.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +12,46 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.ir import Cluster, Estimate, Layout, Placement
 from parc.compiler.placement.build_placement_problem import TERMS
-from parc.compiler.placement.order.choose import QUICK
+from parc.compiler.placement.order.search_orders import QUICK
 from parc.compiler.placement.place_ranks import place_ranks
 
 MOST_RANKS = 32_768
-"""Above it a placement takes too long to be tried for every candidate."""
+"""Ranks above which placing every candidate would dominate the time of a search."""
 
 
 def placement_score(pricing: Pricing) -> Callable[[Layout], float] | None:
-    """Layout -> seconds that its best arrangement exposes beyond its estimate.
+    """Return a function from a layout to the seconds that its placement adds to its estimate.
 
-    None where the order of hosts makes no difference: one rack, or full bandwidth at every level,
-    and NVLink domains that end at the host.
+    None if the order of hosts makes no difference (full bandwidth at every level or a single rack,
+    and NVLink domains that end at the host), or above MOST_RANKS.
     """
     cluster = pricing.problem.cluster
-    if not _matters(cluster) or cluster.gpus > MOST_RANKS:
+    if not _order_matters(cluster) or cluster.gpus > MOST_RANKS:
         return None
-    return lambda layout: _exposed_seconds(pricing, layout)
+    return lambda layout: _placed_seconds(pricing, layout)
 
 
-def _matters(cluster: Cluster) -> bool:
+def _order_matters(cluster: Cluster) -> bool:
     if cluster.nodes < 2:
         return False
     thin = any(level.oversubscription > 1 for level in cluster.levels)
     return (thin and len(cluster.racks) > 1) or cluster.node.nvlink_domain > cluster.node.gpus
 
 
-def _exposed_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Exposed seconds over uplinks, less what the estimate has for the same traffic."""
+def _placed_seconds(pricing: Pricing, layout: Layout) -> float:
+    """Place ``layout`` with the quick budget and return the added seconds."""
     estimate = estimate_layout(pricing, layout)
     placement = place_ranks(pricing.problem, pricing.framework, layout, estimate, QUICK)
     return added_seconds(estimate, placement)
 
 
 def added_seconds(estimate: Estimate, placement: Placement) -> float:
-    """What ``placement`` exposes over shared links beyond what ``estimate`` has for the traffic."""
+    """Return the exposed seconds of ``placement`` beyond those of ``estimate`` for that traffic."""
+    # Negative if the estimate has more: it includes latencies, placement only bytes over links.
     return max(placement.proof.exposed_seconds - _fabric_seconds(estimate), 0.0)
 
 
 def _fabric_seconds(estimate: Estimate) -> float:
-    """Terms of the estimate whose traffic leaves the NVLink domain."""
+    """Return the exposed seconds of the estimate for traffic that leaves the NVLink domain."""
     outside = {TERMS[row.axis] for row in estimate.traffic if row.level == "fabric"}
     return float(sum(getattr(estimate.time, term) for term in sorted(outside)))

@@ -1,7 +1,7 @@
-"""Layout and its placement -> the same degrees in the framework's other rank order, if that wins.
+"""Placed layout -> the same parallel sizes in the framework's other rank order, if that is faster.
 
-The search keeps the framework's default order. Where a host holds ranks of several replicas, the
-other order puts several stages into it instead, which no permutation of hosts can do.
+The layout search uses the framework's default order. If a host has ranks of several replicas, the
+other order puts several stages on the host instead, which no permutation of hosts can do.
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ from dataclasses import dataclass, replace
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.evaluate.estimate_layout import estimate_layout
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import Candidate, Crossing, Estimate, Layout, Placement, Search
+from parc.compiler.ir import (
+    Candidate,
+    Estimate,
+    Layout,
+    Placement,
+    PlacementAlternative,
+    Search,
+)
 from parc.compiler.placement.place_ranks import place_ranks
 from parc.compiler.placement.score_placement import added_seconds
 
 LEAST_GAIN = 0.01
-"""Share of the step that another order than the default must save."""
+"""Fraction of the step that a rank order must save to replace the default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A layout with what it costs and where it runs."""
+class PlacedLayout:
+    """A layout with its estimate and its placement."""
 
     layout: Layout
     estimate: Estimate
@@ -29,31 +36,31 @@ class Placed:
 
     @property
     def seconds(self) -> float:
-        """A step where it is placed."""
+        """Seconds per step, including what the placement adds to the estimate."""
         return self.estimate.time.total_seconds + added_seconds(self.estimate, self.placement)
 
 
-def turn_order(
+def try_other_rank_order(
     pricing: Pricing, layout: Layout, estimate: Estimate, placement: Placement
-) -> Placed:
-    """The placed layout, or the one in another legal order that saves more than 1 % of the step.
+) -> PlacedLayout:
+    """Return the placed layout, or the same in another rank order that is more than 1 % faster.
 
-    Nothing is tried where ``layout.order`` is pinned, or where whole hosts belong to one stage and
-    one replica: there a permutation of hosts does the same. What was weighed stands among the
-    alternatives of the placement, the other order by its name. Ties keep the default.
+    No other order is tried if ``layout.order`` is pinned, or if each host belongs to one stage and
+    one replica, because a permutation of hosts then has the same effect. The order that was not
+    chosen is added to the alternatives of the placement. Ties keep the default order.
     """
-    kept = Placed(layout, estimate, placement)
-    others = [_placed(pricing, other) for other in _orders(pricing, layout, placement)]
+    kept = PlacedLayout(layout, estimate, placement)
+    others = [_place(pricing, other) for other in _other_orders(pricing, layout, placement)]
     if not others:
         return kept
     best = min(others, key=lambda one: one.seconds)
     if best.seconds < kept.seconds * (1 - LEAST_GAIN):
-        return _weighed(best, kept)
-    return _weighed(kept, best)
+        return _with_alternative(best, kept)
+    return _with_alternative(kept, best)
 
 
-def with_chosen(search: Search, placed: Placed) -> Search:
-    """``search`` with the placed layout at its head, where that is in another order."""
+def with_chosen(search: Search, placed: PlacedLayout) -> Search:
+    """Return ``search`` with the placed layout first, if its rank order has changed."""
     first = search.ranked[0]
     if first.layout == placed.layout:
         return search
@@ -63,9 +70,10 @@ def with_chosen(search: Search, placed: Placed) -> Search:
     return replace(search, ranked=(head, *search.ranked[1:]))
 
 
-def _orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
-    """The layout in the other orders that are legal and make a difference."""
+def _other_orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layout]:
+    """Return the layout in the other rank orders that are valid and make a difference."""
     problem, framework = pricing.problem, pricing.framework
+    # True if each host belongs to one stage and one replica.
     aligned = layout.tp * layout.cp % placement.ranks_per_node == 0
     if problem.pins.order or aligned or layout.pp == 1 or layout.dp == 1:
         return []
@@ -75,16 +83,16 @@ def _orders(pricing: Pricing, layout: Layout, placement: Placement) -> list[Layo
     return [one for one in layouts if not any(rule.broken(problem, one) for rule in rules)]
 
 
-def _placed(pricing: Pricing, layout: Layout) -> Placed:
+def _place(pricing: Pricing, layout: Layout) -> PlacedLayout:
     estimate = estimate_layout(pricing, layout)
     placement = place_ranks(pricing.problem, pricing.framework, layout, estimate)
-    return Placed(layout, estimate, placement)
+    return PlacedLayout(layout, estimate, placement)
 
 
-def _weighed(chosen: Placed, other: Placed) -> Placed:
-    """``chosen``, with the best placement of the other order beside its own alternatives."""
+def _with_alternative(chosen: PlacedLayout, other: PlacedLayout) -> PlacedLayout:
+    """Return ``chosen`` with the best placement of the other order as a further alternative."""
     best = next(one for one in other.placement.alternatives if one.chosen)
     name = f"order {other.layout.order}, {best.name}"
-    row = Crossing(name, best.uplink_bytes, best.exposed_seconds, chosen=False)
+    row = PlacementAlternative(name, best.uplink_bytes, best.exposed_seconds, chosen=False)
     alternatives = (*chosen.placement.alternatives, row)
     return replace(chosen, placement=replace(chosen.placement, alternatives=alternatives))

@@ -1,1 +1,1 @@
-"""Tables and diffs for people."""
+"""Output documents, diffs, and tables for the terminal."""

@@ -1,4 +1,4 @@
-"""Host lists of a spec to names, each once; what is wrong with them, at its place."""
+"""Expand the host lists of a spec into unique names; problems are reported at their position."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from parc.compiler.topology.hostlist import (
 )
 
 MOST_COMPARED = 2000
-"""Names that a misspelt one is compared with."""
+"""Limit of names that a misspelled name is compared with: matching is slow."""
 SHOWN = 3
-"""Names that one message lists."""
+"""Names that a message lists before ``and N more``."""
 
 
 def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[str, list[str]]]:
-    """(path, names) of every host list; one that cannot be read is reported and left out."""
+    """Return (path, names) per host list; an invalid list is reported and left out."""
     texts = (
         [(at, lists)]
         if isinstance(lists, str)
@@ -38,7 +38,7 @@ def read_hosts(lists: str | tuple[str, ...], sink: Sink, at: str) -> list[tuple[
 
 
 def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | None:
-    """The culprit's own span, where the host list stands on one line as it is."""
+    """Return the span of the invalid part; None unless one line contains the host list as is."""
     span = sink.positions.span_of(path) if sink.positions.is_written(path) else None
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
@@ -50,36 +50,39 @@ def _inside(sink: Sink, path: str, text: str, error: HostlistError) -> Span | No
 
 
 def unique_hosts(
-    lists: Iterable[tuple[str, list[str]]], where: dict[str, str], sink: Sink
+    lists: Iterable[tuple[str, list[str]]], paths: dict[str, str], sink: Sink
 ) -> list[str]:
-    """Names that are new, in order, which ``where`` learns; H02 for the others of a list."""
+    """Return the names that are not in ``paths`` yet, in order, and add them; H02 for repeats.
+
+    ``paths``: host name -> spec path that lists it first.
+    """
     fresh: list[str] = []
     for path, names in lists:
-        twice = []
+        repeated = []
         for name in names:
-            if name in where:
-                twice.append(name)
+            if name in paths:
+                repeated.append(name)
             else:
-                where[name] = path
+                paths[name] = path
                 fresh.append(name)
-        if twice:
-            _report_twice(twice, where, sink, path)
+        if repeated:
+            _report_repeated(repeated, paths, sink, path)
     return fresh
 
 
-def _report_twice(twice: list[str], where: dict[str, str], sink: Sink, at: str) -> None:
-    places = dict.fromkeys(where[name] for name in twice)
-    causes = tuple(Cause(path, "first here") for path in list(places)[:SHOWN] if path != at)
+def _report_repeated(repeated: list[str], paths: dict[str, str], sink: Sink, at: str) -> None:
+    places = dict.fromkeys(paths[name] for name in repeated)
+    causes = tuple(Cause(path, "listed first here") for path in list(places)[:SHOWN] if path != at)
     finding = Finding(
-        message=f"{some_hosts(twice)} {are(twice)} listed twice",
-        label="again here" if causes else "twice in this list",
+        message=f"{some_hosts(repeated)} {are(repeated)} listed twice",
+        label="listed again here" if causes else "twice in this list",
         causes=causes,
     )
     sink.report("H02", finding, at=at)
 
 
 def near_hosts(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three of ``known``: the same but for zero padding, else the most alike."""
+    """Return up to three similar names: one that differs only in zero padding, else the nearest."""
     from difflib import get_close_matches
 
     names = list(known)
@@ -90,17 +93,17 @@ def near_hosts(name: str, known: Iterable[str]) -> list[str]:
 
 
 def report_too_many(hosts: int, sink: Sink, at: str) -> None:
-    """H09: more hosts than are laid out."""
+    """Report H09: more hosts than PARC supports."""
     finding = Finding(f"{hosts} hosts", f"{hosts} > {MOST_HOSTS}")
     sink.report("H09", finding, at=at)
 
 
 def some_hosts(names: list[str]) -> str:
-    """``n1, n2, n3 and 5 more``."""
+    """Return the names as text, for example ``n1, n2, n3 and 5 more``."""
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def are(names: list[str]) -> str:
-    """The verb for so many names."""
+    """Return ``is`` for one name, else ``are``."""
     return "is" if len(names) == 1 else "are"

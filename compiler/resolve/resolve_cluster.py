@@ -1,4 +1,4 @@
-"""``cluster:`` to the hosts that a job may use, by rack and NVLink domain."""
+"""Resolve ``cluster:`` to the hosts that a job may use, per rack and NVLink domain."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from parc.compiler.ir import Cluster, Host, NodeType, Rack
 from parc.compiler.resolve.resolve_hardware import resolve_hardware
 from parc.compiler.resolve.resolve_hosts import Hosts, WrittenRack, resolve_hosts
 from parc.compiler.resolve.resolve_levels import resolve_levels, with_leaf
-from parc.compiler.resolve.resolve_topology import check_told, resolve_topology
+from parc.compiler.resolve.resolve_topology import check_gpus_per_host, resolve_topology
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.tree_builder import join
-from parc.compiler.topology.domains import domain_names
+from parc.compiler.topology.tree import domain_names
 
 AT = "cluster"
 
 
 def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cluster | None:
-    """The cluster, racks and hosts in the order of the spec; None where ``sink`` has an error.
+    """Return the cluster, racks and hosts in the order of the spec; None after an error.
 
-    Spare and unavailable hosts leave their racks, but keep their place when a rack is cut into
-    NVLink domains: a drained host does not move the others to another domain.
+    Racks are split into NVLink domains before spare and unavailable hosts are removed, so that a
+    drained host does not move other hosts to another domain.
     """
     written = _complete(spec, library, sink)
-    told = resolve_topology(written, library, sink) if written else None
-    if told is None:
+    facts = resolve_topology(written, library, sink) if written else None
+    if facts is None:
         if written is not None:
             resolve_hardware(written, library, sink, AT)
         return None
-    complete = told.spec
+    complete = facts.spec
     hosts = resolve_hosts(complete, sink, AT)
     hardware = resolve_hardware(complete, library, sink, AT)
     if hosts is None or hardware is None:
         return None
-    gpu, node, fabric = hardware
-    check_told(told, node, sink)
+    node, fabric = hardware.node, hardware.fabric
+    check_gpus_per_host(facts, node, sink)
     all_racks = [_with_domains(rack, node) for rack in hosts.racks]
     _check_sizes(hosts.racks, all_racks, node, sink)
     _check_owners(hosts.racks, all_racks, sink)
     upper = resolve_levels(complete, hosts.racks, fabric, sink)
     members = [host for rack in all_racks for host in rack.hosts]
     racks = tuple(kept for rack in all_racks if (kept := _usable(rack, hosts)).hosts)
-    _check_left(hosts, racks, node, sink)
+    _check_remaining(hosts, racks, node, sink)
     if sink.failed():
         return None
     place = {host.name: host for host in members}
     return Cluster(
-        gpu=gpu,
+        gpu=hardware.gpu,
+        generation=hardware.generation,
         node=node,
         fabric=with_leaf(complete, fabric),
         racks=racks,
@@ -62,19 +63,19 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
 
 
 def _complete(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterSpec | None:
-    """A catalog cluster, with the changes of the spec over it."""
+    """Return the spec over the catalog cluster that it names; None after K01."""
     name = spec if isinstance(spec, str) else spec.base
     if name is None:
         return spec if isinstance(spec, ClusterSpec) else None
     entry = look_up("clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base")
     if entry is None:
         return None
-    base = ClusterSpec.model_validate_json(json.dumps(entry))
+    base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
     return base if isinstance(spec, str) else _changed(base, spec)
 
 
 def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
-    """The other form of hosts goes: racks of the spec replace nodes of the base, and back."""
+    """Return ``base`` with ``changes``; racks replace the nodes of the base, and the reverse."""
     update = {
         key: getattr(changes, key)
         for key in sorted(changes.model_fields_set - {"base"})
@@ -88,7 +89,7 @@ def _changed(base: ClusterSpec, changes: ClusterSpec) -> ClusterSpec:
 
 
 def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
-    """All hosts of a rack, each in its NVLink domain; hosts of one domain side by side."""
+    """Return a rack with the NVLink domain of each host; hosts of one domain are adjacent."""
     if rack.nvlink_domain is not None:
         domains = [rack.nvlink_domain] * len(rack.hosts)
     elif rack.domains:
@@ -98,13 +99,13 @@ def _with_domains(rack: WrittenRack, node: NodeType) -> Rack:
     pairs = list(zip(rack.hosts, domains, strict=True))
     if rack.domains:
         place = {domain: index for index, domain in enumerate(dict.fromkeys(domains))}
-        pairs.sort(key=lambda pair: place[pair[1]])  # stable: else in the order written
+        pairs.sort(key=lambda pair: place[pair[1]])  # stable: keeps the order inside a domain
     hosts = (Host(name, rack.name, domain, rack.above) for name, domain in pairs)
     return Rack(rack.name, tuple(hosts))
 
 
 def _check_sizes(written: list[WrittenRack], racks: list[Rack], node: NodeType, sink: Sink) -> None:
-    """H07 where a named NVLink domain holds more GPUs than the node type can join."""
+    """Report H07 if a named NVLink domain has more GPUs than the node type can connect."""
     most = max(node.nvlink_domain // node.gpus, 1)
     size = Counter(host.nvlink_domain for rack in racks for host in rack.hosts)
     named = [
@@ -118,14 +119,14 @@ def _check_sizes(written: list[WrittenRack], racks: list[Rack], node: NodeType, 
         finding = Finding(
             message=f"NVLink domain {domain} has {hosts} hosts of {node.gpus} GPUs",
             label=f"{hosts} x {node.gpus} = {hosts * node.gpus} > {most * node.gpus}",
-            help=f"a domain of {node.name} ends after {most} host{'s' if most > 1 else ''}",
-            causes=(Cause(f"{AT}.node", f"domains of {node.nvlink_domain} GPUs"),),
+            help=f"a domain of {node.name} has at most {most} host{'s' if most > 1 else ''}",
+            causes=(Cause(f"{AT}.node", f"at most {node.nvlink_domain} GPUs per domain"),),
         )
         sink.report("H07", finding, at=path)
 
 
 def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
-    """(domain, spec path) of every NVLink domain that a rack names."""
+    """Return (domain, spec path) per NVLink domain that a rack names."""
     if rack.nvlink_domain is not None:
         return [(rack.nvlink_domain, f"{rack.path}.nvlink_domain")]
     names = dict.fromkeys(rack.domains.values())
@@ -133,7 +134,7 @@ def _named_domains(rack: WrittenRack) -> list[tuple[str, str]]:
 
 
 def _check_owners(written: list[WrittenRack], racks: list[Rack], sink: Sink) -> None:
-    """H08 where a derived NVLink domain gets the name of one in another rack."""
+    """Report H08 if a derived NVLink domain has the same name as one in another rack."""
     owners: dict[str, WrittenRack] = {}
     for rack, resolved in zip(written, racks, strict=True):
         for domain in sorted({host.nvlink_domain for host in resolved.hosts}):
@@ -161,13 +162,13 @@ def _usable(rack: Rack, hosts: Hosts) -> Rack:
     return Rack(rack.name, kept)
 
 
-def _check_left(hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink) -> None:
-    """H06 where no host is left, H07 where several have no NIC to talk over."""
+def _check_remaining(hosts: Hosts, racks: tuple[Rack, ...], node: NodeType, sink: Sink) -> None:
+    """Report H06 if no host remains, H07 if several remain and have no NIC."""
     left = sum(len(rack.hosts) for rack in racks)
-    if not left and not sink.failed():  # a list that was not read would be the reason
-        apart = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
-        finding = Finding("no host is left to run on", f"{len(hosts.where)} hosts, {apart}")
+    if not left and not sink.failed():  # an invalid list would be the cause
+        excluded = f"{len(hosts.spare)} spare, {len(hosts.unavailable)} unavailable"
+        finding = Finding("no host is left for the job", f"{len(hosts.paths)} hosts, {excluded}")
         sink.report("H06", finding, at=f"{AT}.racks" if hosts.named else f"{AT}.nodes")
     if left > 1 and not node.nics:
-        finding = Finding(f"{left} hosts and no NIC between them", fix=f"{AT}.node.nics: 8")
+        finding = Finding(f"{left} hosts without NICs cannot communicate", fix=f"{AT}.node.nics: 8")
         sink.report("H07", finding, at=f"{AT}.node.nics")

@@ -1,4 +1,4 @@
-"""``cluster.levels`` and the switches above the racks to tiers with bandwidth and latency."""
+"""Resolve ``cluster.levels`` and the switches above racks to tiers of the network."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from parc.compiler.spec.cluster_spec import ClusterSpec, LevelSpec
 
 AT = "cluster.levels"
 NAMES = {1: ("spine",), 2: ("pod", "spine"), 3: ("pod", "spine", "core")}
-"""What tiers above the leaf are called, by how many there are; more are tier2, tier3, ..."""
+"""Number of tiers above the leaf -> their names; if there are more: tier2, tier3, ..."""
 
 
 def resolve_levels(
     spec: ClusterSpec, racks: list[WrittenRack], fabric: Fabric, sink: Sink
 ) -> tuple[Level, ...]:
-    """Tiers above the leaf, nearest first; as many as every rack names switches above it.
+    """Return the tiers above the leaf, nearest first: one per switch that racks list in ``above``.
 
-    H10 where racks name different numbers of them, or ``levels`` has another number.
+    H10 if racks list different numbers of switches, or ``levels`` has another number of tiers.
     """
     depth = len(racks[0].above) if racks else 0
     for rack in racks:
         if len(rack.above) != depth:
-            counts = f"{len(rack.above)} switches, {racks[0].name} under {depth}"
             finding = Finding(
-                f"rack {rack.name} is under {counts}",
+                f"switches above rack {rack.name}: {len(rack.above)}, {racks[0].name}: {depth}",
                 label=f"{len(rack.above)} != {depth}",
-                help="name as many switches above every rack; repeat one that spans two tiers",
+                help="list as many switches above every rack; repeat one that spans two tiers",
                 causes=(Cause(f"{racks[0].path}.above", "the first rack"),),
             )
             sink.report("H10", finding, at=f"{rack.path}.above")
@@ -36,9 +35,9 @@ def resolve_levels(
     written = spec.levels or ()
     if written and len(written) != depth + 1:
         finding = Finding(
-            f"{len(written)} levels, but racks are under {depth} switches",
+            f"{len(written)} levels, but racks list {depth} switches above the leaf",
             label=f"{len(written)} != 1 + {depth}",
-            help="the leaf is the first level; racks[].above names one switch a level above it",
+            help="the leaf is the first level; racks[].above lists one switch per level above it",
         )
         sink.report("H10", finding, at=AT)
         return ()
@@ -51,7 +50,7 @@ def resolve_levels(
 
 
 def with_leaf(spec: ClusterSpec, fabric: Fabric) -> Fabric:
-    """The fabric with what ``levels[0]`` says about leaves: a fabric speaks of leaves itself."""
+    """Return the fabric with oversubscription and latency of ``levels[0]``, the leaf level."""
     leaf = spec.levels[0] if spec.levels else None
     if leaf is None:
         return fabric

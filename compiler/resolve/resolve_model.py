@@ -1,4 +1,4 @@
-"""``model:`` resolved: catalog, config.json or mapping into one ``Model`` without defaults left."""
+"""Resolve ``model:`` (catalog name, config.json or mapping) to a ``Model`` with all defaults."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from parc.compiler.catalog.left_out import LEFT_OUT
+from parc.compiler.catalog.huggingface.family import FamilyError
+from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.catalog.model_source import Library, find_model
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -28,26 +29,31 @@ _NESTED = ("experts", "latent", "linear_attention", "mamba", "position")
 
 
 def resolve_model(spec: str | ModelSpec, library: Library, sink: Sink) -> Model | None:
-    """The model that ``spec`` means; None where a finding says why there is none.
+    """Return the model of ``spec``; None after an error.
 
-    A mapping with ``base`` starts from that entry or file. Its other keys replace those of the
-    base; mappings in it (``experts``, ``position``, ...) are merged key by key; null takes a key
-    out.
+    A mapping with ``base`` starts from that entry or file. Its other keys replace the keys of the
+    base. Nested mappings (``experts``, ``position``, ...) are merged key by key; null removes a
+    key.
     """
     facts = _facts(spec, library, sink)
     if facts is None:
         return None
     if not check_model(facts, sink):
         return None
-    model = _model(facts)
-    if model.left_out:
-        told = f"{model.name} has parts that PARC leaves out: {model.left_out}"
-        sink.report("K06", Finding(told, label=f"family {model.family}"), at="model")
+    try:
+        unsupported = shipped_families().unsupported_parts(facts.family or "")
+    except FamilyError as error:
+        sink.report("K02", str(error), at="model")
+        return None
+    model = _model(facts, unsupported)
+    if unsupported:
+        message = f"PARC does not represent parts of {model.name}: {unsupported}"
+        sink.report("K06", Finding(message, label=f"family {model.family}"), at="model")
     return model
 
 
 def _facts(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | None:
-    """Everything that is said about the model, in one ``ModelSpec``."""
+    """Return the facts of the spec over those of its base."""
     if isinstance(spec, ModelSpec) and spec.base is None:
         return spec
     at = "model" if isinstance(spec, str) else "model.base"
@@ -61,10 +67,10 @@ def _facts(spec: str | ModelSpec, library: Library, sink: Sink) -> ModelSpec | N
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """``base`` with ``changes``; a change that keeps the name says so in it."""
+    """Return ``base`` with ``changes``; the name is marked as changed if it stays the same."""
     merged = dict(base)
     if changes and "name" not in changes:
-        merged["name"] = f"{base['name']}{CHANGED}"
+        merged["name"] = f"{base['name']}{CHANGED_SUFFIX}"
     for key, value in changes.items():
         old = merged.get(key)
         nested = key in _NESTED and isinstance(old, dict) and isinstance(value, dict)
@@ -75,7 +81,7 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
-    """The mapping as ``ModelSpec``; K03 for what an entry or a file has wrong."""
+    """Return the mapping as ``ModelSpec``; None after K03 for invalid values."""
     try:
         return ModelSpec.model_validate_json(json.dumps(tree))
     except ValidationError as error:
@@ -85,8 +91,8 @@ def _validated(tree: dict[str, Any], sink: Sink, at: str) -> ModelSpec | None:
         return None
 
 
-def _model(facts: ModelSpec) -> Model:
-    """The noun; ``check_model`` has seen that nothing is missing."""
+def _model(facts: ModelSpec, unsupported_parts: str) -> Model:
+    """Return the model; ``check_model`` has ensured that ``facts`` are complete."""
     linear, mamba = facts.linear_attention, facts.mamba
     return Model(
         name=facts.name or "custom",
@@ -110,7 +116,7 @@ def _model(facts: ModelSpec) -> Model:
         tied_embeddings=bool(facts.tied_embeddings),
         mtp_layers=facts.mtp_layers or 0,
         source=facts.source or "the spec",
-        left_out=LEFT_OUT.get(facts.family or "", ""),
+        left_out=unsupported_parts,
         linear=LinearAttention(**linear.model_dump()) if linear else None,
         mamba=Mamba(**mamba.model_dump()) if mamba else None,
         pattern=facts.pattern or "",
@@ -120,7 +126,7 @@ def _model(facts: ModelSpec) -> Model:
 def _attention(facts: ModelSpec) -> Attention:
     heads = facts.heads or 1
     latent = LatentAttention(**facts.latent.model_dump()) if facts.latent else None
-    # Latent attention: a head of queries and keys is its two parts together.
+    # In latent attention, the head dim of queries and keys is the sum of its two parts.
     head_dim = latent.qk_nope_dim + latent.qk_rope_dim if latent else facts.head_dim
     return Attention(
         heads=heads,
@@ -138,15 +144,15 @@ def _attention(facts: ModelSpec) -> Attention:
 
 
 def _experts(facts: ModelSpec, spec: ExpertsSpec) -> Experts:
-    """Experts with one entry a layer."""
+    """Return the experts, with the layers that have them."""
     keep = spec.model_dump(exclude={"first_dense_layers", "every"})
     if facts.pattern:
         return Experts(**keep, pattern=tuple(letter == "E" for letter in facts.pattern))
-    return Experts(**keep, pattern=routed_layers(spec, facts.layers or 0))
+    return Experts(**keep, pattern=_layers_with_experts(spec, facts.layers or 0))
 
 
-def routed_layers(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
-    """True where layer i routes: i >= first_dense_layers and (i + 1) % every == 0.
+def _layers_with_experts(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
+    """Return True for layer i if i >= first_dense_layers and (i + 1) % every == 0.
 
     The second condition is ``decoder_sparse_step`` of Qwen2-MoE in transformers.
     """
@@ -154,7 +160,7 @@ def routed_layers(spec: ExpertsSpec, layers: int) -> tuple[bool, ...]:
 
 
 def _position(spec: PositionSpec | None) -> Position:
-    """Positions; ``yarn`` as kind and as scaling are one thing."""
+    """Return the positions; ``yarn`` as kind and ``yarn`` as scaling mean the same."""
     spec = spec or PositionSpec()
     yarn = "yarn" in (spec.kind, spec.scaling)
     most = spec.max_positions or 0

@@ -1,11 +1,13 @@
-"""Spec + Model + Cluster -> Problem: batch in sequences, targets known, pins as numbers."""
+"""Resolve spec, model and cluster to a ``Problem``: batch in sequences, targets, pins."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
     Cluster,
     Goals,
     Job,
@@ -18,6 +20,7 @@ from parc.compiler.ir import (
     ZeroPlus,
 )
 from parc.compiler.resolve.check_precision import check_gradients, check_precision
+from parc.compiler.resolve.resolve_calibration import Calibration, check_stack
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
@@ -27,11 +30,11 @@ from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {
-    "none": Recompute("none"),
-    "selective": Recompute("selective", ("core_attn",)),
+    "none": NO_RECOMPUTE,
+    "selective": Recompute.selective(("core_attn",)),
     "full": Recompute("full", (), "uniform", 1),
 }
-"""What the short words of ``layout.recompute`` stand for."""
+"""Short value of ``layout.recompute`` -> its meaning."""
 
 
 def resolve_problem(
@@ -39,19 +42,19 @@ def resolve_problem(
     model: Model,
     cluster: Cluster,
     sink: Sink,
-    calibration: tuple[tuple[str, float], ...] = (),
+    calibration: Calibration = Calibration(),  # noqa: B008 - frozen
 ) -> Problem | None:
-    """The question that the search answers; None where an error leaves it incomplete.
+    """Return the problem that the search solves; None if an error leaves it incomplete.
 
-    Only what the spec says alone, or together with the model's context and the GPU's formats, is
-    judged here; whether pins are legal together is for the rules of the framework.
+    Checks the job, the model's context length and the GPU's number formats. The rules of the
+    framework check later if the pins are valid together.
     """
-    job = _job(spec.job, sink)
+    job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
-    check_precision(spec.job.precision, cluster.gpu, sink)
+    check_precision(spec.job.precision, cluster, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
-    if job is None or targets is None:
+    if targets is None or not _has_stack(targets, cluster, calibration, sink) or job is None:
         return None
     return Problem(
         name=spec.name,
@@ -65,14 +68,32 @@ def resolve_problem(
         framework=targets.framework,
         versions=targets.versions,
         digest=spec_digest(
-            spec, (model, cluster, calibration) if calibration else (model, cluster)
+            spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
-        calibration=calibration,
+        calibration=calibration.values,
     )
 
 
+def _has_stack(targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink) -> bool:
+    """Return True if the GPU generation has factors for the framework's stack; else report K08."""
+    from parc.backends.registry import framework
+
+    stack, generation = framework(targets.framework).stack, cluster.generation
+    check_stack(calibration, cluster.gpu, stack, sink)
+    if stack.row(generation) is not None:
+        return True
+    file = generation.file or f"generations/{generation.name}.yaml"
+    finding = Finding(
+        f"{file}: efficiency.{stack.name} is missing, which {targets.framework} needs",
+        label=f"no efficiency factors of {targets.framework} on this generation",
+        help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
+    )
+    sink.report("K08", finding, at="cluster.gpu")
+    return False
+
+
 def _program(targets: Targets, model: Model) -> str:
-    """What the framework starts where the spec names no program."""
+    """Return the program that the framework starts if the spec names none."""
     from parc.backends.registry import framework
 
     version = dict(targets.versions)[targets.framework]
@@ -88,9 +109,10 @@ def _goals(spec: GoalsSpec) -> Goals:
     return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
 
 
-def _job(spec: JobSpec, sink: Sink) -> Job | None:
+def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
+    """Return section ``job`` with the defaults of the spec; None after an error in the batch."""
     global_batch = _global_batch(spec, sink)
-    assert spec.kind != "serve"  # such a job is read as a ServiceSpec
+    assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
         sink.report("X19", _NO_CHECKPOINT, at="job.kind")
     rate = resolve_learning_rate(spec, sink)
@@ -106,7 +128,7 @@ def _job(spec: JobSpec, sink: Sink) -> Job | None:
         moe_overlap=spec.moe_overlap,
         steps=spec.steps,
         learning_rate=spec.learning_rate,
-        min_learning_rate=rate.least,
+        min_learning_rate=rate.minimum,
         warmup_steps=rate.warmup_steps,
         warmup_fraction=rate.warmup_fraction,
         lr_decay=spec.lr_decay,
@@ -135,7 +157,7 @@ _NO_CHECKPOINT = Finding(
 
 
 def _global_batch(spec: JobSpec, sink: Sink) -> int | None:
-    """Sequences a step."""
+    """Return the sequences per step; None after X20."""
     if not isinstance(spec.global_batch, BatchInTokens):
         return spec.global_batch
     tokens, length = spec.global_batch.tokens, spec.sequence_length
@@ -150,16 +172,16 @@ def _uneven_batch(tokens: int, length: int) -> Finding:
     near = [sequences for sequences in (below, below + 1) if sequences > 0]
     choices = ", ".join(f"{count * length} ({count} sequences)" for count in near)
     return Finding(
-        f"{tokens} tokens are not a whole number of sequences of {length}",
+        f"{tokens} tokens are not divisible by the sequence length {length}",
         label=f"{tokens} % {length} = {tokens % length}, must be 0",
-        help=f"nearest: {choices}",
+        help=f"nearest valid values: {choices}",
         fix=_binary_reading(tokens, length) or f"job.global_batch: {near[-1]}",
-        causes=(Cause("job.sequence_length", "the sequence length comes from here"),),
+        causes=(Cause("job.sequence_length", "the sequence length"),),
     )
 
 
 def _binary_reading(tokens: int, length: int) -> str:
-    """16M is often meant as 2^24: the same count with a binary prefix, where that divides."""
+    """Return the fix with a binary prefix if that is divisible: 16M often means 2^24."""
     for decimal, binary, prefix in ((10**9, 2**30, "Gi"), (10**6, 2**20, "Mi"), (1000, 1024, "Ki")):
         count = tokens // decimal
         if tokens % decimal == 0 and (count * binary) % length == 0:
@@ -169,7 +191,10 @@ def _binary_reading(tokens: int, length: int) -> str:
 
 
 def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
-    """A learned table ends at its last row (S12); rotary positions only get worse (S16)."""
+    """Report sequences longer than the context of the model.
+
+    Learned positions have no row beyond it (S12); rotary positions only lose quality (S16).
+    """
     position, length = model.position, spec.sequence_length
     limit = position.max_positions
     if position.scaling != "none":
@@ -181,15 +206,15 @@ def _check_context(spec: JobSpec, model: Model, sink: Sink) -> None:
     finding = Finding(
         f"sequences of {length} tokens are longer than the {limit} positions of {model.name}",
         label=f"{length} > {limit}",
-        help=f"legal: up to {limit}" + ("" if learned else ", or a model with rotary scaling"),
+        help=f"valid values: up to {limit}" + ("" if learned else "; or use rotary scaling"),
         fix=f"job.sequence_length: {limit}",
-        causes=(Cause("model", "the positions come from here"),),
+        causes=(Cause("model", "the context length of the model"),),
     )
     sink.report("S12" if learned else "S16", finding, at="job.sequence_length")
 
 
 def _pins(spec: LayoutSpec) -> Pins:
-    """``auto`` becomes None; the fields have the same names on both sides."""
+    """Return the pins; ``auto`` becomes None. Spec and IR use the same field names."""
     written = {field.name: getattr(spec, field.name) for field in fields(Pins)}
     pins = {name: None if value == "auto" else value for name, value in written.items()}
     pins["recompute"] = _recompute(spec.recompute)
@@ -207,4 +232,4 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
 def _offload(spec: str | OffloadSpec) -> Offload | None:
     if isinstance(spec, OffloadSpec):
         return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
-    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
+    return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)

@@ -1,4 +1,4 @@
-"""``cluster.topology``, a file of another tool, to racks as if the spec had written them."""
+"""Resolve ``cluster.topology``, a file of another tool, to racks of the spec."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ AT = "cluster.topology"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The cluster with racks, and what the file says about its hosts besides."""
+class TopologyFacts:
+    """Cluster spec with the racks of the topology file, and the file's number of GPUs per host."""
 
     spec: ClusterSpec
     gpus_per_node: int | None = None
     span: Span | None = None
-    """Where the file says so."""
+    """Position of that number in the file."""
 
 
-def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Told | None:
-    """``spec`` with the racks, tiers and unavailable hosts of its topology file, which goes.
+def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> TopologyFacts | None:
+    """Return ``spec`` with the racks, tiers and unavailable hosts of its topology file.
 
-    None after H04 (another form of hosts too), K07 (no such file), I05 (unknown format) and what
-    the reader reports at the lines of the file. Positions of racks are those lines from here on.
+    None after H04 (the spec lists hosts too), K07 (unreadable file), I05 (unknown format) or a
+    finding of the reader. Later findings about a rack point to its line in the file.
     """
     if spec.topology is None:
-        return None if _format_alone(spec, sink) else Told(spec)
+        return None if _reports_format_without_file(spec, sink) else TopologyFacts(spec)
     other = next((name for name in ("nodes", "racks") if getattr(spec, name) is not None), None)
     if other is not None:
         finding = Finding(
             f"the cluster has both {other} and topology",
-            "exactly one of nodes, racks and topology",
+            "set exactly one of nodes, racks and topology",
             causes=(Cause(AT, "the topology"),),
         )
         sink.report("H04", finding, at=f"cluster.{other}", key=True)
@@ -58,32 +58,32 @@ def resolve_topology(spec: ClusterSpec, library: Library, sink: Sink) -> Told | 
     sink.positions = replace(sink.positions, values={**sink.positions.values, **spans})
     node = cluster.get("node")
     gpus = node.get("gpus_per_node") if isinstance(node, dict) else None
-    return Told(_with_racks(spec, cluster), gpus, spans.get("cluster.node.gpus_per_node"))
+    return TopologyFacts(_with_racks(spec, cluster), gpus, spans.get("cluster.node.gpus_per_node"))
 
 
-def check_told(told: Told, node: NodeType, sink: Sink) -> None:
-    """H07 where the file counts other GPUs in a host than the node type has."""
-    if told.gpus_per_node in (None, node.gpus):
+def check_gpus_per_host(facts: TopologyFacts, node: NodeType, sink: Sink) -> None:
+    """Report H07 if the file and the node type have different numbers of GPUs per host."""
+    if facts.gpus_per_node in (None, node.gpus):
         return
     finding = Finding(
-        f"the topology has hosts of {told.gpus_per_node} GPUs, {node.name} has {node.gpus}",
-        label=f"{told.gpus_per_node} != {node.gpus}",
-        help="name the node type that the hosts are, or state gpus_per_node",
-        causes=(Cause("cluster.node", f"{node.gpus} GPUs a host"),),
+        f"the topology has {facts.gpus_per_node} GPUs per host, {node.name} has {node.gpus}",
+        label=f"{facts.gpus_per_node} != {node.gpus}",
+        help="name the node type of the hosts, or set gpus_per_node",
+        causes=(Cause("cluster.node", f"{node.gpus} GPUs per host"),),
     )
-    sink.report("H07", finding, at=AT, span=told.span)
+    sink.report("H07", finding, at=AT, span=facts.span)
 
 
-def _format_alone(spec: ClusterSpec, sink: Sink) -> bool:
+def _reports_format_without_file(spec: ClusterSpec, sink: Sink) -> bool:
     if spec.topology_format is None:
         return False
-    finding = Finding("topology_format goes with topology", "there is no topology")
+    finding = Finding("topology_format is set without topology", "there is no topology")
     sink.report("H04", finding, at="cluster.topology_format", key=True)
     return True
 
 
 def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragment | None:
-    from parc.compiler.topology.readers.registry import FORMATS, sniff  # most specs have no file
+    from parc.compiler.topology.readers.registry import FORMATS, sniff
 
     try:
         text = library.text(path)
@@ -93,26 +93,28 @@ def _read(spec: ClusterSpec, path: str, library: Library, sink: Sink) -> Fragmen
         return None
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
-    kind = spec.topology_format or sniff(text)
-    if kind is None:
+    format_name = spec.topology_format or sniff(text)
+    if format_name is None:
         finding = Finding(
-            f"nothing shows what wrote {path}",
-            "no sign of a known format",
-            help=f"known: {', '.join(FORMATS)}",
+            f"the format of {path} is not recognized",
+            "unrecognized format",
+            help=f"supported formats: {', '.join(FORMATS)}",
             fix="cluster.topology_format: slurm-topology",
         )
         sink.report("I05", finding, at=AT)
         return None
-    fragment = FORMATS[kind].reader(text, path, sink)
+    fragment = FORMATS[format_name].reader(text, path, sink)
     if fragment is not None and not fragment.hosts:
-        finding = Finding(f"{path} names no host", f"it is {kind}: {FORMATS[kind].what}")
+        finding = Finding(
+            f"{path} contains no host", f"format {format_name}: {FORMATS[format_name].description}"
+        )
         sink.report("I02", finding, at=AT)
         return None
     return fragment
 
 
 def _with_racks(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
-    """The spec's own words win over the file's: levels, node type."""
+    """Return ``spec`` with the racks of the file; levels and node type of the spec override it."""
     rows = cluster.get("levels", ())
     levels = tuple(LevelSpec.model_validate_json(json.dumps(row)) for row in rows)
     racks = tuple(RackSpec.model_validate_json(json.dumps(row)) for row in cluster["racks"])
@@ -128,15 +130,15 @@ def _with_racks(spec: ClusterSpec, cluster: dict[str, Any]) -> ClusterSpec:
     return spec.model_copy(update=update)
 
 
-def _unavailable(spec: ClusterSpec, told: str) -> str | tuple[str, ...]:
-    """Hosts of the spec, and those of the file that the spec does not set apart itself."""
-    apart: set[str] = set()
+def _unavailable(spec: ClusterSpec, listed: str) -> str | tuple[str, ...]:
+    """Return the unavailable hosts of the spec, and those of the file that it does not mention."""
+    mentioned: set[str] = set()
     written = spec.unavailable
     for lists in (written, spec.spare):
         for text in [lists] if isinstance(lists, str) else lists:
-            with suppress(HostlistError):  # reported where the spec's lists are read
-                apart.update(expand(text))
-    more = tuple(name for name in expand(told) if name not in apart) if told else ()
+            with suppress(HostlistError):  # reported when the lists are resolved
+                mentioned.update(expand(text))
+    more = tuple(name for name in expand(listed) if name not in mentioned) if listed else ()
     if not more:
         return written
     return ((written,) if isinstance(written, str) else written) + more

@@ -1,1 +1,1 @@
-"""The cluster as a tree, and readers of what schedulers call it."""
+"""The cluster as a tree, host lists, process groups by host, and readers of topology files."""

@@ -1,7 +1,7 @@
-"""How the engines of a serving job lie on hosts: whole hosts, or several engines on one.
+"""Hosts of the engines of a serving job: whole hosts per engine, or several engines per host.
 
-Ranks of an engine are contiguous and every host of an engine holds as many of them, as the
-engines ask (vllm/v1/executor/multiproc_executor.py: host k runs ranks k L to (k + 1) L - 1).
+The ranks of an engine are contiguous, with equally many on each of its hosts, because vLLM requires
+it (vllm/v1/executor/multiproc_executor.py: host k runs ranks k L to (k + 1) L - 1).
 """
 
 from __future__ import annotations
@@ -10,41 +10,42 @@ from parc.compiler.ir.serving import ServingLayout
 
 
 def engine_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
-    """Hosts of one engine, as few as can be; None where no number of them is even and aligned.
+    """Return the least number of hosts for one engine; None if no number of hosts fits evenly.
 
-    On every host lie whole tensor-parallel groups, or whole hosts make up one; the same for the
-    ranks of data parallelism.
+    A host must have whole tensor-parallel groups, or a group must have whole hosts. The same holds
+    for the ranks of data parallelism.
     """
     gpus = layout.engine_gpus
     if gpus <= host_gpus:
         return 1
     fewest = -(-gpus // host_gpus)
     for hosts in range(fewest, gpus + 1):
-        if gpus % hosts == 0 and _aligned(layout, gpus // hosts):
+        if gpus % hosts == 0 and _is_aligned(layout, gpus // hosts):
             return hosts
     return None
 
 
-def _aligned(layout: ServingLayout, local: int) -> bool:
-    """Whether ``local`` ranks a host cut neither tensor groups nor data-parallel ranks unevenly."""
+def _is_aligned(layout: ServingLayout, local: int) -> bool:
+    """Return True if hosts of ``local`` ranks split no group or dp rank unevenly."""
     blocks = (layout.tp, layout.rank_gpus)
     return all(local % block == 0 or block % local == 0 for block in blocks)
 
 
 def service_hosts(layout: ServingLayout, host_gpus: int) -> int | None:
-    """Hosts of all engines: each holds as many of them; None where an engine does not fit."""
+    """Return the hosts of all engines, equally many engines per host; None if no engine fits."""
     each = engine_hosts(layout, host_gpus)
     if each is None or each > 1:
         return None if each is None else each * layout.replicas
     most = host_gpus // layout.engine_gpus
     hosts = -(-layout.replicas // most)
+    # Equally many engines per host, because a placement has one number of ranks per host.
     while layout.replicas % hosts:
         hosts += 1
     return hosts
 
 
 def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[int, ...]:
-    """Numbers of engines that ``hosts`` hosts can hold evenly, ascending."""
+    """Return the numbers of engines that fit evenly on at most ``hosts`` hosts, ascending."""
     each = engine_hosts(layout, host_gpus)
     if each is None:
         return ()
@@ -56,8 +57,14 @@ def replica_counts(layout: ServingLayout, host_gpus: int, hosts: int) -> tuple[i
 
 
 def local_ranks(layout: ServingLayout, host_gpus: int) -> int:
-    """Ranks on every host; ValueError where the engines do not fit, which no legal layout does."""
+    """Return the ranks per host.
+
+    Raises:
+        ValueError: the engines do not fit the hosts evenly. Valid layouts always fit.
+    """
     hosts = service_hosts(layout, host_gpus)
     if hosts is None:
-        raise ValueError(f"{layout.engine_gpus} ranks do not fit hosts of {host_gpus} evenly")
+        raise ValueError(
+            f"engines of {layout.engine_gpus} ranks do not fit evenly on hosts of {host_gpus} GPUs"
+        )
     return layout.gpus // hosts

@@ -1,8 +1,9 @@
 """Slurm host lists: ``r[01-02]n[01-16],login1`` to names and back.
 
-As in Slurm, the start of a range sets the width (``[01-100]`` is 01 to 100), several brackets
-are a product with the last one fastest, and the order is that of the text. Stricter than Slurm:
-a name is letters, digits, dot, dash and underscore, because it ends up in shell scripts.
+As in Slurm, the first number of a range sets the width (``[01-100]`` is 01 to 100), several
+brackets are a product in which the last one varies fastest, and names keep the order of the text.
+Stricter than Slurm: a name has only letters, digits, dot, dash and underscore, because it is
+written into shell scripts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import groupby, product
 from math import prod
 
 MOST_HOSTS = 200_000
+"""Names that a list may expand to, so that a typing error cannot fill the memory."""
 LONGEST_NAME = 253
 """RFC 1035: the longest DNS name."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9._,\[\] -]")
@@ -25,14 +27,14 @@ _NUMBER = re.compile(r"([0-9]{1,18})")
 _DIGIT_TO_0 = str.maketrans("123456789", "000000000")
 
 Part = str | list[str]
-"""Literal text, or the numbers that a bracket stands for."""
+"""Literal text, or the numbers of a bracket."""
 
 
 class HostlistError(ValueError):
-    """A host list that cannot be read; ``column`` counts from 1 inside the text."""
+    """Error in a host list; ``column`` counts from 1 inside the text."""
 
     def __init__(self, message: str, column: int, length: int = 1) -> None:
-        """``length`` is the number of characters that are wrong."""
+        """``length``: number of characters that are wrong."""
         super().__init__(message)
         self.message = message
         self.column = column
@@ -40,23 +42,27 @@ class HostlistError(ValueError):
 
 
 class TooManyHosts(HostlistError):
-    """A host list that is well formed and stands for more hosts than are laid out."""
+    """Error of a well-formed host list with more hosts than the limit."""
 
 
 def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
-    """Names in the order of the text, zero padding kept; HostlistError where it is malformed.
+    """Return the names of a host list in the order of the text, with their zero padding.
 
-    TooManyHosts where there are more than ``most``, before the first of them is built.
+    Raises:
+        HostlistError: the text is malformed.
+        TooManyHosts: the list has more than ``most`` names; raised before any name is built.
     """
     _check_characters(text)
     hosts: list[str] = []
     for column, item in _items(text):
         sizes = [_size(match, column) for match in _BRACKET.finditer(item)]
+        # Count before building: a range of 18 digits would exhaust the memory.
         count = prod(sizes)
         if len(hosts) + count > most:
             message = f"{len(hosts) + count} hosts or more, over the limit of {most}"
             raise TooManyHosts(message, column, len(item))
         names = _expand_item(item, column)
+        # Names of an item differ only in digits, so two of them represent all.
         _check_name(names[0], column, len(item))
         _check_name(max(names, key=len), column, len(item))
         hosts += names
@@ -64,7 +70,7 @@ def expand(text: str, most: int = MOST_HOSTS) -> list[str]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """The shortest such list over the natural order of ``names``, each name once.
+    """Return a short host list of ``names`` in natural order, without duplicates.
 
     ``expand(compress(names))`` is ``sorted(set(names), key=natural_key)``.
     """
@@ -72,23 +78,23 @@ def compress(names: Iterable[str]) -> str:
 
 
 def fold(names: Iterable[str]) -> str:
-    """A host list that expands to ``names`` in the order given."""
+    """Return a host list that expands to ``names`` in the given order."""
     items: list[tuple[str, ...]] = [tuple(_NUMBER.split(name)) for name in names]
-    shapes = (list(group) for _, group in groupby(items, key=len))
-    folded = (item for shape in shapes for item in _fold_shape(shape))
+    alike = (list(group) for _, group in groupby(items, key=len))
+    folded = (item for group in alike for item in _fold_equal_lengths(group))
     return ",".join("".join(item) for item in folded)
 
 
 def natural_sort(names: Iterable[str]) -> list[str]:
-    """``names`` by natural_key; quick where all of them have one shape, as ``node0001`` has."""
+    """Return ``names`` sorted by natural_key; fast if all have the form of ``node0001``."""
     found = list(names)
     if len({name.translate(_DIGIT_TO_0) for name in found}) == 1:
-        return sorted(found)  # equal widths: the order of the text is that of the numbers
+        return sorted(found)  # numbers of equal width sort as text
     return sorted(found, key=natural_key)
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Sort key: n2 before n10; names that differ in padding only are ordered as text."""
+    """Return a sort key: n2 before n10; names that differ only in padding are ordered as text."""
     parts: list[str | int] = list(_NUMBER.split(name))
     parts[1::2] = map(int, parts[1::2])
     return parts, name
@@ -97,11 +103,11 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
 def _check_characters(text: str) -> None:
     found = _FOREIGN.search(text)
     if found:
-        raise HostlistError(f"{found[0]!r} cannot stand in a host name", found.start() + 1)
+        raise HostlistError(f"{found[0]!r} is not allowed in a host name", found.start() + 1)
 
 
 def _items(text: str) -> Iterator[tuple[int, str]]:
-    """(column, item) between the commas that are outside of brackets."""
+    """Yield (column, item) for the text between commas outside of brackets."""
     start, opened = 0, 0
     for found in _MARK.finditer(text):
         index = found.start()
@@ -110,40 +116,40 @@ def _items(text: str) -> Iterator[tuple[int, str]]:
             start = index + 1
         elif found[0] == "[":
             if opened:
-                raise HostlistError("a bracket inside a bracket", index + 1)
+                raise HostlistError("nested bracket", index + 1)
             opened = index + 1
         elif found[0] == "]":
             if not opened:
-                raise HostlistError("this bracket was never opened", index + 1)
+                raise HostlistError("closing bracket without an opening one", index + 1)
             opened = 0
     if opened:
-        raise HostlistError("this bracket is never closed", opened)
+        raise HostlistError("unclosed bracket", opened)
     yield _stripped(text, start, len(text))
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, str]:
     item = text[start:end].strip(" ")
     if not item:
-        raise HostlistError("a host name is missing here", min(start + 1, max(len(text), 1)))
+        raise HostlistError("missing host name", min(start + 1, max(len(text), 1)))
     column = text.index(item[0], start) + 1
     if " " in item:
-        raise HostlistError("a blank inside a host name", column + item.index(" "))
+        raise HostlistError("space inside a host name", column + item.index(" "))
     return column, item
 
 
 def _ranges(match: re.Match[str], column: int) -> Iterator[tuple[int, int, int]]:
-    """(first, last, width) of every range in a bracket of an item that starts at ``column``."""
+    """Yield (first, last, width) of every range in a bracket of the item at ``column``."""
     at = column + match.start(1)
     for text in match[1].split(","):
         found = _RANGE.fullmatch(text)
         if not found:
-            what = f"{text!r} is no number and no range" if text else "an empty range"
-            raise HostlistError(what, at, len(text))
+            message = f"{text!r} is not a number or a range" if text else "empty range"
+            raise HostlistError(message, at, len(text))
         low, high = found[1], found[2] or found[1]
         if int(high) < int(low):
-            raise HostlistError(f"the range {text} runs backwards", at, len(text))
+            raise HostlistError(f"range {text} is descending", at, len(text))
         if high[0] == "0" and len(high) > len(low):
-            raise HostlistError(f"{high} is padded wider than {low}", at, len(text))
+            raise HostlistError(f"zero padding of {high} does not match {low}", at, len(text))
         yield int(low), int(high), len(low)
         at += len(text) + 1
 
@@ -173,13 +179,14 @@ def _expand_item(item: str, column: int) -> list[str]:
 
 def _check_name(name: str, column: int, length: int) -> None:
     if not _NAME.fullmatch(name):
-        raise HostlistError("a host name starts with a letter or a digit", column)
+        raise HostlistError("a host name must start with a letter or a digit", column)
     if len(name) > LONGEST_NAME:
-        raise HostlistError(f"a host name of {len(name)} characters", column, length)
+        message = f"host name of {len(name)} characters; the limit is {LONGEST_NAME}"
+        raise HostlistError(message, column, length)
 
 
-def _fold_shape(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Merge neighbours that differ in one number, the last number first."""
+def _fold_equal_lengths(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Merge neighbours that differ in a single number, starting with the last number."""
     for index in range(len(items[0]) - 2, 0, -2):
         alike = groupby(items, key=partial(_without, index))
         items = [_merged([item[index] for item in group], rest, index) for rest, group in alike]
@@ -191,21 +198,21 @@ def _without(index: int, item: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _merged(numbers: list[str], rest: tuple[str, ...], index: int) -> tuple[str, ...]:
-    text = numbers[0] if len(numbers) == 1 else f"[{','.join(_runs(numbers))}]"
+    text = numbers[0] if len(numbers) == 1 else f"[{','.join(_ranges_of(numbers))}]"
     return (*rest[:index], text, *rest[index:])
 
 
-def _runs(numbers: list[str]) -> Iterator[str]:
-    """``01, 02, 03, 07`` -> ``01-03``, ``07``; a run keeps the width of its first number."""
+def _ranges_of(numbers: list[str]) -> Iterator[str]:
+    """Yield ranges: ``01, 02, 03, 07`` -> ``01-03``, ``07``. A range has the width of its start."""
     first = last = numbers[0]
     for number in numbers[1:]:
         if number == str(int(last) + 1).zfill(len(first)):
             last = number
             continue
-        yield _run(first, last)
+        yield _range(first, last)
         first = last = number
-    yield _run(first, last)
+    yield _range(first, last)
 
 
-def _run(first: str, last: str) -> str:
+def _range(first: str, last: str) -> str:
     return first if first == last else f"{first}-{last}"

@@ -1,8 +1,8 @@
-"""Process groups at the grain of hosts: which node ranks a group visits, in ring order.
+"""Process groups as sequences of node ranks, in ring order.
 
-Groups of one mesh are shifted copies of each other, so ranks that sit side by side in one host
-and step along the same strides are counted once, as ``parallel`` equal groups. That keeps a map
-of 131,072 ranks at the cost of its 16,384 hosts.
+Groups of one mesh are shifted copies of each other. Neighbouring ranks of one host that step along
+the same strides are therefore counted once, as ``parallel`` equal groups. So 131,072 ranks cost
+only as much as their 16,384 hosts.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from math import gcd, prod
 from parc.compiler.ir.placement import Mesh
 
 MOST_KEPT = 16
-"""Families of groups that are kept: those of one plan."""
+"""Families of groups that are cached: more than one plan has."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """All groups over some axes of one mesh."""
+    """The groups over some axes of one mesh."""
 
     size: int
     """Ranks in one group."""
     count: int
     """Number of groups."""
     parallel: int
-    """Groups that each entry of ``visits`` stands for."""
+    """Number of equal groups that each entry of ``visits`` stands for."""
     visits: tuple[tuple[int, ...], ...]
-    """Node rank of every member, in rank order; empty where every group stays inside a host."""
+    """Node rank of every member, in rank order; empty if every group is inside a host."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Neighbouring axes that are all in the group, or all out of it, taken as one axis."""
+class _MergedAxis:
+    """Neighbouring axes, all inside or all outside the group, merged into one axis."""
 
     member: bool
     stride: int
@@ -41,56 +41,58 @@ class _Run:
 
 
 def ranks_per_node(gpus: int, world: int) -> int:
-    """Ranks of every host: the largest divisor of ``world`` that is at most ``gpus``."""
+    """Return the ranks per host: the largest divisor of ``world`` that is at most ``gpus``."""
     return next(ranks for ranks in range(min(gpus, world), 0, -1) if world % ranks == 0)
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def node_groups(mesh: Mesh, names: tuple[str, ...], ranks_per_node: int) -> NodeGroups:
-    """The groups over the axes ``names``; ``ranks_per_node`` divides the world.
+    """Return the groups over the axes ``names``; ``ranks_per_node`` must divide the world size.
 
-    Kept for the passes that follow: a plan has few families, and most of them are asked for often.
+    Cached, because placement, checks, rank map and report all use the same few families of a plan.
     """
-    runs = _runs(mesh, names)
-    inside = [run for run in runs if run.member]
-    size = prod(run.size for run in inside)
+    merged = _merge_axes(mesh, names)
+    inside = [axis for axis in merged if axis.member]
+    size = prod(axis.size for axis in inside)
     count = mesh.world // size
     if not inside or ranks_per_node % (inside[-1].stride * inside[-1].size) == 0:
         return NodeGroups(size, count, count, ())
-    parallel = gcd(ranks_per_node, *(run.stride for run in inside))
+    # The grain divides the host and all strides of the group, so the ranks of a grain step
+    # together and visit the same hosts.
+    parallel = gcd(ranks_per_node, *(axis.stride for axis in inside))
     units_per_node = ranks_per_node // parallel
-    members = _reach([run for run in runs if run.member], parallel)
-    bases = _reach([run for run in runs if not run.member], parallel)
+    members = _offsets(inside, parallel)
+    bases = _offsets([axis for axis in merged if not axis.member], parallel)
     visits = tuple(tuple((base + member) // units_per_node for member in members) for base in bases)
     return NodeGroups(size, count, parallel, visits)
 
 
-def _runs(mesh: Mesh, names: tuple[str, ...]) -> list[_Run]:
-    """Merge neighbouring axes; axes of size 1 say nothing."""
-    runs: list[_Run] = []
-    inside = mesh.over(*names)
+def _merge_axes(mesh: Mesh, names: tuple[str, ...]) -> list[_MergedAxis]:
+    """Return the axes with neighbours merged; axes of size 1 are dropped."""
+    merged: list[_MergedAxis] = []
+    inside = mesh.select_axes(*names)
     for axis in mesh.axes:
         member = axis in inside
         if axis.size == 1:
             continue
-        if runs and runs[-1].member == member:
-            last = runs.pop()
-            runs.append(_Run(member, last.stride, last.size * axis.size))
+        if merged and merged[-1].member == member:
+            last = merged.pop()
+            merged.append(_MergedAxis(member, last.stride, last.size * axis.size))
         else:
-            runs.append(_Run(member, axis.stride, axis.size))
-    return runs
+            merged.append(_MergedAxis(member, axis.stride, axis.size))
+    return merged
 
 
-def _reach(runs: list[_Run], grain: int) -> list[int]:
-    """Units of ``grain`` ranks that are reached from unit 0 along ``runs``, first run fastest.
+def _offsets(axes: list[_MergedAxis], grain: int) -> list[int]:
+    """Return all positions along ``axes`` in units of ``grain`` ranks, the first axis fastest.
 
-    A run that starts below the grain is the first axis of the mesh, outside the group, and ends
-    at a multiple of the grain (the grain divides the stride of the axis that follows it).
+    An axis whose stride is below the grain is the first axis of the mesh, outside the group. It
+    ends at a multiple of the grain, because the grain divides the stride of the next axis.
     """
     units = [0]
-    for run in runs:
-        whole = run.stride % grain == 0
-        stride = run.stride // grain if whole else 1
-        size = run.size if whole else run.stride * run.size // grain
+    for axis in axes:
+        whole = axis.stride % grain == 0
+        stride = axis.stride // grain if whole else 1
+        size = axis.size if whole else axis.stride * axis.size // grain
         units = [step * stride + unit for step in range(size) for unit in units]
     return units

@@ -1,4 +1,4 @@
-"""The cluster as a tree: its levels from device to spine, and who shares a switch with whom."""
+"""The cluster as a tree: levels from device to spine, common switches, uplinks, NVLink domains."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from parc.compiler.ir.cluster import Cluster, Host
 
 @dataclass(frozen=True, slots=True)
 class TreeLevel:
-    """One level of the whole tree; two GPUs that meet there talk over its links."""
+    """A level of the tree. Two GPUs communicate over the links of their nearest common level."""
 
     name: str
     """device, nvlink_domain, host, rail, or the name of a tier of switches."""
     gpus: int
-    """GPUs that meet there, under the fullest switch of a tier; a rail has its share of a leaf."""
+    """GPUs below one switch or in one domain, the largest of the level; a rail has its share of a
+    leaf."""
     gb_per_s_per_gpu: float
-    """One direction, decimal GB/s, of every GPU when all of them talk across this level at once."""
+    """Decimal GB/s per GPU, one direction, if all GPUs send across this level at once."""
     latency_seconds: float
-    """One way, small message; 0.0 where the cost model has a figure of its own (inside a host)."""
+    """One-way latency of a small message; 0.0 inside a host, where fitted times include it."""
     oversubscription: float
-    """Upward out of this level; 1.0 inside a host."""
+    """Oversubscription of the uplinks of this level; 1.0 inside a host."""
 
 
 def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
-    """Every level, nearest first: device, host and NVLink domain, rail, the tiers of switches.
+    """Return all levels, the nearest first: device, host, NVLink domain, rail, tiers of switches.
 
-    An NVLink domain that spans hosts stands above the host, one that ends in it below. What a
-    tier carries per GPU is the NICs' share over the oversubscription of all tiers beneath. On a
-    rail a GPU meets those of its own index one switch away; the others of its leaf are a hop over
-    NVLink farther, which the figures of the leaf leave out.
+    An NVLink domain of several hosts comes after the host, a smaller one before it. The rate of a
+    tier is the share of a GPU in the NICs divided by the oversubscription of all tiers below. On a
+    rail, GPUs of the same index are one switch apart; other GPUs of the leaf need a hop over
+    NVLink in addition, which the figures of the leaf do not include.
     """
     node, rate = cluster.node, cluster.node.network_gb_per_s_per_gpu
     inside = [TreeLevel("device", 1, cluster.gpu.memory_gb_per_s, 0.0, 1.0)]
@@ -40,6 +41,7 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
         domain = min(node.nvlink_domain, hosts * node.gpus)
         inside.append(TreeLevel("nvlink_domain", domain, node.link_gb_per_s, 0.0, 1.0))
     inside.append(TreeLevel("host", node.gpus, node.link_gb_per_s, 0.0, 1.0))
+    # A domain that ends at the host sorts before the host, because Python's sort is stable.
     inside.sort(key=lambda level: level.gpus)
     tiers = []
     for index, level in enumerate(cluster.levels):
@@ -50,19 +52,20 @@ def tree_levels(cluster: Cluster) -> tuple[TreeLevel, ...]:
         tiers.append(
             TreeLevel(level.name, under, rate, level.latency_seconds, level.oversubscription)
         )
+        # The oversubscription of a level reduces its uplinks, so it counts from the next level on.
         rate /= level.oversubscription
     return (*inside, *tiers)
 
 
 def _most_hosts(cluster: Cluster, level: int) -> int:
-    """Hosts under the fullest switch of a level."""
+    """Return the number of hosts below the largest switch of a level."""
     return max(Counter(zones(cluster.hosts, level)).values(), default=0)
 
 
 def meeting_level(one: Host, other: Host) -> int:
-    """Index in ``Cluster.levels`` of the nearest switch that both are under.
+    """Return the index in ``Cluster.levels`` of the nearest common switch of two hosts.
 
-    ``len(levels)`` where they meet above the last one; 0 is the leaf, for a host and itself too.
+    0 is the leaf, also for a host and itself. ``len(levels)`` if they have no common switch.
     """
     depth = len(one.path)
     same = (level for level in range(depth) if one.path[level:] == other.path[level:])
@@ -70,18 +73,35 @@ def meeting_level(one: Host, other: Host) -> int:
 
 
 def zones(hosts: Iterable[Host], level: int) -> tuple[int, ...]:
-    """For each host the number of its switch at ``level``, numbered as they first appear.
+    """Return the number of the switch of each host at ``level``, by first appearance.
 
-    The form that ``uplinks.zone_egress`` takes. A switch is told from others by everything above
-    it too: two pods may both have a leaf1.
+    ``uplinks.zone_egress`` uses this form. A switch is identified by its whole path upward, because
+    two pods may each have a leaf1.
     """
     numbers: dict[tuple[str, ...], int] = {}
     return tuple(numbers.setdefault(host.path[level:], len(numbers)) for host in hosts)
 
 
 def uplink_gb_per_s(cluster: Cluster, hosts: int, level: int) -> float:
-    """One direction, decimal GB/s, out of a switch of ``level`` with ``hosts`` hosts under it."""
+    """Return the rate of the uplink of a switch of ``level`` above ``hosts`` hosts.
+
+    Decimal GB/s, one direction, of all NICs below over the oversubscription of all levels up to it.
+    """
     rate = hosts * cluster.node.nics * cluster.node.nic_gbps / 8
     for tier in cluster.levels[: level + 1]:
         rate /= tier.oversubscription
     return rate
+
+
+def domain_names(rack: str, hosts: list[str], hosts_per_domain: int) -> list[str]:
+    """Return the name of the NVLink domain of every host of a rack.
+
+    If domains end at the host, a domain has the name of its host. Otherwise the rack is divided, in
+    order, into domains of ``hosts_per_domain`` hosts: ``<rack>`` if there is only one, else
+    ``<rack>.0``, ``<rack>.1``, ...
+    """
+    if hosts_per_domain <= 1:
+        return hosts
+    if len(hosts) <= hosts_per_domain:
+        return [rack] * len(hosts)
+    return [f"{rack}.{place // hosts_per_domain}" for place in range(len(hosts))]

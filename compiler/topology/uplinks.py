@@ -1,8 +1,8 @@
-"""Bytes that leave a zone (a rack, an NVLink domain), counted from the groups that cross it.
+"""Messages that leave a zone (a rack or an NVLink domain), counted from the groups that cross it.
 
-Rings: each member sends to the next in rank order, so a zone sends once for every ring edge that
-leaves it (Patarasuk and Yuan 2009). All-to-all: members inside send to all members outside.
-Pipelines: activations go to the next stage, gradients come back.
+Rings: each member sends to the next one in rank order, so a zone sends one message for every ring
+edge that leaves it (Patarasuk and Yuan 2009). All-to-all: members inside send to all members
+outside. Pipelines: activations go to the next stage, gradients come back.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ Pattern = Literal["ring", "line", "all-to-all"]
 
 @dataclass(frozen=True)
 class Flow:
-    """What one family of groups sends in a step, as messages between node ranks."""
+    """Messages between node ranks that one family of groups sends in a step."""
 
     unit_bytes: float
     """Bytes of one message."""
     exposure: float
-    """Share of the time that is not hidden behind compute, 0 to 1."""
+    """Fraction of the time that is not overlapped with compute, 0 to 1."""
     parallel: int
-    """Messages that every entry stands for."""
+    """Number of equal messages that each entry stands for."""
     senders: tuple[int, ...]
     receivers: tuple[int, ...]
-    """Ring and line: node ranks of both ends of every message; none inside a host."""
-    meetings: tuple[tuple[int, ...], ...]
+    """Ring and line: sending and receiving node rank of every message between hosts."""
+    member_nodes: tuple[tuple[int, ...], ...]
     """All-to-all: node rank of every member of every group."""
 
     @cached_property
-    def alone(self) -> Counter[int]:
-        """Messages of every node rank that sends, where each has a host and a zone of its own."""
+    def node_egress(self) -> Counter[int]:
+        """Messages that leave each node rank, if no two node ranks share a zone."""
         egress = Counter(self.senders)
-        for visit in self.meetings:
+        for visit in self.member_nodes:
             for node, members in Counter(visit).items():
                 egress[node] += members * (len(visit) - members)
         return Counter({node: count * self.parallel for node, count in egress.items() if count})
 
 
 def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: float) -> Flow:
-    """Messages of ``groups``; ``rank_bytes`` is what one rank sends in a step."""
+    """Return the messages of ``groups``; ``rank_bytes`` is sent per rank in a step."""
     if pattern == "all-to-all":
+        # A rank sends an equal part to each of the other members.
         unit = rank_bytes / max(1, groups.size - 1)
         return Flow(unit, exposure, groups.parallel, (), (), groups.visits)
     senders: list[int] = []
@@ -60,17 +61,20 @@ def flow(groups: NodeGroups, pattern: Pattern, rank_bytes: float, exposure: floa
         else:
             senders += visit[:-1] + visit[1:]
             receivers += visit[1:] + visit[:-1]
-    apart = list(map(ne, senders, receivers))
-    # A rank in the middle of a pipeline sends half forward and half back.
+    crosses_hosts = list(map(ne, senders, receivers))
+    # A rank in the middle of a pipeline sends half of its bytes forward and half back.
     unit = rank_bytes / 2 if pattern == "line" else rank_bytes
-    out, into = (tuple(compress(nodes, apart)) for nodes in (senders, receivers))
+    out, into = (tuple(compress(nodes, crosses_hosts)) for nodes in (senders, receivers))
     return Flow(unit, exposure, groups.parallel, out, into, ())
 
 
 def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Messages that leave each zone; ``zone`` is by node rank. Multiply by ``flow.unit_bytes``."""
+    """Return the number of messages that leave each zone; ``zone`` is by node rank.
+
+    Multiply by ``flow.unit_bytes`` for bytes.
+    """
     egress = Counter(map(zone.__getitem__, _leaving(flow, zone)))
-    for visit in flow.meetings:
+    for visit in flow.member_nodes:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
             for name, members in inside.items():
@@ -79,11 +83,12 @@ def zone_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
-    """Messages that leave the zone of their sender, counted for each sending node rank."""
+    """Return the number of messages that leave the zone of their sender, by sending node rank."""
+    # No two node ranks share a zone, so the cached counts apply to any order of hosts.
     if len(set(zone)) == len(zone):
-        return flow.alone
+        return flow.node_egress
     egress = Counter(_leaving(flow, zone))
-    for visit in flow.meetings:
+    for visit in flow.member_nodes:
         inside = Counter(map(zone.__getitem__, visit))
         if len(inside) > 1:
             for node, members in Counter(visit).items():
@@ -92,6 +97,6 @@ def host_egress(flow: Flow, zone: Sequence[int]) -> Counter[int]:
 
 
 def _leaving(flow: Flow, zone: Sequence[int]) -> Iterator[int]:
-    """Senders of the messages that leave their zone."""
+    """Yield the senders of ring and line messages that leave the zone of the sender."""
     ends = (map(zone.__getitem__, nodes) for nodes in (flow.senders, flow.receivers))
     return compress(flow.senders, map(ne, *ends))

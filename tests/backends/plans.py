@@ -74,7 +74,7 @@ def with_slurm(made: Plan, **changes: Any) -> Plan:
 def with_names(made: Plan, *names: str) -> Plan:
     """Return the plan with renamed hosts, in node-rank order."""
     hosts = tuple(
-        Host(name, host.rack, host.nvlink_domain)
+        Host(name, host.rack, host.nvlink_domain, ())
         for name, host in zip(names, made.placement.hosts, strict=True)
     )
     return replace(made, placement=replace(made.placement, hosts=hosts))

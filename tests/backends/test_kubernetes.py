@@ -16,16 +16,12 @@ from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
 from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import KubernetesJob, Plan
+from parc.compiler.ir import Plan
 from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan, with_launch
 from tests.placement.placement_plans import cluster
+from tests.spec_defaults import kubernetes_job
 
-JOB = KubernetesJob(
-    image="trainer:1",
-    rack_label="network.topology.nvidia.com/leaf",
-    domain_label="network.topology.nvidia.com/accelerator",
-    shared_memory="64Gi",
-)
+JOB = kubernetes_job(image="trainer:1")
 
 
 def plan_for(made: Plan, **changes: Any) -> Plan:

@@ -1,4 +1,4 @@
-"""The rank map: CSV, JSON and the reviewer's page say what the placement says."""
+"""Tests of the rank map: CSV, JSON and Markdown contain the placement."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 
 from parc.backends.rankmap.backend import BACKEND
-from parc.backends.rankmap.cells import listed, runs
-from parc.backends.rankmap.page import formula
+from parc.backends.rankmap.cells import clip_list, fold_numbers
 from parc.backends.rankmap.stages import stage_rows
+from parc.backends.rankmap.training_page import rank_formula
 from parc.compiler.ir import Mesh, Plan
 from tests.placement.placement_plans import NVL72, cluster, estimate, layout, plan
 
@@ -40,7 +40,7 @@ def reach(pairs: list[list[int]]) -> list[int]:
 
 
 @pytest.mark.parametrize("of", [DENSE, ROUTED, SWAPPED, TINY])
-def test_the_table_has_a_row_per_rank_that_matches_the_placement(of: Plan) -> None:
+def test_the_csv_file_has_one_row_per_rank_that_matches_the_placement(of: Plan) -> None:
     text = emitted(of)["rankmap.csv"]
     header = "rank,node_rank,host,local_rank,gpu,rack,nvlink_domain,pp,dp,cp,tp,ep,etp,edp"
     assert text.startswith(header + "\n")
@@ -60,7 +60,7 @@ def test_the_table_has_a_row_per_rank_that_matches_the_placement(of: Plan) -> No
 
 
 @pytest.mark.parametrize("of", [DENSE, ROUTED, SWAPPED, TINY])
-def test_the_document_matches_its_schema_and_its_groups_expand_to_the_meshes(of: Plan) -> None:
+def test_the_json_file_matches_its_schema_and_its_groups_expand_to_the_meshes(of: Plan) -> None:
     tree = json.loads(emitted(of)["rankmap.json"])
     schema = json.loads((files("parc.schemas") / "rankmap.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -74,7 +74,7 @@ def test_the_document_matches_its_schema_and_its_groups_expand_to_the_meshes(of:
         assert (entry["size"], entry["count"]) == (len(members), len(bases))
 
 
-def test_the_document_and_the_table_are_the_same() -> None:
+def test_the_json_file_and_the_csv_file_are_equal() -> None:
     files_ = emitted(ROUTED)
     tree: dict[str, Any] = json.loads(files_["rankmap.json"])
     for row in csv.DictReader(io.StringIO(files_["rankmap.csv"])):
@@ -106,21 +106,22 @@ def test_the_page_stays_within_two_screens(of: Plan) -> None:
     assert max(map(len, lines)) <= 120
 
 
-def test_the_page_contains_the_facts_for_a_review() -> None:
+def test_the_page_shows_stages_racks_groups_and_orders() -> None:
     text = emitted(DENSE)["rankmap.md"]
-    assert "256 ranks on 32 hosts, 8 a host, for megatron 0.19." in text
+    assert "256 ranks on 32 hosts (8 per host), for megatron 0.19." in text
     assert "rank = tp + 8 (dp + 8 pp)" in text
     assert "| 1 | 64-127 | 8-15 | r01n[09-16] | 8-15 |" in text
     assert "| r02 | 16 | r02n[01-16] | 16-31 | 2-3 |" in text
     assert "| tp | 32 x 8 | 32 | - | - | - | 1 |" in text
     assert "| pp | 64 x 4 | - | - | - | 64 | 2 |" in text
     assert "| stages across racks | 32 GB | 220 ms | **chosen** |" in text
-    assert "The chosen order: optimal (proved)." in text
-    assert "220 ms exposed over shared links (220 ms at least), 32 GB over the busiest" in text
+    assert "The chosen order is optimal (proved)." in text
+    assert "- exposed on shared links: 220 ms per step (lower bound 220 ms)" in text
+    assert "- busiest uplink: 32 GB per step (lower bound 32 GB)" in text
     assert "- master: r01n01" in text
 
 
-def test_many_equal_stages_are_folded() -> None:
+def test_equal_stages_are_folded_if_there_are_many() -> None:
     rows = stage_rows(plan(cluster(*[7] * 60), layout(105, tp=8, pp=35, dp=12)))
     assert [row[0] for row in rows] == ["0", "1-33", "34"]
     assert rows[1][4] == "3 each"
@@ -144,7 +145,7 @@ def test_names_cannot_break_the_table_or_the_page() -> None:
 
 
 def test_131072_ranks_are_written_in_seconds() -> None:
-    """In 0.3 s."""
+    """Takes about 0.3 s."""
     of = plan(
         cluster(*[32] * 512), layout(128, tp=8, cp=2, pp=16, dp=512, ep=64, etp=1), experts=64
     )
@@ -153,7 +154,7 @@ def test_131072_ranks_are_written_in_seconds() -> None:
     assert time.process_time() - start < 5
 
 
-def test_two_emissions_are_the_same_bytes() -> None:
+def test_two_emissions_are_equal() -> None:
     assert BACKEND.emit(ROUTED) == BACKEND.emit(ROUTED)
 
 
@@ -169,11 +170,11 @@ def test_two_emissions_are_the_same_bytes() -> None:
 def test_the_rank_formula_omits_axes_of_size_1(
     sizes: tuple[tuple[str, int], ...], text: str
 ) -> None:
-    assert formula(Mesh.of(sizes), {}) == text
+    assert rank_formula(Mesh.of(sizes), {}) == text
 
 
-def test_lists_are_shortened_after_a_whole_item() -> None:
-    assert listed("a1,b2,c3", 8) == "a1,b2,c3"
-    assert listed("a1,b2,c3,d4,e5", 12) == "a1,b2, ..."
-    assert len(listed("host[1-2,4-9,11-99]", 16)) <= 16
-    assert runs([5, 1, 2, 3]) == "1-3, 5"
+def test_lists_are_clipped_after_a_whole_item() -> None:
+    assert clip_list("a1,b2,c3", 8) == "a1,b2,c3"
+    assert clip_list("a1,b2,c3,d4,e5", 12) == "a1,b2, ..."
+    assert len(clip_list("host[1-2,4-9,11-99]", 16)) <= 16
+    assert fold_numbers([5, 1, 2, 3]) == "1-3, 5"

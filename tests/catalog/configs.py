@@ -1,4 +1,4 @@
-"""Hugging Face configs for tests: the keys that matter, as the model pages have them."""
+"""Hugging Face configs for tests: the relevant keys, as on the model pages."""
 
 ROPE_LLAMA = {
     "factor": 8.0,
@@ -60,7 +60,7 @@ DEEPSEEK_V3 = {
     },
     "rope_theta": 10000,
 }
-# name in the catalog -> config; keys that are absent have the default of the class.
+# Name in the catalog -> config; absent keys have the default of the class.
 LIKE_THE_CATALOG = {
     "llama-3.1-70b": LLAMA,
     "qwen3-30b-a3b": QWEN3_MOE,

@@ -1,4 +1,4 @@
-"""Hugging Face configs of hybrids: the keys that matter, as the model pages have them."""
+"""Hugging Face configs of hybrids: the relevant keys, as on the model pages."""
 
 QWEN3_NEXT = {
     "model_type": "qwen3_next",
@@ -77,4 +77,4 @@ HYBRIDS = {
     "nemotron-h-56b": NEMOTRON_H_56B,
     "nemotron-3-nano-30b-a3b": NEMOTRON_3_NANO,
 }
-"""name in the catalog -> config; keys that are absent have the default of the class."""
+"""Name in the catalog -> config; absent keys have the default of the class."""

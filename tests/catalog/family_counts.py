@@ -1,4 +1,4 @@
-"""Rows of family_counts.yaml: a config, and the parameters that transformers counts."""
+"""Read family_counts.yaml: configs with the number of parameters that transformers counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 
 
 def counted_configs() -> list[tuple[dict[str, Any], int]]:
-    """Every config, with its model_type, and its count."""
+    """Return pairs of a config, with its model_type, and its parameter count."""
     tree = parse_table((Path(__file__).parent / "family_counts.yaml").read_text("utf-8"))
     return [
         ({"model_type": family, **keys}, count)

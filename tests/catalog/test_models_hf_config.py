@@ -1,4 +1,4 @@
-"""A Hugging Face config gives the same model as the catalog entry, key forms old and new."""
+"""A Hugging Face config gives the same model as the catalog entry, with old and new keys."""
 
 import json
 from dataclasses import replace
@@ -35,14 +35,14 @@ def test_gemma_has_its_own_head_dim_and_ties_by_default(tmp_path):
     assert params.total(model) == 8_537_680_896
 
 
-def test_phi_has_one_norm_a_layer_and_a_bias_on_the_head_that_is_left_out(tmp_path):
+def test_phi_has_one_norm_per_layer_and_its_head_bias_is_left_out(tmp_path):
     # microsoft/phi-1_5: 1,418,270,720 on its page, of which 51,200 are the bias of the head.
     model, sink = resolved({"model_type": "phi"}, tmp_path)
     assert params.total(model) == 1_418_270_720 - 51_200
     assert [found.code for found in sink.diagnostics] == ["PARC-K06"]
 
 
-def test_rope_parameters_of_the_new_form_say_the_same_as_the_old_keys():
+def test_new_rope_parameters_mean_the_same_as_the_old_keys():
     old = model_spec_from_config(LLAMA, "x")
     config = {k: v for k, v in LLAMA.items() if not k.startswith("rope_")}
     new = model_spec_from_config(
@@ -70,7 +70,7 @@ def test_rope_parameters_by_layer_type_are_those_of_full_attention():
         (["sliding_attention", "full_attention"] * 2, {"window": 128, "full_attention_every": 2}),
     ],
 )
-def test_layer_types_become_a_window_and_a_distance(types, expected):
+def test_layer_types_become_a_window_and_a_period(types, expected):
     config = {
         "model_type": "gpt_oss",
         "num_hidden_layers": 4,
@@ -82,7 +82,7 @@ def test_layer_types_become_a_window_and_a_distance(types, expected):
     assert {key: mapping[key] for key in keys if key in mapping} == expected
 
 
-def test_router_scores_that_are_not_normalised_again_are_taken_before_the_top_k():
+def test_scores_that_are_not_normalized_after_top_k_need_pre_softmax():
     loose = model_spec_from_config(QWEN3_MOE | {"norm_topk_prob": False}, "x")
     assert loose.mapping["experts"]["pre_softmax"]
     assert not model_spec_from_config(QWEN3_MOE, "x").mapping["experts"]["pre_softmax"]
@@ -96,14 +96,14 @@ def test_leading_dense_layers_and_the_sparse_step_become_the_pattern(tmp_path):
     assert model.ffn.size == 6144
 
 
-def test_prediction_layers_and_quantisation_are_noted_and_not_used(tmp_path):
+def test_prediction_layers_and_quantization_are_reported_and_not_used(tmp_path):
     model, sink = resolved(LIKE_THE_CATALOG["deepseek-v3"], tmp_path)
     assert model.mtp_layers == 0
     assert [found.code for found in sink.diagnostics] == ["PARC-K04", "PARC-K04"]
     assert {found.severity for found in sink.diagnostics} == {"advice"}
 
 
-def test_layer_types_that_say_nothing_new_are_no_finding(tmp_path):
+def test_layer_types_of_full_attention_are_not_a_finding(tmp_path):
     config = LLAMA | {"layer_types": ["full_attention"] * 80}
     model, sink = resolved(config, tmp_path)
     assert model is not None

@@ -1,4 +1,4 @@
-"""Every family, each of its switches both ways, counted as transformers counts it."""
+"""Model families have the parameters of transformers, with each of their switches both ways."""
 
 import json
 from pathlib import Path
@@ -6,23 +6,25 @@ from pathlib import Path
 import pytest
 
 from parc.compiler.catalog.huggingface.config import model_spec_from_config
-from parc.compiler.catalog.huggingface.defaults import DEFAULTS
-from parc.compiler.catalog.huggingface.known_keys import UNKNOWN_FAMILIES
-from parc.compiler.catalog.left_out import LEFT_OUT
+from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts import params
 from parc.compiler.diagnostics import Sink
+from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.catalog.family_counts import counted_configs
 
 ROOT = Path(__file__).parents[2]
 COUNTED = counted_configs()
+FAMILIES = shipped_families()
+PACKAGE = ROOT / "compiler/catalog/huggingface"
+REFUSED = parse_table((PACKAGE / "refused_families.yaml").read_text("utf-8"))
 OTHERWISE = {"bailing_moe", "bailing_moe_v2", "kimi_k2", "mimo", "phi"}
-"""Families that transformers has no class of, and Phi, whose head has a bias."""
+"""Families without a class in transformers, and Phi, whose output head has a bias."""
 
 
 class OneFile(Library):
-    """A folder with one config in it."""
+    """Library whose only user file is one config."""
 
     def __init__(self, config):
         super().__init__()
@@ -46,22 +48,22 @@ def test_a_family_has_the_parameters_that_transformers_counts(family):
             assert params.total(model) == count, config
             codes = {found.code for found in sink.diagnostics}
             assert codes <= {"PARC-K06"}, sink.diagnostics
-            assert ("PARC-K06" in codes) == (model.family in LEFT_OUT)
+            assert ("PARC-K06" in codes) == (FAMILIES.unsupported_parts(model.family) != "")
 
 
 def test_every_family_that_is_read_is_counted():
-    assert DEFAULTS.keys() == {config["model_type"] for config, _ in COUNTED} | OTHERWISE
-    assert not DEFAULTS.keys() & UNKNOWN_FAMILIES.keys()
+    assert {*FAMILIES.names()} == {config["model_type"] for config, _ in COUNTED} | OTHERWISE
+    assert not {*FAMILIES.names()} & REFUSED.keys()
 
 
-def test_an_unknown_key_in_a_part_of_a_config_is_told():
+def test_an_unknown_key_in_a_nested_mapping_is_reported():
     _, sink = resolved({"model_type": "dbrx", "ffn_config": {"moe_num_experts": 8, "odd": 1}})
     assert {found.code for found in sink.diagnostics} == {"PARC-K05", "PARC-K06"}
 
 
 def test_the_page_names_every_family_that_is_read():
     page = (ROOT / "docs" / "import.md").read_text("utf-8")
-    assert not [family for family in DEFAULTS if f"`{family}`" not in page]
+    assert not [family for family in FAMILIES.names() if f"`{family}`" not in page]
 
 
 LING_LITE = {  # inclusionAI/Ling-lite-1.5; its page says 16.8 B, 2.75 B of them active
@@ -86,14 +88,14 @@ LING_LITE = {  # inclusionAI/Ling-lite-1.5; its page says 16.8 B, 2.75 B of them
 }
 
 
-def test_ling_has_experts_beside_two_shared_ones():
+def test_ling_has_two_shared_experts():
     model, _ = resolved(LING_LITE)
     assert params.total(model) == pytest.approx(16.8e9, rel=0.005)
     assert (model.ffn.size, model.experts.shared_size) == (0, 2816)
     assert model.experts.score_function == "softmax"
 
 
-def test_ling_2_has_norms_of_heads_and_a_bias_that_balances():
+def test_ling_2_has_qk_norms_and_a_load_balancing_bias():
     more = {"score_function": "sigmoid", "moe_router_enable_expert_bias": True}
     norms = {"use_qk_norm": True, "use_rmsnorm": True, "partial_rotary_factor": 0.5}
     model, sink = resolved(LING_LITE | more | norms | {"n_group": 8, "topk_group": 4})
@@ -107,11 +109,11 @@ def test_ling_2_has_norms_of_heads_and_a_bias_that_balances():
 MIMO = {"model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008}
 
 
-def test_mimo_is_qwen2_and_trains_no_token_prediction_unless_asked():
+def test_mimo_has_the_parameters_of_qwen2_without_token_prediction():
     config = MIMO | {"num_key_value_heads": 8, "num_nextn_predict_layers": 1}
     model, sink = resolved(config)
-    twin, _ = resolved({**config, "model_type": "qwen2", "num_nextn_predict_layers": 0})
-    assert params.total(model) == params.total(twin)
+    qwen2, _ = resolved({**config, "model_type": "qwen2", "num_nextn_predict_layers": 0})
+    assert params.total(model) == params.total(qwen2)
     assert [found.code for found in sink.diagnostics] == ["PARC-K04"]
 
 
@@ -132,7 +134,7 @@ def test_mimo_is_qwen2_and_trains_no_token_prediction_unless_asked():
         ({"model_type": "ernie4_5_moe", "use_bias": True}, "use_bias"),
         ({"model_type": "ernie4_5_moe", "moe_layer_end_index": 5}, "dense again"),
         ({"model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]}, "layer to layer"),
-        ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": 64}, "experts of width 64"),
+        ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": 64}, "as wide as"),
         ({"model_type": "hunyuan_v1_moe", "num_shared_expert": 2}, "one shared expert"),
         ({"model_type": "hunyuan_v1_dense", "use_cla": True}, "use_cla"),
         ({"model_type": "llama4_text", "moe_layers": [1]}, "moe_layers"),
@@ -148,19 +150,19 @@ def test_mimo_is_qwen2_and_trains_no_token_prediction_unless_asked():
         ),
     ],
 )
-def test_a_switch_whose_parameters_have_no_field_is_refused(config, words):
+def test_a_switch_whose_parameters_have_no_field_is_rejected(config, words):
     model, sink = resolved(config)
     assert model is None
     assert {found.code for found in sink.diagnostics if found.severity == "error"} == {"PARC-K02"}
     assert any(words in found.finding.message for found in sink.diagnostics)
 
 
-def test_a_pattern_of_letters_is_a_distance():
+def test_a_pattern_of_letters_sets_the_period_of_full_attention():
     model, _ = resolved({"model_type": "exaone4", "sliding_window_pattern": "LLLG"})
     assert (model.attention.window, model.attention.full_attention_every) == (4096, 4)
 
 
-def test_hunyuans_alpha_makes_the_rotary_base_larger():
+def test_hunyuans_alpha_raises_the_rotary_base():
     scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
     config = {"model_type": "hunyuan_v1_dense", "head_dim": 128, "rope_scaling": scaling}
     model, _ = resolved(config)
@@ -168,12 +170,12 @@ def test_hunyuans_alpha_makes_the_rotary_base_larger():
     assert model.position.scaling == "none"
 
 
-def test_rotary_dims_are_a_share_of_a_head():
+def test_rotary_dims_become_a_share_of_the_head_dim():
     model, _ = resolved({"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64})
     assert model.position.percent == 0.5
 
 
-def test_positions_in_three_parts_are_plain_ones_for_text():
+def test_mrope_is_plain_rope_for_text():
     table = {"type": "mrope", "mrope_section": [16, 24, 24]}
     model, sink = resolved({"model_type": "qwen2_5_vl_text", "rope_scaling": table})
     assert (model.position.scaling, sink.diagnostics) == ("none", ())
@@ -187,7 +189,7 @@ WRAPPED = {
 }
 
 
-def test_the_decoder_of_text_is_read_where_it_is_named():
+def test_the_text_decoder_is_read_if_the_spec_names_its_part():
     model, sink = resolved(WRAPPED, "#text_config")
     assert sink.diagnostics == ()
     assert (model.family, model.tied_embeddings) == ("qwen3_vl_text", True)
@@ -195,7 +197,7 @@ def test_the_decoder_of_text_is_read_where_it_is_named():
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
-def test_a_decoder_whose_keys_lie_beside_those_of_the_images_is_named_alike(family):
+def test_a_text_decoder_without_a_separate_mapping_is_named_in_the_same_way(family):
     config = {"model_type": family, "hidden_size": 3584, "num_attention_heads": 28}
     config |= {"num_key_value_heads": 4, "vision_config": {"hidden_size": 1280}}
     model, sink = resolved(config, "#text_config")
@@ -205,7 +207,7 @@ def test_a_decoder_whose_keys_lie_beside_those_of_the_images_is_named_alike(fami
     assert "#text_config" in refused.diagnostics[0].finding.help
 
 
-def test_what_is_wrong_in_a_part_is_shown_in_that_part():
+def test_an_invalid_value_in_a_part_is_shown_in_that_part():
     inner = {**WRAPPED["text_config"], "hidden_size": -1}
     _, sink = resolved(WRAPPED | {"text_config": inner}, "#text_config")
     (found,) = sink.diagnostics
@@ -214,7 +216,7 @@ def test_what_is_wrong_in_a_part_is_shown_in_that_part():
 
 
 @pytest.mark.parametrize("part", ["#vision", "#tie_word_embeddings", "#text_config.model_type"])
-def test_a_part_that_is_no_mapping_is_told_with_those_that_are(part):
+def test_a_missing_part_is_reported_with_the_existing_ones(part):
     model, sink = resolved(WRAPPED, part)
     (found,) = sink.diagnostics
     assert model is None
@@ -222,11 +224,11 @@ def test_a_part_that_is_no_mapping_is_told_with_those_that_are(part):
     assert "'text_config'" in found.finding.help
 
 
-def test_a_part_without_a_family_or_with_an_unknown_one_says_so():
+def test_a_part_without_a_supported_family_is_explained():
     helps = [
         model_spec_from_config(WRAPPED | {"text_config": inner}, "x").notes[0].help
         for inner in ({}, {"model_type": "gemma4_text"}, {"model_type": "brand_new"})
     ]
     assert "has no model_type" in helps[0]
-    assert UNKNOWN_FAMILIES["gemma4_text"] in helps[1]
-    assert "does not know either" in helps[2]
+    assert REFUSED["gemma4_text"] in helps[1]
+    assert "which is not supported" in helps[2]

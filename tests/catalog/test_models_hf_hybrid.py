@@ -1,4 +1,4 @@
-"""Configs of Qwen3-Next, Qwen3.5 and Nemotron-H."""
+"""Configs of Qwen3-Next, Qwen3.5 and Nemotron-H become hybrid models."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_a_config_gives_the_hybrid_of_the_catalog(name, tmp_path):
     assert replace(model, name=entry.name, source=entry.source) == entry
 
 
-def test_layer_types_and_the_interval_say_the_same():
+def test_layer_types_and_the_interval_give_the_same_model():
     types = (["linear_attention"] * 2 + ["full_attention"]) * 16
     listed = model_spec_from_config(QWEN3_NEXT | {"layer_types": types}, "x")
     spaced = model_spec_from_config(QWEN3_NEXT | {"full_attention_interval": 3}, "x")
@@ -44,7 +44,7 @@ def test_layer_types_and_the_interval_say_the_same():
     assert listed.mapping["linear_attention"]["full_attention_every"] == 3
 
 
-def test_block_types_and_letters_say_the_same():
+def test_block_types_and_letters_give_the_same_model():
     letters = NEMOTRON_3_NANO["hybrid_override_pattern"]
     config = {k: v for k, v in NEMOTRON_3_NANO.items() if k != "hybrid_override_pattern"}
     del config["num_hidden_layers"]
@@ -61,7 +61,7 @@ def test_experts_that_no_layer_has_are_not_read():
     assert not reading.notes
 
 
-def test_a_chunk_of_the_state_space_that_is_not_the_usual_one_is_told():
+def test_another_chunk_size_than_targets_assume_is_reported():
     (note,) = model_spec_from_config(NEMOTRON_H_8B | {"chunk_size": 256}, "x").notes
     assert (note.code, note.key) == ("K06", "chunk_size")
 
@@ -69,28 +69,32 @@ def test_a_chunk_of_the_state_space_that_is_not_the_usual_one_is_told():
 @pytest.mark.parametrize(
     ("config", "key", "words"),
     [
-        (QWEN3_NEXT | {"layer_types": ["linear_attention"] * 48}, "layer_types", "attends fully"),
+        (QWEN3_NEXT | {"layer_types": ["linear_attention"] * 48}, "layer_types", "full attention"),
         (QWEN3_NEXT | {"layer_types": ["sliding_attention"] * 48}, "layer_types", "sliding"),
         (QWEN3_NEXT | {"attn_output_gate": False}, "attn_output_gate", "whatever"),
         (QWEN3_5 | {"mlp_only_layers": [0]}, "mlp_only_layers", "every layer"),
         (QWEN3_5 | {"decoder_sparse_step": 2}, "decoder_sparse_step", "every layer"),
-        (QWEN3_5 | {"norm_topk_prob": False}, "norm_topk_prob", "normalises"),
+        (QWEN3_5 | {"norm_topk_prob": False}, "norm_topk_prob", "normalizes"),
         (NEMOTRON_3_NANO | {"moe_latent_size": 1024}, "moe_latent_size", "latent projection"),
-        (NEMOTRON_3_NANO | {"n_shared_experts": 2}, "n_shared_experts", "agree"),
+        (NEMOTRON_3_NANO | {"n_shared_experts": 2}, "n_shared_experts", "disagree"),
         (NEMOTRON_3_NANO | {"mlp_bias": True}, "mlp_bias", "shared expert"),
-        (NEMOTRON_3_NANO | {"norm_topk_prob": False}, "norm_topk_prob", "normalised"),
+        (NEMOTRON_3_NANO | {"norm_topk_prob": False}, "norm_topk_prob", "normalized"),
         (NEMOTRON_H_8B | {"mamba_proj_bias": True}, "mamba_proj_bias", "biases"),
         (NEMOTRON_H_8B | {"use_bias": True}, "use_bias", "biases"),
         (NEMOTRON_H_8B | {"use_conv_bias": False}, "use_conv_bias", "convolution"),
-        (NEMOTRON_H_8B | {"attention_bias": True}, "attention_bias", "agree"),
-        (NEMOTRON_H_8B | {"tie_word_embeddings": True}, "tie_word_embeddings", "agree"),
+        (NEMOTRON_H_8B | {"attention_bias": True}, "attention_bias", "disagree"),
+        (NEMOTRON_H_8B | {"tie_word_embeddings": True}, "tie_word_embeddings", "disagree"),
         (NEMOTRON_H_8B | {"mamba_n_groups": 4}, "mamba_n_groups", "structure"),
         (NEMOTRON_H_8B | {"mlp_hidden_act": "xielu"}, "mlp_hidden_act", "xielu"),
-        (NEMOTRON_H_8B | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern", "know"),
-        (NEMOTRON_H_8B | {"layers_block_type": ["moa"]}, "layers_block_type", "know"),
+        (
+            NEMOTRON_H_8B | {"hybrid_override_pattern": "MX"},
+            "hybrid_override_pattern",
+            "unsupported",
+        ),
+        (NEMOTRON_H_8B | {"layers_block_type": ["moa"]}, "layers_block_type", "unsupported"),
     ],
 )
-def test_a_hybrid_that_cannot_be_exact_is_refused_with_the_reason(config, key, words):
+def test_an_unsupported_hybrid_is_rejected_with_the_reason(config, key, words):
     errors = [n for n in model_spec_from_config(config, "x").notes if n.code == "K02"]
     assert any(note.key == key and words in note.message for note in errors), errors
 
@@ -103,15 +107,15 @@ def test_a_hybrid_that_cannot_be_exact_is_refused_with_the_reason(config, key, w
         ({"num_hidden_layers": 51}, "num_hidden_layers"),
     ],
 )
-def test_a_pattern_that_says_nothing_is_an_error(changes, key):
+def test_an_empty_or_inconsistent_pattern_is_an_error(changes, key):
     reading = model_spec_from_config(NEMOTRON_H_8B | changes, "x")
     assert ("K03", key) in {(note.code, note.key) for note in reading.notes}
 
 
-def test_letters_that_are_none_are_refused_with_those_that_are() -> None:
+def test_invalid_letters_are_rejected_with_the_valid_ones() -> None:
     changes = {"hybrid_override_pattern": "MX" * 26, "num_hidden_layers": 52}
     (note,) = model_spec_from_config(NEMOTRON_H_8B | changes, "x").notes
-    assert (note.code, note.help) == ("K02", "known: M, *, -, E")
+    assert (note.code, note.help) == ("K02", "valid values: M, *, -, E")
 
 
 JUNK = [None, True, 0, -1, 1.5, "x", [], {}, [None], [["M"]], float("nan"), 10**400]

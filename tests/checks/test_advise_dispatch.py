@@ -1,4 +1,4 @@
-"""Hints at another dispatcher: when they are given, what they promise, who is left in peace."""
+"""Hints to use another dispatcher: conditions, and the gain that they promise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "ep": 32, "etp": 1, "micro_batch": 1}
 
 
 def spec(model: str = "qwen3-30b-a3b", ep: int = 32, **job: Any) -> dict[str, Any]:
-    """32 H100 in four hosts."""
+    """Return a spec of 32 H100 in four hosts."""
     return {
         "parc": 1,
         "name": "advice",
@@ -24,11 +24,11 @@ def spec(model: str = "qwen3-30b-a3b", ep: int = 32, **job: Any) -> dict[str, An
 
 
 def hints(document: dict[str, Any]) -> list[str]:
-    """What M16 says of it."""
+    """Return the labels of M16 for a spec."""
     return [found.finding.label for found in parc.check(document) if found.code == "PARC-M16"]
 
 
-def test_the_hint_promises_what_the_other_dispatcher_then_takes() -> None:
+def test_the_hint_gives_the_step_time_of_the_other_dispatcher() -> None:
     (label,) = hints(spec())
     now, then = (parc.estimate(spec(**job)) for job in ({}, {"moe_dispatcher": "hybridep"}))
     assert f"{then.time.total_seconds:.3g} s" in label
@@ -37,20 +37,20 @@ def test_the_hint_promises_what_the_other_dispatcher_then_takes() -> None:
 
 
 @pytest.mark.parametrize("name", ["alltoall", "deepep", "hybridep"])
-def test_who_names_a_dispatcher_is_left_in_peace(name: str) -> None:
+def test_a_spec_with_an_explicit_dispatcher_gets_no_hint(name: str) -> None:
     assert hints(spec(moe_dispatcher=name)) == []
 
 
-def test_nothing_is_said_where_nothing_is_dispatched() -> None:
+def test_a_layout_without_expert_parallelism_gets_no_hint() -> None:
     assert hints(spec(ep=1)) == []
 
 
-def test_a_framework_without_the_libraries_is_not_pointed_at_them() -> None:
+def test_a_framework_without_the_libraries_gets_no_hint() -> None:
     document = spec(ep=8)
     document["emit"] = ["deepspeed"]
     assert hints(document) == []
 
 
-def test_a_gain_below_the_threshold_is_not_worth_the_trouble() -> None:
+def test_a_gain_below_the_threshold_gets_no_hint() -> None:
     # inside one host NVLink carries every copy
     assert hints(spec(ep=2)) == []

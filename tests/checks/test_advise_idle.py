@@ -1,4 +1,4 @@
-"""Hints at GPUs that had better stay idle: what they promise, and who is left in peace."""
+"""Hints to leave GPUs idle: conditions, and the gain that they promise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AWKWARD: dict[str, Any] = {
 
 
 def hints(spec: dict[str, Any]) -> list[str]:
-    """The edits that G04 offers."""
+    """Return the edits that G04 suggests."""
     return [found.finding.fix for found in parc.check(spec) if found.code == "PARC-G04"]
 
 
@@ -40,5 +40,5 @@ def test_the_hint_promises_a_shorter_step_on_fewer_gpus() -> None:
         {"goals.maximize": "fewest-gpus"},
     ],
 )
-def test_who_uses_or_chose_degrees_on_purpose_is_left_in_peace(changes: dict[str, Any]) -> None:
+def test_smooth_sizes_pinned_sizes_and_fewest_gpus_get_no_hint(changes: dict[str, Any]) -> None:
     assert hints(changed(AWKWARD, changes)) == []

@@ -1,4 +1,4 @@
-"""What is said about a finished placement, and before one is tried."""
+"""Findings about a finished placement, and rules that reject layouts before placement."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def broken(code: str, *, hosts: int, nvl72: bool = False, **degrees: int) -> boo
     return rule.broken(problem(on), layout(layers=degrees.get("pp", 1), **degrees))
 
 
-def test_a_plan_that_uses_all_and_stays_inside_is_silent() -> None:
+def test_a_plan_that_uses_all_gpus_and_splits_no_group_has_no_findings() -> None:
     assert found(plan(cluster(4, 4), layout(tp=8, pp=2, dp=4))) == ()
 
 
-def test_tensor_groups_over_two_hosts_are_a_warning_with_the_hosts() -> None:
+def test_tensor_groups_over_two_hosts_give_a_warning_that_names_the_hosts() -> None:
     (diagnostic,) = found(plan(cluster(4), layout(tp=16, dp=2)))
     assert (diagnostic.code, diagnostic.severity) == ("PARC-T01", "warning")
     assert diagnostic.finding.message == (
-        "2 of 2 tensor-parallel groups of 16 leave their NVLink domain"
+        "2 of 2 tensor-parallel groups of 16 ranks span NVLink domains"
     )
-    assert "r01n01, r01n02" in diagnostic.finding.label
+    assert "r01n01 and r01n02" in diagnostic.finding.label
     assert diagnostic.finding.fix == "layout.tp: 8"
 
 
-def test_tensor_groups_over_two_hosts_of_one_nvlink_domain_are_fine() -> None:
+def test_tensor_groups_over_two_hosts_of_one_nvlink_domain_give_no_finding() -> None:
     assert found(plan(cluster(4, node=NVL72), layout(tp=8, dp=2))) == ()
 
 
-def test_tensor_groups_that_straddle_hosts_are_an_error() -> None:
+def test_tensor_groups_smaller_than_a_domain_that_span_hosts_are_an_error() -> None:
     (diagnostic,) = found(plan(cluster(3), layout(tp=6, dp=4)))
     assert (diagnostic.code, diagnostic.severity) == ("PARC-T02", "error")
 
@@ -53,12 +53,15 @@ def test_idle_hosts_are_named() -> None:
     assert "idle hosts: r01n04" in diagnostic.finding.label
 
 
-def test_expert_groups_cut_by_domains_are_a_warning() -> None:
+def test_expert_groups_that_span_domains_are_a_warning() -> None:
     made = plan(cluster(18, 18, node=NVL72), layout(dp=144, ep=16, etp=1), experts=16)
     order = sorted(made.problem.cluster.hosts, key=lambda host: host.name[4:])
     (diagnostic,) = found(with_hosts(made, tuple(order)))
     assert (diagnostic.code, diagnostic.path) == ("PARC-M04", "layout.ep")
-    assert diagnostic.finding.message == "9 of 9 expert-parallel groups of 16 span NVLink domains"
+    assert (
+        diagnostic.finding.message
+        == "9 of 9 expert-parallel groups of 16 ranks span NVLink domains"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,12 +86,12 @@ def test_tp_divides_the_domain_or_is_a_multiple_of_it(
 @pytest.mark.parametrize(
     ("pp", "uneven"), [(16, False), (8, False), (14, False), (13, True), (15, True), (24, True)]
 )
-def test_ranks_spread_evenly_over_no_more_hosts_than_there_are(pp: int, uneven: bool) -> None:
+def test_a_layout_must_spread_evenly_over_the_available_hosts(pp: int, uneven: bool) -> None:
     assert broken("T11", hosts=2, pp=pp) is uneven
 
 
 @pytest.mark.parametrize("rule", PLACEMENT_RULES, ids=lambda rule: rule.code)
-def test_every_rule_explains_itself_with_an_edit(rule) -> None:  # type: ignore[no-untyped-def]
+def test_every_rule_suggests_an_edit_of_the_layout(rule) -> None:  # type: ignore[no-untyped-def]
     finding = rule.explain(problem(cluster(2)), layout(layers=3, tp=3, pp=3, dp=3))
     assert finding.fix.startswith("layout.")
     assert finding.label

@@ -1,4 +1,4 @@
-"""Tables of runs and nccl-tests output, made from the cost model itself: the truth is known."""
+"""Measured runs and nccl-tests output that the cost model generates, so the truth is known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ wide again,llama-3-70b,dgx-h100,8,8192,128,4,8,1,1,full,1
 
 
 def write_runs(folder: Path, truth: Values, *changes: tuple[str, str]) -> str:
-    """RUNS with the seconds that a machine with the parameters ``truth`` would take; the path."""
+    """Write RUNS with the step times of a machine with parameters ``truth``; return the path."""
     source = Source("runs.csv", f"{HEADER}\n{RUNS}", folder)
     lines = [HEADER]
     for run in read_measured_runs(source, Sink()):
@@ -38,7 +38,7 @@ def write_runs(folder: Path, truth: Values, *changes: tuple[str, str]) -> str:
 
 
 def write_text(folder: Path, text: str, *changes: tuple[str, str]) -> str:
-    """``runs.csv`` with every (old, new) of ``changes`` replaced once; the path."""
+    """Write ``runs.csv`` with every (old, new) of ``changes`` replaced once; return the path."""
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
@@ -46,13 +46,13 @@ def write_text(folder: Path, text: str, *changes: tuple[str, str]) -> str:
     return str(folder / "runs.csv")
 
 
-def nccl_text(hosts: int, a_host: int, seconds: Callable[[int], float], test: str) -> str:
-    """Output of nccl-tests: ``seconds`` gives the time of a message of so many bytes."""
+def nccl_text(hosts: int, per_host: int, seconds: Callable[[int], float], test: str) -> str:
+    """Return output of nccl-tests; ``seconds`` maps the bytes of a message to its time."""
     ranks = [
-        f"#  Rank {host * a_host + device:2d} Group  0 Pid   4000 on         n{host + 1} "
+        f"#  Rank {host * per_host + device:2d} Group  0 Pid   4000 on         n{host + 1} "
         f"device  {device} [0000:1b:00] NVIDIA H100 80GB HBM3"
         for host in range(hosts)
-        for device in range(a_host)
+        for device in range(per_host)
     ]
     rows = [
         f"{1 << power:12d} {1 << power >> 2:12d} float sum -1 {seconds(1 << power) * 1e6:9.2f} "

@@ -1,4 +1,4 @@
-"""A small spec for the tests of commands."""
+"""Small spec for the tests of commands, and helpers that run commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ layout: {tp: 8, cp: 1, pp: 1, micro_batch: 1}
 
 
 def write_spec(folder: Path, *changes: tuple[str, str], name: str = "spec.yaml") -> str:
-    """Write SPEC with every (old, new) of ``changes`` replaced; the path."""
+    """Write SPEC with every (old, new) of ``changes`` replaced; return the path."""
     text = SPEC
     for old, new in changes:
         assert old in text
@@ -40,13 +40,13 @@ def parc(*words: str, given: str | None = None) -> Result:
 
 
 def hosts(directory: Path) -> list[str]:
-    """The hosts that parc.lock of an output directory has, by node rank."""
+    """Return the hosts in the parc.lock of an output directory, by node rank."""
     found: list[str] = json.loads((directory / "parc.lock").read_text())["decisions"]["hosts"]
     return found
 
 
 def replanned(*words: str) -> dict[str, Any]:
-    """What ``parc replan`` says as JSON."""
+    """Return the result of ``parc replan`` as JSON types."""
     result = parc("replan", *words, "--format", "json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.output)["replan"]

@@ -1,10 +1,11 @@
-"""The other commands: check, estimate, search, explain, verify, catalog, backends, schema, init."""
+"""Tests of check, estimate, search, explain, verify, catalog, backends, schema, init and diff."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -17,11 +18,11 @@ from tests.cli.specs import SPEC, parc, write_spec
 BAD = (("tp: 8", "tp: 3"),)
 
 
-def test_check_is_content_and_writes_nothing(tmp_path: Path) -> None:
+def test_check_of_a_valid_spec_passes_and_writes_nothing(tmp_path: Path) -> None:
     spec = write_spec(tmp_path)
     result = parc("check", spec)
     assert result.exit_code == 0
-    assert result.stdout == f"{spec} is fine\n"
+    assert result.stdout == f"OK: {spec}, no findings.\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["spec.yaml"]
 
 
@@ -34,7 +35,7 @@ def test_check_shows_the_findings_of_every_spec(tmp_path: Path) -> None:
     assert files == {first, second}
 
 
-def test_check_shows_the_other_findings_where_one_spec_cannot_be_read(tmp_path: Path) -> None:
+def test_check_reports_other_specs_if_one_cannot_be_read(tmp_path: Path) -> None:
     result = parc("check", "missing.yaml", write_spec(tmp_path, *BAD))
     assert result.exit_code == 2
     assert "cannot read 'missing.yaml'" in result.stderr
@@ -44,14 +45,14 @@ def test_check_shows_the_other_findings_where_one_spec_cannot_be_read(tmp_path: 
 @pytest.mark.parametrize(
     ("style", "start"), [("text", "error[PARC-"), ("github", "::error "), ("sarif", "{")]
 )
-def test_check_has_forms_for_people_and_machines(style: str, start: str, tmp_path: Path) -> None:
+def test_check_has_formats_for_people_and_programs(style: str, start: str, tmp_path: Path) -> None:
     result = parc("check", write_spec(tmp_path, *BAD), "--format", style)
     assert result.exit_code == 1
     assert result.stdout.startswith(start)
     assert result.stderr == ""
 
 
-def test_fail_on_says_which_severity_fails(tmp_path: Path) -> None:
+def test_fail_on_sets_the_severity_that_fails(tmp_path: Path) -> None:
     idle = (("global_batch: 64", "global_batch: 4"), ("pp: 1,", "pp: 4, vpp: 1,"))
     spec = write_spec(tmp_path, *idle)
     assert parc("check", spec).exit_code == 0
@@ -105,7 +106,7 @@ def test_errors_of_the_spec_end_a_command_with_1(command: str, tmp_path: Path) -
     assert json.loads(machine.stdout)["summary"]["errors"] >= 1
 
 
-def test_explain_knows_every_code() -> None:
+def test_explain_describes_every_code() -> None:
     for info in all_codes():
         result = parc("explain", f"PARC-{info.code}")
         assert result.exit_code == 0
@@ -125,24 +126,24 @@ def test_explain_knows_every_code() -> None:
         ("resolve_model", "->"),
     ],
 )
-def test_explain_knows_codes_fields_terms_and_passes(topic: str, part: str) -> None:
+def test_explain_describes_codes_fields_terms_and_passes(topic: str, part: str) -> None:
     result = parc("explain", topic)
     assert result.exit_code == 0, result.stderr
     assert part in result.stdout
 
 
-def test_explain_names_what_is_near() -> None:
+def test_explain_suggests_a_similar_topic() -> None:
     result = parc("explain", "layout.tpp")
     assert result.exit_code == 2
-    assert "did you mean layout.tp" in result.stderr
+    assert "Did you mean layout.tp" in result.stderr
 
 
-def test_verify_is_content_with_what_compile_wrote_and_not_with_an_edit(tmp_path: Path) -> None:
+def test_verify_accepts_the_output_of_compile_and_rejects_a_contradiction(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
     result = parc("verify", str(out))
     assert result.exit_code == 0
-    assert result.stdout.endswith("files, consistent and unmodified\n")
+    assert re.fullmatch(r"OK: \d+ files, consistent and unmodified\.\n", result.stdout)
     lines = (out / "slurm" / "hostfile").read_text("utf-8").splitlines()
     swapped = [lines[1], lines[0], *lines[2:]]
     (out / "slurm" / "hostfile").write_text("\n".join(swapped) + "\n", encoding="utf-8")
@@ -151,7 +152,7 @@ def test_verify_is_content_with_what_compile_wrote_and_not_with_an_edit(tmp_path
     assert "error[PARC-A02]" in result.stdout
 
 
-def test_an_edit_that_contradicts_nothing_fails_where_warnings_do(tmp_path: Path) -> None:
+def test_a_consistent_edit_is_a_warning(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert parc("compile", write_spec(tmp_path), "-o", str(out)).exit_code == 0
     args = out / "megatron" / "args.sh"
@@ -162,12 +163,12 @@ def test_an_edit_that_contradicts_nothing_fails_where_warnings_do(tmp_path: Path
     assert parc("verify", str(out), "--fail-on", "warning").exit_code == 1
 
 
-def test_verify_of_no_directory_exits_with_2(tmp_path: Path) -> None:
+def test_verify_of_a_missing_directory_exits_with_2(tmp_path: Path) -> None:
     assert parc("verify", str(tmp_path / "missing")).exit_code == 2
 
 
 @pytest.mark.parametrize("kind", ["gpus", "nodes", "fabrics", "models", "clusters"])
-def test_the_catalog_lists_and_shows(kind: str) -> None:
+def test_the_catalog_lists_entries_and_shows_one(kind: str) -> None:
     listed = parc("catalog", kind)
     assert listed.exit_code == 0
     names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
@@ -179,10 +180,10 @@ def test_the_catalog_lists_and_shows(kind: str) -> None:
     assert sorted(document[kind]) == names
 
 
-def test_the_catalog_names_what_is_near() -> None:
+def test_the_catalog_suggests_a_similar_name() -> None:
     result = parc("catalog", "gpus", "h100-sxm")
     assert result.exit_code == 2
-    assert "did you mean h100-sxm-80gb" in result.stderr
+    assert "Did you mean h100-sxm-80gb" in result.stderr
 
 
 def test_backends_lists_versions() -> None:
@@ -215,7 +216,7 @@ def test_diff_compiles_specs_and_reads_directories(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     assert parc("compile", old, "-o", out).exit_code == 0
     same = parc("diff", out, old, "--exit-code")
-    assert (same.exit_code, same.stdout) == (0, f"{out} -> {old}: no change\n")
+    assert (same.exit_code, same.stdout) == (0, f"{out} -> {old}: no changes\n")
     changed = parc("diff", out, new, "--exit-code")
     assert changed.exit_code == 3
     assert "--tensor-model-parallel-size" in changed.stdout
@@ -224,7 +225,7 @@ def test_diff_compiles_specs_and_reads_directories(tmp_path: Path) -> None:
     assert parc("diff", out, new, "--format", "markdown").stdout.startswith("### parc diff")
 
 
-def test_diff_of_a_directory_of_somebody_else_exits_with_2(tmp_path: Path) -> None:
+def test_diff_of_a_directory_that_parc_did_not_write_exits_with_2(tmp_path: Path) -> None:
     result = parc("diff", str(tmp_path), str(tmp_path))
     assert result.exit_code == 2
-    assert "there is no plan.json" in result.stderr
+    assert "has no plan.json" in result.stderr

@@ -1,4 +1,4 @@
-"""parc compile: what it writes, --check, --locked, and when it writes nothing."""
+"""Tests of ``parc compile``: output, --check, --locked, and runs that write nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "spec.yaml"
 
 
-def test_it_writes_the_plan_the_lock_and_the_files_of_every_backend(spec: str) -> None:
+def test_a_compile_writes_plan_lock_and_the_files_of_every_backend(spec: str) -> None:
     result = parc("compile", spec)
     assert result.exit_code == 0, result.stderr
     written = {
@@ -27,11 +27,11 @@ def test_it_writes_the_plan_the_lock_and_the_files_of_every_backend(spec: str) -
     }
     assert {"plan.json", "parc.lock", "rankmap.csv", "megatron/args.sh"} <= written
     assert {"slurm/job.sbatch", "torchrun/launch.sh"} <= written
-    assert result.stdout.splitlines()[-1] == f"wrote     build/small: {len(written)} files"
+    assert result.stdout.splitlines()[-1] == f"wrote     {len(written)} files to build/small"
     assert "tp 8, pp 1, dp 4" in result.stdout
 
 
-def test_json_names_layout_files_and_diagnostics(spec: str) -> None:
+def test_json_contains_layout_files_and_diagnostics(spec: str) -> None:
     result = parc("compile", spec, "-o", "out", "--format", "json")
     document = json.loads(result.stdout)
     assert document["format"] == 1
@@ -42,7 +42,7 @@ def test_json_names_layout_files_and_diagnostics(spec: str) -> None:
     assert document["summary"]["errors"] == 0
 
 
-def test_standard_input_is_a_spec(spec: str) -> None:
+def test_a_spec_is_read_from_standard_input(spec: str) -> None:
     result = parc("compile", "-", "-o", "out", given=SPEC)
     assert result.exit_code == 0, result.stderr
     assert Path("out/plan.json").is_file()
@@ -68,7 +68,7 @@ def test_set_changes_one_field(spec: str) -> None:
     assert json.loads(Path("out/plan.json").read_text("utf-8"))["layout"]["tp"] == 4
 
 
-def test_an_error_writes_nothing_and_keeps_what_was_there(spec: str) -> None:
+def test_an_error_writes_nothing_and_keeps_the_old_output(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     before = Path("out/plan.json").read_bytes()
     result = parc("compile", spec, "-o", "out", "--set", "layout.tp=3")
@@ -79,30 +79,30 @@ def test_an_error_writes_nothing_and_keeps_what_was_there(spec: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["slurm", "preflight"])
-def test_a_target_alone_without_a_rank_map_is_written_and_verified(spec: str, target: str) -> None:
+def test_a_single_target_without_a_rank_map_is_written_and_verified(spec: str, target: str) -> None:
     assert parc("compile", spec, "-o", "out", "--emit", target).exit_code == 0
     assert "consistent and unmodified" in parc("verify", "out").stdout
 
 
-def test_check_writes_nothing_and_is_content_with_current_files(spec: str) -> None:
+def test_check_accepts_current_files_and_writes_nothing(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     result = parc("compile", spec, "-o", "out", "--check")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1].startswith("checked   out:")
+    assert result.stdout.splitlines()[-1] == "check     OK: 13 files, up to date in out"
 
 
-def test_check_names_stale_files(spec: str) -> None:
+def test_check_lists_files_that_are_out_of_date(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     Path("out/rankmap.csv").write_text("edited\n", encoding="utf-8")
     result = parc("compile", spec, "-o", "out", "--check", "--format", "json")
     assert result.exit_code == 1
     (found,) = json.loads(result.stdout)["diagnostics"]
     assert (found["code"], found["label"]) == ("PARC-O01", "rankmap.csv")
-    assert found["help"] == "changed after they were written: rankmap.csv"
+    assert found["help"] == "edited after the compile: rankmap.csv"
     assert Path("out/rankmap.csv").read_text("utf-8") == "edited\n"
 
 
-def test_check_tells_edits_from_files_of_another_spec(spec: str) -> None:
+def test_check_distinguishes_edits_from_files_of_another_spec(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     Path("out/report.html").unlink()
     Path("out/slurm/notes.txt").touch()
@@ -112,12 +112,12 @@ def test_check_tells_edits_from_files_of_another_spec(spec: str) -> None:
     (found,) = json.loads(result.stdout)["diagnostics"]
     assert found["label"] == (
         "megatron/args.sh, parc.lock, plan.json, rankmap.md, report.html (missing), "
-        "slurm/notes.txt (not written now)"
+        "slurm/notes.txt (not part of the output)"
     )
-    assert found["help"] == "changed after they were written: rankmap.md"
+    assert found["help"] == "edited after the compile: rankmap.md"
 
 
-def test_check_says_what_stands_in_the_way_of_a_compile(spec: str) -> None:
+def test_check_lists_files_that_block_a_compile(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     Path("out/logs").mkdir()
     Path("out/logs/17.out").touch()
@@ -125,22 +125,22 @@ def test_check_says_what_stands_in_the_way_of_a_compile(spec: str) -> None:
     Path("out/plan.json").symlink_to("../plan.json")
     result = parc("compile", spec, "-o", "out", "--check", "--format", "json")
     (found,) = json.loads(result.stdout)["diagnostics"]
-    assert found["label"] == "logs/17.out (not written now), plan.json (a link)"
+    assert found["label"] == "logs/17.out (not part of the output), plan.json (a link)"
     assert found["fix"].startswith("move logs out of out, run parc compile")
 
 
-def test_line_ends_that_a_copy_changed_are_no_edit_and_no_change(spec: str) -> None:
+def test_changed_line_endings_are_no_edit_and_no_change(spec: str) -> None:
     for out in ("out", "copy"):
         assert parc("compile", spec, "-o", out).exit_code == 0
     args = Path("copy/megatron/args.sh")
     args.write_bytes(args.read_bytes().replace(b"\n", b"\r\n"))
     result = parc("compile", spec, "-o", "copy", "--check", "--format", "json")
     (found,) = json.loads(result.stdout)["diagnostics"]
-    assert found["label"] == "megatron/args.sh (CRLF line ends)"
-    assert parc("diff", "out", "copy").stdout == "out -> copy: no change\n"
+    assert found["label"] == "megatron/args.sh (CRLF line endings)"
+    assert parc("diff", "out", "copy").stdout == "out -> copy: no changes\n"
 
 
-def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:
+def test_edits_that_a_compile_overwrites_are_listed(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").stderr == ""
     args = Path("out/megatron/args.sh")
     args.write_text(args.read_text("utf-8").replace("--lr 0.0001", "--lr 0.0003"), encoding="utf-8")
@@ -148,11 +148,11 @@ def test_edits_that_a_compile_replaces_are_named(spec: str) -> None:
     assert result.exit_code == 0
     (found,) = json.loads(result.stdout)["diagnostics"]
     assert found["code"] == "PARC-O05"
-    assert found["message"].endswith("are replaced: megatron/args.sh")
+    assert found["message"].endswith("are overwritten: megatron/args.sh")
     assert parc("compile", spec, "-o", "out").stderr == ""
 
 
-def test_an_edit_that_the_spec_makes_too_is_not_lost(spec: str) -> None:
+def test_an_edit_that_the_spec_contains_too_is_not_reported(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     args = Path("out/megatron/args.sh")
     assert parc("compile", spec, "-o", "new", "--set", "job.learning_rate=3e-4").exit_code == 0
@@ -161,18 +161,18 @@ def test_an_edit_that_the_spec_makes_too_is_not_lost(spec: str) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_check_of_a_directory_that_is_not_there_fails_and_makes_none(spec: str) -> None:
+def test_check_of_a_missing_directory_fails_and_creates_none(spec: str) -> None:
     assert parc("compile", spec, "-o", "out", "--check").exit_code == 1
     assert not Path("out").exists()
 
 
-def test_locked_accepts_the_same_decisions_from_another_text(spec: str) -> None:
+def test_locked_accepts_equal_decisions_of_a_changed_spec(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     commented = SPEC.replace("name: small", "name: small  # again")
     assert parc("compile", "-", "-o", "out", "--locked", given=commented).exit_code == 0
 
 
-def test_locked_does_not_mind_that_files_are_written_in_other_words(spec: str) -> None:
+def test_locked_accepts_files_that_another_version_wrote(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     lock = json.loads(Path("out/parc.lock").read_text("utf-8"))
     for files in ({"rankmap.csv": "0" * 64}, None):
@@ -182,7 +182,7 @@ def test_locked_does_not_mind_that_files_are_written_in_other_words(spec: str) -
     assert parc("verify", "out", "--fail-on", "advice").exit_code == 0
 
 
-def test_locked_names_the_decisions_that_differ(spec: str) -> None:
+def test_locked_lists_the_decisions_that_differ(spec: str) -> None:
     assert parc("compile", spec, "-o", "out").exit_code == 0
     before = Path("out/plan.json").read_bytes()
     words = ("compile", spec, "-o", "out", "--locked", "--set", "layout.tp=4")
@@ -212,7 +212,7 @@ def test_timings_go_to_standard_error(spec: str) -> None:
     assert result.stderr.splitlines()[-1].startswith("total ")
 
 
-def test_a_directory_of_somebody_else_is_not_touched(spec: str) -> None:
+def test_a_directory_that_parc_did_not_write_is_not_changed(spec: str) -> None:
     Path("out").mkdir()
     Path("out/thesis.tex").write_text("years of work", encoding="utf-8")
     result = parc("compile", spec, "-o", "out")

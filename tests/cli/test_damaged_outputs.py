@@ -1,4 +1,4 @@
-"""Files that somebody damaged give a diagnostic or a usage error, never a traceback."""
+"""Damaged output files give a diagnostic or a usage error, never a traceback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damaged(text: bytes, chance: random.Random) -> bytes:
-    """Junk, a cut, a changed byte, or two lines swapped."""
+    """Return junk, or ``text`` truncated, with one changed byte, or with two lines swapped."""
     kind, at = chance.randrange(4), chance.randrange(len(text))
     if kind == 0:
         return chance.choice(JUNK)
@@ -44,7 +44,7 @@ def damaged(text: bytes, chance: random.Random) -> bytes:
     "name",
     FILES,
 )
-def test_a_damaged_file_is_named_and_not_a_crash(output: Path, name: str) -> None:
+def test_a_damaged_file_is_reported_without_a_crash(output: Path, name: str) -> None:
     path = output / name
     whole = path.read_bytes()
     chance = random.Random(name)

@@ -1,4 +1,4 @@
-"""The group: help without loading a command, exit codes, quiet ends."""
+"""Tests of the command group: help, exit codes, closed pipes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_help_imports_click_and_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_that_starts_as_the_list_says(name: str) -> None:
+def test_the_help_of_every_command_starts_with_its_line_in_the_list(name: str) -> None:
     command: click.Command = import_module(f"parc.compiler.cli.commands.{name}").command
     assert command.name == name
     assert (command.help or "").splitlines()[0] == COMMANDS[name]
@@ -50,7 +50,7 @@ def test_every_command_has_help_that_starts_as_the_list_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_stands_in_the_readme_and_in_its_page(name: str) -> None:
+def test_every_command_is_in_the_readme_and_in_its_page(name: str) -> None:
     assert f"parc {name}" in (ROOT / "README.md").read_text("utf-8")
     assert f"## parc {name}\n" in (ROOT / "docs" / "cli.md").read_text("utf-8")
 
@@ -104,14 +104,14 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(main, ["init"]).exit_code == 130
 
 
-def test_a_file_that_cannot_be_read_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_exits_with_2(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, PermissionError(13, "Permission denied", "spec.yaml"))
     result = CliRunner().invoke(main, ["init"])
     assert result.exit_code == 2
     assert result.stderr == "parc: spec.yaml: Permission denied\n"
 
 
-def test_a_closed_pipe_ends_without_a_word() -> None:
+def test_a_closed_pipe_ends_without_a_message() -> None:
     read, write = os.pipe()
     os.close(read)
     ran = subprocess.run(

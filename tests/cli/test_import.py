@@ -73,7 +73,7 @@ def test_the_text_decoder_of_a_vision_model_is_selected_after_its_file_name(tmp_
     assert refused.exit_code == 1
     assert "#text_config" in refused.stderr
     absent = parc("import", "hf-config", f"{whole}#text")
-    assert "there is no mapping 'text'" in absent.stderr
+    assert "the config has no mapping 'text'" in absent.stderr
 
 
 def test_json_has_the_same_fragment_and_the_notes(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_only_a_fragment_of_parc_is_overwritten(tmp_path: Path, style: str) -> N
     target.write_text("mine\n", encoding="utf-8")
     result = parc(*words)
     assert result.exit_code == 2
-    assert "was not written by parc import; it is left as it is" in result.stderr
+    assert "was not written by parc import; it is not overwritten" in result.stderr
     assert target.read_text("utf-8") == "mine\n"
 
 
@@ -158,7 +158,10 @@ def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> No
     two = written(tmp_path, TREE.replace("leaf1", "leaf3").replace("leaf[1-2]", "leaf[2-3]"), "b")
     result = parc("import", "auto", one, two)
     assert result.exit_code == 1
-    assert "error[PARC-I03]: two files put host r01n01 in two places" in result.stderr
+    assert (
+        "error[PARC-I03]: two files have different switches or domains for host r01n01"
+        in result.stderr
+    )
     assert result.stdout == ""
 
 
@@ -170,7 +173,7 @@ def test_two_files_that_contradict_each_other_are_reported(tmp_path: Path) -> No
             (TREE, "#SBATCH -N 2"),
             "error[PARC-I05]: files of these kinds cannot be combined: sbatch, slurm",
         ),
-        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is no key=value"),
+        (("SwitchName=a Nodes b\nBlockName=c",), "error[PARC-I01]: 'Nodes b' is not key=value"),
     ],
 )
 def test_bad_files_are_reported_on_standard_error(

@@ -1,4 +1,4 @@
-"""``parc replan``: only the ranks of drained hosts move, and it says so."""
+"""Tests of ``parc replan``: only the ranks of drained hosts move."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spec(tmp_path: Path) -> str:
     return path.as_posix()
 
 
-def test_a_spare_host_of_the_same_leaf_takes_the_place(spec: str, tmp_path: Path) -> None:
+def test_a_spare_host_of_the_same_leaf_replaces_a_drained_one(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert parc("compile", spec, "-o", str(out)).exit_code == 0
     old = hosts(out)
@@ -49,7 +49,7 @@ def test_a_spare_host_of_the_same_leaf_takes_the_place(spec: str, tmp_path: Path
     assert parc("verify", str(out)).exit_code == 0
 
 
-def test_edits_that_a_replan_replaces_are_named(spec: str, tmp_path: Path) -> None:
+def test_edits_that_a_replan_overwrites_are_listed(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert parc("compile", spec, "-o", str(out)).exit_code == 0
     args = out / "megatron" / "args.sh"
@@ -57,10 +57,10 @@ def test_edits_that_a_replan_replaces_are_named(spec: str, tmp_path: Path) -> No
     result = parc("replan", spec, "--drain", "r02n02", "-o", str(out))
     assert result.exit_code == 0
     assert "warning[PARC-O05]" in result.stderr
-    assert "are replaced: megatron/args.sh" in result.stderr
+    assert "are overwritten: megatron/args.sh" in result.stderr
 
 
-def test_the_default_directory_keeps_what_was_drained_before(
+def test_earlier_drains_are_kept_in_the_default_directory(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -81,7 +81,7 @@ def test_without_an_output_the_spec_is_compiled_as_if_nothing_were_drained(
     assert [(a, b) for a, b in pairs if a != b] == [("r01n01", "r01n05")]
 
 
-def test_a_host_of_another_leaf_is_taken_where_none_is_left_and_the_cost_is_said(
+def test_a_host_of_another_leaf_is_used_last_and_its_cost_is_shown(
     spec: str, tmp_path: Path
 ) -> None:
     out = str(tmp_path / "out")
@@ -93,7 +93,7 @@ def test_a_host_of_another_leaf_is_taken_where_none_is_left_and_the_cost_is_said
     assert before != after
 
 
-def test_hosts_that_were_drained_before_do_not_come_back(spec: str, tmp_path: Path) -> None:
+def test_drained_hosts_are_not_used_again(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     replanned(spec, "--drain", "r01n01", "-o", str(out))
     found = replanned(spec, "--drain", "r01n05", "-o", str(out))
@@ -104,7 +104,7 @@ def test_hosts_that_were_drained_before_do_not_come_back(spec: str, tmp_path: Pa
     assert "PARC-T11" in gone.output
 
 
-def test_a_host_that_the_spec_calls_unavailable_by_now_is_replaced_too(
+def test_a_host_that_became_unavailable_in_the_spec_is_replaced_too(
     spec: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -117,12 +117,12 @@ def test_a_host_that_the_spec_calls_unavailable_by_now_is_replaced_too(
     assert sum(a != b for a, b in zip(old, hosts(out), strict=True)) == 2
 
 
-def test_no_host_left_is_refused_with_the_nearest_smaller_plan(spec: str, tmp_path: Path) -> None:
+def test_without_free_hosts_a_smaller_plan_is_suggested(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = parc("replan", spec, "--drain", "r01n[01-03]", "-o", str(out))
     assert result.exit_code == 1
-    assert "error[PARC-T11]: drained hosts with ranks: 3" in result.output
-    assert "the nearest smaller plan: layout.dp 2, 32 ranks" in result.output
+    assert "error[PARC-T11]: too few free hosts: 3 needed" in result.output
+    assert "nearest smaller plan: layout.dp 2, 32 ranks" in result.output
     assert not out.exists()
 
 
@@ -134,7 +134,7 @@ def test_idle_and_spare_hosts_are_drained_without_a_move(spec: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("drain", "code"), [("r03n01", "PARC-H03"), ("r01n[", "PARC-H01"), ("", "PARC-H01")]
 )
-def test_a_host_that_is_none_gets_a_diagnostic(spec: str, drain: str, code: str) -> None:
+def test_an_unknown_host_gets_a_diagnostic(spec: str, drain: str, code: str) -> None:
     result = parc("replan", spec, "--drain", drain, "--dry-run")
     assert result.exit_code == 1
     assert code in result.output
@@ -165,18 +165,18 @@ def test_a_dry_run_writes_nothing(spec: str, tmp_path: Path) -> None:
         '{"decisions": {"hosts": 3, "layout": 4, "order": 5, "ranks_per_node": []}}',
     ],
 )
-def test_a_lock_that_holds_no_plan_is_passed_over(spec: str, tmp_path: Path, damage: str) -> None:
+def test_a_lock_without_a_plan_is_ignored(spec: str, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "out"
     parc("compile", spec, "-o", str(out))
     (out / "parc.lock").write_text(damage, encoding="utf-8")
     found = replanned(spec, "--drain", "r01n01", "-o", str(out), "--dry-run")
     assert found["from"] == "a compile of the spec"
     result = parc("replan", spec, "--drain", "r01n01", "-o", str(out), "--format", "json")
-    told = [one for one in json.loads(result.stdout)["diagnostics"] if one["code"] == "PARC-O04"]
-    assert [("it is passed over" in one["message"]) for one in told] == [True]
+    found = [one for one in json.loads(result.stdout)["diagnostics"] if one["code"] == "PARC-O04"]
+    assert [("parc.lock is ignored" in one["message"]) for one in found] == [True]
 
 
-def test_a_lock_of_other_hosts_or_another_layout_is_passed_over(spec: str, tmp_path: Path) -> None:
+def test_a_lock_of_other_hosts_or_another_layout_is_ignored(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     parc("compile", spec, "-o", str(out))
     lock = json.loads((out / "parc.lock").read_text())
@@ -187,9 +187,7 @@ def test_a_lock_of_other_hosts_or_another_layout_is_passed_over(spec: str, tmp_p
         assert found["from"] == "a compile of the spec"
 
 
-def test_a_locked_compile_keeps_what_a_replan_decided_to_the_byte(
-    spec: str, tmp_path: Path
-) -> None:
+def test_a_locked_compile_keeps_the_result_of_a_replan(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     parc("compile", spec, "-o", str(out))
     replanned(spec, "--drain", "r02n02", "-o", str(out))
@@ -208,7 +206,7 @@ def test_a_replan_writes_what_a_locked_compile_writes(spec: str, tmp_path: Path)
     assert result.exit_code == 0, result.output
 
 
-def test_a_locked_compile_keeps_a_replan_that_the_spec_has_learnt_of(
+def test_a_locked_compile_keeps_a_replan_after_the_spec_lists_its_drains(
     spec: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -218,7 +216,7 @@ def test_a_locked_compile_keeps_a_replan_that_the_spec_has_learnt_of(
     assert parc("compile", spec, "-o", str(out), "--locked").exit_code == 0
 
 
-def test_a_plain_compile_depends_on_the_spec_alone_and_says_what_it_undoes(
+def test_a_compile_without_locked_reports_the_replan_that_it_undoes(
     spec: str, tmp_path: Path
 ) -> None:
     first, out = tmp_path / "first", tmp_path / "out"
@@ -228,13 +226,13 @@ def test_a_plain_compile_depends_on_the_spec_alone_and_says_what_it_undoes(
     assert result.exit_code == 0
     assert "PARC-O04" in result.stderr
     assert "8 of 64 ranks are on other hosts" in result.stderr
-    assert "r02n02 was drained and gets ranks again" in result.stderr
+    assert "drained hosts get ranks again: r02n02" in result.stderr
     for path in first.rglob("*.*"):
         assert path.read_bytes() == (out / path.relative_to(first)).read_bytes()
     assert "PARC-O04" not in parc("compile", spec, "-o", str(out)).stderr
 
 
-def test_a_locked_compile_without_a_host_of_the_lock_names_replan(
+def test_a_locked_compile_without_a_host_of_the_lock_suggests_replan(
     spec: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -249,9 +247,7 @@ def test_a_locked_compile_without_a_host_of_the_lock_names_replan(
     assert (out / "parc.lock").read_bytes() == before
 
 
-def test_a_plan_that_nobody_would_choose_today_is_replanned_all_the_same(
-    spec: str, tmp_path: Path
-) -> None:
+def test_a_plan_that_a_new_search_would_not_choose_is_replanned(spec: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     parc("compile", spec, "-o", str(out), "--set", "layout.vpp=2")
     Path(spec).write_text(SPEC.replace("pp: 2, ", ""), encoding="utf-8")

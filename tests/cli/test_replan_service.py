@@ -1,4 +1,4 @@
-"""``parc replan`` of a service: only engines of drained hosts get other hosts."""
+"""Tests of ``parc replan`` with a service: only engines of drained hosts get other hosts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ layout: {tp: 8, pp: 2}
 emit: [rankmap, slurm, vllm]
 launch: {kubernetes: {image: "vllm/vllm-openai:v0.11.0"}}
 """
-"""Four engines of two hosts."""
+"""Service with four engines of two hosts each."""
 SMALL = SPEC.replace("llama-3.1-405b", "llama-3-8b").replace("tp: 8, pp: 2", "tp: 2, pp: 1")
-"""Engines of two GPUs, four on every host."""
+"""Service whose engines use two GPUs, four engines per host."""
 EMITTED = ("rankmap, slurm, vllm", "rankmap, kubernetes, vllm", "rankmap, ray, vllm")
 
 
 def written(tmp_path: Path, text: str = SPEC) -> tuple[str, Path]:
-    """A compiled spec: its path, and the directory."""
+    """Write and compile a spec; return its path and the output directory."""
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
     spec.write_text(text, encoding="utf-8")
     result = parc("compile", str(spec), "-o", str(out))
@@ -44,7 +44,7 @@ def written(tmp_path: Path, text: str = SPEC) -> tuple[str, Path]:
 
 
 @pytest.mark.parametrize("emitted", EMITTED)
-def test_the_ranks_of_one_host_move_and_every_file_agrees(tmp_path: Path, emitted: str) -> None:
+def test_the_ranks_of_one_host_move_and_files_are_consistent(tmp_path: Path, emitted: str) -> None:
     spec, out = written(tmp_path, SPEC.replace(EMITTED[0], emitted))
     old = hosts(out)
     found = replanned(spec, "--drain", "r01n02", "-o", str(out))
@@ -63,22 +63,22 @@ def test_the_ranks_of_one_host_move_and_every_file_agrees(tmp_path: Path, emitte
 
 
 def _naming(out: Path, host: str) -> set[str]:
-    """Files that name the host."""
+    """Return the names of the files that contain the name of the host."""
     files = (path for path in out.rglob("*") if path.is_file())
     return {path.name for path in files if host in path.read_text("utf-8")}
 
 
-def test_the_text_says_which_ranks_and_replicas_move(tmp_path: Path) -> None:
+def test_the_text_lists_the_ranks_and_replicas_that_move(tmp_path: Path) -> None:
     spec, out = written(tmp_path)
     result = parc("replan", spec, "--drain", "r01n[02-03]", "-o", str(out), "--dry-run")
     assert result.stdout == (
-        "replan    svc: without r01n[02-03]\n"
+        "replan    svc: drain r01n[02-03]\n"
         f"from      {out.as_posix()}/parc.lock\n"
         "moves     16 of 64 ranks (25.0 %) on 2 hosts\n"
         "          ranks 8-15 (node rank 1): r01n02 -> r01n05, same leaf\n"
         "          ranks 16-23 (node rank 2): r01n03 -> r02n05, another leaf\n"
-        "engines   2 of 4 replicas on other hosts: 0, 1\n"
-        "spread    switches that they cross 0 -> 1\n"
+        "engines   2 of 4 replicas restart on other hosts: 0, 1\n"
+        "spread    additional switches that engines span: 0 -> 1\n"
     )
 
 
@@ -90,7 +90,7 @@ def test_engines_that_share_a_host_move_together(tmp_path: Path) -> None:
     assert found["moves"][0]["new"] == "r02n05"
 
 
-def test_an_engine_stays_in_its_rack_before_it_stays_near_the_drained_host(tmp_path: Path) -> None:
+def test_an_engine_prefers_its_rack_to_the_surroundings_of_the_drained_host(tmp_path: Path) -> None:
     text = SPEC.replace("spare: [r01n05, r02n05]", "spare: [r02n05]")
     text = text.replace("[01-05]", "[01-03]", 1)
     text = text.replace("tp: 8, pp: 2", "tp: 8, pp: 2, replicas: 2")
@@ -102,19 +102,19 @@ def test_an_engine_stays_in_its_rack_before_it_stays_near_the_drained_host(tmp_p
     assert found["after"]["switches"] == 0
 
 
-def test_no_host_left_is_refused_with_fewer_replicas(tmp_path: Path) -> None:
+def test_without_free_hosts_fewer_replicas_are_suggested(tmp_path: Path) -> None:
     spec, out = written(tmp_path)
     before = (out / "plan.json").read_bytes()
     result = parc("replan", spec, "--drain", "r01n[01-03]", "-o", str(out))
     assert result.exit_code == 1
-    assert "error[PARC-T11]: drained hosts with ranks: 3" in result.output
+    assert "error[PARC-T11]: too few free hosts: 3 needed" in result.output
     assert "the nearest smaller plan: layout.replicas 3, 48 ranks" in result.output
     assert (out / "plan.json").read_bytes() == before
     fewer = parc("compile", spec, "-o", str(out), "--set", "layout.replicas=3")
     assert fewer.exit_code == 0, fewer.output
 
 
-def test_a_second_replan_knows_of_the_first(tmp_path: Path) -> None:
+def test_a_second_replan_keeps_the_drains_of_the_first(tmp_path: Path) -> None:
     spec, out = written(tmp_path)
     replanned(spec, "--drain", "r01n01", "-o", str(out))
     found = replanned(spec, "--drain", "r01n05", "-o", str(out))
@@ -135,7 +135,7 @@ def test_a_second_replan_knows_of_the_first(tmp_path: Path) -> None:
         {"ranks_per_node": 4},
     ],
 )
-def test_a_lock_that_is_no_plan_of_the_service_is_passed_over(
+def test_a_lock_that_does_not_fit_the_service_is_ignored(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     spec, out = written(tmp_path)

@@ -88,7 +88,7 @@ def own_group(plan: Plan, family: str, rank: int) -> list[int]:
     placement = plan.placement
     one = next(found for found in placement.families if found.name == family)
     mesh = placement.mesh(one.mesh)
-    axes = mesh.over(*one.axes)
+    axes = mesh.select_axes(*one.axes)
     base = rank - sum(rank // axis.stride % axis.size * axis.stride for axis in axes)
     walks = product(*(range(axis.size) for axis in axes))
     return sorted(

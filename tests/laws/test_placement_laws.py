@@ -1,4 +1,4 @@
-"""Laws of placement, for any degrees and any racks."""
+"""Properties of placement for any parallel sizes and any racks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERS = st.sampled_from(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """Any degrees whose expert grid tiles a stage, up to 2,048 ranks."""
+    """Draw parallel sizes for which ep x etp divides a stage, up to 2,048 ranks."""
     tp, cp, pp, dp = draw(SMALL), draw(SMALL), draw(SMALL), draw(SMALL)
     stage = tp * cp * dp
     etp = draw(st.sampled_from([n for n in (1, 2, 4, tp) if stage % n == 0]))
@@ -58,7 +58,7 @@ def test_every_rank_has_one_device_and_every_device_one_rank(
 
 @QUICK
 @given(layouts(), RACKS)
-def test_the_same_question_gets_the_same_answer(of: Layout, sizes: list[int]) -> None:
+def test_equal_problems_get_equal_placements(of: Layout, sizes: list[int]) -> None:
     on = cluster(*sizes)
     assume(of.world // ranks_per_node(8, of.world) <= on.nodes)
     assert plan(on, of).placement == plan(on, of).placement
@@ -66,7 +66,7 @@ def test_the_same_question_gets_the_same_answer(of: Layout, sizes: list[int]) ->
 
 @QUICK
 @given(layouts())
-def test_meshes_give_the_groups_of_the_rank_generator(of: Layout) -> None:
+def test_meshes_have_the_groups_of_the_rank_generator(of: Layout) -> None:
     dense, expert = MegatronOrder().meshes(of)
     degrees = Degrees(
         of.order,
@@ -83,7 +83,7 @@ def test_meshes_give_the_groups_of_the_rank_generator(of: Layout) -> None:
 
 @QUICK
 @given(layouts(), st.sampled_from([1, 2, 4, 8]), st.sampled_from(DENSE))
-def test_groups_by_host_visit_what_their_ranks_visit(
+def test_groups_by_host_visit_the_hosts_of_their_ranks(
     of: Layout, gpus: int, axes: tuple[str, ...]
 ) -> None:
     mesh: Mesh = MegatronOrder().meshes(of)[0]

@@ -1,4 +1,7 @@
-"""Placement by trying every order of a few hosts, priced rank by rank; shares no code with it."""
+"""Placement by brute force: all orders of a few hosts, evaluated rank by rank.
+
+Shares no code with ``compiler/placement``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from parc.compiler.ir import Cluster, Estimate, Host, Layout
 from tests.placement.placement_plans import MegatronOrder
 
 Zones = tuple[tuple[object, ...], ...]
-"""Switches above a host, the leaf first; then its NVLink domain, where those span hosts."""
+"""Switches above a host, the leaf first, then its NVLink domain if domains span hosts."""
 AXES = {
     "tp": (0, ("tp",), "ring"),
     "cp": (0, ("cp",), "ring"),
@@ -25,13 +28,13 @@ Cost = tuple[float, float, float]
 
 
 def best_cost(found: list[Cost], tie_seconds: float) -> Cost:
-    """Of all that expose no more than the least and the tie: the fewest bytes."""
+    """Return the cost with the fewest bytes among those within the tie of the fastest."""
     floor = min(exposed for exposed, _, _ in found) + tie_seconds
     return min((one for one in found if one[0] <= floor), key=lambda one: (one[1], one[2], one[0]))
 
 
 def every_cost(on: Cluster, of: Layout, costs: Estimate) -> list[Cost]:
-    """What every order of all hosts of ``on`` costs; every flow is fully exposed."""
+    """Return the costs of all orders of the hosts of ``on``, with all flows fully exposed."""
     each = on.node.gpus
     nodes = of.world // each
     sends = {row.axis: _sends(of, row.axis, row.bytes_per_rank, each) for row in costs.traffic}
@@ -46,7 +49,7 @@ def every_cost(on: Cluster, of: Layout, costs: Estimate) -> list[Cost]:
 
 
 def _orders(kinds: Counter[Zones], nodes: int) -> Iterator[list[Zones]]:
-    """Every way to give each of ``nodes`` one of the places, equal places taken once."""
+    """Yield all ways to give each of ``nodes`` a place; equal places are interchangeable."""
     if not nodes:
         yield []
         return
@@ -57,7 +60,7 @@ def _orders(kinds: Counter[Zones], nodes: int) -> Iterator[list[Zones]]:
 
 
 def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int, float]]:
-    """(sender, receiver, bytes) between node ranks."""
+    """Return (sender, receiver, bytes) between node ranks."""
     if not size:
         return []
     which, names, pattern = AXES[axis]
@@ -81,7 +84,7 @@ def _sends(of: Layout, axis: str, size: float, each: int) -> list[tuple[int, int
 
 
 def _zones(on: Cluster, host: Host) -> Zones:
-    """Every switch above a host, then its NVLink domain."""
+    """Return the switches above a host, then its NVLink domain."""
     path = host.path
     return (*((level, *path[level:]) for level in range(len(path))), ("domain", host.nvlink_domain))
 
@@ -115,7 +118,7 @@ def _cost(
 
 
 def _digits(value: float) -> float:
-    """Ten digits: sums in another order are the same."""
+    """Round to ten digits, so that sums of the same terms in another order are equal."""
     return float(f"{value:.10g}")
 
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from parc.compiler.ir import Cluster, Estimate, Layout, Level, Placement, Rack, StepTime
-from parc.compiler.placement.order.choose import THOROUGH, Effort
+from parc.compiler.placement.order.search_orders import THOROUGH, SearchBudget
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.placement.placement_plans import (
     NODE,
@@ -22,14 +22,14 @@ from tests.placement.placement_plans import (
 Case = tuple[Cluster, Layout, Estimate]
 
 
-def placed(case: Case, effort: Effort = THOROUGH) -> Placement:
-    """The placement of one random case."""
+def placed(case: Case, budget: SearchBudget = THOROUGH) -> Placement:
+    """Return the placement of a random case."""
     on, of, costs = case
-    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs, effort)
+    return place_ranks(problem(on, model(of.pp, 64)), MegatronOrder(), of, costs, budget)
 
 
 def in_pods(on: Cluster, racks_per_pod: int, oversubscription: float) -> Cluster:
-    """The same racks under pods of so many."""
+    """Return the cluster with ``racks_per_pod`` racks below each pod."""
     racks = tuple(
         Rack(
             rack.name,
@@ -41,7 +41,7 @@ def in_pods(on: Cluster, racks_per_pod: int, oversubscription: float) -> Cluster
 
 
 def tiny(seed: int) -> Case:
-    """At most 8 hosts in a few unequal racks, with idle ones, pods, wide NVLink domains."""
+    """Draw at most 8 hosts in a few unequal racks, with idle hosts, pods, multi-host domains."""
     draw = random.Random(seed)
     node = draw.choice((NODE, NODE, replace(NVL72, nvlink_domain=draw.choice((8, 12)))))
     nodes = draw.choice((4, 6, 8, 8))
@@ -57,7 +57,7 @@ def tiny(seed: int) -> Case:
 
 
 def irregular(seed: int, most: int = 11) -> Case:
-    """64 to 2**most hosts: racks with dead nodes, spare hosts, pods, thin uplinks."""
+    """Draw 64 to 2**most hosts: racks with dead nodes, idle hosts, pods, oversubscription."""
     draw = random.Random(seed)
     nodes = 2 ** draw.randint(6, most)
     whole = draw.choice((8, 16, 18, 20, 32))
@@ -77,7 +77,7 @@ def _sizes(draw: random.Random, total: int, choices: tuple[int, ...]) -> list[in
 
 
 def _job(draw: random.Random, world: int, tp: int, pp: int) -> tuple[Layout, Estimate]:
-    """Degrees and traffic: dense, with context parallelism, or with experts."""
+    """Draw parallel sizes and traffic: dense, with context parallelism, or with experts."""
     dp = world // (tp * pp)
     degrees = {"tp": tp, "pp": pp, "dp": dp}
     traffic = {"tp": 1e10 if tp > 1 else 0.0}
@@ -97,7 +97,7 @@ def _job(draw: random.Random, world: int, tp: int, pp: int) -> tuple[Layout, Est
 
 
 def _timed(costs: Estimate) -> Estimate:
-    """All traffic exposed, and four times as long computing as sending."""
+    """Return the estimate with all traffic exposed and four times as much compute."""
     spent = {row.axis: row.bytes_per_rank / (row.gb_per_s * 1e9) for row in costs.traffic}
     data = spent.get("dp_cp", 0.0) + spent.get("edp", 0.0)
     time = StepTime(

@@ -1,4 +1,4 @@
-"""Placement: which host gets which node rank, and what that sends over the uplinks."""
+"""Placement: host of every node rank, and bytes over the uplinks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from parc.compiler.ir import Crossing, Plan
+from parc.compiler.ir import PlacementAlternative, Plan
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.placement.placement_plans import (
     FABRIC,
@@ -21,11 +21,11 @@ from tests.placement.placement_plans import (
 )
 
 
-def chosen(of: Plan) -> Crossing:
+def chosen(of: Plan) -> PlacementAlternative:
     return next(one for one in of.placement.alternatives if one.chosen)
 
 
-def crossing(of: Plan, name: str) -> Crossing:
+def alternative(of: Plan, name: str) -> PlacementAlternative:
     return next(one for one in of.placement.alternatives if one.name == name)
 
 
@@ -35,7 +35,7 @@ def racks_of_stage(of: Plan, stage: int) -> set[str]:
     return {placement.host_of(rank).rack for rank in ranks}
 
 
-def test_data_parallel_rings_stay_in_the_rack_where_they_are_the_heavier_ones() -> None:
+def test_data_parallel_rings_stay_in_the_rack_if_they_send_more() -> None:
     made = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8), estimate(dp_bytes=1e10, pp_bytes=1e9))
     assert chosen(made).name == "stages across racks"
     assert [racks_of_stage(made, stage) for stage in range(4)] == [
@@ -46,7 +46,7 @@ def test_data_parallel_rings_stay_in_the_rack_where_they_are_the_heavier_ones() 
     ]
 
 
-def test_the_pipeline_stays_in_the_rack_where_it_is_the_heavier_one() -> None:
+def test_the_pipeline_stays_in_the_rack_if_it_sends_more() -> None:
     made = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8), estimate(dp_bytes=1e8, pp_bytes=1e10))
     assert chosen(made).name == "replicas across racks"
     assert [racks_of_stage(made, stage) for stage in range(4)] == [{"r01", "r02"}] * 4
@@ -55,15 +55,15 @@ def test_the_pipeline_stays_in_the_rack_where_it_is_the_heavier_one() -> None:
         assert len({hosts[rank // 8].rack for rank in pipeline}) == 1
 
 
-def test_uplink_bytes_are_those_of_a_count_by_hand() -> None:
+def test_uplink_bytes_equal_a_count_by_hand() -> None:
     # 2 stages of 4 hosts in 2 racks of 4: 32 pipelines cross, half forward and half back.
     stages = plan(cluster(4, 4), layout(tp=8, pp=2, dp=4), estimate(dp_bytes=3e9, pp_bytes=1e9))
-    assert crossing(stages, "stages across racks").uplink_bytes == 32 * 1e9 / 2
+    assert alternative(stages, "stages across racks").uplink_bytes == 32 * 1e9 / 2
     # 16 rings of 4 members, two in each rack: one edge leaves each rack.
-    assert crossing(stages, "replicas across racks").uplink_bytes == 16 * 3e9
+    assert alternative(stages, "replicas across racks").uplink_bytes == 16 * 3e9
     # Uplink of a rack: 4 hosts x 8 NICs x 50 GB/s / oversubscription 2 = 800 GB/s. The hops stay
     # under the leaf, where a host sends 8 x 0.5 GB over NICs of 400 GB/s.
-    exposed = crossing(stages, "replicas across racks").exposed_seconds
+    exposed = alternative(stages, "replicas across racks").exposed_seconds
     assert exposed == pytest.approx(48 / 800 + 4 / 400)
 
 
@@ -73,16 +73,16 @@ def test_all_to_all_sends_from_every_member_inside_to_every_member_outside() -> 
     assert chosen(made).uplink_bytes == pytest.approx(256e9)
 
 
-def test_the_megatron_order_with_dp_last_can_also_be_turned_over() -> None:
-    turned = layout(tp=8, pp=4, dp=8, order="tp-cp-ep-pp-dp")
-    stages = plan(cluster(16, 16), turned, estimate(dp_bytes=1e10, pp_bytes=1e8))
+def test_stages_or_replicas_stay_in_the_rack_in_the_rank_order_with_dp_last_too() -> None:
+    dp_last = layout(tp=8, pp=4, dp=8, order="tp-cp-ep-pp-dp")
+    stages = plan(cluster(16, 16), dp_last, estimate(dp_bytes=1e10, pp_bytes=1e8))
     assert [racks_of_stage(stages, stage) for stage in range(4)] == [
         {"r01"},
         {"r01"},
         {"r02"},
         {"r02"},
     ]
-    replicas = plan(cluster(16, 16), turned, estimate(dp_bytes=1e8, pp_bytes=1e10))
+    replicas = plan(cluster(16, 16), dp_last, estimate(dp_bytes=1e8, pp_bytes=1e10))
     assert [host.name for host in replicas.placement.hosts[:2]] == ["r01n01", "r01n02"]
     assert chosen(replicas).name == "replicas across racks"
 
@@ -101,7 +101,7 @@ def test_expert_groups_of_64_leave_two_hosts_of_every_nvl72_domain_idle() -> Non
     assert idle == {"r01n17", "r01n18", "r02n17", "r02n18"}
 
 
-def test_left_over_hosts_are_used_last_where_all_are_needed() -> None:
+def test_hosts_beyond_whole_blocks_are_used_last_if_all_hosts_are_needed() -> None:
     spread = layout(layers=36, dp=48, pp=3, ep=16, etp=1)
     made = plan(cluster(18, 18, node=NVL72), spread, estimate(1e9, 1e8, ep=1e10), experts=16)
     cut = [
@@ -113,22 +113,22 @@ def test_left_over_hosts_are_used_last_where_all_are_needed() -> None:
     assert len(cut) == 1
 
 
-def test_larger_racks_come_first_where_that_keeps_stages_whole() -> None:
+def test_larger_racks_come_first_if_that_keeps_stages_whole() -> None:
     thin = replace(FABRIC, oversubscription=16.0)
     on = replace(cluster(4, 8, 8), fabric=thin)
     made = plan(on, layout(tp=8, pp=2, dp=8), estimate(1e10, 1e9))
     assert [racks_of_stage(made, stage) for stage in range(2)] == [{"r02"}, {"r03"}]
 
 
-def test_the_name_order_is_kept_where_it_costs_no_more() -> None:
+def test_the_name_order_is_kept_if_it_costs_no_more() -> None:
     made = plan(cluster(8), layout(tp=8, dp=8))
     assert [host.name for host in made.placement.hosts] == [f"r01n{n:02d}" for n in range(1, 9)]
 
 
-def test_the_name_order_is_reported_and_costs_what_slurm_would_pay() -> None:
+def test_the_name_order_of_slurm_is_listed_with_its_higher_cost() -> None:
     costs = estimate(dp_bytes=1e8, pp_bytes=1e10)
     made = plan(cluster(16, 16), layout(tp=8, pp=4, dp=8), costs)
-    names = crossing(made, "name order")
+    names = alternative(made, "name order")
     assert not names.chosen
     assert names.exposed_seconds >= chosen(made).exposed_seconds
     assert names.uplink_bytes > chosen(made).uplink_bytes
@@ -139,24 +139,24 @@ def test_a_job_smaller_than_a_host_uses_a_part_of_one() -> None:
     assert (made.placement.ranks_per_node, len(made.placement.hosts)) == (4, 1)
 
 
-def test_a_world_that_no_host_divides_gets_fewer_ranks_a_host() -> None:
+def test_a_world_not_divisible_by_the_gpus_of_a_host_gets_fewer_ranks_per_host() -> None:
     made = plan(cluster(2), layout(layers=36, tp=3, pp=2, dp=2))
     assert (made.placement.ranks_per_node, len(made.placement.hosts)) == (6, 2)
 
 
-def test_more_ranks_than_gpus_are_a_bug_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="24 ranks need 3 hosts of 2"):
+def test_more_ranks_than_gpus_raise_an_error() -> None:
+    with pytest.raises(ValueError, match="24 ranks need 3 hosts; the cluster has 2"):
         plan(cluster(2), layout(tp=8, dp=3))
 
 
 @pytest.mark.parametrize("stages", [1, 16])
 def test_131072_ranks_are_placed_in_seconds(stages: int) -> None:
-    """In 0.4 and 0.9 s; ten times that is a quadratic loop, less may be a busy machine."""
+    """Measured 0.4 and 0.9 s. The limit allows for a busy machine and finds quadratic loops."""
     wide = cluster(*[32] * 512)
     spread = layout(layers=128, tp=8, cp=2, pp=stages, dp=8192 // stages, ep=64, etp=1)
     costs = estimate(ep=1e9, edp=1e9, cp=1e9, tp=1e9)
-    question = problem(wide)
+    job = problem(wide)
     start = time.process_time()
-    placement = place_ranks(question, MegatronOrder(), spread, costs)
+    placement = place_ranks(job, MegatronOrder(), spread, costs)
     assert len(placement.hosts) == 16_384
     assert time.process_time() - start < 10

@@ -1,4 +1,4 @@
-"""Plans whose pages are looked at, and a reader of pages that accepts nothing ill-formed."""
+"""Plans whose pages are tested, and a strict HTML reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parc.compiler.spec.reading.source import Source, read_source
 
 ROOT = Path(__file__).parent.parent.parent
 EMPTY = ("meta", "path", "rect")
-"""Elements without content; those of SVG end in ``/>`` or hold a title."""
+"""Elements without content; those of SVG end in ``/>`` or contain a title."""
 RACKS = """\
 parc: 1
 name: racks
@@ -53,7 +53,7 @@ layout: {tp: 1, cp: 2, pp: 16, vpp: 2, ep: 64, etp: 1, micro_batch: 1}
 
 @cache
 def planned(name: str) -> AnyPlan:
-    """The plan of an example, or of ``racks``, ``wide`` and ``huge``."""
+    """Return the plan of an example, or of ``racks``, ``wide`` or ``huge``."""
     texts = {"racks": RACKS, "wide": WIDE, "huge": HUGE}
     if name in texts:
         source = Source(f"{name}.yaml", texts[name], None)
@@ -67,13 +67,13 @@ def planned(name: str) -> AnyPlan:
 
 @cache
 def page(name: str) -> str:
-    """The page of ``planned(name)``."""
+    """Return the page of ``planned(name)``."""
     return report_artifact(planned(name)).text
 
 
 @dataclass
 class Picture:
-    """One SVG: its size, its filled paths by class or colour, its rectangles, its words."""
+    """SVG of a page: its size, paths, rectangles and texts."""
 
     width: float
     height: float
@@ -83,7 +83,7 @@ class Picture:
 
 
 class Page(HTMLParser):
-    """Reads a page; AssertionError where a tag is not closed in its order."""
+    """Reader of a page; AssertionError if tags are not closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -130,7 +130,7 @@ MOVE = re.compile(r"M([\d.-]+) ([\d.-]+)(?:h([\d.]+)(?:v([\d.]+)h-[\d.]+z)?|L([\
 
 
 def boxes(path: dict[str, str]) -> Iterator[tuple[float, float, float, float]]:
-    """(left, top, right, bottom) of every box and line of a path; nothing else may be in it."""
+    """Yield (left, top, right, bottom) of every box and line of a path; reject other shapes."""
     assert not MOVE.sub("", path["d"]), path["d"][:80]
     thick = float(path.get("stroke-width", "0"))
     for x, y, wide, high, to_x, to_y in MOVE.findall(path["d"]):

@@ -1,15 +1,15 @@
-"""Sides of a diff, made from plans that need no search."""
+"""Sides of a diff, built from plans without a search."""
 
 from __future__ import annotations
 
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
-from parc.compiler.report.diff.side import Side, side
+from parc.compiler.report.diff.side import Side, read_side
 from parc.compiler.report.json.plan_json import lock_artifact, plan_artifact
 
 
 def files_of(plan: Plan, **extra: str) -> dict[str, str]:
-    """plan.json, parc.lock and the rank map; ``args``, ``launch`` and ``sbatch`` as given."""
+    """Return plan.json, parc.lock, the rank map, and the files ``args``, ``launch``, ``sbatch``."""
     artifacts = [plan_artifact(plan), lock_artifact(plan, ()), *backend("rankmap").emit(plan)]
     files = {artifact.path: artifact.text for artifact in artifacts}
     paths = {
@@ -21,5 +21,5 @@ def files_of(plan: Plan, **extra: str) -> dict[str, str]:
 
 
 def side_of(plan: Plan, name: str = "plan", **extra: str) -> Side:
-    """One side of a diff."""
-    return side(name, files_of(plan, **extra))
+    """Return a side of a diff."""
+    return read_side(name, files_of(plan, **extra))

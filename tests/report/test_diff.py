@@ -1,4 +1,4 @@
-"""What a diff says about five realistic changes, and about files that are not ours."""
+"""Tests of diffs of realistic changes, and of files that PARC did not write."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from parc.compiler.ir import Host, Plan
 from parc.compiler.report.diff.diff import Diff, diff
-from parc.compiler.report.diff.ranks import Run
+from parc.compiler.report.diff.ranks import RankRange
 from parc.compiler.report.diff.sections import headline
-from parc.compiler.report.diff.side import NotAnOutput, side
+from parc.compiler.report.diff.side import NotAnOutput, read_side
 from parc.compiler.report.diff.text import diff_markdown, diff_text
 from tests.compiled import plan_of
 from tests.placement.placement_plans import cluster, layout, plan, with_hosts
@@ -25,8 +25,8 @@ def change(new: Plan, old: Plan = PLAN) -> Diff:
 
 
 def in_rack_order(of: Plan, *names: str) -> Plan:
-    """The plan on hosts called ``names``, the rack before the ``n``."""
-    return with_hosts(of, tuple(Host(name, name.partition("n")[0], name) for name in names))
+    """Return the plan on hosts called ``names``; the rack is the part before the ``n``."""
+    return with_hosts(of, tuple(Host(name, name.partition("n")[0], name, ()) for name in names))
 
 
 NAMES = tuple(f"r0{rack}n0{host}" for rack in (1, 2) for host in (1, 2, 3, 4))
@@ -35,12 +35,12 @@ ORDERED = in_rack_order(PLAN, *NAMES)
 
 def test_equal_sides_have_no_difference() -> None:
     found = change(PLAN)
-    assert not found.any
-    assert diff_text(found) == "old -> new: no change\n"
+    assert not found.has_changes
+    assert diff_text(found) == "old -> new: no changes\n"
     assert found.to_json()["changed"] is False
 
 
-def test_another_tp_moves_no_rank_and_regroups_all() -> None:
+def test_another_tp_moves_no_rank_and_changes_all_groups() -> None:
     found = change(plan(cluster(4, 4), layout(tp=4, pp=2, dp=8)))
     assert [(one.name, one.old, one.new) for one in found.layout[:2]] == [
         ("tp", 8, 4),
@@ -67,36 +67,36 @@ def test_frameworks_that_share_one_axis_can_be_compared() -> None:
     found = change(new)
     (tp,) = [one for one in found.groups if one.axis == "tp"]
     assert (tp.old_groups, tp.old_size, tp.new_groups, tp.new_size) == (8, 8, 32, 2)
-    assert change(PLAN, new).any
+    assert change(PLAN, new).has_changes
 
 
 def test_a_drained_host_moves_only_its_own_ranks() -> None:
     new = in_rack_order(PLAN, *NAMES[:2], "r02n05", *NAMES[3:])
     found = change(new, ORDERED)
     assert found.moves is not None
-    assert found.moves.runs == (Run(16, 23, "r01n03:0-7", "r02n05:0-7"),)
+    assert found.moves.runs == (RankRange(16, 23, "r01n03:0-7", "r02n05:0-7"),)
     assert (found.moves.left, found.moves.joined) == (("r01n03",), ("r02n05",))
     dp, pp = found.groups
     assert (pp.axis, pp.old_crossing_racks, pp.new_crossing_racks) == ("pp", 32, 24)
     assert (dp.old_crossing_racks, dp.new_crossing_racks, dp.now_crossing_racks) == (0, 8, 8)
-    assert dp.examples[0] == "ranks 0, 8, 16, 24: r01, r02"
-    assert "8 of 64 ranks move, 8 groups newly cross a rack" in headline(found)
+    assert dp.examples[0] == "ranks 0, 8, 16, 24 in racks r01, r02"
+    assert "8 of 64 ranks move to another GPU, 8 groups newly span racks" in headline(found)
 
 
 def test_hosts_that_shift_by_one_fold_into_one_run() -> None:
     found = change(in_rack_order(PLAN, *NAMES[1:], "r02n05"), ORDERED)
     assert found.moves is not None
-    assert found.moves.runs == (Run(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),)
+    assert found.moves.runs == (RankRange(0, 63, "r[01-02]n[01-04]", "r01n[02-04],r02n[01-05]"),)
 
 
-def test_two_hosts_that_swap_are_moves_though_nobody_joins_or_leaves() -> None:
+def test_swapped_hosts_are_moves_without_added_or_removed_hosts() -> None:
     swapped = in_rack_order(PLAN, NAMES[1], NAMES[0], *NAMES[2:])
     found = change(swapped, ORDERED)
     assert found.moves is not None
     assert (found.moves.moved, found.moves.left, found.moves.joined) == (16, (), ())
 
 
-def test_a_rack_with_another_name_is_no_move_and_no_group_change() -> None:
+def test_a_renamed_rack_moves_no_rank_and_changes_no_group() -> None:
     renamed = [
         replace(host, rack="row-b") if host.rack == "r02" else host
         for host in ORDERED.placement.hosts
@@ -106,10 +106,10 @@ def test_a_rack_with_another_name_is_no_move_and_no_group_change() -> None:
     assert found.moves.moved == 0
     assert found.moves.renamed_racks == (("r02", "row-b"),)
     assert found.groups == ()
-    assert "rack r02 is now called row-b; its hosts are the same" in diff_text(found)
+    assert "rack r02 is renamed to row-b, with the same hosts" in diff_text(found)
 
 
-def test_a_host_that_changes_racks_is_named() -> None:
+def test_a_host_that_changes_racks_is_listed() -> None:
     hosts = list(ORDERED.placement.hosts)
     hosts[0] = replace(hosts[0], rack="r02")
     found = change(with_hosts(ORDERED, tuple(hosts)), ORDERED)
@@ -117,7 +117,7 @@ def test_a_host_that_changes_racks_is_named() -> None:
     assert found.moves.moved_hosts == (("r01n01", "r01", "r02"),)
 
 
-def test_another_gpu_and_a_longer_sequence_are_named_once() -> None:
+def test_another_gpu_and_a_longer_sequence_are_listed_once() -> None:
     problem = PLAN.problem
     gpu = replace(problem.cluster.gpu, name="h200", memory_bytes=141 * 10**9)
     job = replace(problem.job, sequence_length=8192)
@@ -130,7 +130,7 @@ def test_another_gpu_and_a_longer_sequence_are_named_once() -> None:
     ]
 
 
-def test_more_ranks_are_counted_and_not_called_moved() -> None:
+def test_additional_ranks_are_counted_but_not_moved() -> None:
     found = change(plan(cluster(4, 4), layout(tp=8, dp=4)), plan(cluster(4), layout(tp=8, dp=2)))
     assert found.moves is not None
     assert (found.moves.old_world, found.moves.new_world, found.moves.moved) == (16, 32, 0)
@@ -142,7 +142,7 @@ def test_expert_axes_show_only_for_a_model_with_experts() -> None:
     assert [axis.axis for axis in change(new, old).groups] == ["ep", "edp"]
 
 
-def test_layers_that_route_are_counted_and_named_as_layers() -> None:
+def test_layers_with_experts_are_compared_by_count() -> None:
     wide = plan(cluster(4), layout(tp=1, dp=32, ep=8), experts=8)
     assert wide.problem.model.experts is not None
     fewer = replace(
@@ -154,7 +154,7 @@ def test_layers_that_route_are_counted_and_named_as_layers() -> None:
     assert (found.name, found.old, found.new) == ("model.experts.layers", layers, layers - 1)
 
 
-def test_flags_environment_and_directives_are_compared_word_by_word() -> None:
+def test_flags_environment_and_directives_are_compared() -> None:
     old = side_of(
         PLAN,
         args="MEGATRON_ARGS=(\n  # model (all)\n  --num-layers 32\n  --bf16\n  --x 'a b' -1\n)\n",
@@ -180,28 +180,28 @@ def test_flags_environment_and_directives_are_compared_word_by_word() -> None:
     assert [(one.name, one.old, one.new) for one in found.directives] == [("--nodes", "8", "9")]
 
 
-def test_markdown_holds_what_the_text_holds_and_keeps_markup_inert() -> None:
+def test_markdown_escapes_markup_in_names() -> None:
     renamed = [replace(host, name="<b>|x`") for host in ORDERED.placement.hosts[:1]]
     found = change(with_hosts(ORDERED, (*renamed, *ORDERED.placement.hosts[1:])), ORDERED)
     text = diff_markdown(found)
-    assert "#### ranks that move" in text
+    assert "#### moved ranks" in text
     assert "| 0-7 | r01n01:0-7 | \\<b>\\|x\\`:0-7 |" in text
 
 
-def test_json_is_json_and_names_its_format() -> None:
+def test_json_contains_its_format_and_all_parts() -> None:
     document = json.loads(json.dumps(change(plan(cluster(4, 4), layout(tp=4, dp=16))).to_json()))
     assert document["format"] == 1
     assert document["changed"] is True
     assert {"layout", "moves", "groups", "memory", "checkpoint"} <= document.keys()
 
 
-def test_a_side_without_a_rank_map_still_compares_the_rest() -> None:
+def test_without_a_rank_map_the_other_parts_are_compared() -> None:
     files = files_of(PLAN)
     del files["rankmap.csv"]
-    found = diff(side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
+    found = diff(read_side("old", files), side_of(plan(cluster(4, 4), layout(tp=4, dp=16))))
     assert found.moves is None
     assert found.layout
-    assert "emit rankmap to compare ranks" in diff_text(found)
+    assert "Emit rankmap." in diff_text(found)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_a_side_without_a_rank_map_still_compares_the_rest() -> None:
         ("rankmap.csv", "rank,host\n0,a\n"),
     ],
 )
-def test_files_that_are_not_ours_are_refused_with_their_name(path: str, text: str) -> None:
+def test_files_that_parc_did_not_write_are_refused(path: str, text: str) -> None:
     files = files_of(PLAN) | {path: text}
     with pytest.raises(NotAnOutput, match=f"old/{path}"):
-        side("old", files)
+        read_side("old", files)
 
 
 @pytest.mark.parametrize("part", ["problem", "layout", "estimate"])
@@ -228,24 +228,24 @@ def test_a_plan_that_breaks_its_schema_is_refused(part: str, wrong: object) -> N
     plan_json = json.loads(files_of(PLAN)["plan.json"]) | {part: wrong}
     files = files_of(PLAN) | {"plan.json": json.dumps(plan_json)}
     with pytest.raises(NotAnOutput, match=r"^old/plan\.json"):
-        diff(side("old", files), side_of(PLAN, "new"))
+        diff(read_side("old", files), side_of(PLAN, "new"))
 
 
 @pytest.mark.parametrize("number", [0, -1, 10**400, float("nan"), float("inf")])
-def test_numbers_beyond_reason_are_printed_and_not_a_crash(number: float) -> None:
+def test_absurd_numbers_are_printed_without_a_crash(number: float) -> None:
     document = json.loads(files_of(PLAN)["plan.json"])
     document["layout"]["tp"] = document["problem"]["model"]["vocab"] = number
     document["estimate"]["memory"][0] |= {"weights_bytes": number, "total_bytes": number}
-    strange = side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
+    strange = read_side("old", files_of(PLAN) | {"plan.json": json.dumps(document)})
     found = diff(strange, side_of(PLAN, "new"))
     assert "weights" in diff_text(found)
     assert found.to_json()["changed"] is True
 
 
-def test_a_diff_of_16384_ranks_stays_on_a_screen() -> None:
+def test_a_diff_of_16384_ranks_stays_short() -> None:
     racks = cluster(*[16] * 128)
     old, new = (files_of(plan(racks, layout(tp=tp, pp=16, dp=1024 // tp))) for tp in (8, 4))
-    text = diff_text(diff(side("old", old), side("new", new)))
+    text = diff_text(diff(read_side("old", old), read_side("new", new)))
     assert len(text.splitlines()) < 60
 
 

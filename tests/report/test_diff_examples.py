@@ -1,4 +1,4 @@
-"""docs/diff-examples.md: what ``parc diff`` prints for five realistic changes, kept current."""
+"""Test that docs/diff-examples.md shows the current output of ``parc diff``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CHANGES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ),
     (
         "A renamed rack",
-        "Only a name changes: no rank moves, and no group newly crosses a rack.",
+        "Only a name changes: no rank moves, and no group newly spans racks.",
         (("name: r02", "name: row-b-02"),),
     ),
     (
@@ -108,7 +108,7 @@ def transcript(folder: Path) -> str:
     return "\n".join(parts)
 
 
-def test_the_page_of_diffs_is_what_the_command_prints(
+def test_the_page_shows_the_output_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What the commands that read an output directory get to see of it."""
+"""Tests of the readers of an output directory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from parc.compiler.report.json.directory import MOST_BYTES, read_directory, read_written, texts
+from parc.compiler.report.json.directory import (
+    MAX_UNLISTED_BYTES,
+    read_directory,
+    read_written,
+    texts,
+)
 
 
-def test_what_is_ours_is_read_and_deeper_what_the_lock_lists(
+def test_known_files_and_files_of_the_lock_are_read(
     tmp_path: Path,
 ) -> None:
     names = ("plan.json", "slurm/b", "chart/templates/job.yaml", "slurm/1/x.log", "logs/huge.log")
@@ -31,24 +36,24 @@ def test_what_is_ours_is_read_and_deeper_what_the_lock_lists(
 
 
 @pytest.mark.parametrize("lock", ["", "[]", "{}", '{"files": 3}', "[" * 100_000])
-def test_whatever_stands_in_place_of_the_lock_lists_nothing(tmp_path: Path, lock: str) -> None:
+def test_an_invalid_lock_lists_nothing(tmp_path: Path, lock: str) -> None:
     (tmp_path / "parc.lock").write_text(lock)
     assert list(read_directory(tmp_path)) == list(read_written(tmp_path)) == ["parc.lock"]
 
 
-def test_what_is_no_directory_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError):
         read_directory(tmp_path / "missing")
 
 
-def test_a_large_file_of_others_is_there_without_its_bytes(tmp_path: Path) -> None:
+def test_a_large_file_outside_the_lock_is_listed_without_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     with (tmp_path / "vllm/core.1234").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_UNLISTED_BYTES + 1)
     assert read_directory(tmp_path) == {"vllm/core.1234": b""}
 
 
-def test_a_folder_of_ours_that_may_not_be_entered_is_an_error_and_not_empty(
+def test_an_unreadable_folder_is_an_error_and_not_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "vllm").mkdir()

@@ -1,4 +1,4 @@
-"""A lock file gives back the layout that was locked, and says what is wrong with it."""
+"""Tests of the reader of locked plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.placement.placement_plans import layout
 
 SOME = replace(
     layout(tp=8, pp=4, vpp=2, dp=2),
-    recompute=Recompute("selective", ("core_attn", "mlp")),
+    recompute=Recompute.selective(("core_attn", "mlp")),
     offload=Offload("cpu", "nvme", "/scratch"),
 )
 
@@ -31,7 +31,7 @@ def text(**changes: object) -> str:
     return json.dumps({"decisions": decisions})
 
 
-def test_a_layout_comes_back_as_it_was() -> None:
+def test_a_layout_survives_a_round_trip() -> None:
     assert from_json(Layout, json.loads(json.dumps(as_json(SOME)))) == SOME
     found = locked_plan(text(unavailable=["n9"]))
     assert (found.layout, found.unavailable) == (SOME, ("n9",))
@@ -41,16 +41,16 @@ def test_a_layout_comes_back_as_it_was() -> None:
     ("changes", "message"),
     [
         ({"layout": {}}, "Layout: "),
-        ({"layout": {**as_json(SOME), "tp": "8"}}, "'8' is no int"),
-        ({"layout": {**as_json(SOME), "tp": True}}, "True is no int"),
-        ({"layout": {**as_json(SOME), "colour": 1}}, "Layout has no colour"),
-        ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is no"),
-        ({"layout": []}, r"\[\] is no Layout"),
-        ({"hosts": "n1"}, "'n1' is no list"),
-        ({"hosts": ["n1"]}, "1 hosts of 8 ranks are not 64 ranks"),
-        ({"ranks_per_node": 0}, "8 hosts of 0 ranks"),
+        ({"layout": {**as_json(SOME), "tp": "8"}}, "'8' is not of type int"),
+        ({"layout": {**as_json(SOME), "tp": True}}, "True is not of type int"),
+        ({"layout": {**as_json(SOME), "colour": 1}}, "Layout has no field colour"),
+        ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is not one of gpipe"),
+        ({"layout": []}, r"\[\] is not of type Layout"),
+        ({"hosts": "n1"}, "'n1' is not a list"),
+        ({"hosts": ["n1"]}, "1 hosts x 8 ranks per host are not 64 ranks"),
+        ({"ranks_per_node": 0}, "8 hosts x 0 ranks"),
     ],
 )
-def test_what_is_no_plan_says_why(changes: dict[str, object], message: str) -> None:
+def test_a_lock_without_a_plan_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(LockUnreadable, match=message):
         locked_plan(text(**changes))

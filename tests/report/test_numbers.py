@@ -1,10 +1,10 @@
-"""Numbers as people read them."""
+"""Tests of the formats of numbers."""
 
 from __future__ import annotations
 
 import pytest
 
-from parc.compiler.report.numbers import plain
+from parc.compiler.report.formatting import without_exponent
 
 
 @pytest.mark.parametrize(
@@ -12,4 +12,4 @@ from parc.compiler.report.numbers import plain
     [(12_800.0, "12,800"), (3_600.0, "3,600"), (44.154, "44.15"), (0.05, "0.05"), (450.0, "450")],
 )
 def test_a_rate_has_no_exponent(value: float, text: str) -> None:
-    assert plain(value) == text
+    assert without_exponent(value) == text

@@ -1,4 +1,4 @@
-"""plan.json and parc.lock: schemas, rounding, and what --locked compares."""
+"""Tests of plan.json and parc.lock: schemas, rounding, and the decisions of --locked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from parc.compiler.ir import Level
+from parc.compiler.report.formatting import rounded
 from parc.compiler.report.json.decisions import LockUnreadable, changed_decisions, decisions
 from parc.compiler.report.json.output_schemas import schema_text
 from parc.compiler.report.json.plan_json import (
@@ -18,7 +19,6 @@ from parc.compiler.report.json.plan_json import (
     plan_artifact,
     plan_document,
 )
-from parc.compiler.report.numbers import rounded
 from tests.placement.placement_plans import cluster, layout, plan
 
 SCHEMAS = Path(__file__).parent.parent.parent / "schemas"
@@ -33,7 +33,7 @@ def test_a_checked_in_schema_is_current(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("plan", plan_artifact(PLAN).text), ("lock", lock_artifact(PLAN, ()).text)]
 )
-def test_what_is_written_keeps_its_schema_and_the_schema_is_closed(name: str, text: str) -> None:
+def test_output_files_match_their_schema_and_the_schema_is_closed(name: str, text: str) -> None:
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text("utf-8"))
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
@@ -42,7 +42,7 @@ def test_what_is_written_keeps_its_schema_and_the_schema_is_closed(name: str, te
     assert not validator.is_valid({**document, "surprise": 1})
 
 
-def test_what_is_known_above_racks_is_in_the_plan_and_keeps_the_schema() -> None:
+def test_levels_above_racks_are_in_the_plan_and_match_the_schema() -> None:
     schema = json.loads((SCHEMAS / "plan.schema.json").read_text("utf-8"))
     plain = PLAN.problem.cluster
     racks = tuple(
@@ -82,18 +82,18 @@ def test_a_float_keeps_six_digits(value: float, expected: float) -> None:
     assert isinstance(rounded(value), type(expected))
 
 
-def test_the_same_decisions_do_not_differ() -> None:
+def test_equal_decisions_do_not_differ() -> None:
     old = decisions(lock_artifact(PLAN, ()).text)
     assert list(changed_decisions(old, lock_document(PLAN)["decisions"])) == []
 
 
-def test_a_changed_decision_is_named_with_both_values() -> None:
+def test_a_changed_decision_is_listed_with_both_values() -> None:
     old = decisions(lock_artifact(PLAN, ()).text)
     new = lock_document(replace(PLAN, layout=replace(PLAN.layout, micro_batch=2)))["decisions"]
     assert list(changed_decisions(old, new)) == [("layout.micro_batch", "1 -> 2")]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"decisions": 3}', "\ufffd", "[" * 100_000])
-def test_a_lock_that_is_not_ours_is_refused(text: str) -> None:
+def test_an_invalid_lock_is_refused(text: str) -> None:
     with pytest.raises(LockUnreadable):
         decisions(text)

@@ -1,3 +1,5 @@
+"""Tests of report.html: well-formed, complete, and equal to the plan."""
+
 from __future__ import annotations
 
 import re
@@ -6,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parc.compiler.ir import Plan, ServingPlan
-from parc.compiler.report.numbers import gib, percent, seconds
+from parc.compiler.report.formatting import gib, percent, seconds
 from parc.compiler.report.page.report_page import report_artifact
 from tests.report.pages import Page, Picture, boxes, page, planned
 
@@ -23,7 +25,7 @@ HOSTILE = "</title><script>alert('1')</script><img src=x onerror=\"y\">&amp;"
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_page_is_well_formed_and_needs_nothing_from_outside(name: str) -> None:
+def test_a_page_is_well_formed_and_self_contained(name: str) -> None:
     text = page(name)
     read = Page(text)
     links = [value for _, key, value in read.attributes if key in ("href", "src", "xlink:href")]
@@ -35,7 +37,7 @@ def test_a_page_is_well_formed_and_needs_nothing_from_outside(name: str) -> None
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_everything_is_drawn_inside_its_picture(name: str) -> None:
+def test_all_shapes_are_inside_their_figure(name: str) -> None:
     for picture in Page(page(name)).pictures:
         for path in picture.paths:
             for left, top, right, bottom in boxes(path):
@@ -55,7 +57,7 @@ def test_a_page_of_many_ranks_stays_small(name: str, limit_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["racks", "llama-3-70b-torchtitan", "mixtral-8x7b", "wide"])
-def test_the_figures_are_those_of_the_plan(name: str) -> None:
+def test_the_page_shows_the_numbers_of_the_plan(name: str) -> None:
     plan = planned(name)
     assert isinstance(plan, Plan)
     estimate = plan.estimate
@@ -71,10 +73,10 @@ def test_the_figures_are_those_of_the_plan(name: str) -> None:
     assert any(row.startswith(f"compute {seconds(estimate.time.compute_seconds)}") for row in cells)
 
 
-def test_the_bars_of_memory_are_as_high_as_the_memory() -> None:
+def test_the_bars_of_memory_are_proportional_to_the_memory() -> None:
     plan = planned("llama-3-70b-torchtitan")
     assert isinstance(plan, Plan)
-    picture = _picture("llama-3-70b-torchtitan", "memory of one GPU")
+    picture = _picture("llama-3-70b-torchtitan", "memory per GPU")
     bars = [float(one["height"]) for one in picture.areas]
     totals = [stage.total_bytes for stage in plan.estimate.memory]
     assert len(bars) == len(totals) == 4
@@ -103,7 +105,7 @@ def test_every_host_of_a_large_cluster_is_drawn() -> None:
         assert sum(len(list(boxes(path))) for path in picture.paths) == hosts
 
 
-def test_hosts_without_ranks_are_told_apart_by_why() -> None:
+def test_hosts_without_ranks_are_drawn_by_state() -> None:
     picture = Page(page("racks")).pictures[0]
     count = {
         path["class"]: len(list(boxes(path))) for path in picture.paths if "stroke" not in path
@@ -115,7 +117,7 @@ def test_hosts_without_ranks_are_told_apart_by_why() -> None:
     assert "NVLink domain" in words
 
 
-def test_names_of_strangers_stay_text() -> None:
+def test_names_with_markup_stay_text() -> None:
     plan = planned("racks")
     assert isinstance(plan, Plan)
     hosts = [replace(host, name=HOSTILE, rack=HOSTILE) for host in plan.placement.hosts]
@@ -149,18 +151,18 @@ def test_names_of_strangers_stay_text() -> None:
     assert HOSTILE in "".join(read.text)
 
 
-def test_a_step_without_pipeline_says_so() -> None:
+def test_a_page_without_a_pipeline_explains_it() -> None:
     words = " ".join(Page(page("gpt2-small")).text)
     assert "There is one pipeline stage" in words
 
 
-def test_a_long_step_says_how_many_micro_batches_are_left_out() -> None:
+def test_the_page_of_a_long_step_counts_omitted_micro_batches() -> None:
     words = " ".join(Page(page("llama-65b-pipeline")).text)
-    assert "at the dotted lines 120 micro-batches are left out" in words
+    assert "120 micro-batches are left out at the dotted lines" in words
     assert "120 more micro-batches like these" in words
 
 
-def test_a_service_has_its_cache_in_place_of_a_pipeline() -> None:
+def test_the_page_of_a_service_shows_its_cache() -> None:
     plan = planned("llama-2-70b-serve")
     assert isinstance(plan, ServingPlan)
     words = " ".join(Page(page("llama-2-70b-serve")).text)
@@ -169,13 +171,13 @@ def test_a_service_has_its_cache_in_place_of_a_pipeline() -> None:
     assert seconds(plan.estimate.ttft_seconds) in words
 
 
-def test_two_pages_of_a_plan_are_the_same_bytes() -> None:
+def test_two_pages_of_a_plan_are_equal() -> None:
     plan = planned("racks")
     assert report_artifact(plan).text == report_artifact(plan).text
 
 
 def _picture(name: str, label: str) -> Picture:
-    """The picture whose label starts so."""
+    """Return the figure of a page whose label starts with ``label``."""
     read = Page(page(name))
     labels = [value for tag, key, value in read.attributes if (tag, key) == ("svg", "aria-label")]
     shown = [one for one in read.pictures if one.width > 13]

@@ -1,4 +1,4 @@
-"""The table of a search: what the placement of a candidate adds stands beside its step."""
+"""Tests of the search table: it shows the time that the placement of a candidate adds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from parc.compiler.ir import Plan
 from parc.compiler.report.text.search_table import search_csv, search_text
-from parc.compiler.report.text.summary import placement_words
+from parc.compiler.report.text.summary import format_placement
 from tests.compiled import changed, plan_of
 
 TAILS: dict[str, Any] = {
@@ -24,7 +24,7 @@ TAILS: dict[str, Any] = {
     "job": {"sequence_length": 4096, "global_batch": 4096, "precision": "mxfp8"},
     "layout": {"tp": 1, "cp": 1, "pp": 9},
 }
-"""72 GPUs a domain are 9 expert groups of 8, and no whole number of groups of 16."""
+"""Spec for NVLink domains of 72 GPUs: they fit 9 expert groups of 8, but no whole number of 16."""
 
 
 @pytest.fixture(name="plan", scope="module")
@@ -32,7 +32,7 @@ def _plan() -> Plan:
     return plan_of(TAILS)
 
 
-def test_expert_groups_that_domains_cannot_hold_lose(plan: Plan) -> None:
+def test_expert_groups_that_do_not_fit_into_domains_lose(plan: Plan) -> None:
     assert plan.layout.ep == 8
     faster = [
         one for one in plan.search.ranked if one.step_seconds < plan.search.ranked[0].step_seconds
@@ -41,22 +41,22 @@ def test_expert_groups_that_domains_cannot_hold_lose(plan: Plan) -> None:
     assert all(one.layout.ep > 8 and one.placed_seconds > one.step_seconds / 2 for one in faster)
 
 
-def test_a_candidate_that_is_placed_badly_says_so(plan: Plan) -> None:
+def test_the_table_shows_the_placement_time_of_candidates(plan: Plan) -> None:
     rows = list(csv.DictReader(io.StringIO(search_csv(plan, 20))))
     totals = [float(row["step_seconds"]) + float(row["placed_seconds"]) for row in rows]
     assert totals[0] <= min(totals) * 1.03
-    assert "placed" in search_text(plan, 20).splitlines()[2].split()
+    assert "placement" in search_text(plan, 20).splitlines()[2].split()
 
 
-def test_a_step_that_its_placement_prolongs_is_told(plan: Plan) -> None:
+def test_the_summary_shows_a_placement_that_prolongs_the_step(plan: Plan) -> None:
     wide = plan_of(changed(TAILS, {"layout.ep": 16}))
-    assert placement_words(wide).endswith(" s to the step")
+    assert format_placement(wide).endswith(" s to the step")
     level = plan_of(
         changed(
             TAILS,
             {"cluster": {"node": "dgx-h100", "nodes": 64}, "job.precision": "bf16", "layout": {}},
         )
     )
-    assert placement_words(level).startswith("one rack, ")
-    assert "adds" not in placement_words(level)
-    assert "placed" not in search_text(level, 5)
+    assert format_placement(level).startswith("one rack, ")
+    assert "adds" not in format_placement(level)
+    assert "placement" not in search_text(level, 5)

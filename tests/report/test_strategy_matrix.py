@@ -1,4 +1,4 @@
-"""The matrix of the README is what the frameworks say, and its rules refuse the rest."""
+"""Tests of the strategy matrix of the README and of the rules from the same table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_matrix_of_the_readme_is_current() -> None:
     assert with_matrix(text) == text, "run make docs"
 
 
-def test_a_text_without_the_block_is_said() -> None:
+def test_a_text_without_the_block_is_an_error() -> None:
     with pytest.raises(ValueError, match="there is no"):
         with_matrix("# nothing\n")
 
@@ -31,14 +31,14 @@ TARGETS = (
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name)
-def test_a_framework_names_strategies_that_exist_and_is_refused_the_others(
+def test_every_strategy_that_a_framework_does_not_support_has_a_rule(
     target: Framework,
 ) -> None:
-    said, known = target.strategies, {one.name for one in STRATEGIES}
-    assert set(said) <= known
-    assert len(strategy_rules(target.name, said)) == len(known) - len(said)
+    supported, known = target.strategies, {one.name for one in STRATEGIES}
+    assert set(supported) <= known
+    assert len(strategy_rules(target.name, supported)) == len(known) - len(supported)
 
 
-def test_both_tables_have_a_row_a_strategy() -> None:
+def test_both_tables_have_one_row_per_strategy() -> None:
     assert matrix_markdown().count("\n") == len(STRATEGIES) + 2
     assert all(one.title in matrix_text() for one in STRATEGIES)

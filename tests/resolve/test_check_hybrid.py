@@ -1,4 +1,4 @@
-"""Facts of linear attention, Mamba layers and patterns: what contradicts itself is told."""
+"""Contradictions between linear attention, Mamba layers and patterns are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPERTS = NEMOTRON_NANO["experts"]
 
 
 @pytest.mark.parametrize(
-    ("facts", "changes", "at", "told"),
+    ("facts", "changes", "at", "words"),
     [
         (
             QWEN3_NEXT,
@@ -31,7 +31,7 @@ EXPERTS = NEMOTRON_NANO["experts"]
             QWEN3_NEXT,
             {"linear_attention": {**LINEAR, "key_dim": None}},
             "model.linear_attention.key_dim",
-            "is not given",
+            "is not set",
         ),
         (
             QWEN3_NEXT,
@@ -39,7 +39,7 @@ EXPERTS = NEMOTRON_NANO["experts"]
             "model.linear_attention.full_attention_every",
             "no layer has linear attention",
         ),
-        (QWEN3_NEXT, {"window": 4096}, "model.window", "no meaning beside linear_attention"),
+        (QWEN3_NEXT, {"window": 4096}, "model.window", "no effect with linear_attention"),
         (QWEN3_NEXT, {"mamba": MAMBA}, "model.mamba", "no layer is a Mamba layer"),
         (
             NEMOTRON_NANO,
@@ -47,17 +47,17 @@ EXPERTS = NEMOTRON_NANO["experts"]
             "model.mamba.groups",
             "64 Mamba heads do not form 7 equal groups",
         ),
-        (NEMOTRON_NANO, {"mamba": None}, "model.mamba", "M layers, and mamba is not given"),
+        (NEMOTRON_NANO, {"mamba": None}, "model.mamba", "M layers, but mamba is not set"),
         (NEMOTRON_NANO, {"layers": 50}, "model.pattern", "52 letters for 50 layers"),
-        (NEMOTRON_NANO, {"experts": None}, "model.experts", "E layers, and experts is not given"),
+        (NEMOTRON_NANO, {"experts": None}, "model.experts", "E layers, but experts is not set"),
         (NEMOTRON_NANO, {"pattern": "M*" * 26}, "model.experts", "the pattern has no E"),
-        (NEMOTRON_NANO, {"pattern": "ME-*" * 13}, "model.ffn", "is not given"),
-        (NEMOTRON_NANO, {"mtp_layers": 1}, "model.mtp_layers", "no meaning beside pattern"),
+        (NEMOTRON_NANO, {"pattern": "ME-*" * 13}, "model.ffn", "is not set"),
+        (NEMOTRON_NANO, {"mtp_layers": 1}, "model.mtp_layers", "no effect with pattern"),
         (
             NEMOTRON_NANO,
             {"experts": {**EXPERTS, "every": 2}},
             "model.experts.every",
-            "no meaning beside pattern",
+            "no effect with pattern",
         ),
         (
             NEMOTRON_NANO,
@@ -67,10 +67,10 @@ EXPERTS = NEMOTRON_NANO["experts"]
         ),
     ],
 )
-def test_what_contradicts_is_told_where_it_stands(
-    facts: dict[str, Any], changes: dict[str, Any], at: str, told: str
+def test_a_contradiction_is_reported_at_its_key(
+    facts: dict[str, Any], changes: dict[str, Any], at: str, words: str
 ) -> None:
     sink = Sink()
     spec = ModelSpec.model_validate_json(json.dumps({**facts, **changes}))
     assert resolve_model(spec, Library(None), sink) is None
-    assert [(one.path, told in one.finding.message) for one in sink.diagnostics] == [(at, True)]
+    assert [(one.path, words in one.finding.message) for one in sink.diagnostics] == [(at, True)]

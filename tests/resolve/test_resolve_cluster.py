@@ -25,7 +25,7 @@ def resolve(given: dict[str, Any], sink: Sink | None = None) -> tuple[Cluster | 
 
 
 def shown(cluster: Cluster) -> list[str]:
-    """A line a rack, then spare and unavailable hosts; ``host@NVLink domain``."""
+    """Return one line per rack, then spare and unavailable hosts; ``host@NVLink domain``."""
 
     def words(hosts: tuple[Host, ...]) -> str:
         return " ".join(f"{host.name}@{host.nvlink_domain}" for host in hosts)
@@ -38,8 +38,11 @@ def shown(cluster: Cluster) -> list[str]:
     return lines
 
 
-def says(found: Diagnostic, expected: str) -> bool:
-    """``CODE path: words of the message | words of the help, or: cause path``."""
+def matches(found: Diagnostic, expected: str) -> bool:
+    """Return True if ``found`` is ``CODE path: part of the message | part of the help``.
+
+    ``cause PATH`` in place of the help is the path of a cause.
+    """
     head, _, rest = expected.partition(": ")
     message, _, hint = rest.partition(" |")
     hints = [found.finding.help, *(f"cause {cause.path}" for cause in found.finding.causes)]
@@ -55,12 +58,12 @@ def test_a_cluster_becomes_hosts_or_diagnostics(case: dict[str, Any]) -> None:
     cluster, sink = resolve(case["given"])
     found = sorted(sink.diagnostics, key=lambda item: (item.code, item.path, item.finding.message))
     expected = case.get("expect", [])
-    assert [item for item in zip(found, expected, strict=True) if not says(*item)] == []
+    assert [item for item in zip(found, expected, strict=True) if not matches(*item)] == []
     assert (cluster is None) == bool(expected)
     assert cluster is None or shown(cluster) == case["hosts"]
 
 
-def test_changes_over_a_base_keep_the_other_facts_and_are_told_in_the_source() -> None:
+def test_changes_over_a_base_keep_the_other_facts_and_are_named_in_the_source() -> None:
     gpu = {"base": "h100-sxm-80gb", "peak_tflops": {"bf16": 800.0}}
     cluster, _ = resolve({"node": "dgx-h100", "gpu": gpu, "nodes": 1})
     assert cluster is not None
@@ -71,7 +74,7 @@ def test_changes_over_a_base_keep_the_other_facts_and_are_told_in_the_source() -
     assert cluster.gpu.source.endswith("; changed: peak_tflops")
 
 
-def test_a_change_of_counts_takes_along_what_would_no_longer_be_true() -> None:
+def test_a_change_of_counts_updates_the_facts_that_depend_on_it() -> None:
     cluster, _ = resolve({"node": {"base": "dgx-h100", "gpus_per_node": 4, "nics": 4}, "nodes": 2})
     assert cluster is not None
     assert (cluster.node.nvlink_domain, cluster.node.nic_names) == (4, ())
@@ -110,7 +113,7 @@ def test_hardware_written_in_full_needs_no_catalog() -> None:
 
 
 @pytest.mark.parametrize("info", codes_with_letter("H").values(), ids=codes_with_letter("H"))
-def test_the_bad_example_of_a_code_breaks_it_and_the_good_one_nothing(info: CodeInfo) -> None:
+def test_the_bad_example_of_a_code_violates_it_and_the_good_one_no_rule(info: CodeInfo) -> None:
     def codes(example: str) -> set[str]:
         tree = YAML(typ="safe", pure=True).load(example)
         given = {"node": "dgx-h100", **tree.get("cluster", tree)}
@@ -121,7 +124,7 @@ def test_the_bad_example_of_a_code_breaks_it_and_the_good_one_nothing(info: Code
     assert codes(info.good) == set()
 
 
-def test_a_bad_character_is_underlined_where_it_stands() -> None:
+def test_an_invalid_character_is_underlined_at_its_position() -> None:
     line = '  spare: ["n1", "n[1,x]"]'
     place = Span("spec.yaml", 1, 17, 8)
     positions = Positions(
@@ -133,7 +136,7 @@ def test_a_bad_character_is_underlined_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize("form", ["racks", "nodes"])
-def test_sixteen_thousand_hosts_resolve_at_once(form: str) -> None:
+def test_sixteen_thousand_hosts_resolve_within_a_second(form: str) -> None:
     racks = [{"name": f"r{rack}", "nodes": f"r{rack}n[01-16]"} for rack in range(1024)]
     hosts = {"racks": racks} if form == "racks" else {"nodes": 16384, "nodes_per_rack": 16}
     start = time.process_time()
@@ -141,4 +144,4 @@ def test_sixteen_thousand_hosts_resolve_at_once(form: str) -> None:
     seconds = time.process_time() - start
     assert cluster is not None
     assert cluster.gpus == 131_072
-    assert seconds < 1  # measured 0.04; twenty times over on a busy machine
+    assert seconds < 1  # measured: 0.04; the margin is for a busy machine

@@ -1,4 +1,4 @@
-"""Shares and defaults of the learning rate become numbers; contradictions are told."""
+"""Fractions and defaults of the learning rate become steps; contradictions are reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIVEN: tuple[tuple[dict[str, Any], LearningRate], ...] = (
 
 
 @pytest.mark.parametrize(("job", "wanted"), GIVEN)
-def test_what_is_not_said_follows(job: dict[str, Any], wanted: LearningRate) -> None:
+def test_unset_numbers_are_derived(job: dict[str, Any], wanted: LearningRate) -> None:
     assert resolved(**job) == (wanted, [])
 
 
@@ -55,7 +55,7 @@ CONTRADICTIONS: tuple[tuple[dict[str, Any], str, str], ...] = (
 
 
 @pytest.mark.parametrize(("job", "at", "fix"), CONTRADICTIONS)
-def test_numbers_that_contradict_each_other_are_told(
+def test_numbers_that_contradict_each_other_are_reported(
     job: dict[str, Any], at: str, fix: str
 ) -> None:
     assert resolved(**job)[1] == [(f"job.{at}", fix)]
@@ -70,5 +70,5 @@ def test_numbers_that_contradict_each_other_are_told(
         {"lr_decay": "inverse-square-root", "steps": 100},
     ],
 )
-def test_the_last_legal_number_is_taken(job: dict[str, Any]) -> None:
+def test_the_last_valid_number_is_accepted(job: dict[str, Any]) -> None:
     assert resolved(**job)[1] == []

@@ -43,39 +43,39 @@ def test_a_base_keeps_what_is_not_changed():
     assert model.name == "mixtral-8x7b (changed)"
 
 
-def test_prediction_layers_are_trained_where_the_spec_asks_for_them():
+def test_prediction_layers_are_trained_if_the_spec_sets_them():
     model, found = resolved({"base": "deepseek-v3", "mtp_layers": 1})
     assert model.mtp_layers == 1
     assert params.total(model, mtp=True) > params.total(model)
     assert not found
 
 
-def test_null_takes_the_experts_away():
+def test_null_removes_the_experts():
     model, _ = resolved({"base": "mixtral-8x7b", "experts": None, "ffn": 14336})
     assert model.experts is None
     assert params.total(model) == 7_241_732_096
 
 
-def test_yarn_as_kind_and_as_scaling_are_one_thing():
+def test_yarn_as_kind_and_as_scaling_mean_the_same():
     by_kind, _ = resolved(SMALL | {"position": {"max_positions": 512, "kind": "yarn"}})
     by_scaling, _ = resolved(SMALL | {"position": {"max_positions": 512, "scaling": "yarn"}})
     assert by_kind == by_scaling
 
 
-def test_a_layer_routes_from_the_first_on_and_every_nth():
+def test_layers_have_experts_after_the_dense_ones_and_every_nth():
     experts = {"count": 8, "top_k": 2, "size": 32, "every": 2, "first_dense_layers": 2}
     model, _ = resolved(SMALL | {"layers": 6, "experts": experts})
     assert model.experts.pattern == (False, False, False, True, False, True)
 
 
-def test_a_name_that_is_nearly_right_gets_a_suggestion():
+def test_a_misspelled_name_gets_a_suggestion():
     _, (found,) = resolved("llama3-70b")
     assert found.code == "PARC-K01"
     assert "llama-3-70b" in found.finding.help
     assert found.finding.fix == "model: llama-3-70b"
 
 
-def test_a_file_that_is_not_there_is_a_finding():
+def test_a_missing_file_is_a_finding():
     _, (found,) = resolved("./no/such/config.json")
     assert found.code == "PARC-K07"
 
@@ -135,7 +135,7 @@ def test_a_number_that_is_missing_is_named(key):
         ({"base": "mixtral-8x7b", "experts": None}, "K03", "model.ffn"),
     ],
 )
-def test_facts_that_contradict_each_other_are_reported_where_they_stand(spec, code, path):
+def test_facts_that_contradict_each_other_are_reported_at_their_key(spec, code, path):
     _, found = resolved(spec)
     assert (f"PARC-{code}", path) in {(item.code, item.path) for item in found}
 

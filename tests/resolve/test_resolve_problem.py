@@ -6,14 +6,22 @@ import pytest
 from parc.backends.registry import backend, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Gpu, Model, Pins, Problem, Recompute
-from parc.compiler.resolve.check_precision import precisions
+from parc.compiler.ir import (
+    NO_RECOMPUTE,
+    Cluster,
+    Generation,
+    Model,
+    Pins,
+    Problem,
+    Recompute,
+)
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.reading.source import Source
+from tests.generations import generation
 
 HEAD = """\
 parc: 1
@@ -25,7 +33,7 @@ JOB = "job: {sequence_length: 8192, global_batch: 1024}\n"
 
 
 @cache
-def nouns() -> tuple[Model, Cluster]:
+def model_and_cluster() -> tuple[Model, Cluster]:
     sink = Sink()
     spec = load_spec(Source("spec.yaml", HEAD + JOB, None), (), sink)
     assert spec is not None
@@ -37,13 +45,15 @@ def nouns() -> tuple[Model, Cluster]:
 
 
 def resolve(
-    rest: str, *, model: Model | None = None, gpu: Gpu | None = None
+    rest: str, *, model: Model | None = None, facts: Generation | None = None
 ) -> tuple[Problem | None, Sink]:
     sink = Sink()
     spec = load_spec(Source("spec.yaml", HEAD + rest, None), (), sink)
     assert spec is not None, sink.diagnostics
-    usual, cluster = nouns()
-    cluster = replace(cluster, gpu=gpu) if gpu else cluster
+    usual, cluster = model_and_cluster()
+    if facts is not None:
+        gpu = replace(cluster.gpu, generation=facts.name)
+        cluster = replace(cluster, gpu=gpu, generation=facts)
     return resolve_problem(spec, model or usual, cluster, sink), sink
 
 
@@ -54,8 +64,8 @@ def resolved(rest: str) -> Problem:
     return problem
 
 
-def told(rest: str, **nouns_: Model | Gpu) -> list[tuple[str, str]]:
-    _, sink = resolve(rest, **nouns_)
+def reported(rest: str, **given: Model | Generation) -> list[tuple[str, str]]:
+    _, sink = resolve(rest, **given)
     return [(found.code, found.path) for found in sink.diagnostics]
 
 
@@ -75,15 +85,15 @@ def test_pins_are_numbers_and_auto_is_none():
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("none", Recompute("none")),
-        ("selective", Recompute("selective", ("core_attn",))),
+        ("none", NO_RECOMPUTE),
+        ("selective", Recompute.selective(("core_attn",))),
         ("full", Recompute("full", (), "uniform", 1)),
         ("auto", None),
         ("{granularity: full, method: block, layers: 3}", Recompute("full", (), "block", 3)),
-        ("{granularity: selective, modules: [mlp]}", Recompute("selective", ("mlp",))),
+        ("{granularity: selective, modules: [mlp]}", Recompute.selective(("mlp",))),
     ],
 )
-def test_recompute_is_said_in_full(written, meant):
+def test_short_values_of_recompute_are_expanded(written, meant):
     assert resolved(f"{JOB}layout: {{recompute: {written}}}\n").pins.recompute == meant
 
 
@@ -97,7 +107,10 @@ def test_a_batch_that_splits_a_sequence_names_its_neighbours_and_the_binary_read
     (found,) = sink.diagnostics
     assert (found.code, found.path) == ("PARC-X20", "job.global_batch.tokens")
     assert found.finding.label == "16000000 % 8192 = 1024, must be 0"
-    assert found.finding.help == "nearest: 15998976 (1953 sequences), 16007168 (1954 sequences)"
+    assert (
+        found.finding.help
+        == "nearest valid values: 15998976 (1953 sequences), 16007168 (1954 sequences)"
+    )
     assert found.finding.fix == "job.global_batch.tokens: 16Mi   (2048 sequences)"
     assert [cause.path for cause in found.finding.causes] == ["job.sequence_length"]
 
@@ -109,7 +122,7 @@ def test_a_batch_of_less_than_one_sequence_goes_up_to_one():
 
 def test_finetune_needs_a_checkpoint():
     job = "job: {kind: finetune, sequence_length: 4096, global_batch: 64"
-    assert told(job + "}\n") == [("PARC-X19", "job.kind")]
+    assert reported(job + "}\n") == [("PARC-X19", "job.kind")]
     assert resolved(job + ", load_dir: /ckpt}\n").job.load_dir == "/ckpt"
 
 
@@ -147,7 +160,7 @@ def test_a_version_may_be_longer_than_the_known_one():
     ],
 )
 def test_targets_that_do_not_exist_are_refused(rest, expect):
-    assert told(f"{JOB}{rest}\n") == expect
+    assert reported(f"{JOB}{rest}\n") == expect
 
 
 def test_a_misspelt_target_gets_the_near_one():
@@ -155,49 +168,43 @@ def test_a_misspelt_target_gets_the_near_one():
     assert sink.diagnostics[0].finding.label == "did you mean megatron?"
 
 
-def gpu(**changes: object) -> Gpu:
-    return replace(nouns()[1].gpu, **changes)
-
-
 @pytest.mark.parametrize(
-    ("capability", "legal"),
+    ("name", "valid"),
     [
-        ((7, 0), ("fp16",)),
-        ((8, 0), ("fp16", "bf16")),
-        ((8, 9), ("fp16", "bf16", "fp8")),
-        ((9, 0), ("fp16", "bf16", "fp8")),
-        ((10, 0), ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
-        ((12, 0), ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
+        ("volta", ("fp16",)),
+        ("ampere", ("fp16", "bf16")),
+        ("ada", ("fp16", "bf16", "fp8")),
+        ("hopper", ("fp16", "bf16", "fp8")),
+        ("blackwell", ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
+        ("cdna2", ("bf16", "fp16")),
+        ("cdna3", ("bf16", "fp16", "fp8")),
+        ("cdna4", ("bf16", "fp16", "fp8", "mxfp8")),
     ],
 )
-def test_formats_come_with_the_compute_capability(capability, legal):
-    assert precisions(gpu(compute_capability=capability)) == legal
-
-
-def test_amd_gpus_have_the_formats_of_their_generation():
-    amd = gpu(vendor="amd", generation="cdna3", compute_capability=(0, 0))
-    assert precisions(amd) == ("bf16", "fp16", "fp8")
-    job = JOB.replace("1024}", "1024, precision: mxfp8}")
-    assert told(job, gpu=amd) == [("PARC-R03", "job.precision")]
+def test_every_generation_accepts_exactly_its_formats(name: str, valid: tuple[str, ...]) -> None:
+    for precision in ("fp16", "bf16", "fp8", "mxfp8", "nvfp4"):
+        job = JOB.replace("1024}", f"1024, precision: {precision}}}")
+        expected = [] if precision in valid else [("PARC-R03", "job.precision")]
+        assert reported(job, facts=generation(name)) == expected
 
 
 def test_a_format_that_the_gpu_lacks_names_those_it_has():
     job = JOB.replace("1024}", "1024, precision: fp8}")
-    _, sink = resolve(job, gpu=gpu(compute_capability=(8, 0)))
+    _, sink = resolve(job, facts=generation("ampere"))
     finding = sink.diagnostics[0].finding
-    assert finding.label == "compute capability 8.0 < 8.9"
-    assert (finding.help, finding.fix) == ("legal on this GPU: fp16, bf16", "job.precision: bf16")
+    assert finding.label == "the matrix units of the ampere generation lack it"
+    assert (finding.help, finding.fix) == ("valid on this GPU: fp16, bf16", "job.precision: bf16")
 
 
 def placed(**changes: object) -> Model:
-    model = nouns()[0]
+    model = model_and_cluster()[0]
     return replace(model, position=replace(model.position, **changes))
 
 
 def test_a_learned_table_ends_at_its_last_row():
     learned = placed(kind="learned", max_positions=8191)
-    assert told(JOB, model=learned) == [("PARC-S12", "job.sequence_length")]
-    assert told(JOB, model=placed(kind="learned", max_positions=8192)) == []
+    assert reported(JOB, model=learned) == [("PARC-S12", "job.sequence_length")]
+    assert reported(JOB, model=placed(kind="learned", max_positions=8192)) == []
 
 
 def test_rotary_positions_beyond_the_context_are_a_warning():
@@ -208,8 +215,8 @@ def test_rotary_positions_beyond_the_context_are_a_warning():
 
 def test_declared_scaling_extends_the_context():
     changes = {"max_positions": 4096, "original_max_positions": 4096, "scaling": "linear"}
-    assert told(JOB, model=placed(**changes, scaling_factor=2.0)) == []
-    assert told(JOB, model=placed(**changes, scaling_factor=1.5)) == [
+    assert reported(JOB, model=placed(**changes, scaling_factor=2.0)) == []
+    assert reported(JOB, model=placed(**changes, scaling_factor=1.5)) == [
         ("PARC-S16", "job.sequence_length")
     ]
 
@@ -218,7 +225,7 @@ def test_the_digest_is_of_the_content_and_not_of_its_order():
     swapped = "job: {global_batch: 1024, sequence_length: 8192}\n"
     assert resolved(JOB).digest == resolved(swapped).digest
     assert resolved(JOB).digest != resolved(JOB + "layout: {tp: 2}\n").digest
-    other, _ = resolve(JOB, model=replace(nouns()[0], layers=4))
+    other, _ = resolve(JOB, model=replace(model_and_cluster()[0], layers=4))
     assert other is not None
     assert resolved(JOB).digest != other.digest
 
@@ -227,7 +234,7 @@ def test_all_mistakes_are_reported_in_one_run():
     rest = (
         "job: {kind: finetune, sequence_length: 7, global_batch: {tokens: 8}, precision: nvfp4}\n"
     )
-    found = told(rest + 'emit: [x]\nversions: {megatron: "9"}\n')
+    found = reported(rest + 'emit: [x]\nversions: {megatron: "9"}\n')
     assert [code for code, _ in found] == [
         *("PARC-X19", "PARC-X20", "PARC-R03", "PARC-X16", "PARC-X18"),
     ]

@@ -1,4 +1,4 @@
-"""``cluster.topology``: racks from a file, and what contradicts it."""
+"""``cluster.topology``: racks from a file, and contradictions with the spec."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NODES = json.dumps(
 
 
 def resolve(folder: Path, text: str, **given: Any) -> tuple[Cluster | None, list[str]]:
-    """The cluster, and ``CODE path message`` of what was said."""
+    """Return the cluster, and ``CODE path: message`` per finding."""
     (folder / "file").write_text(text, encoding="utf-8")
     sink = Sink(Positions())
     whole = {"node": "dgx-h100", "topology": "file", **given}
@@ -45,9 +45,9 @@ def resolve(folder: Path, text: str, **given: Any) -> tuple[Cluster | None, list
     ]
 
 
-def test_racks_and_tiers_come_from_the_file(tmp_path: Path) -> None:
-    cluster, said = resolve(tmp_path, TREE)
-    assert said == []
+def test_racks_and_tiers_are_read_from_the_file(tmp_path: Path) -> None:
+    cluster, reported = resolve(tmp_path, TREE)
+    assert reported == []
     assert cluster is not None
     assert [(host.name, host.path) for host in cluster.hosts] == [
         ("n1", ("leaf1", "core")),
@@ -59,10 +59,10 @@ def test_racks_and_tiers_come_from_the_file(tmp_path: Path) -> None:
     assert cluster.named
 
 
-def test_levels_spare_and_unavailable_of_the_spec_hold_over_the_file(tmp_path: Path) -> None:
+def test_levels_spare_and_unavailable_of_the_spec_override_the_file(tmp_path: Path) -> None:
     levels = [{"name": "rack", "oversubscription": 3}, {"name": "hall"}]
-    cluster, said = resolve(tmp_path, TREE, levels=levels, spare="n1", unavailable="n[2,3]")
-    assert said == []
+    cluster, reported = resolve(tmp_path, TREE, levels=levels, spare="n1", unavailable="n[2,3]")
+    assert reported == []
     assert cluster is not None
     assert cluster.fabric.oversubscription == 3
     assert [level.name for level in cluster.upper] == ["hall"]
@@ -70,43 +70,43 @@ def test_levels_spare_and_unavailable_of_the_spec_hold_over_the_file(tmp_path: P
     assert [host.name for host in cluster.hosts] == ["n4"]
 
 
-def test_hosts_that_the_file_calls_down_are_unavailable_once(tmp_path: Path) -> None:
-    cluster, said = resolve(tmp_path, NODES, unavailable=["n2"])
-    assert said == []
+def test_hosts_that_are_down_in_the_file_are_unavailable_once(tmp_path: Path) -> None:
+    cluster, reported = resolve(tmp_path, NODES, unavailable=["n2"])
+    assert reported == []
     assert cluster is not None
     assert cluster.unavailable == ("n2", "n3")
-    cluster, said = resolve(tmp_path, NODES, spare="n3")
-    assert said == []
+    cluster, reported = resolve(tmp_path, NODES, spare="n3")
+    assert reported == []
     assert cluster is not None
     assert [host.name for host in cluster.spare] == ["n3"]
 
 
-def test_a_node_type_that_the_file_knows_need_not_be_written(tmp_path: Path) -> None:
+def test_a_node_type_in_the_file_need_not_be_in_the_spec(tmp_path: Path) -> None:
     instance = {"InstanceId": "i-1", "InstanceType": "p5.48xlarge", "NetworkNodes": ["a", "b"]}
-    cluster, said = resolve(tmp_path, json.dumps({"Instances": [instance]}), node=None)
-    assert said == []
+    cluster, reported = resolve(tmp_path, json.dumps({"Instances": [instance]}), node=None)
+    assert reported == []
     assert cluster is not None
     assert cluster.node.name == "aws-p5"
 
 
-def test_other_numbers_of_gpus_than_the_node_type_has_are_told(tmp_path: Path) -> None:
-    cluster, said = resolve(tmp_path, NODES.replace("gpu:8", "gpu:4"))
+def test_another_number_of_gpus_than_the_node_type_has_is_reported(tmp_path: Path) -> None:
+    cluster, reported = resolve(tmp_path, NODES.replace("gpu:8", "gpu:4"))
     assert cluster is None
-    assert said == ["H07 cluster.topology: the topology has hosts of 4 GPUs, dgx-h100 has 8"]
+    assert reported == ["H07 cluster.topology: the topology has 4 GPUs per host, dgx-h100 has 8"]
 
 
-def test_a_domain_wider_than_the_node_type_is_told_at_the_file(tmp_path: Path) -> None:
+def test_a_domain_wider_than_the_node_type_is_reported(tmp_path: Path) -> None:
     layer = {"network_layers": ["l"], "labels": {"accelerator.topograph.run/domain": "d"}}
     graph = {"instances": [{"id": name, **layer} for name in ("n1", "n2")]}
-    cluster, said = resolve(tmp_path, json.dumps(graph, indent=1))
+    cluster, reported = resolve(tmp_path, json.dumps(graph, indent=1))
     assert cluster is None
-    assert said == [
+    assert reported == [
         "H07 cluster.racks[0].nvlink_domain: NVLink domain d has 2 hosts of 8 GPUs",
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"nodes": 4}, "H04 cluster.nodes: the cluster has both nodes and topology"),
         (
@@ -115,7 +115,7 @@ def test_a_domain_wider_than_the_node_type_is_told_at_the_file(tmp_path: Path) -
         ),
         (
             {"topology": None, "topology_format": "aws"},
-            "H04 cluster.topology_format: topology_format goes with topology",
+            "H04 cluster.topology_format: topology_format is set without topology",
         ),
         (
             {"topology": "missing"},
@@ -125,20 +125,20 @@ def test_a_domain_wider_than_the_node_type_is_told_at_the_file(tmp_path: Path) -
         ({"spare": "n9"}, "H03 cluster.spare: n9 is not among the 4 hosts"),
     ],
 )
-def test_a_contradiction_is_told(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+def test_a_contradiction_is_reported(tmp_path: Path, given: dict[str, Any], message: str) -> None:
     cluster, found = resolve(tmp_path, TREE, **given)
     assert cluster is None
     assert len(found) == 1
-    assert found[0].startswith(said)
+    assert found[0].startswith(message)
 
 
-def test_a_matrix_of_one_host_names_no_host(tmp_path: Path) -> None:
-    cluster, said = resolve(tmp_path, "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n")
+def test_a_matrix_of_one_host_contains_no_host_name(tmp_path: Path) -> None:
+    cluster, reported = resolve(tmp_path, "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n")
     assert cluster is None
-    assert said == ["I02 cluster.topology: file names no host"]
+    assert reported == ["I02 cluster.topology: file contains no host"]
 
 
-def test_findings_about_racks_stand_at_the_line_of_the_file(tmp_path: Path) -> None:
+def test_findings_about_racks_point_to_the_line_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "t.conf").write_text(TREE.replace("leaf2", "leaf2 "), encoding="utf-8")
     spec = (
         "parc: 1\nname: a\nmodel: llama-3-8b\ncluster: {node: dgx-h100, topology: t.conf}\n"
@@ -152,7 +152,7 @@ def test_findings_about_racks_stand_at_the_line_of_the_file(tmp_path: Path) -> N
     assert sink.positions.lines["t.conf"][1] == "SwitchName=leaf2 Nodes=n[2,"
 
 
-def test_the_digest_tells_two_topologies_apart_and_keeps_that_of_older_specs(
+def test_specs_with_different_topology_files_have_different_digests(
     tmp_path: Path,
 ) -> None:
     digests = []

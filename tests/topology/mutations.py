@@ -1,4 +1,4 @@
-"""Damage to a text, as editors, pipes and wrong tools do it."""
+"""Random damage to a text, as editors, pipes and wrong tools cause it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ ODD = (
     "#", "-", "--", "n[1-1000000000]", "[1-99999999999999999999]", "9" * 40, "null", "[]", "{}",
     "true", "1e999", "-1", "GPU0", "$(x)", "${A", "Nodes=", "SwitchName=", "\x1b[4m", "NV99",
 )  # fmt: skip
-"""What mutations put in: signs of the formats, ranges that must not be built, numbers too large."""
+"""Inserted texts: syntax of the formats, ranges too long to expand, numbers too large."""
 
 
 def mutated(text: str, random_: random.Random) -> str:
-    """``text`` after one to four changes."""
+    """Return ``text`` after one to four random changes."""
     for _ in range(random_.randint(1, 4)):
         text = random_.choice(CHANGES)(text, random_)
     return text

@@ -1,4 +1,4 @@
-"""Reads one text as ``parc import`` does, for the tests of readers."""
+"""Reading of a text as ``parc import`` does, for the tests of readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILE = "given"
 
 
 def read(kind: str, *texts: str) -> tuple[str, Sink]:
-    """(fragment as YAML without its first line, sink); empty after an error."""
+    """Return (fragment as YAML without its first line, sink); an empty text after an error."""
     names = [FILE if index == 0 else f"{FILE}{index + 1}" for index in range(len(texts))]
     lines = {name: tuple(text.splitlines()) for name, text in zip(names, texts, strict=True)}
     sink = Sink(Positions(FILE, lines=lines))
@@ -20,8 +20,8 @@ def read(kind: str, *texts: str) -> tuple[str, Sink]:
     return ("" if sink.failed() else text.partition("\n")[2]), sink
 
 
-def told(sink: Sink) -> list[str]:
-    """``CODE line:column message | label`` of every finding."""
+def finding_lines(sink: Sink) -> list[str]:
+    """Return ``CODE line:column message | label`` of every finding."""
     found = []
     for one in sink.diagnostics:
         assert one.span is not None

@@ -27,12 +27,12 @@ def test_the_numa_node_that_comes_first_stays_first() -> None:
     assert gpu_order(dgx_like, PAIRS, 8) == (0, 2, 1, 3, 4, 6, 5, 7)
 
 
-def test_nothing_changes_where_it_brings_no_group_nearer() -> None:
+def test_the_order_is_kept_if_no_more_groups_would_share_a_numa_node() -> None:
     assert gpu_order(replace(PCIE, gpu_numa=(3, 3, 1, 1, 7, 7, 5, 5)), PAIRS, 8) == ()
     assert gpu_order(PCIE, HOST_WIDE, 8) == ()
 
 
-def test_nothing_changes_where_nvlink_joins_all_or_nobody_said_or_gpus_stay_idle() -> None:
+def test_the_order_is_kept_with_nvlink_unknown_wiring_or_idle_gpus() -> None:
     assert gpu_order(replace(PCIE, nvlink_domain=8), PAIRS, 8) == ()
     assert gpu_order(replace(PCIE, gpu_numa=()), PAIRS, 8) == ()
     assert gpu_order(PCIE, PAIRS, 4) == ()

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.compiler.topology.domains import domain_names
 from parc.compiler.topology.hostlist import (
     HostlistError,
     TooManyHosts,
@@ -33,25 +32,25 @@ READ = {
     "n[5-5]": "n5",
 }
 
-REFUSED = {
+MALFORMED = {
     "": ("missing", 1),
     "a,,b": ("missing", 3),
     "a,": ("missing", 2),
     ",a": ("missing", 1),
-    "r[1-3": ("never closed", 2),
-    "r1-3]": ("never opened", 5),
-    "r[[1]]": ("inside a bracket", 3),
+    "r[1-3": ("unclosed", 2),
+    "r1-3]": ("without an opening", 5),
+    "r[[1]]": ("nested", 3),
     "r[]": ("empty", 3),
     "r[1,]": ("empty", 5),
-    "r[5-1]": ("backwards", 3),
-    "n1,r[1,9-7]": ("backwards", 8),
-    "r[a-b]": ("no number", 3),
-    "r[1-2-3]": ("no number", 3),
-    "r[-1]": ("no number", 3),
-    "r[1-010]": ("padded wider", 3),
-    "r[99999999999999999999]": ("no number", 3),
-    "a b": ("blank", 2),
-    "r[1, 2]": ("blank", 5),
+    "r[5-1]": ("descending", 3),
+    "n1,r[1,9-7]": ("descending", 8),
+    "r[a-b]": ("not a number", 3),
+    "r[1-2-3]": ("not a number", 3),
+    "r[-1]": ("not a number", 3),
+    "r[1-010]": ("zero padding", 3),
+    "r[99999999999999999999]": ("not a number", 3),
+    "a b": ("space", 2),
+    "r[1, 2]": ("space", 5),
     "$(id)": ("'$'", 1),
     "n1;id": ("';'", 3),
     "n`id`": ("'`'", 2),
@@ -69,9 +68,9 @@ def test_a_host_list_expands_as_slurm_expands_it(text: str, names: str) -> None:
     assert expand(text) == names.split()
 
 
-@pytest.mark.parametrize("text", REFUSED)
-def test_a_malformed_host_list_is_refused_at_the_column_of_the_culprit(text: str) -> None:
-    words, column = REFUSED[text]
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_host_list_is_rejected_at_the_column_of_the_error(text: str) -> None:
+    words, column = MALFORMED[text]
     with pytest.raises(HostlistError) as caught:
         expand(text)
     assert words in caught.value.message
@@ -83,7 +82,7 @@ def test_a_malformed_host_list_is_refused_at_the_column_of_the_culprit(text: str
     "text",
     ["n[1-200001]", "n[1-999999999999]", "a[1-1000]b[1-1000]c[1-1000]", "n[1-150000],m[1-50001]"],
 )
-def test_too_many_hosts_are_refused_before_any_is_built(text: str) -> None:
+def test_too_many_hosts_are_rejected_before_any_name_is_built(text: str) -> None:
     start = time.process_time()
     with pytest.raises(TooManyHosts):
         expand(text)
@@ -112,7 +111,7 @@ def test_names_compress_to_a_short_list(names: str, text: str) -> None:
     assert compress(names.split()) == text
 
 
-def test_folding_keeps_the_order_given() -> None:
+def test_folding_keeps_the_given_order() -> None:
     assert fold(["n2", "n3", "n1", "m1"]) == "n[2-3,1],m1"
 
 
@@ -120,17 +119,17 @@ NAMES = st.from_regex(r"[a-c]?[0-9]{1,3}([a.-][0-9]{1,2})?", fullmatch=True)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=40))
-def test_expanding_what_was_compressed_gives_the_names_in_natural_order(names: list[str]) -> None:
+def test_a_compressed_list_expands_to_the_names_in_natural_order(names: list[str]) -> None:
     assert expand(compress(names)) == sorted(set(names), key=natural_key)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=40, unique=True))
-def test_expanding_what_was_folded_gives_the_names_as_they_were(names: list[str]) -> None:
+def test_a_folded_list_expands_to_the_names_in_their_order(names: list[str]) -> None:
     assert expand(fold(names)) == names
 
 
 @given(st.text(alphabet="ab01,-[] .$", max_size=24))
-def test_any_text_is_read_or_refused_with_a_column_inside_it(text: str) -> None:
+def test_any_text_is_read_or_rejected_with_a_column_inside_it(text: str) -> None:
     names, column = read(text)
     assert bool(names) != (1 <= column <= len(text) + 1)
     assert not set("".join(names)) & set("[], $")
@@ -143,7 +142,7 @@ def read(text: str) -> tuple[list[str], int]:
         return [], error.column
 
 
-def test_sixteen_thousand_hosts_expand_and_compress_at_once() -> None:
+def test_sixteen_thousand_hosts_expand_and_compress_within_two_seconds() -> None:
     start = time.process_time()
     names = expand("r[0001-1024]n[01-16]")
     assert compress(names) == "r[0001-1024]n[01-16]"
@@ -153,11 +152,3 @@ def test_sixteen_thousand_hosts_expand_and_compress_at_once() -> None:
 def test_numbers_sort_by_value_and_then_by_padding() -> None:
     names = ["n10", "n2", "n02", "m30", "n1x"]
     assert sorted(names, key=natural_key) == ["m30", "n1x", "n02", "n2", "n10"]
-
-
-def test_a_rack_is_cut_into_domains_in_order() -> None:
-    hosts = ["a", "b", "c", "d", "e"]
-    assert domain_names("r", hosts, 1) == hosts
-    assert domain_names("r", hosts, 0) == hosts
-    assert domain_names("r", hosts, 5) == ["r"] * 5
-    assert domain_names("r", hosts, 2) == ["r.0", "r.0", "r.1", "r.1", "r.2"]

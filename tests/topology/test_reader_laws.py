@@ -1,4 +1,4 @@
-"""One cluster, said by several tools, is one cluster."""
+"""Files of several tools that describe the same cluster give the same racks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from parc.compiler.topology.readers.registry import sniff
 
 @dataclass(frozen=True)
 class Fabric:
-    """Hosts of every leaf, leaves of every pod, one core over all."""
+    """A fabric: hosts of every leaf, leaves of every pod, one core above all pods."""
 
     pods: tuple[tuple[tuple[str, ...], ...], ...]
 
@@ -37,13 +37,13 @@ class Fabric:
 
     @property
     def expected(self) -> list[tuple[str, str, list[str]]]:
-        """Racks as a spec has them."""
+        """Racks in the form of a spec."""
         return [(leaf, fold(hosts), [pod, "core"]) for leaf, pod, hosts in self.leaves]
 
 
 @st.composite
 def fabrics(draw: st.DrawFn) -> Fabric:
-    """Up to three pods of up to three leaves, hosts in any order over them."""
+    """Draw up to three pods of up to three leaves, with hosts in any order."""
     shape = draw(
         st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=3)
     )
@@ -158,7 +158,7 @@ def racks(text: str) -> list[tuple[str, str, list[str]]]:
 @pytest.mark.parametrize("form", FORMS, ids=[form.__name__ for form in FORMS])
 @settings(max_examples=25)
 @given(fabric=fabrics())
-def test_every_tool_says_the_same_racks_and_switches(
+def test_every_format_gives_the_same_racks_and_switches(
     form: Callable[[Fabric], str], fabric: Fabric
 ) -> None:
     assert racks(form(fabric)) == fabric.expected
@@ -166,7 +166,7 @@ def test_every_tool_says_the_same_racks_and_switches(
 
 @settings(max_examples=25)
 @given(fabric=fabrics())
-def test_cables_say_the_same_hosts_by_leaf_and_a_tier_for_each_that_joins_more(
+def test_cables_give_the_same_leaves_and_a_tier_for_each_level_that_joins_zones(
     fabric: Fabric,
 ) -> None:
     sink = Sink()

@@ -14,16 +14,16 @@ from parc.backends.megatron.launch_files import import_arguments
 from parc.backends.vllm.launch_files import import_command
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
+from parc.compiler.spec.annotations import literals
 from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
 from parc.compiler.spec.schema import fields
-from parc.compiler.spec.shape import literals
 from parc.compiler.tools.importers import sbatch
 from parc.compiler.tools.importers.flags import Row
 from parc.compiler.tools.importers.registry import import_formats
 from parc.compiler.topology.readers.registry import FORMATS, sniff
 from tests.topology.mutations import mutated
-from tests.topology.reading import FILE, read, told
+from tests.topology.reading import FILE, finding_lines, read
 
 Case = dict[str, Any]
 KINDS = import_formats()
@@ -39,32 +39,32 @@ def titles(cases: list[Case]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=titles(CASES))
-def test_a_file_becomes_a_fragment_or_findings_at_their_place(case: Case) -> None:
+def test_a_file_gives_a_fragment_or_findings_with_positions(case: Case) -> None:
     text, sink = read(case["kind"], case["given"])
-    assert (text, told(sink)) == (case.get("prints", ""), case.get("told", []))
+    assert (text, finding_lines(sink)) == (case.get("prints", ""), case.get("findings", []))
 
 
-def test_every_kind_has_a_good_and_a_bad_file() -> None:
+def test_every_format_has_a_good_and_a_bad_file() -> None:
     assert {case["kind"] for case in SHOWN} == KINDS.keys() - {"nccl-tests"}
     assert {case["kind"] for case in CASES if "prints" not in case} == KINDS.keys() - {"nccl-tests"}
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
-def test_the_kind_of_a_good_file_is_detected(case: Case) -> None:
+def test_the_format_of_a_good_file_is_detected(case: Case) -> None:
     same = {"topograph's Slurm output has the real names in comments": "slurm-topology"}
     assert sniff(case["given"], KINDS) == same.get(case["title"], case["kind"])
 
 
-def test_a_text_of_no_kind_is_none() -> None:
+def test_an_unknown_text_has_no_format() -> None:
     assert sniff("hello\n", KINDS) is None
 
 
-def test_the_formats_that_a_spec_may_name_are_those_that_place_hosts() -> None:
+def test_a_spec_may_use_the_formats_that_contain_hosts() -> None:
     assert set(literals(TopologyFormat)) == FORMATS.keys() - {"nvidia-smi-topo"}
 
 
 @pytest.mark.parametrize("case", SHOWN, ids=titles(SHOWN))
-def test_a_damaged_file_gives_a_fragment_or_a_finding_in_it(case: Case) -> None:
+def test_a_damaged_file_gives_a_fragment_or_findings_inside_it(case: Case) -> None:
     dice = random.Random(case["title"])
     for _ in range(6):
         damaged = mutated(case["given"], dice)
@@ -87,13 +87,13 @@ LONG = {
     "sbatch": ["#SBATCH --x=1\n" * 5_000, "#SBATCH " + "-" * 200_000],
     "nccl-tests": ["# Rank 0 " * 40_000, "_perf" * 60_000],
 }
-"""Texts on which a careless pattern would take minutes."""
+"""Texts on which a pattern with quadratic backtracking would take minutes."""
 
 
 @pytest.mark.parametrize(
     ("kind", "text"), [(kind, text) for kind, texts in LONG.items() for text in texts]
 )
-def test_a_long_line_takes_no_long_time(kind: str, text: str) -> None:
+def test_long_lines_are_read_in_seconds(kind: str, text: str) -> None:
     start = time.process_time()
     read(kind, text)
     sniff(text, KINDS)

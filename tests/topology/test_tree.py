@@ -1,4 +1,4 @@
-"""Levels of the cluster, switches of a host, and who meets where."""
+"""Levels of the cluster, switches of a host, and nearest common switches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parc.compiler.ir import Cluster
 from parc.compiler.report.text.tree_table import tree_text
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
-from parc.compiler.topology.tree import meeting_level, tree_levels, uplink_gb_per_s
+from parc.compiler.topology.tree import domain_names, meeting_level, tree_levels, uplink_gb_per_s
 
 PODS = {
     "node": "dgx-h100",
@@ -36,7 +36,7 @@ def resolved(given: dict[str, Any]) -> Cluster:
     return cluster
 
 
-def test_a_host_knows_its_switches_leaf_first_and_every_one_has_a_level() -> None:
+def test_the_path_of_a_host_has_a_switch_per_level_the_leaf_first() -> None:
     cluster = resolved(PODS)
     assert cluster.hosts[0].path == ("leaf1", "pod1", "core")
     assert [level.name for level in cluster.levels] == ["leaf", "pod", "core"]
@@ -46,7 +46,7 @@ def test_a_host_knows_its_switches_leaf_first_and_every_one_has_a_level() -> Non
     assert cluster.levels[2].latency_seconds == cluster.fabric.latency_seconds
 
 
-def test_a_cluster_that_says_nothing_above_racks_has_the_leaf_alone() -> None:
+def test_a_cluster_of_racks_has_only_the_leaf_level() -> None:
     cluster = resolved({"node": "dgx-h100", "nodes": 4, "nodes_per_rack": 2})
     assert cluster.upper == ()
     assert [level.name for level in cluster.levels] == ["leaf"]
@@ -54,17 +54,17 @@ def test_a_cluster_that_says_nothing_above_racks_has_the_leaf_alone() -> None:
     assert meeting_level(cluster.hosts[0], cluster.hosts[3]) == 1
 
 
-def test_what_levels_say_about_the_leaf_is_the_fabrics_oversubscription() -> None:
+def test_the_leaf_level_sets_the_oversubscription_of_the_fabric() -> None:
     given = {"node": "dgx-h100", "nodes": 4, "levels": [{"name": "leaf", "oversubscription": 3}]}
     assert resolved(given).fabric.oversubscription == 3.0
 
 
-def test_hosts_meet_at_the_nearest_switch_that_is_the_same_from_there_up() -> None:
+def test_hosts_meet_at_their_nearest_common_switch() -> None:
     a1, a2, b1, _, c1, _ = resolved(PODS).hosts
     assert [meeting_level(a1, other) for other in (a2, b1, c1)] == [0, 1, 2]
 
 
-def test_an_uplink_is_thinned_by_every_tier_beneath() -> None:
+def test_the_rate_of_an_uplink_is_divided_by_the_oversubscription_of_all_tiers_up_to_it() -> None:
     cluster = resolved(PODS)
     assert uplink_gb_per_s(cluster, 2, 0) == 2 * 8 * 50.0
     assert uplink_gb_per_s(cluster, 4, 1) == 4 * 8 * 50.0 / 7
@@ -78,7 +78,7 @@ def test_the_whole_tree_starts_at_the_device() -> None:
     assert [level.gb_per_s_per_gpu for level in levels] == [3350, 450, 450, 50, 50, 50 / 7]
 
 
-def test_an_nvlink_domain_of_several_hosts_stands_above_the_host() -> None:
+def test_an_nvlink_domain_of_several_hosts_is_a_level_above_the_host() -> None:
     cluster = resolved({"node": "gb200-nvl72", "nodes": 20, "nodes_per_rack": 10})
     inside = [(level.name, level.gpus) for level in tree_levels(cluster)[:4]]
     assert inside == [("device", 1), ("host", 4), ("nvlink_domain", 40), ("leaf", 40)]
@@ -92,10 +92,10 @@ def test_gpus_of_one_index_meet_on_their_rail_before_the_leaf() -> None:
     assert rail.latency_seconds == leaf.latency_seconds == cluster.fabric.latency_seconds
 
 
-def test_the_tree_is_a_table_with_a_row_a_level() -> None:
+def test_the_tree_is_printed_as_a_table_with_a_row_per_level() -> None:
     fabric = {"base": "infiniband-ndr", "rails": 8}
     lines = tree_text(resolved({**PODS, "fabric": fabric})).splitlines()
-    assert lines[0] == "levels of the cluster (8 NICs of 400 Gb/s a host)"
+    assert lines[0] == "Cluster levels (8 NICs of 400 Gb/s per host)"
     assert [line.split("  ")[0] for line in lines[2:]] == [
         *("GPU", "NVLink domain", "host", "rail", "leaf", "pod", "core")
     ]
@@ -109,8 +109,16 @@ def test_hosts_of_one_rack_may_be_in_several_nvlink_domains() -> None:
     assert [host.nvlink_domain for host in cluster.hosts] == ["d1", "d1", "d2"]
 
 
-def test_hosts_of_one_nvlink_domain_stand_side_by_side_in_their_rack() -> None:
+def test_hosts_of_one_nvlink_domain_are_consecutive_in_their_rack() -> None:
     domains = {"d2": "a[2,4]", "d1": "a[1,3]"}
     racks = [{"name": "su1", "nodes": "a[1-4]", "nvlink_domains": domains}]
     cluster = resolved({"node": "gb200-nvl72", "racks": racks})
     assert [host.name for host in cluster.hosts] == ["a1", "a3", "a2", "a4"]
+
+
+def test_a_rack_is_divided_into_domains_in_order() -> None:
+    hosts = ["a", "b", "c", "d", "e"]
+    assert domain_names("r", hosts, 1) == hosts
+    assert domain_names("r", hosts, 0) == hosts
+    assert domain_names("r", hosts, 5) == ["r"] * 5
+    assert domain_names("r", hosts, 2) == ["r.0", "r.0", "r.1", "r.1", "r.2"]

@@ -6,7 +6,7 @@ from parc.backends.shared.plain_rules import NO_EXPERTS, expert_count_rule, expe
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _tiling_broken(problem: Problem, layout: Layout) -> bool:
@@ -61,7 +61,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
             ("layout.ep", "layout.etp", "layout.dp"),
             _tiling_broken,
             _tiling,
-            ("ep", "etp", *WORLD),
+            ("ep", "etp", *WORLD_FIELDS),
         ),
         Rule("M08", ("layout.zero_stage", "model"), _stage_broken, _stage, ("zero_stage",)),
     )

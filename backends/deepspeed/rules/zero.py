@@ -5,7 +5,7 @@ from __future__ import annotations
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _pipeline_broken(problem: Problem, layout: Layout) -> bool:
@@ -156,9 +156,9 @@ ZERO_RULES: tuple[Rule, ...] = (
     Rule("R19", ("layout.offload.optimizer", "layout.offload"), _mixed_broken, _mixed,
          ("offload",)),
     Rule("D23", ("layout.zero_plus.hpz", "layout.tp"), _hpz_broken, _hpz,
-         ("zero_plus", *WORLD)),
+         ("zero_plus", *WORLD_FIELDS)),
     Rule("D23", ("layout.zero_plus.quantized_gradients", "cluster"), _hosts_broken, _hosts,
-         ("zero_plus", *WORLD)),
+         ("zero_plus", *WORLD_FIELDS)),
     Rule("R05", ("layout.zero_stage", "job.gradient_precision"), _type_broken, _type,
          ("zero_stage",)),
 )  # fmt: skip

@@ -232,10 +232,10 @@ def dispatcher(problem: Problem) -> str | None:
     """
     if problem.model.experts is None:
         return None
-    return "flex" if problem.job.sends_once else "alltoall"
+    return "flex" if problem.job.deduplicates_dispatch else "alltoall"
 
 
 def flex_dispatcher(problem: Problem) -> str | None:
     """Return the library that the flex dispatcher uses."""
-    flex = problem.model.experts is not None and problem.job.sends_once
+    flex = problem.model.experts is not None and problem.job.deduplicates_dispatch
     return problem.job.moe_dispatcher if flex else None

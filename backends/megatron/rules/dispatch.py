@@ -23,8 +23,9 @@ def _supported_dispatchers(problem: Problem) -> tuple[str, ...]:
 
 
 def _violates_dispatcher(problem: Problem, layout: Layout) -> bool:
-    return problem.job.sends_once and problem.job.moe_dispatcher not in _supported_dispatchers(
-        problem
+    return (
+        problem.job.deduplicates_dispatch
+        and problem.job.moe_dispatcher not in _supported_dispatchers(problem)
     )
 
 
@@ -68,7 +69,7 @@ def _violates_dispatch_overlap(problem: Problem, layout: Layout) -> bool:
 def _explain_dispatch_overlap(problem: Problem, layout: Layout) -> Finding:
     conflict, valid_settings = _overlap_conflict(problem, layout)
     return Finding(
-        message=f"token dispatch cannot overlap with computation with {conflict}",
+        message=f"token dispatch cannot overlap with computation: the plan has {conflict}",
         label=f"moe_overlap with ep {layout.ep} and {conflict}",
         help=f"valid with moe_overlap: {valid_settings}",
         fix="job.moe_overlap: false",

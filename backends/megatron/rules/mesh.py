@@ -7,7 +7,7 @@ from parc.backends.shared.valid_degrees import domain_degrees, valid_tp
 from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
@@ -74,7 +74,8 @@ def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     experts = problem.model.experts.count if problem.model.experts else 1
     good = valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
-        message=f"{world} ranks are not divisible by the expert mesh pp {pp} x ep {ep} x etp {etp} = {block}",
+        message=f"{world} ranks are not divisible by the expert mesh "
+        f"pp {pp} x ep {ep} x etp {etp} = {block}",
         label=f"{world} % {block} = {world % block}, must be 0",
         help=(
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "
@@ -130,14 +131,14 @@ MESH_RULES: tuple[Rule, ...] = (
         ("layout.order", "layout.ep", "layout.etp"),
         _violates_rank_order,
         _explain_rank_order,
-        ("order", "ep", "etp", *WORLD),
+        ("order", "ep", "etp", *WORLD_FIELDS),
     ),
     Rule(
         "D15",
         ("layout.dp", "layout.ep"),
         _violates_optimizer_copies,
         _explain_optimizer_copies,
-        ("zero_stage", "ep", "etp", *WORLD),
+        ("zero_stage", "ep", "etp", *WORLD_FIELDS),
     ),
 )
 
@@ -146,5 +147,5 @@ EXPERT_MESH_RULE = Rule(
     ("layout.ep", "layout.etp", "layout.pp"),
     _violates_expert_mesh,
     _explain_expert_mesh,
-    ("ep", "etp", *WORLD),
+    ("ep", "etp", *WORLD_FIELDS),
 )

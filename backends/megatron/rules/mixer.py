@@ -54,8 +54,9 @@ def _explain_mixer_heads(problem: Problem, layout: Layout) -> Finding:
     most = max(heads for _, heads in mixer_head_counts(problem.model))
     good_cp = valid(divisors(most), lambda n: _indivisible_heads(problem, tp, n) is None)
     fix_tp = ranks == tp or not good_cp
+    axes = "tp" if ranks == tp else "tp x cp"
     return Finding(
-        message=f"{count} {what} are not divisible over tp={tp} and cp={cp}",
+        message=f"{count} {what} are not divisible by {axes} = {ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
         help=f"valid tp with cp {cp}: {format_values(good_tp)}; "
         f"valid cp with tp {tp}: {format_values(good_cp)}",

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from parc.backends.shared.plain_split import explain_no_pipeline, single_stage
 from parc.backends.shared.render import render
+from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
 from parc.backends.shared.torch.variants import torch_variants
 from parc.compiler.diagnostics import Finding, Sink
@@ -13,14 +14,17 @@ from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
     ContextComm,
-    Family,
+    GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 
@@ -34,9 +38,8 @@ class TorchFramework:
     """Framework with a device mesh, fully sharded data parallelism over it, and no pipeline."""
 
     name: ClassVar[str]
-    runtime: str = "fsdp2"
-    stack = "fsdp"
-    copies_wait = True
+    stack = Stack("torch-native")
+    gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
     """Exchange of keys and values between context ranks, unless the spec sets one."""
     axes: ClassVar[tuple[str, ...]]
@@ -62,7 +65,7 @@ class TorchFramework:
         """Return the device mesh and the mesh of the experts."""
         return torch_mesh.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the process groups along axes of the mesh and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
@@ -77,6 +80,10 @@ class TorchFramework:
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return no variables; launch_environment sets those of PyTorch."""
         return ()
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under FSDP2 or DDP."""
+        return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the vocabulary size, because torch does not pad it."""

@@ -10,7 +10,7 @@ from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
 from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
@@ -21,8 +21,8 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
     if mixer_head_counts(problem.model):
         rules.append(_SCAN)
     rules += [precision_rule(framework), order_rule(framework)]
-    if problem.job.sends_once or problem.job.moe_overlap:
-        at = "job.moe_dispatcher" if problem.job.sends_once else "job.moe_overlap"
+    if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
+        at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
         rules.append(always_violated("E11", (at,), _dispatch(framework, at)))
     return tuple(rules)
 
@@ -237,7 +237,7 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
             targets=(framework,),
         )
 
-    reads = ("tp", "cp", "zero_stage", *WORLD)
+    reads = ("tp", "cp", "zero_stage", *WORLD_FIELDS)
     return Rule(
         "D19", ("layout.zero_stage", "layout.dp_shard", "layout.tp"), violates, explain, reads
     )

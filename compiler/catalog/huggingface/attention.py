@@ -1,7 +1,8 @@
-"""Attention of a Hugging Face config: heads, sliding windows, latent projections."""
+"""Read attention of a Hugging Face config: sliding windows, latent projections, special heads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from parc.compiler.catalog.huggingface.keys import Keys, shown
@@ -9,64 +10,62 @@ from parc.compiler.catalog.huggingface.keys import Keys, shown
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def grouped_heads(keys: Keys) -> dict[str, Any]:
-    """Query heads, key-value heads and head dim, the last two only where they are given."""
+def read_latent(keys: Keys, names: Mapping[str, str]) -> dict[str, int]:
+    """Return ``latent`` of the spec; a null ``q_lora_rank`` means full-rank queries."""
     found = {
-        "heads": keys.size("num_attention_heads"),
-        "kv_heads": keys.size_or_none("num_key_value_heads"),
-        "head_dim": keys.size_or_none("head_dim"),
+        field: keys.optional_size(key) if field == "q_lora_rank" else keys.size(key)
+        for field, key in names.items()
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {field: value for field, value in found.items() if value is not None}
 
 
-def latent(keys: Keys) -> dict[str, Any]:
-    """Latent attention of DeepSeek; its key-value heads are as many as its heads by nature."""
-    keys.read |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
-    if keys.flag("attention_bias"):
-        keys.note("K02", "attention_bias", "biases on latent projections have no field in the spec")
-    ranks = {
-        "q_lora_rank": keys.size_or_none("q_lora_rank"),
-        "kv_lora_rank": keys.size("kv_lora_rank"),
-        "qk_nope_dim": keys.size("qk_nope_head_dim"),
-        "qk_rope_dim": keys.size("qk_rope_head_dim"),
-        "v_dim": keys.size("v_head_dim"),
-    }
-    if ranks["q_lora_rank"] is None:
-        del ranks["q_lora_rank"]
-    return {"heads": keys.size("num_attention_heads"), "latent": ranks}
+def _window_by_layer_types(keys: Keys, layers: int) -> dict[str, Any]:
+    """Read a window that always counts (Mistral, Gemma)."""
+    return _window(keys, layers, leading=0, enabled=True)
 
 
-def window(keys: Keys, *, switched: bool = False) -> dict[str, Any]:
-    """``window`` and ``full_attention_every``; nothing for full attention in all layers.
+def _window_by_switch(keys: Keys, layers: int) -> dict[str, Any]:
+    """Read a window that counts if ``use_sliding_window`` is true (Qwen2, Qwen3).
 
-    Where ``switched``, ``use_sliding_window`` must be true and ``max_window_layers`` counts the
-    leading layers that attend fully (Qwen2, Qwen3).
+    ``max_window_layers`` is the number of leading layers with full attention.
     """
-    keys.read |= {"sliding_window_pattern", "_sliding_window_pattern"}  # layer_types may say it
-    on = keys.flag("use_sliding_window") if switched else True
-    leading = keys.size("max_window_layers", least=0) if switched and on else 0
-    tokens = keys.raw("sliding_window")
-    every = full_every(keys, _SLIDING)
-    if not on or tokens is None or every == 1:
+    enabled = keys.flag("use_sliding_window")
+    leading = keys.size("max_window_layers", least=0) if enabled else 0
+    return _window(keys, layers, leading, enabled)
+
+
+WINDOW_FORMS: dict[str, Callable[[Keys, int], dict[str, Any]]] = {
+    "by_layer_types": _window_by_layer_types,
+    "by_switch": _window_by_switch,
+}
+"""Values of ``window`` in a family file."""
+
+# gemma3_text writes the key with an underscore, or leaves it to its class.
+_PATTERN_KEYS = ("_sliding_window_pattern", "sliding_window_pattern")
+
+
+def _window(keys: Keys, layers: int, leading: int, enabled: bool) -> dict[str, Any]:
+    """Return ``window`` and ``full_attention_every``; empty if all layers attend fully."""
+    keys.ignore(_PATTERN_KEYS)  # layer_types takes precedence
+    every = full_attention_every(keys, _SLIDING, layers)
+    if keys.raw("sliding_window") is None or every == 1 or not enabled:
         return {}
     if every is None:
-        every = _from_pattern(keys, leading)
+        every = _from_pattern(keys, layers, leading)
     if every == 1:
         return {}
-    span: dict[str, Any] = {"window": keys.size("sliding_window")}
-    return span | {"full_attention_every": every} if every else span
+    found: dict[str, Any] = {"window": keys.size("sliding_window")}
+    return found | {"full_attention_every": every} if every else found
 
 
-def _from_pattern(keys: Keys, leading: int) -> int:
-    """Every n-th layer attends fully; 0: none, 1: all."""
-    layers = keys.size("num_hidden_layers")
+def _from_pattern(keys: Keys, layers: int, leading: int) -> int:
+    """Return n if every n-th layer attends fully; 0: no layer, 1: all layers."""
     if leading >= layers:
         return 1
     if leading:
-        told = f"{leading} of {layers} layers attend fully and then the others slide"
-        keys.note("K02", "max_window_layers", told, "0, or as many as there are layers")
-    # gemma3_text writes the key with an underscore, or leaves it to its class.
-    for key in ("_sliding_window_pattern", "sliding_window_pattern"):
+        message = f"the first {leading} of {layers} layers attend fully, the other layers slide"
+        keys.note("K02", "max_window_layers", message, f"valid values: 0, {layers} or more")
+    for key in _PATTERN_KEYS:
         pattern = keys.raw(key)
         if isinstance(pattern, str):
             return _from_letters(keys, key, pattern)
@@ -76,38 +75,77 @@ def _from_pattern(keys: Keys, leading: int) -> int:
 
 
 def _from_letters(keys: Keys, key: str, pattern: str) -> int:
-    """EXAONE writes ``LLLG``: three local layers, then a global one."""
+    """Return the period of EXAONE's ``LLLG``: three local layers, then a global one."""
     if pattern != "L" * (len(pattern) - 1) + "G":
-        keys.note("K02", key, f"{key} is {shown(pattern)}, not some L and then a G", "LLLG")
+        keys.note("K02", key, f"{key} is {shown(pattern)}, must be L...LG", "for example: LLLG")
     return len(pattern)
 
 
-def full_every(keys: Keys, other: str) -> int | None:
-    """What ``layer_types`` says about full attention: every n-th, 0: none, 1: all; None: absent.
+def full_attention_every(keys: Keys, other: str, layers: int) -> int | None:
+    """Return n if every n-th entry of ``layer_types`` is full attention; None if it is absent.
 
-    ``other`` is the only type that the layers between may have.
+    0: no layer, 1: all layers. ``other``: the only valid type of the layers between.
     """
     types = keys.raw("layer_types")
     if types is None:
         return None
-    layers = keys.size("num_hidden_layers")
     if not isinstance(types, list) or len(types) != layers:
         keys.note(
-            "K03", "layer_types", f"layer_types has not one entry for each of {layers} layers"
+            "K03", "layer_types", f"layer_types must list one type for each of {layers} layers"
         )
         return 0
     strange = sorted({shown(name) for name in types if name not in (_FULL, other)})
     if strange:
-        keys.note("K02", "layer_types", f"layers of type {', '.join(strange[:3])} are not known")
+        message = f"unsupported layer types: {', '.join(strange[:3])}"
+        keys.note("K02", "layer_types", message, f"valid values: {_FULL}, {other}")
         return 0
-    return _period(keys, types)
-
-
-def _period(keys: Keys, types: list[str]) -> int:
-    """The n where exactly the layers n-1, 2n-1, ... are full."""
     if _FULL not in types:
         return 0
     every = types.index(_FULL) + 1
     if [name == _FULL for name in types] != [(i + 1) % every == 0 for i in range(len(types))]:
-        keys.note("K02", "layer_types", "full attention does not come back at even distances")
+        keys.note("K02", "layer_types", "full-attention layers are not evenly spaced")
     return every
+
+
+def _falcon_heads(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
+    """Return heads and norms of Falcon's three blocks: new (40B), parallel (7B) and serial."""
+    heads = found["heads"]
+    grouped = keys.optional_size("num_kv_heads") or heads
+    norms = keys.optional_size("num_ln_in_parallel_attn")
+    multi, parallel = keys.flag("multi_query"), keys.flag("parallel_attn")
+    if keys.flag("new_decoder_architecture"):
+        two = not parallel or norms in (None, 2)
+        return {"kv_heads": grouped, "norms_per_layer": 2 if two else 1}
+    kv_heads = 1 if multi else heads
+    if parallel:
+        return {"kv_heads": kv_heads, "norms_per_layer": 2 if norms == 2 else 1}
+    return {"kv_heads": kv_heads, "norms_per_layer": 2, "family": "falcon-serial"}
+
+
+def _attention_as_wide_as_hidden(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
+    """Record K03 unless heads x head_dim is the hidden size (Helium's output projection)."""
+    width = found["heads"] * found.get("head_dim", 0)
+    if width and width != found["hidden"]:
+        message = f"heads x head_dim is {width}, must be hidden_size {found['hidden']}"
+        keys.note("K03", "head_dim", message)
+    return {}
+
+
+def _attention_layers_only(keys: Keys, found: dict[str, Any]) -> dict[str, Any]:
+    """Record K02 unless ``layer_types`` lists only attention layers (Granite 4)."""
+    types = keys.raw("layer_types")
+    complete = isinstance(types, list) and len(types) == found["layers"]
+    if not complete or any(name not in ("attention", _FULL) for name in types):
+        keys.note("K02", "layer_types", "Mamba layers between attention layers are not supported")
+    return {}
+
+
+SPECIAL_READERS: dict[str, Callable[[Keys, dict[str, Any]], dict[str, Any]]] = {
+    "attention_as_wide_as_hidden": _attention_as_wide_as_hidden,
+    "attention_layers_only": _attention_layers_only,
+    "falcon_heads": _falcon_heads,
+}
+"""Values of ``readers`` in a family file: rules that the other sections cannot express.
+
+Each gets the fields that were read before and returns fields to add or replace.
+"""

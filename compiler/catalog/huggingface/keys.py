@@ -1,150 +1,202 @@
-"""Typed access to the keys of a Hugging Face config; what goes wrong becomes a note.
+"""Typed access to the keys of a Hugging Face config; problems become notes.
 
-A reader asks for every key that it understands; ``unread`` then says what is left over, so that
-nothing in a config is passed over in silence.
+Readers access every key through ``Keys``, which records it. ``unread`` then lists the remaining
+keys, so that no key of a config is ignored silently. A dotted key such as ``ffn_config.moe_top_k``
+names a key of a nested mapping.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_EMPTY: tuple[Any, ...] = (None, False, 0, "", [], {})
 LARGEST = 10**9
-"""No dimension of a model is larger; a bigger number is a slip."""
+"""Upper bound of a model dimension; a larger number is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigNote:
-    """One remark on one key of a config; ``code`` is of family K."""
+    """Remark on one key of a config."""
 
     code: str
+    """Diagnostic code: K02 to K06."""
     key: str
     message: str
     help: str = ""
+    nested: bool = False
+    """True if the dots in ``key`` separate keys of nested mappings."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Keys that lead to the value, outermost first."""
+        return tuple(self.key.split(".")) if self.nested else (self.key,)
 
 
 class Keys:
-    """The keys of one config with the defaults of its class."""
+    """The keys of one config, with the defaults of its transformers class."""
 
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        """``defaults`` are those of the transformers config class of this model_type."""
+    def __init__(
+        self, config: Mapping[str, Any], defaults: Mapping[str, Any], file: str = ""
+    ) -> None:
+        """``file``: the family file with ``defaults``, for help texts."""
         self.config = config
         self.defaults = defaults
         self.notes: list[ConfigNote] = []
-        self.parts: list[Keys] = []
-        self.read: set[str] = set()
+        self._file = file
+        self._read: set[str] = set()
 
     def raw(self, key: str) -> Any:
-        """The value as it is written, or the default of the class, or None."""
-        self.read.add(key)
-        return self.config.get(key, self.defaults.get(key))
+        """Return the value in the config, else the default of the class, else None."""
+        self._read.add(key)
+        parent, _, name = key.rpartition(".")
+        mapping = self._nested(parent) if parent else self.config
+        return mapping.get(name, self.defaults.get(key))
+
+    def _nested(self, key: str) -> Mapping[str, Any]:
+        """Return the mapping at ``key``; empty, with a note if it is set to something else."""
+        value = self.raw(key)
+        if value is not None and not isinstance(value, Mapping):
+            self.note("K03", key, f"{key} is not a mapping")
+        return value if isinstance(value, Mapping) else {}
+
+    def ignore(self, keys: Iterable[str]) -> None:
+        """Count ``keys`` as read; a key that ends in ``*`` stands for all with this beginning."""
+        for key in keys:
+            if key.endswith("*"):
+                self._read |= {name for name in self.config if name.startswith(key[:-1])}
+            else:
+                self._read.add(key)
 
     def note(self, code: str, key: str, message: str, help: str = "") -> None:
-        """Remember a remark."""
-        self.notes.append(ConfigNote(code, key, message, help))
+        """Record a remark on ``key``."""
+        nested = key not in self.config and "." in key
+        self.notes.append(ConfigNote(code, key, message, help, nested))
 
     def size(self, key: str, *, least: int = 1) -> int:
-        """A whole number from ``least`` to LARGEST; ``least`` and a note where it is not."""
+        """Return a whole number from ``least`` to LARGEST; else ``least``, with a note."""
         value = self.raw(key)
-        return least if self._refused(key, value, least) else int(value)
+        return least if self._rejects(key, value, least) else int(value)
+
+    def optional_size(self, key: str) -> int | None:
+        """Return a whole number, or None if the key is null or absent without a default."""
+        return None if self.raw(key) is None else self.size(key)
 
     def uniform(self, key: str, *, least: int = 1) -> int:
-        """A whole number, or a list that says the same one for every layer."""
+        """Return a whole number; a list with one equal number per layer counts as that number."""
         value = self.raw(key)
         if not isinstance(value, list):
             return self.size(key, least=least)
         if not value or any(other != value[0] for other in value):
             self.note("K02", key, f"{key} differs from layer to layer", "one number for all layers")
             return least
-        return least if self._refused(key, value[0], least) else int(value[0])
+        return least if self._rejects(key, value[0], least) else int(value[0])
 
-    def size_or_none(self, key: str) -> int | None:
-        """A whole number, or None where it is null or absent without default."""
-        return None if self.raw(key) is None else self.size(key)
-
-    def _refused(self, key: str, value: Any, least: int) -> bool:
-        """Notes what is wrong with a whole number; True where something is."""
+    def _rejects(self, key: str, value: Any, least: int) -> bool:
+        """Return True, with a note, if ``value`` is not a whole number in range."""
         if value is None:
-            self.note("K03", key, f"{key} is missing")
+            help = "" if key in self.config else f"{self._file} has no default for it"
+            self.note("K03", key, f"{key} is missing", help if self._file else "")
         elif isinstance(value, bool) or not isinstance(value, int):
-            self.note("K03", key, f"{key} is {shown(value)}, a whole number is needed")
+            self.note("K03", key, f"{key} is {shown(value)}, must be a whole number")
         elif not least <= value <= LARGEST:
             self.note("K03", key, f"{key} is {shown(value)}, not between {least} and {LARGEST}")
         else:
             return False
         return True
 
-    def wants(self, key: str, value: bool | int | str) -> None:
-        """Notes K02 where ``key`` is set to another value, with which no model is known."""
-        given = self.raw(key)
-        alike = isinstance(given, bool) == isinstance(value, bool)
-        if given is None or (alike and given == value):
-            return
-        told = f"{key} is {shown(given)}: PARC knows this family with {shown(value)} alone"
-        self.note("K02", key, told, shown(value))
-
-    def part(self, key: str, defaults: Mapping[str, Any]) -> Keys:
-        """The mapping under ``key`` as keys of their own; notes are collected together."""
-        value = self.raw(key)
-        if value is not None and not isinstance(value, Mapping):
-            self.note("K03", key, f"{key} is not a mapping")
-        inner = Keys(value if isinstance(value, Mapping) else {}, defaults)
-        inner.notes = self.notes
-        self.parts.append(inner)
-        return inner
-
     def number(self, key: str) -> float:
-        """A positive finite number; 1.0 and a note where it is not."""
+        """Return a positive finite number; else 1.0, with a note."""
         return positive(self, key, self.raw(key))
 
+    def weight(self, key: str) -> float:
+        """Return a number that may be 0; null counts as 0."""
+        return 0.0 if self.raw(key) in (None, 0) else self.number(key)
+
     def flag(self, key: str) -> bool:
-        """True or false; null counts as false."""
+        """Return true or false; null counts as false."""
         value = self.raw(key)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.note("K03", key, f"{key} is {shown(value)}, true or false is needed")
+        self.note("K03", key, f"{key} is {shown(value)}, must be true or false")
         return False
 
-    def word(self, key: str, known: Mapping[str, str]) -> str:
-        """The translation of a word; a word that ``known`` lacks is not understood."""
+    def word(self, key: str, words: Mapping[str, str]) -> str:
+        """Return the translation of a word in ``words``; else the first one, with a note."""
         value = self.raw(key)
-        if isinstance(value, str) and value in known:
-            return known[value]
-        legal = ", ".join(known)
-        self.note("K02", key, f"{key} is {shown(value)}, which PARC does not know", legal)
-        return next(iter(known.values()))
+        if isinstance(value, str) and value in words:
+            return words[value]
+        self.note(
+            "K02", key, f"{key} is {shown(value)}, which PARC does not support", listed(words)
+        )
+        return next(iter(words.values()))
 
-    def unread(self) -> list[str]:
-        """Keys that are set to something and that no reader asked for, sorted."""
-        return sorted(
-            str(key)
-            for key, value in self.config.items()
-            if key not in self.read and value not in (None, False, 0, "", [], {})
+    def require(self, key: str, value: Any, reason: str = "") -> None:
+        """Record K02 if ``key`` has another value than ``value``, the only supported one.
+
+        An absent key without a default is accepted: the class has no such switch, or its own
+        default. A list counts as its entry if all entries are equal (one per layer).
+        """
+        given = self.raw(key)
+        if given is None and (key not in self.defaults or not value):
+            return
+        one = given[0] if isinstance(given, list) and given and given != value else given
+        uniform = one is given or all(same(other, one) for other in given)
+        if uniform and same(one, value):
+            return
+        only = f"this family is supported only with {shown(value)}"
+        self.note(
+            "K02", key, f"{key} is {shown(given)}: {reason or only}", f"valid value: {shown(value)}"
         )
 
+    def unread(self) -> list[str]:
+        """Return the keys that are set to something and were not read, sorted."""
+        found = _unread(self.config, "", self._read)
+        for key in {key.rpartition(".")[0] for key in self._read} - {""}:
+            found += _unread(self._nested(key), f"{key}.", self._read)
+        return sorted(found)
 
-def positive(keys: Keys, key: str, value: Any, *, what: str = "") -> float:
-    """``value`` as a positive finite float; 1.0 and a note on ``key`` where it is none.
 
-    ``what`` is its name where it lies inside the mapping at ``key``.
+def _unread(mapping: Mapping[str, Any], prefix: str, read: set[str]) -> list[str]:
+    """Return the keys of ``mapping``, with ``prefix``, that are set to something and not read."""
+    names = [f"{prefix}{key}" for key, value in mapping.items() if value not in _EMPTY]
+    return [name for name in names if name not in read]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return True if both are equal; 1 and true differ."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def positive(keys: Keys, key: str, value: Any, *, label: str = "") -> float:
+    """Return ``value`` as a positive finite float; else 1.0, with a note on ``key``.
+
+    ``label`` replaces ``key`` in the message, for a value inside the mapping at ``key``.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # Integers are compared before they become floats: a huge one would overflow.
     if number and 0 < value <= 10**18 and math.isfinite(value):
         return float(value)
     found = "missing" if value is None else shown(value)
-    keys.note("K03", key, f"{what or key} is {found}, a positive number is needed")
+    keys.note("K03", key, f"{label or key} is {found}, must be a positive number")
     return 1.0
 
 
+def listed(values: Iterable[str]) -> str:
+    """Return the help text that lists valid values."""
+    return f"valid values: {', '.join(values)}"
+
+
 def shown(value: Any) -> str:
-    """A value as the user would know it again, never longer than a few words."""
+    """Return ``value`` as the config writes it, at most 40 characters long."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     # A JSON integer may have thousands of digits, more than Python agrees to print.
     if isinstance(value, int) and abs(value) >= 10**18:
         return "an enormous number"
+    if value == []:
+        return "[]"
     text = repr(value) if isinstance(value, str | int | float) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,4 +1,4 @@
-"""``parc backends``."""
+"""Command ``parc backends``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.diagnostics.sink import Sink
 @options.format_option("text", "json")
 @click.pass_context
 def command(ctx: click.Context, style: str) -> None:
-    """List the backends: versions, and what each framework can express.
+    """List the backends, their versions, and the strategies that each supports.
 
     Backends of installed packages are included. A plugin that cannot be used is an error.
     """
@@ -28,5 +28,5 @@ def command(ctx: click.Context, style: str) -> None:
         session.print_json(document)
     else:
         click.echo(f"{backend_text(sink)}\n{matrix_text()}", nl=False)
-    session.show((sink,), "text", sys.stderr)
+    session.show_findings((sink,), "text", sys.stderr)
     ctx.exit(session.FOUND if sink.failed() else 0)

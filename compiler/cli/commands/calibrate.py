@@ -1,4 +1,4 @@
-"""``parc calibrate``."""
+"""Command ``parc calibrate``."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from parc.compiler.cli import options, session
     "--nccl",
     metavar="FILE",
     multiple=True,
-    help="Output of nccl-tests on the same cluster. May be given many times.",
+    help="Output of nccl-tests on the same cluster. Can be repeated.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the calibration, for cluster.calibration of a spec.",
+    help="Write the calibration to FILE, for cluster.calibration of a spec.",
 )
 @options.format_option("text", "json")
 def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -> None:
-    """Fit the cost model to RUNS, a CSV of steps that you measured.
+    """Fit the cost model to RUNS, a CSV of measured step times.
 
-    A row names a spec, or a model, a node type and every degree, and the seconds of one step:
-    docs/calibrate.md has the columns. A parameter that the runs do not identify keeps its shipped
-    value, and a warning says which runs would show it.
+    Each row gives the seconds of one step, and either a spec or a model, a node type and all
+    degrees; docs/calibrate.md describes the columns. A parameter that the runs cannot determine
+    keeps its shipped value, and a warning names the runs that would determine it.
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.spec.reading.source import read_source
-    from parc.compiler.tools.calibration import calibration_table
-    from parc.compiler.tools.calibration.outcome import calibrate
-    from parc.compiler.tools.calibration.write_file import write_file
+    from parc.compiler.tools.calibration import calibration_report
+    from parc.compiler.tools.calibration.calibrate import calibrate
+    from parc.compiler.writer import write_file
 
     sink = Sink()
     found = calibrate(read_source(runs), [read_source(name) for name in nccl], sink)
     if found is None:
-        session.fail((sink,), style)
+        session.exit_with_findings((sink,), style)
     assert found is not None
     if output is not None:
-        text = calibration_table.calibration_file(found)
-        write_file(output, text, calibration_table.HEAD)
-    session.show((sink,), "text", sys.stderr)
+        text = calibration_report.calibration_file(found)
+        write_file(output, text, calibration_report.HEAD)
+    session.show_findings((sink,), "text", sys.stderr)
     if style == "json":
-        session.print_json(calibration_table.calibration_json(found))
+        session.print_json(calibration_report.calibration_json(found))
         return
-    click.echo(calibration_table.calibration_text(found), nl=False)
+    click.echo(calibration_report.calibration_text(found), nl=False)
     if output is not None:
         click.echo(f"\nwrote {output}")

@@ -1,4 +1,4 @@
-"""``parc catalog``."""
+"""Command ``parc catalog``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import click
 
 from parc.compiler.cli import options, session
 
-KINDS = ("gpus", "nodes", "fabrics", "models", "clusters")
+KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters")
 
 
 @click.command("catalog")
-@click.argument("kind", metavar="gpus|nodes|fabrics|models|clusters", type=click.Choice(KINDS))
+@click.argument(
+    "kind", metavar="gpus|generations|nodes|fabrics|models|clusters", type=click.Choice(KINDS)
+)
 @click.argument("name", metavar="[NAME]", required=False)
 @options.format_option("text", "json")
 def command(kind: str, name: str | None, style: str) -> None:
-    """List what the catalog knows, or show one entry with its sources."""
+    """List the entries of the catalog, or show one entry with its sources."""
     from parc.compiler.catalog.library import Library
     from parc.compiler.report.text.catalog_text import entry_text, list_text, unknown_name
 

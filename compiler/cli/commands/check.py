@@ -1,4 +1,4 @@
-"""``parc check``."""
+"""Command ``parc check``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.cli.failure import UNREADABLE
+from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.diagnostics.sink import Sink
 from parc.compiler.ir.finding import Severity
@@ -23,23 +23,24 @@ from parc.compiler.ir.finding import Severity
 def command(
     ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], style: str, fail_on: str
 ) -> None:
-    """Report everything that is wrong with each SPEC; write nothing.
+    """Report all errors, warnings and advice for each SPEC; write nothing.
 
-    SPEC is a file, or - for standard input. All findings of all specs come in one run.
+    SPEC is a file, or - for standard input. One run reports the findings of all specs.
     """
-    checked = [_checked(spec, overrides) for spec in specs]
-    sinks = [sink for sink in checked if sink is not None]
-    session.show(sinks, cast(Format, style), sys.stdout)
-    if len(sinks) < len(specs):
+    results = [_check(spec, overrides) for spec in specs]
+    sinks = [sink for sink in results if sink is not None]
+    session.show_findings(sinks, cast(Format, style), sys.stdout)
+    if len(sinks) < len(specs):  # an unreadable spec outweighs findings
         ctx.exit(UNREADABLE)
     if style == "text" and not any(sink.diagnostics for sink in sinks):
-        click.echo(f"{len(specs)} specs are fine" if len(specs) > 1 else f"{specs[0]} is fine")
-    if session.failed(sinks, cast(Severity, fail_on)):
+        checked = specs[0] if len(specs) == 1 else f"{len(specs)} specs"
+        click.echo(f"OK: {checked}, no findings.")
+    if session.any_failed(sinks, cast(Severity, fail_on)):
         ctx.exit(session.FOUND)
 
 
-def _checked(spec: str, overrides: tuple[str, ...]) -> Sink | None:
-    """What is wrong with one spec; None, and a line, where it cannot be read."""
+def _check(spec: str, overrides: tuple[str, ...]) -> Sink | None:
+    """Return the findings of one spec; None, after a message, if it cannot be read."""
     from parc.compiler.pipeline import plan_spec
     from parc.compiler.spec.reading.source import Unreadable, read_source
 

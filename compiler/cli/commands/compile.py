@@ -1,4 +1,4 @@
-"""``parc compile``."""
+"""Command ``parc compile``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.cli.clock import Clock
 
 
 @click.command("compile")
@@ -19,29 +18,29 @@ from parc.compiler.cli.clock import Clock
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where to write; build/NAME if absent. The directory is replaced as a whole.",
+    help="Output directory, by default build/NAME. It is replaced as a whole.",
 )
 @options.set_option
-@click.option("--emit", metavar="NAME,...", help="Backends to emit, instead of those of the spec.")
-@click.option("--check", is_flag=True, help="Write nothing; fail when files on disk are stale.")
+@click.option("--emit", metavar="NAME,...", help="Backends to emit, instead of `emit` in the spec.")
+@click.option("--check", is_flag=True, help="Write nothing; fail if files on disk are out of date.")
 @click.option(
     "--locked",
     is_flag=True,
-    help="Keep the hosts of DIR/parc.lock, a replan's too; fail when a decision differs from it.",
+    help="Keep the hosts of DIR/parc.lock, also after a replan; fail if a decision differs.",
 )
-@click.option("--timings", is_flag=True, help="Show on standard error what took how long.")
+@click.option("--timings", is_flag=True, help="Print the duration of each phase to standard error.")
 @options.format_option("text", "json")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Compile SPEC into launch files and a rank map.
 
-    SPEC is a file, or - for standard input. The output directory is replaced all at once or not
-    at all, and only if PARC wrote it. What is written depends on SPEC alone; with --locked also
-    on DIR/parc.lock, whose hosts keep their ranks.
+    SPEC is a file, or - for standard input. The output directory is replaced as a whole or not at
+    all, and only if PARC wrote it. The output depends only on SPEC; with --locked also on
+    DIR/parc.lock, whose hosts keep their ranks.
     """
-    from parc.compiler.cli.compiling import Request, compile_spec
+    from parc.compiler.cli.compiling import Clock, CompileRequest, compile_spec
 
-    request = Request(**given)
+    request = CompileRequest(**given)
     clock = Clock()
     outcome = compile_spec(request, clock)
     if request.timings:
@@ -49,6 +48,6 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if request.style == "json":
         session.print_json(outcome.to_json())
     else:
-        session.show((outcome.sink,), "text", sys.stderr)
+        session.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
     ctx.exit(session.FOUND if outcome.sink.failed() else 0)

@@ -1,4 +1,4 @@
-"""``parc diff``."""
+"""Command ``parc diff``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from parc.compiler.cli import options, session
-from parc.compiler.report.diff.side import NotAnOutput, Side, side
+from parc.compiler.report.diff.side import NotAnOutput, Side, read_side
 
 CHANGED = 3
 
@@ -17,14 +17,14 @@ CHANGED = 3
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @options.format_option("text", "markdown", "json")
-@click.option("--exit-code", is_flag=True, help="Exit with 3 when anything differs.")
+@click.option("--exit-code", is_flag=True, help="Exit with 3 if there are differences.")
 @click.pass_context
 def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool) -> None:
-    """Show what changes between two specs or two output directories.
+    """Compare two specs or two output directories.
 
-    Degrees, ranks that move, groups that change or now cross a rack, memory, step time, flags,
-    and whether a checkpoint of OLD still loads. A directory is read as it is; a spec is compiled
-    in memory.
+    The diff covers spec fields, degrees, ranks that move, groups that change or newly span racks,
+    memory, step time, flags, and whether checkpoints of OLD load with NEW. A directory is read
+    without a compile; a spec is compiled in memory.
     """
     from parc.compiler.report.diff import text as diff_text
     from parc.compiler.report.diff.diff import diff
@@ -38,21 +38,21 @@ def command(ctx: click.Context, old: str, new: str, style: str, exit_code: bool)
     else:
         show = diff_text.diff_markdown if style == "markdown" else diff_text.diff_text
         click.echo(show(found), nl=False)
-    ctx.exit(CHANGED if exit_code and found.any else 0)
+    ctx.exit(CHANGED if exit_code and found.has_changes else 0)
 
 
 def _side(name: str, style: str) -> Side:
-    """Read a directory or compile a spec; warnings of a spec go to standard error."""
+    """Read a directory or compile a spec; warnings about a spec go to standard error."""
     if Path(name).is_dir():
         from parc.compiler.report.json.directory import read_directory, texts
 
-        # Line ends that a copy changed are no change of the plan.
+        # Line endings that a copy changed do not count as changes of the plan.
         found = texts(read_directory(Path(name)))
         files = {path: text.replace("\r\n", "\n") for path, text in found.items()}
     else:
         from parc.compiler.pipeline import emit_plan
 
-        plan, sink = session.planned(name, (), style=style)
+        plan, sink = session.plan_or_exit(name, (), style=style)
         files = {artifact.path: artifact.text for artifact in emit_plan(plan, sink)}
-        session.show((sink,), "text", sys.stderr)
-    return side(name, files)
+        session.show_findings((sink,), "text", sys.stderr)
+    return read_side(name, files)

@@ -1,4 +1,4 @@
-"""``parc estimate``."""
+"""Command ``parc estimate``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from parc.compiler.cli import options, session
 def command(spec: str, overrides: tuple[str, ...], style: str) -> None:
     """Show memory, step time and traffic of SPEC, term by term.
 
-    What the spec does not pin is decided as parc compile would. parc explain TERM gives the
-    formula of a term.
+    The layout is the one that parc compile chooses. parc explain TERM shows the formula of a term.
     """
     from parc.compiler.report.text.estimate_tables import estimate_document, estimate_text
 
-    plan, sink = session.planned(spec, overrides, style=style)
+    plan, sink = session.plan_or_exit(spec, overrides, style=style)
     if style == "json":
         session.print_json(estimate_document(plan))
     else:
-        session.show((sink,), "text", sys.stderr)
+        session.show_findings((sink,), "text", sys.stderr)
         click.echo(estimate_text(plan), nl=False)

@@ -1,4 +1,4 @@
-"""``parc explain``."""
+"""Command ``parc explain``."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     """Print the fragment of ``files``, or write it to ``output``."""
     from parc.compiler.catalog.huggingface.text_part import split_part
     from parc.compiler.diagnostics import Positions, Sink
-    from parc.compiler.report.numbers import json_text
+    from parc.compiler.report.formatting import json_text
     from parc.compiler.spec.reading.source import read_source
     from parc.compiler.tools.importers.fragment_text import fragment_json, fragment_yaml
     from parc.compiler.tools.importers.import_files import MOST_BYTES, import_files
@@ -61,13 +61,13 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
     elif found is not None:
         text = json_text(fragment_json(found.fragment, sink))
     if sink.failed():
-        session.fail((sink,), "text")
-    session.show((sink,), "text", sys.stderr)
+        session.exit_with_findings((sink,), "text")
+    session.show_findings((sink,), "text", sys.stderr)
     _out(text, output)
 
 
 def _out(text: str, output: Path | None) -> None:
-    from parc.compiler.tools.calibration.write_file import write_file
+    from parc.compiler.writer import write_file
 
     if output is None:
         click.echo(text, nl=False)

@@ -1,4 +1,4 @@
-"""``parc init``."""
+"""Command ``parc init``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ cluster:
 job:
   kind: pretrain
   sequence_length: 8192
-  global_batch: 448                # sequences a step, or {tokens: 4M}
+  global_batch: 448                # sequences per step, or {tokens: 4M}
   precision: bf16
 goals:
   maximize: throughput
   memory_headroom: 8%
-layout:                            # pins; what is absent or auto is decided
+layout:                            # pins; PARC chooses values that are absent or auto
   tp: auto
   pp: auto
 emit: [megatron, rankmap, slurm, torchrun]
@@ -44,14 +44,14 @@ cluster:
 job:
   kind: serve
   traffic: {input_tokens: 2000, output_tokens: 500, concurrency: 64}   # or request_rate: 4
-  precision: bf16                  # of the checkpoint: bf16, fp16, fp8, int4, nvfp4
-  max_model_len: auto              # the model's context, or what fits
+  precision: bf16                  # precision of the checkpoint: bf16, fp16, fp8, int4, nvfp4
+  max_model_len: auto              # the context of the model, or less if it does not fit
 goals:
   maximize: throughput             # throughput, latency, fewest-gpus
-  ttft: 5s                         # what users must see
+  ttft: 5s                         # limits on latency
   tpot: 100ms
   memory_headroom: 8%
-layout:                            # pins; what is absent or auto is decided
+layout:                            # pins; PARC chooses values that are absent or auto
   tp: auto
   replicas: auto
 emit: [rankmap, slurm, vllm]
@@ -64,11 +64,11 @@ emit: [rankmap, slurm, vllm]
     type=click.Choice(["train", "serve"]),
     default="train",
     show_default=True,
-    help="What the job does: train a model, or serve one.",
+    help="Type of the job: train a model or serve one.",
 )
 def command(kind: str) -> None:
     """Print a starter spec.
 
-    parc init > spec.yaml, edit it, then parc check spec.yaml.
+    Usage: parc init > spec.yaml, edit the file, then parc check spec.yaml.
     """
     click.echo(SERVING if kind == "serve" else STARTER, nl=False)

@@ -11,7 +11,7 @@ import click
 
 from parc.backends.registry import all_declared
 from parc.compiler.cli import options, session
-from parc.compiler.cli.failure import UNREADABLE
+from parc.compiler.cli.exit_codes import UNREADABLE
 from parc.compiler.diagnostics.render import Format
 from parc.compiler.ir.finding import Severity
 
@@ -57,12 +57,12 @@ def command(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None
     lint_options = LintOptions(**given, folder=Path())
     linted = [found for name in files if (found := _linted(name, lint_options)) is not None]
     sinks = [sink for sink, _ in linted]
-    session.show(sinks, cast(Format, style), sys.stdout)
+    session.show_findings(sinks, cast(Format, style), sys.stdout)
     if style == "text":
         _conclude(linted)
     if len(linted) < len(files):
         ctx.exit(UNREADABLE)
-    if session.failed(sinks, fail_on):
+    if session.any_failed(sinks, fail_on):
         ctx.exit(session.FOUND)
 
 

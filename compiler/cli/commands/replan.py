@@ -1,4 +1,4 @@
-"""``parc replan``."""
+"""Command ``parc replan``."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from parc.compiler.cli import options, session
     metavar="HOST",
     multiple=True,
     required=True,
-    help="A host, or a host list such as r01n[03-04], to take out. May be given many times.",
+    help="Host, or host list such as r01n[03-04], to drain. Can be repeated.",
 )
 @click.option(
     "-o",
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The output directory, build/NAME if absent: its parc.lock is the plan so far, and it is "
-    "replaced.",
+    help="Output directory, by default build/NAME. Its parc.lock is the current plan, and the "
+    "directory is replaced.",
 )
 @options.set_option
-@click.option("--dry-run", is_flag=True, help="Show what would move; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the moves; write nothing.")
 @options.format_option("text", "json")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
-    """Give the ranks of drained hosts to spare or idle ones; all others stay.
+    """Move the ranks of drained hosts to spare or idle hosts; other ranks stay.
 
-    The plan is that of DIR/parc.lock, where there is one for SPEC; else SPEC is compiled as if
-    nothing were drained. Degrees, stages and every other host stay as they are. A free host of
-    the same leaf is taken first; else the one whose place costs least. Of a service, the engines
-    of drained hosts get others. A later parc compile --locked keeps what this decides.
+    The starting point is the plan in DIR/parc.lock if it fits SPEC; otherwise SPEC is compiled as
+    if no host were drained. Degrees, stages and all other hosts stay the same. A free host of the
+    same leaf is preferred; otherwise the host whose placement costs least. In a service, only the
+    engines of drained hosts move. A later parc compile --locked keeps the new hosts.
     """
-    from parc.compiler.cli.replanning import Request, replan
+    from parc.compiler.cli.replanning import ReplanRequest, replan
 
-    request = Request(**given)
+    request = ReplanRequest(**given)
     outcome = replan(request)
     if request.style == "json":
         session.print_json(outcome.to_json())
     else:
-        session.show((outcome.sink,), "text", sys.stderr)
+        session.show_findings((outcome.sink,), "text", sys.stderr)
         click.echo(outcome.text(), nl=False)
     ctx.exit(session.FOUND if outcome.sink.failed() else 0)

@@ -1,4 +1,4 @@
-"""``parc schema``."""
+"""Command ``parc schema``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("spec", "plan", "rankmap", "lock")
 def command(name: str) -> None:
     """Print a JSON Schema: spec, plan, rankmap or lock.
 
-    Editors complete and check a spec with the schema of the spec.
+    With the schema of the spec, an editor can complete and check a spec.
     """
     from parc.compiler.report.json.output_schemas import schema_text
 

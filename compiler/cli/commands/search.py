@@ -1,4 +1,4 @@
-"""``parc search``."""
+"""Command ``parc search``."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from parc.compiler.cli import options, session
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
-    help="How many candidates to list.",
+    help="Number of candidates to list.",
 )
 @options.format_option("table", "json", "csv")
 def command(spec: str, overrides: tuple[str, ...], top: int, style: str) -> None:
-    """List the layouts that fit SPEC, ranked, and what the others lost by.
+    """Rank the layouts that fit SPEC and compare them with the chosen one.
 
-    The first is what parc compile writes. Below the table stands how many layouts each rule
-    dropped.
+    The first row is the layout that parc compile writes. A second table counts the layouts that
+    each rule rejected.
     """
     from parc.compiler.report.text import search_table
 
-    plan, sink = session.planned(spec, overrides, style=style)
+    plan, sink = session.plan_or_exit(spec, overrides, style=style)
     if style == "json":
         session.print_json(search_table.search_document(plan, top))
         return
-    session.show((sink,), "text", sys.stderr)
+    session.show_findings((sink,), "text", sys.stderr)
     text = search_table.search_csv if style == "csv" else search_table.search_text
     click.echo(text(plan, top), nl=False)

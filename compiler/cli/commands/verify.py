@@ -1,4 +1,4 @@
-"""``parc verify``."""
+"""Command ``parc verify``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from parc.compiler.ir.finding import Severity
 @options.fail_on_option
 @click.pass_context
 def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> None:
-    """Check an output directory again, and find what was edited.
+    """Verify an output directory again, and list edited or missing files.
 
-    PARC reads the files as they are, derives the process groups of the framework from the emitted
-    arguments, and compares them with the rank map, the hostfile and the launch scripts. A missing
-    file and a contradiction between files are errors. A file whose checksum differs from
-    DIR/parc.lock is a warning. Files of a plugin that cannot be verified (A13) end in exit code 1.
-    docs/verify.md has the details.
+    An independent verifier derives the groups of the framework from the emitted arguments and
+    compares them with the rank map, the hostfile and the launch scripts. A missing file or a
+    contradiction between files is an error. A file whose checksum differs from DIR/parc.lock is a
+    warning. Files of a plugin without a verifier (A13) make the command exit with 1. For details
+    see docs/verify.md.
     """
     from parc.compiler.ir.positions import Positions
     from parc.compiler.report.json.directory import read_directory, texts
@@ -38,8 +38,8 @@ def command(ctx: click.Context, directory: Path, style: str, fail_on: str) -> No
     files = read_directory(directory)
     verify_artifacts(texts(files), sink)
     verify_written(files, sink)
-    session.show((sink,), cast(Format, style), sys.stdout)
+    session.show_findings((sink,), cast(Format, style), sys.stdout)
     if style == "text" and not sink.diagnostics:
-        click.echo(f"{directory.as_posix()}: OK: {len(files)} files, consistent and unmodified")
+        click.echo(f"OK: {len(files)} files, consistent and unmodified.")
     unverified = any(one.code == f"PARC-{UNVERIFIED}" for one in sink.diagnostics)
     ctx.exit(session.FOUND if unverified or sink.failed(cast(Severity, fail_on)) else 0)

@@ -1,8 +1,8 @@
-"""What no order of hosts can beat, counted from how many node ranks a switch must hold.
+"""Lower bounds on the exposed seconds of any order of hosts.
 
-A switch that holds m node ranks cuts groups of every family, whatever they are: ``cuts`` says
-how few. A bound for the whole job follows: the least exposed time for which all switches of a
-level together have room for all node ranks.
+The argument: a switch with m node ranks below it cuts groups of every family, whichever node ranks
+they are; ``cuts`` counts how few. All switches of a level together must fit all node ranks. So the
+least time for which they do is a bound for the whole job. The largest bound of any level holds.
 """
 
 from __future__ import annotations
@@ -12,65 +12,67 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from parc.compiler.placement.order.cuts import Kind, Slices, slices_of
-from parc.compiler.placement.order.price import Question, rounded
+from parc.compiler.placement.order.cuts import CutModel, GridView, grid_views
+from parc.compiler.placement.order.placement_problem import PlacementProblem, rounded
 from parc.compiler.placement.order.switch_level import SwitchLevel
 from parc.compiler.topology.uplinks import Flow
 
 MOST_STEPS = 600_000
-"""Cuts of grids that are looked at for one level; a level that asks for more is left out."""
+"""Grid cuts that are evaluated for one level. A level that needs more is skipped, which weakens the
+bound but keeps it valid. A count, not a time, so that every machine reports the same bound."""
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The bound of one question."""
+class TimeBound:
+    """Lower bounds on the exposed seconds of one placement problem."""
 
-    question: Question
-    kinds: tuple[Kind, ...]
-    digits: tuple[int, ...]
+    problem: PlacementProblem
 
     @cached_property
     def exposed_seconds(self) -> float:
-        """No order of hosts exposes less."""
+        """Exposed seconds that no order of hosts can beat."""
         found = sum(self._exposed_floors)
         for level in self.levels:
-            if level.steps * len(self.slices) <= MOST_STEPS:
-                found = max(found, level.least(self._held, found))
+            if level.steps * len(self.grid_views) <= MOST_STEPS:
+                found = max(found, level.least_seconds(self._job_seconds, found))
         return rounded(found)
 
     @cached_property
     def floors(self) -> tuple[float, ...]:
-        """Seconds that each flow takes at least, by itself."""
-        sites = self.question.sites
-        floors = [0.0 if sites.wide else spent for spent in self.question.nic_seconds]
+        """Least seconds of each flow if it had all links for itself."""
+        problem = self.problem
+        wide = problem.sites.multi_host_domains
+        floors = [0.0 if wide else spent for spent in problem.nic_seconds]
         for level in self.levels:
-            for index, (kind, flow) in enumerate(zip(self.kinds, self.question.flows, strict=True)):
-                if kind.size:
-                    alone = _Alone(kind, flow, level.host_bytes_per_s)
-                    floors[index] = max(floors[index], level.least(alone, floors[index]))
-                    floors[index] = max(floors[index], alone.shared(level))
+            for index, (model, flow) in enumerate(
+                zip(problem.cut_models, problem.flows, strict=True)
+            ):
+                if model.size:
+                    single = _SingleFlow(model, flow, level.host_bytes_per_s)
+                    floors[index] = max(floors[index], level.least_seconds(single, floors[index]))
+                    floors[index] = max(floors[index], single.cut_group_seconds(level))
         return tuple(floors)
 
     @cached_property
     def _exposed_floors(self) -> tuple[float, ...]:
-        flows = self.question.flows
+        flows = self.problem.flows
         return tuple(one.exposure * floor for one, floor in zip(flows, self.floors, strict=True))
 
     @cached_property
-    def slices(self) -> tuple[Slices, ...]:
-        """The ways to read the flows as lines, slices, rows and columns."""
-        return slices_of(self.kinds, self.digits)
+    def grid_views(self) -> tuple[GridView, ...]:
+        """Readings of the flows as lines, slices, rows and columns of a grid."""
+        return grid_views(self.problem.cut_models, self.problem.digits)
 
     @cached_property
     def levels(self) -> tuple[SwitchLevel, ...]:
-        """Switches of every level, NVLink domains first."""
-        sites, nodes = self.question.sites, self.question.nodes
+        """Switches of every level. Multi-host NVLink domains, if any, are the first level."""
+        sites, nodes = self.problem.sites, self.problem.nodes
         levels = []
-        if sites.wide:
-            room: Counter[int] = Counter()
+        if sites.multi_host_domains:
+            hosts: Counter[int] = Counter()
             for site, domain in enumerate(sites.domains):
-                room[domain if domain >= 0 else ~site] += sites.sizes[site]
-            pairs = [(count, count * sites.nic_bytes_per_s) for count in room.values()]
+                hosts[domain if domain >= 0 else ~site] += sites.sizes[site]
+            pairs = [(count, count * sites.nic_bytes_per_s) for count in hosts.values()]
             levels.append(SwitchLevel(nodes, tuple(pairs), sites.nic_bytes_per_s))
         for tier in sites.tiers:
             beneath = [0] * len(tier.bytes_per_s)
@@ -79,39 +81,48 @@ class Bound:
             levels.append(SwitchLevel(nodes, tuple(zip(beneath, tier.bytes_per_s, strict=True))))
         return tuple(levels)
 
-    def _held(self, held: int, rate: float) -> float:
-        """Least exposed seconds of a job with a switch that holds ``held`` node ranks."""
+    def _job_seconds(self, contained: int, rate: float) -> float:
+        """Return the least exposed seconds of a job with a switch above ``contained`` node ranks.
+
+        ``rate`` is that of the switch's uplink, in bytes/s.
+        """
         floors = self._exposed_floors
         base = sum(floors)
-        if held in (0, self.question.nodes):
+        if contained in (0, self.problem.nodes):
             return base
-        weights = tuple(one.exposure * one.unit_bytes / rate for one in self.question.flows)
-        return max((base, *(one.least(held, weights, floors) for one in self.slices)))
+        weights = tuple(one.exposure * one.unit_bytes / rate for one in self.problem.flows)
+        return max((base, *(one.least(contained, weights, floors) for one in self.grid_views)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
-    """Seconds that one flow by itself takes out of a switch."""
+class _SingleFlow:
+    """Least seconds that one flow, without the other flows, keeps a switch busy."""
 
-    kind: Kind
+    model: CutModel
     flow: Flow
     host_bytes_per_s: float
-    """NICs of a host where hosts share no uplink; 0.0 where they do."""
+    """Rate of the NICs of a host if hosts share no uplink (NVLink domains); 0.0 if they do."""
 
-    def __call__(self, held: int, rate: float) -> float:
-        """At least, where the switch holds ``held`` node ranks.
+    def __call__(self, contained: int, rate: float) -> float:
+        """Return the least seconds for a switch with ``contained`` node ranks below it.
 
-        Messages are not split: without an uplink some host sends its whole share by itself.
+        An NVLink domain has no uplink: its messages leave over the NICs of its hosts. Messages are
+        not split between hosts, so some host sends at least the mean, rounded up.
         """
-        if not held:
+        if not contained:
             return 0.0
-        messages, each = self.kind.remainder(held), self.flow.parallel
+        messages, parallel = self.model.least_leaving(contained), self.flow.parallel
         if self.host_bytes_per_s:
-            share = ceil(messages / each / held) * each
+            share = ceil(messages / parallel / contained) * parallel
             return share * self.flow.unit_bytes / self.host_bytes_per_s
         return messages * self.flow.unit_bytes / rate
 
-    def shared(self, level: SwitchLevel) -> float:
-        """Groups that cannot be whole send out of two switches; the fullest has its share."""
-        sent = 2 * level.groups_cut(self.kind.size) * self.kind.least * self.flow.unit_bytes
+    def cut_group_seconds(self, level: SwitchLevel) -> float:
+        """Return the least seconds for groups that fit below no single switch of ``level``.
+
+        Each of them sends out of at least two switches, and the fullest switch carries at least its
+        share of the sum.
+        """
+        cut = level.groups_cut(self.model.size)
+        sent = 2 * cut * self.model.least_messages * self.flow.unit_bytes
         return sent / level.bytes_per_s

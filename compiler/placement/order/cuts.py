@@ -1,9 +1,11 @@
-"""How few groups a set of m node ranks can cut, for families that cross like rows and columns.
+"""Lower bounds on the groups that a set of m node ranks cuts, jointly for crossing families.
 
-Node ranks are cells of a grid. Slices of it (a pipeline stage) are grids again, of rows (expert
-groups) and columns (their replicas); lines run across the slices (pipelines). A set that holds at
-most h cells of any slice touches at least m / h slices, and cuts at least h lines, unless it
-touches every slice; then it cuts at least h - m / slices of them.
+Node ranks are cells of a grid. A slice of it (a pipeline stage) is again a grid, of rows (expert
+groups) and columns (their replicas); lines (pipelines) run across the slices. If a set has m cells,
+at most h of them in any one slice, it touches at least m / h slices. It cuts at least h lines,
+unless it touches every slice; then it cuts at least h - m / slices of them. A bound on families
+taken together is sharper than the sum of single bounds, because a set that cuts few rows cuts many
+columns.
 """
 
 from __future__ import annotations
@@ -19,144 +21,160 @@ from parc.compiler.topology.uplinks import Pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """Groups of one flow as the bound sees them: equal sets of node ranks that tile the job."""
+class CutModel:
+    """Groups of one flow as the bounds see them: disjoint node sets of equal size."""
 
     digits: tuple[int, ...]
-    """Digits of the node rank that vary inside a group."""
+    """Indexes of the digits of the node rank that vary inside a group."""
     size: int
-    """Node ranks of a group; 0 where groups are not boxes of digits, so that nothing is known."""
-    least: float
-    """Messages that leave a set which holds a part of one group, at least."""
+    """Node ranks per group; 0 if the groups are not boxes of digits, which gives no bound."""
+    least_messages: float
+    """Least messages that leave a set of node ranks that has a part of one group."""
     quadratic: bool
-    """All-to-all: k of n node ranks send k (n - k) times as much as one of two."""
+    """True for all-to-all: k of n node ranks send k (n - k) / (n - 1) times as much as one."""
     line: bool = False
-    """A pipeline: two messages over every hop, so that a part without an end sends two."""
+    """True for a pipeline: every hop carries two messages, so an inner part sends two."""
 
-    def remainder(self, held: int) -> float:
-        """Messages that leave a set of ``held`` node ranks, at least: whole groups and a rest."""
-        rest = held % self.size
-        if not rest or not self.quadratic:
-            return self.least if rest else 0.0
-        return self.least * rest * (self.size - rest) / (self.size - 1)
+    def least_leaving(self, contained: int) -> float:
+        """Return the least messages that leave a set of ``contained`` node ranks.
+
+        The best set consists of whole groups and a remainder; only the remainder sends.
+        """
+        remainder = contained % self.size
+        if not remainder or not self.quadratic:
+            return self.least_messages if remainder else 0.0
+        return self.least_messages * remainder * (self.size - remainder) / (self.size - 1)
 
 
-def kind_of(
-    groups: NodeGroups, pattern: Pattern, digits: tuple[int, ...], size: int, job: int
-) -> Kind:
-    """What is known of ``groups`` in a job of ``job`` node ranks.
+def cut_model_of(
+    groups: NodeGroups, pattern: Pattern, digits: tuple[int, ...], size: int, nodes: int
+) -> CutModel:
+    """Return the cut model of ``groups`` in a job of ``nodes`` node ranks.
 
-    They vary over ``digits``, ``size`` node ranks a group. Of a ring or a line that is cut, one
-    message leaves a part; of n node ranks that all talk to all, the least leaves one of them.
+    The groups vary over ``digits`` and have ``size`` node ranks each. If a ring or a pipeline is
+    cut, at least one message leaves each part. If n node ranks exchange all-to-all, the least
+    messages leave a part of one node rank.
     """
-    nodes = len(set(groups.visits[0]))
-    if nodes != size or groups.size % nodes or job % nodes:
-        return Kind((), 0, 0.0, quadratic=False)
-    each = groups.size // nodes
+    group_nodes = len(set(groups.visits[0]))
+    if group_nodes != size or groups.size % group_nodes or nodes % group_nodes:
+        return CutModel((), 0, 0.0, quadratic=False)
+    members = groups.size // group_nodes
     quadratic = pattern == "all-to-all"
-    messages = each * each * (nodes - 1) if quadratic else 1
-    least = messages * groups.count * nodes / job
-    return Kind(digits, nodes, least, quadratic, pattern == "line")
+    messages = members * members * (group_nodes - 1) if quadratic else 1
+    least = messages * groups.count * group_nodes / nodes
+    return CutModel(digits, group_nodes, least, quadratic, pattern == "line")
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
-    """Flows by their part in the grid, as indexes into the flows; None where there is none."""
+class GridView:
+    """Reading of the flows as parts of one grid; each part is an index into the flows or None."""
 
-    kinds: tuple[Kind, ...]
+    models: tuple[CutModel, ...]
     across: int | None
-    """Lines, one cell of every slice."""
+    """Flow whose groups are lines, with one cell in every slice."""
     whole: int | None
-    """Groups that are slices."""
+    """Flow whose groups are the slices."""
     rows: int | None
     columns: int | None
     count: int
-    """Slices."""
+    """Number of slices."""
     shape: tuple[int, int]
-    """Cells of a row and of a column; rows times columns make a slice."""
+    """Cells per row and cells per column; their product is the size of a slice."""
 
     @property
     def slice_size(self) -> int:
         """Cells of a slice."""
         return prod(self.shape)
 
-    def least(self, held: int, weights: Sequence[float], floors: Sequence[float]) -> float:
-        """Least exposed seconds of all flows where a switch holds ``held`` node ranks.
+    def least(self, contained: int, weights: Sequence[float], floors: Sequence[float]) -> float:
+        """Return the least cost of all flows if a switch has ``contained`` node ranks below it.
 
         Args:
-            held: between 0 and the job, both excluded.
-            weights: exposed seconds of one message of each flow over the uplink of the switch.
-            floors: exposed seconds of each flow at least.
+            contained: more than 0 and less than the node ranks of the job.
+            weights: cost of one message of each flow over the uplink of the switch: exposed
+                seconds, or bytes.
+            floors: least cost of each flow, in the same unit.
         """
-        others = sum(floors) - sum(floors[one] for one in self.own)
-        price = [weight * kind.least for weight, kind in zip(weights, self.kinds, strict=True)]
+        others = sum(floors) - sum(floors[one] for one in self.flows)
+        price = [
+            weight * model.least_messages
+            for weight, model in zip(weights, self.models, strict=True)
+        ]
         best, slope = inf, inf
-        for most in range(1, min(held, self.slice_size) + 1):
+        # ``most`` is h of the module's docstring; the set that minimizes the cost has some h.
+        for most in range(1, min(contained, self.slice_size) + 1):
+            # Least cost per cell inside a slice with at most ``most`` cells of the set. Slices may
+            # differ in how many cells they have, so only the cost per cell can be added up.
             slope = min(slope, self._inside(most, price) / most)
-            if most * self.count < held:
+            if most * self.count < contained:
                 continue
-            inside = max(self._floor(floors), held * slope)
-            for lines, slices in self._cuts(held, most):
+            inside = max(self._inside_floor(floors), contained * slope)
+            for lines, slices in self._cuts(contained, most):
                 spent = _at_least(self.across, lines, price, floors)
                 spent += _at_least(self.whole, slices, price, floors)
                 best = min(best, spent + inside)
         return others + best
 
     @property
-    def own(self) -> list[int]:
-        """Flows that have a part in the grid."""
+    def flows(self) -> list[int]:
+        """Indexes of the flows that are a part of the grid."""
         found = (self.across, self.whole, self.rows, self.columns)
         return [one for one in found if one is not None]
 
-    def _cuts(self, held: int, most: int) -> list[tuple[int, int]]:
-        """(lines cut, slices cut) where no slice has more than ``most`` cells of the set."""
+    def _cuts(self, contained: int, most: int) -> list[tuple[int, int]]:
+        """Return (lines cut, slices cut) if no slice has more than ``most`` cells of the set.
+
+        Two cases: the set leaves some slice untouched, or it touches every slice.
+        """
         found = []
-        touched = -(-held // most)
+        touched = -(-contained // most)
         full = most == self.slice_size
         if touched < self.count:
-            found.append((most, int(held % most > 0) if full else touched))
-        if held >= self.count:
-            whole = (held - self.count) // max(most - 1, 1) if full else 0
-            found.append((most - held // self.count, max(self.count - whole, 0)))
+            found.append((most, int(contained % most > 0) if full else touched))
+        if contained >= self.count:
+            whole = (contained - self.count) // max(most - 1, 1) if full else 0
+            found.append((most - contained // self.count, max(self.count - whole, 0)))
         return found
 
     def _inside(self, cells: int, price: Sequence[float]) -> float:
-        """Least cost of rows and columns for ``cells`` of a slice, floors aside."""
+        """Return the least cost of rows and columns for ``cells`` of a slice, without floors."""
         if self.rows is None or self.columns is None:
             return 0.0
         rows, columns = price[self.rows], price[self.columns]
         return min(a * rows + b * columns for a, b in grid_cuts(cells, *self.shape))
 
-    def _floor(self, floors: Sequence[float]) -> float:
-        """Rows and columns at least, whatever the switch holds."""
+    def _inside_floor(self, floors: Sequence[float]) -> float:
+        """Return the least cost of rows and columns for any number of cells."""
         return sum(floors[one] for one in (self.rows, self.columns) if one is not None)
 
 
 def _at_least(flow: int | None, cut: int, price: Sequence[float], floors: Sequence[float]) -> float:
+    """Return the least cost of a flow with ``cut`` cut groups; 0.0 for no flow."""
     return 0.0 if flow is None else max(floors[flow], cut * price[flow])
 
 
 @cache
-def grid_cuts(held: int, length: int, other_length: int) -> tuple[tuple[int, int], ...]:
-    """(rows cut, columns cut) that a set of ``held`` cells of a grid can have, the least ones.
+def grid_cuts(cells: int, row_size: int, column_size: int) -> tuple[tuple[int, int], ...]:
+    """Return the smallest pairs (rows cut, columns cut) of any set of ``cells`` cells of a grid.
 
-    Rows have ``length`` cells and there are ``other_length`` of them; columns the other way
-    round. A set with no full line cuts every line that it touches, and what it touches is a
-    rectangle that holds it. A set with a full row touches every column. With a full row and a
-    full column, the same holds for what is left out.
+    The grid has ``column_size`` rows of ``row_size`` cells. A set without a full row or column
+    cuts every row and column that it touches, and the rectangle of these contains it. A set with a
+    full row touches every column. For a set with a full row and a full column, the same holds for
+    the cells outside it. Pairs that are worse than another pair in both numbers are left out.
     """
-    cells = length * other_length
-    if held in (0, cells):
+    total = row_size * column_size
+    if cells in (0, total):
         return ((0, 0),)
     found = [
-        (other_length, int(held % other_length > 0)),
-        (int(held % length > 0), length),
+        (column_size, int(cells % column_size > 0)),
+        (int(cells % row_size > 0), row_size),
     ]
-    for part in (held, cells - held):
+    for part in (cells, total - cells):
+        # The shorter side is at most the square root; both orientations are added.
         for few in range(1, isqrt(part) + 2):
             many = -(-part // few)
-            found += [(few, many)] if few <= other_length and many <= length else []
-            found += [(many, few)] if many <= other_length and few <= length else []
+            found += [(few, many)] if few <= column_size and many <= row_size else []
+            found += [(many, few)] if many <= column_size and few <= row_size else []
     least: list[tuple[int, int]] = []
     for rows, columns in sorted(set(found)):
         if not least or columns < least[-1][1]:
@@ -164,30 +182,33 @@ def grid_cuts(held: int, length: int, other_length: int) -> tuple[tuple[int, int
     return tuple(least)
 
 
-def slices_of(kinds: tuple[Kind, ...], digits: tuple[int, ...]) -> tuple[Slices, ...]:
-    """Every way to read the flows as lines, slices, rows and columns of one grid."""
+def grid_views(models: tuple[CutModel, ...], digits: tuple[int, ...]) -> tuple[GridView, ...]:
+    """Return every reading of the flows as lines, slices, rows and columns of one grid."""
     everything = set(range(len(digits)))
-    known = [index for index, kind in enumerate(kinds) if kind.size > 1]
+    # A group of one node rank is never cut.
+    usable = [index for index, model in enumerate(models) if model.size > 1]
     found = []
-    for across in [None, *known]:
-        lines = set() if across is None else set(kinds[across].digits)
+    for across in [None, *usable]:
+        lines = set() if across is None else set(models[across].digits)
         inside = everything - lines
         count = prod(digits[index] for index in lines)
-        whole = next((one for one in known if set(kinds[one].digits) == inside and lines), None)
-        for rows, columns in _pairs(kinds, known, inside):
-            shape = (kinds[rows].size, kinds[columns].size)
-            found.append(Slices(kinds, across, whole, rows, columns, count, shape))
+        whole = next((one for one in usable if set(models[one].digits) == inside and lines), None)
+        for rows, columns in _row_column_pairs(models, usable, inside):
+            shape = (models[rows].size, models[columns].size)
+            found.append(GridView(models, across, whole, rows, columns, count, shape))
         if across is not None:
             shape = (prod(digits[index] for index in inside), 1)
-            found.append(Slices(kinds, across, whole, None, None, count, shape))
+            found.append(GridView(models, across, whole, None, None, count, shape))
     return tuple(found)
 
 
-def _pairs(kinds: tuple[Kind, ...], known: list[int], inside: set[int]) -> list[tuple[int, int]]:
-    """Flows whose groups are the rows and the columns of a slice."""
+def _row_column_pairs(
+    models: tuple[CutModel, ...], usable: list[int], inside: set[int]
+) -> list[tuple[int, int]]:
+    """Return the pairs of flows whose groups are the rows and the columns of a slice."""
     return [
         (a, b)
-        for a, b in combinations(known, 2)
-        if not set(kinds[a].digits) & set(kinds[b].digits)
-        and set(kinds[a].digits) | set(kinds[b].digits) == inside
+        for a, b in combinations(usable, 2)
+        if not set(models[a].digits) & set(models[b].digits)
+        and set(models[a].digits) | set(models[b].digits) == inside
     ]

@@ -1,4 +1,4 @@
-"""Who sends to whom, by node rank: what leaves a set of node ranks, counted from the set alone."""
+"""Senders and receivers by node rank, to count the messages that leave a set of node ranks."""
 
 from __future__ import annotations
 
@@ -9,56 +9,61 @@ from dataclasses import dataclass
 from parc.compiler.topology.uplinks import Flow
 
 Partners = tuple[tuple[int, ...], ...]
+"""For every node rank a tuple of node ranks or of groups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
-    """One flow by node rank."""
+class NodeMessages:
+    """The messages of one flow by node rank."""
 
     unit_bytes: float
+    """Bytes of one message."""
     exposure: float
+    """Fraction of the time that is not overlapped with compute."""
     parallel: int
+    """Equal messages that each entry stands for."""
     sends: Partners
-    """Receivers of every node rank, once a message."""
-    gets: Partners
-    """Senders to every node rank, once a message."""
-    meetings: tuple[Counter[int], ...]
-    """Members of every all-to-all group by node rank."""
+    """Receivers of every node rank, one entry per message."""
+    receives: Partners
+    """Senders to every node rank, one entry per message."""
+    members: tuple[Counter[int], ...]
+    """Number of members of every all-to-all group, by node rank."""
     sizes: tuple[int, ...]
-    """Members of every all-to-all group."""
-    member_of: Partners
-    """Groups of every node rank."""
+    """Number of members of every all-to-all group."""
+    groups_of: Partners
+    """All-to-all groups of every node rank."""
 
     def leaving(self, inside: Collection[int]) -> int:
-        """Messages from node ranks in ``inside`` to others."""
+        """Return the number of messages from node ranks in ``inside`` to node ranks outside."""
+        # A set, because ``in`` runs once per message.
         own = inside if isinstance(inside, (set, frozenset)) else set(inside)
         count = sum(other not in own for node in own for other in self.sends[node])
-        for group in {group for node in own for group in self.member_of[node]}:
-            meeting = self.meetings[group].items()
-            here = sum(members for node, members in meeting if node in own)
+        for group in {group for node in own for group in self.groups_of[node]}:
+            members = self.members[group].items()
+            here = sum(count for node, count in members if node in own)
             count += here * (self.sizes[group] - here)
         return count * self.parallel
 
 
-def messages(flow: Flow, nodes: int) -> Messages:
-    """``flow`` by node rank."""
+def messages_by_node(flow: Flow, nodes: int) -> NodeMessages:
+    """Return the messages of ``flow`` in a job of ``nodes`` node ranks."""
     sends: list[list[int]] = [[] for _ in range(nodes)]
-    gets: list[list[int]] = [[] for _ in range(nodes)]
+    receives: list[list[int]] = [[] for _ in range(nodes)]
     for sender, receiver in zip(flow.senders, flow.receivers, strict=True):
         sends[sender].append(receiver)
-        gets[receiver].append(sender)
-    meetings = tuple(map(Counter, flow.meetings))
-    member_of: list[list[int]] = [[] for _ in range(nodes)]
-    for index, meeting in enumerate(meetings):
-        for node in meeting:
-            member_of[node].append(index)
-    return Messages(
+        receives[receiver].append(sender)
+    members = tuple(map(Counter, flow.member_nodes))
+    groups_of: list[list[int]] = [[] for _ in range(nodes)]
+    for index, group in enumerate(members):
+        for node in group:
+            groups_of[node].append(index)
+    return NodeMessages(
         flow.unit_bytes,
         flow.exposure,
         flow.parallel,
         tuple(map(tuple, sends)),
-        tuple(map(tuple, gets)),
-        meetings,
-        tuple(map(len, flow.meetings)),
-        tuple(map(tuple, member_of)),
+        tuple(map(tuple, receives)),
+        members,
+        tuple(map(len, flow.member_nodes)),
+        tuple(map(tuple, groups_of)),
     )

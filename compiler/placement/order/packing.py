@@ -1,11 +1,11 @@
-"""Node ranks to sites: whole blocks under one switch first, what does not fit is cut finer."""
+"""Packing of node ranks into sites: whole blocks below one switch first, then finer blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
 
-from parc.compiler.placement.order.sites import ALONE, Sites
+from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
 
 Bins = list[list[int]]
 """Sites by bin."""
@@ -14,57 +14,66 @@ Bins = list[list[int]]
 def pack(
     sites: Sites, ranks: Sequence[int], sizes: Sequence[int], largest_first: bool = False
 ) -> list[int]:
-    """Site of every node rank.
+    """Return the site of every node rank.
 
     Args:
-        sites: where they may go; there are at least as many hosts as ``ranks``.
-        ranks: in the order in which neighbours belong together.
-        sizes: node ranks of a block for every bin level of ``levels``; 0 where blocks of a level
-            do not matter.
-        largest_first: whether bins with more room come first; else in the order of the tree.
+        sites: destinations, with at least as many hosts as ``ranks``.
+        ranks: node ranks in an order in which neighbours should share a switch.
+        sizes: node ranks per block for each level of ``bin_levels``; 0 at a level where blocks do
+            not matter.
+        largest_first: True to fill the bins with the most hosts first; otherwise in tree order.
     """
     free = list(sites.sizes)
     place = [0] * len(ranks)
     order = list(range(len(free)))
     if largest_first:
-        order = _by_room(sites, order)
-    packer = _Packer(levels(sites), free, place)
+        order = _by_capacity(sites, order)
+    packer = _Packer(bin_levels(sites), free, place)
     packer.fill(ranks, order, list(sizes))
     return place
 
 
-def levels(sites: Sites) -> list[tuple[int, ...]]:
-    """Bin of every site at each level where blocks can stay whole: NVLink domain, then tiers."""
+def bin_levels(sites: Sites) -> list[tuple[int, ...]]:
+    """Return the bin of every site at each level where blocks can stay whole.
+
+    The levels are the multi-host NVLink domains, if there are any, then the tiers of switches.
+    """
     found = []
-    if sites.wide:
-        found.append(tuple(~site if d == ALONE else d for site, d in enumerate(sites.domains)))
+    if sites.multi_host_domains:
+        found.append(
+            tuple(~site if d == SINGLE_HOST else d for site, d in enumerate(sites.domains))
+        )
     return [*found, *(tier.zones for tier in sites.tiers)]
 
 
-def _by_room(sites: Sites, order: list[int]) -> list[int]:
-    """Sites sorted by the room of the switches above them, the widest level first."""
-    rooms: list[dict[int, int]] = []
-    for numbers in zip(*sites.trees, strict=True):
-        room: dict[int, int] = {}
+def _by_capacity(sites: Sites, order: list[int]) -> list[int]:
+    """Return the sites sorted by the hosts below the switches above them, widest level first."""
+    capacities: list[dict[int, int]] = []
+    for numbers in zip(*sites.tree_paths, strict=True):
+        hosts: dict[int, int] = {}
         for number, size in zip(numbers, sites.sizes, strict=True):
-            room[number] = room.get(number, 0) + size
-        rooms.append(room)
+            hosts[number] = hosts.get(number, 0) + size
+        capacities.append(hosts)
 
     def key(site: int) -> tuple[int, ...]:
-        pairs = zip(sites.trees[site], rooms, strict=True)
-        return tuple(value for number, room in pairs for value in (-room[number], number))
+        pairs = zip(sites.tree_paths[site], capacities, strict=True)
+        return tuple(value for number, hosts in pairs for value in (-hosts[number], number))
 
     return sorted(order, key=key)
 
 
 class _Packer:
-    """Free room by site, and what was placed."""
+    """Free hosts per site, and the site of every node rank placed so far."""
 
     def __init__(self, bins: list[tuple[int, ...]], free: list[int], place: list[int]) -> None:
         self._bins, self._free, self._place = bins, free, place
 
     def fill(self, ranks: Sequence[int], sites: list[int], sizes: list[int]) -> None:
-        """Place ``ranks`` on ``sites``: blocks of the last of ``sizes``, the rest in finer ones."""
+        """Place ``ranks`` on ``sites`` in blocks of the last of ``sizes``, the rest in finer ones.
+
+        A bin first receives as many whole blocks as fit. Blocks that fit into no bin are placed
+        last, on the remaining hosts of all bins, in blocks of the next finer size.
+        """
         if not sizes:
             self._pour(ranks, sites)
             return
@@ -74,8 +83,8 @@ class _Packer:
             return
         blocks = iter([ranks[start : start + size] for start in range(0, len(ranks), size)])
         for bin_sites in self._grouped(sites, len(sizes) - 1):
-            room = sum(self._free[site] for site in bin_sites)
-            whole = list(islice(blocks, room // size))
+            capacity = sum(self._free[site] for site in bin_sites)
+            whole = list(islice(blocks, capacity // size))
             if whole:
                 self.fill([rank for block in whole for rank in block], bin_sites, finer)
         rest = [rank for block in blocks for rank in block]
@@ -83,12 +92,14 @@ class _Packer:
             self.fill(rest, sites, finer)
 
     def _grouped(self, sites: list[int], level: int) -> Bins:
+        """Return ``sites`` by bin, in the order of the first site of each bin."""
         groups: dict[int, list[int]] = {}
         for site in sites:
             groups.setdefault(self._bins[level][site], []).append(site)
         return list(groups.values())
 
     def _pour(self, ranks: Sequence[int], sites: list[int]) -> None:
+        """Place ``ranks`` one by one on the free hosts of ``sites``."""
         source = iter(ranks)
         for site in sites:
             for rank in islice(source, self._free[site]):

@@ -1,8 +1,9 @@
-"""Node ranks as mixed-radix numbers, and the boxes of them that may share a switch.
+"""Node ranks as mixed-radix numbers, and boxes of them that may share a switch.
 
-The axes of both meshes cut the node ranks into digits. A box takes a factor of every digit: that
-many neighbours along it stay together. All boxes of one shape tile the node ranks, so a shape
-says which axis goes to which level (facts of process mapping: arXiv:2001.07134).
+The axes of both meshes split the node rank into digits. A box takes a factor of every digit: that
+many neighbours along the digit stay together. All boxes of one shape together cover the node ranks
+exactly, so a shape decides which axis stays inside which level. On a regular tree these boxes are
+all the mixed-radix orders, the search space of arXiv:2001.07134 (process mapping).
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from math import prod
 
 from parc.compiler.ir.placement import Axis, Mesh
 
-Shape = tuple[int, ...]
-"""Factor of every digit, fastest digit first."""
+BoxShape = tuple[int, ...]
+"""Factor of every digit, the fastest digit first."""
 
 
 def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
-    """Sizes of the digits of a node rank, the fastest first; their product is the node count.
+    """Return the sizes of the digits of a node rank, the fastest first.
 
-    Edges of an axis that do not divide those of the others are passed over: the axis is then cut
-    more coarsely.
+    Their product is the number of node ranks. If the edges of two axes do not divide each other,
+    the larger edge is ignored, because no digits fit both; that axis is split more coarsely.
     """
     found = list(meshes)
     nodes = found[0].world // per_node
@@ -35,31 +36,41 @@ def node_digits(meshes: Iterable[Mesh], per_node: int) -> tuple[int, ...]:
 
 
 def _edges(mesh: Mesh, per_node: int) -> Iterator[int]:
+    """Yield the strides and ends of all axes, in ranks, that are multiples of a host."""
     for axis in mesh.axes:
         yield from (edge for edge in (axis.stride, axis.stride * axis.size) if not edge % per_node)
 
 
 def digits_of(axes: tuple[Axis, ...], digits: tuple[int, ...], per_node: int) -> tuple[int, ...]:
-    """Which digits lie inside ``axes``; their product is the number of nodes of such a group."""
+    """Return the indexes of the digits inside ``axes``.
+
+    The product of these digits is the number of hosts of a group over ``axes``, if the digits
+    split the axes exactly.
+    """
     inside, stride = [], per_node
     for index, size in enumerate(digits):
+        # The whole digit is inside one of the axes.
         if any(a.stride <= stride and stride * size <= a.stride * a.size for a in axes):
             inside.append(index)
         stride *= size
     return tuple(inside)
 
 
-def shapes(digits: tuple[int, ...], most: int) -> list[Shape]:
-    """Every shape of a box of at most ``most`` node ranks."""
+def box_shapes(digits: tuple[int, ...], most: int) -> list[BoxShape]:
+    """Return all shapes of boxes of at most ``most`` node ranks."""
     choices = [[n for n in range(1, min(size, most) + 1) if size % n == 0] for size in digits]
     return [shape for shape in product(*choices) if prod(shape) <= most]
 
 
-def sequence(digits: tuple[int, ...], nested: Iterable[Shape], outward: Iterable[int]) -> list[int]:
-    """All node ranks, box by box: those of the first shape are consecutive, then the second's.
+def sequence(
+    digits: tuple[int, ...], nested: Iterable[BoxShape], outward: Iterable[int]
+) -> list[int]:
+    """Return all node ranks box by box: the node ranks of each box are consecutive.
 
-    ``nested`` are factors, innermost first; what they leave of the digits follows in the order
-    ``outward`` of digit indexes.
+    Args:
+        digits: sizes of the digits, the fastest first.
+        nested: factors of the digits, the innermost box first.
+        outward: order of the digit indexes in which the remaining factors follow.
     """
     strides = [prod(digits[:index]) for index in range(len(digits))]
     left = list(digits)

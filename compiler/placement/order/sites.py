@@ -1,4 +1,4 @@
-"""Where node ranks may go: sites whose hosts no link tells apart, and the links above them."""
+"""Sites of node ranks: sets of hosts that are equivalent for all links, and the links above."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from parc.compiler.ir.cluster import Cluster, Host
 from parc.compiler.topology.hostlist import natural_key, natural_sort
 from parc.compiler.topology.tree import uplink_gb_per_s
 
-ALONE = -1
+SINGLE_HOST = -1
+"""Domain of a site whose hosts each are an NVLink domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,31 +23,31 @@ class Tier:
     zones: tuple[int, ...]
     """Zone of every site."""
     bytes_per_s: tuple[float, ...]
-    """Uplink of every zone, one direction; inf where nobody knows its rate."""
+    """Rate of the uplink of every zone, one direction; inf if hosts have no NICs."""
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Sites in the order of the tree: neighbours share as many switches as they can."""
+    """Sites in tree order: neighbours share as many switches as possible."""
 
     hosts: tuple[tuple[Host, ...], ...]
     """Hosts of every site, by name."""
     domains: tuple[int, ...]
-    """NVLink domain of every site; ALONE where each of its hosts is one by itself."""
+    """NVLink domain of every site; SINGLE_HOST if its domains end at the host."""
     tiers: tuple[Tier, ...]
     """Levels with more than one switch, the leaf first."""
     nic_bytes_per_s: float
-    """What one host sends to others, one direction, all its NICs; inf where it has none."""
+    """Rate of all NICs of one host, one direction; inf if hosts have no NICs."""
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Hosts of every site."""
+        """Number of hosts of every site."""
         return tuple(map(len, self.hosts))
 
     @cached_property
-    def wide(self) -> bool:
-        """Whether some NVLink domain holds several hosts."""
-        return any(domain != ALONE for domain in self.domains)
+    def multi_host_domains(self) -> bool:
+        """True if an NVLink domain has several hosts."""
+        return any(domain != SINGLE_HOST for domain in self.domains)
 
     @cached_property
     def site_of(self) -> dict[str, int]:
@@ -54,46 +55,51 @@ class Sites:
         return {host.name: site for site, hosts in enumerate(self.hosts) for host in hosts}
 
     @cached_property
-    def trees(self) -> tuple[tuple[int, ...], ...]:
-        """For every site its zones from the widest tier down, its NVLink domain, itself."""
+    def tree_paths(self) -> tuple[tuple[int, ...], ...]:
+        """For every site: its zones from the widest tier down, its NVLink domain, its number."""
         wide = [tier.zones for tier in reversed(self.tiers)]
         return tuple(zip(*wide, self.domains, range(len(self.hosts)), strict=True))
 
 
 def canonical_hosts(cluster: Cluster) -> list[Host]:
-    """Usable hosts by the names of their switches, widest first, then domain, then name.
+    """Return the usable hosts by the names of their switches (widest first), domain and name.
 
-    The order of the spec does not show in it, so that a shuffled list gets the same placement.
+    The result does not depend on the order of hosts in the spec, so a shuffled spec gets the same
+    placement.
     """
     leaves: dict[tuple[str, ...], list[Host]] = {}
     for host in cluster.hosts:
         leaves.setdefault(host.path, []).append(host)
     paths = sorted(leaves, key=lambda path: list(map(natural_key, reversed(path))))
-    return [host for path in paths for host in _in_order(leaves[path])]
+    return [host for path in paths for host in _leaf_order(leaves[path])]
 
 
-def _in_order(hosts: list[Host]) -> list[Host]:
-    """Hosts of one leaf by domain, then name."""
+def _leaf_order(hosts: list[Host]) -> list[Host]:
+    """Return the hosts of one leaf by domain, then by name."""
+    # natural_sort is fast for names of one form; a natural_key per host would take most of the
+    # time of placing 16,384 hosts.
     names = {name for host in hosts for name in (host.nvlink_domain, host.name)}
     place = {name: number for number, name in enumerate(natural_sort(names))}
     return sorted(hosts, key=lambda host: (place[host.nvlink_domain], place[host.name]))
 
 
 def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
-    """The sites of ``cluster`` over ``hosts``, which ``canonical_hosts`` has put in order.
+    """Return the sites of ``cluster``; ``hosts`` are those of ``canonical_hosts``.
 
-    A host whose NVLink domain ends at itself shares a site with all such hosts of its leaf.
+    A site is an NVLink domain with several hosts, or all hosts of a leaf whose domains end at the
+    host. A domain below several leaves has a site per leaf.
     """
-    room: dict[str, int] = {}
+    domain_hosts: dict[str, int] = {}
     for host in hosts:
-        room[host.nvlink_domain] = room.get(host.nvlink_domain, 0) + 1
+        domain_hosts[host.nvlink_domain] = domain_hosts.get(host.nvlink_domain, 0) + 1
     members: dict[tuple[tuple[str, ...], str | None], list[Host]] = {}
     for host in hosts:
-        domain = host.nvlink_domain if room[host.nvlink_domain] > 1 else None
+        domain = host.nvlink_domain if domain_hosts[host.nvlink_domain] > 1 else None
         members.setdefault((host.path, domain), []).append(host)
     domains: dict[str, int] = {}
     numbers = [
-        ALONE if name is None else domains.setdefault(name, len(domains)) for _, name in members
+        SINGLE_HOST if name is None else domains.setdefault(name, len(domains))
+        for _, name in members
     ]
     groups = tuple(map(tuple, members.values()))
     rate = cluster.node.nics * cluster.node.nic_gbps / 8 * 1e9
@@ -101,6 +107,7 @@ def sites_of(cluster: Cluster, hosts: Sequence[Host]) -> Sites:
 
 
 def _tiers(cluster: Cluster, groups: tuple[tuple[Host, ...], ...]) -> tuple[Tier, ...]:
+    """Return the tiers with more than one switch; a single switch has no traffic upward."""
     tiers = []
     for level, tier in enumerate(cluster.levels):
         numbers: dict[tuple[str, ...], int] = {}

@@ -1,25 +1,28 @@
-"""Better orders from a good one: two node ranks change places while that helps."""
+"""Local search: two node ranks change places as long as that reduces the score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, combinations
 
-from parc.compiler.placement.order.loads import Crossing, Loads, Score
+from parc.compiler.placement.order.loads import LinkLoads, RemotePartners, Score
 
-MOST_WANTED = 40
-"""Partners beyond a link, and node ranks under it, that are tried first."""
-SMALL = 64
-"""Hosts up to which every pair is tried."""
+MOST_TRIED = 40
+"""Node ranks on either side of the busiest link that are exchanged first. The pairs grow with the
+square of this number, and the budget should reach the second kind of pairs too."""
+SMALL_JOB = 64
+"""Hosts up to which all pairs are tried."""
+ROUNDING = 1e-9
+"""Relative difference of scores that is rounding error."""
 
 
-def improve(loads: Loads, trials: int, floor_seconds: float = 0.0) -> int:
-    """Swap until no swap helps or ``trials`` are used up; returns the trials that are left.
+def improve_by_swaps(loads: LinkLoads, trials: int, floor_seconds: float = 0.0) -> int:
+    """Swap until no swap helps or ``trials`` are used up; return the number of trials left.
 
-    First the node ranks under the fullest link change places with neighbours of their partners;
-    small jobs then try every pair. A swap is kept where it exposes less, or as much and moves
-    fewer bytes; exposed seconds count from ``floor_seconds`` on, and once they are there, the
-    fullest link is the one with the most bytes.
+    First the node ranks below the busiest link change places with neighbours of their partners;
+    small jobs then try all pairs. A swap is kept if it reduces ``LinkLoads.score``: the exposed
+    time, or the bytes at equal exposed time. Exposed times up to ``floor_seconds`` count as equal;
+    once the floor is reached, the busiest link is the one with the most bytes.
     """
     best = loads.score(floor_seconds)
     while trials > 0:
@@ -28,8 +31,9 @@ def improve(loads: Loads, trials: int, floor_seconds: float = 0.0) -> int:
             if trials <= 0:
                 break
             trials -= 1
-            score = _tried(loads, (one, other), best, floor_seconds)
+            score = _apply_swap_if_better(loads, (one, other), best, floor_seconds)
             if score is not None:
+                # The pairs depend on the loads, so they are listed again after each swap.
                 best = score
                 break
         if best == before:
@@ -37,57 +41,63 @@ def improve(loads: Loads, trials: int, floor_seconds: float = 0.0) -> int:
     return trials
 
 
-def _tried(loads: Loads, pair: tuple[int, int], best: Score, floor: float) -> Score | None:
-    """The score after the swap where it is better; else the swap is undone."""
+def _apply_swap_if_better(
+    loads: LinkLoads, pair: tuple[int, int], best: Score, floor: float
+) -> Score | None:
+    """Return the score after the swap; undo the swap and return None if it is not better."""
     loads.swap(*pair)
     score = loads.score(floor)
-    if _better(score, best):
+    if _is_better(score, best):
         return score
     loads.swap(*pair)
     return None
 
 
-def _better(score: Score, best: Score) -> bool:
-    """Less, and by more than what floating point adds."""
-    small = 1e-9
+def _is_better(score: Score, best: Score) -> bool:
+    """Return True if ``score`` is less by more than the rounding error."""
     for new, old in zip(score, best, strict=True):
-        if abs(new - old) > small * old:
+        if abs(new - old) > ROUNDING * old:
             return new < old
     return False
 
 
-def _pairs(loads: Loads, tied: bool) -> Iterator[tuple[int, int]]:
-    """Pairs worth trying, each once: around the fullest links, then all of a small job."""
+def _pairs(loads: LinkLoads, by_bytes: bool) -> Iterator[tuple[int, int]]:
+    """Yield the pairs worth trying, each once: around the busiest links, then all if few."""
     place, seen = loads.place, set[tuple[int, int]]()
-    crossing = loads.busiest_crossing() if tied else loads.crossing()
-    for one, other in chain(_exchanges(crossing), _followers(crossing, place), _all(place)):
+    remote = (
+        loads.partners_over_busiest_uplink() if by_bytes else loads.partners_over_slowest_links()
+    )
+    for one, other in chain(
+        _exchange_pairs(remote), _neighbour_pairs(remote, place), _all_pairs(place)
+    ):
         pair = (min(one, other), max(one, other))
         if place[one] != place[other] and pair not in seen:
+            # Several generators may yield the same pair.
             seen.add(pair)
             yield pair
 
 
-def _exchanges(crossing: Crossing) -> Iterator[tuple[int, int]]:
-    """A partner from beyond the link for a node rank that talks to others there."""
-    wanted = list(dict.fromkeys(other for _, away in crossing for other in sorted(away)))
-    for one, away in crossing[:MOST_WANTED]:
-        for other in wanted[:MOST_WANTED]:
+def _exchange_pairs(remote: RemotePartners) -> Iterator[tuple[int, int]]:
+    """Yield a node rank below the link with the partner of another one, beyond the link."""
+    wanted = list(dict.fromkeys(other for _, away in remote for other in sorted(away)))
+    for one, away in remote[:MOST_TRIED]:
+        for other in wanted[:MOST_TRIED]:
             if other not in away:
                 yield one, other
 
 
-def _followers(crossing: Crossing, place: list[int]) -> Iterator[tuple[int, int]]:
-    """A node rank for whatever sits beside its partners beyond the link."""
-    beside: dict[int, list[int]] = {}
+def _neighbour_pairs(remote: RemotePartners, place: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield a node rank below the link with each neighbour of its partners beyond the link."""
+    neighbours: dict[int, list[int]] = {}
     for node, site in enumerate(place):
-        beside.setdefault(site, []).append(node)
-    for one, away in crossing:
+        neighbours.setdefault(site, []).append(node)
+    for one, away in remote:
         for site in dict.fromkeys(place[other] for other in sorted(away)):
-            for other in beside[site]:
+            for other in neighbours[site]:
                 yield one, other
 
 
-def _all(place: list[int]) -> Iterator[tuple[int, int]]:
-    """Every pair, where there are few."""
-    if len(place) <= SMALL:
+def _all_pairs(place: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield all pairs of a small job."""
+    if len(place) <= SMALL_JOB:
         yield from combinations(range(len(place)), 2)

@@ -1,4 +1,4 @@
-"""Switches of one level, and what they send at least together if each has its price by load."""
+"""The switches of one level, and the least cost of all of them if each costs by its load."""
 
 from __future__ import annotations
 
@@ -9,76 +9,86 @@ from functools import cached_property
 from math import inf, sqrt
 
 MOST_SLACK = 64
-"""Idle hosts for which a bound is sought; beyond, what groups need by themselves holds alone."""
+"""Idle hosts up to which a bound by load is computed. With more idle hosts, switches may be filled
+in so many ways that the bound is weak and slow; the bounds of single groups remain."""
+
+SwitchCost = Callable[[int, float], float]
+"""Cost of a switch by (node ranks below it, rate of its uplink in bytes/s)."""
 
 
 @dataclass(frozen=True)
 class SwitchLevel:
-    """Switches of one level: how many node ranks each can hold, and its rate."""
+    """Switches of one level: how many node ranks fit below each, and its rate."""
 
     nodes: int
+    """Node ranks of the job."""
     switches: tuple[tuple[int, float], ...]
-    """(hosts, bytes a second out) of every switch."""
+    """(hosts below, bytes/s of the uplink) of every switch."""
     host_bytes_per_s: float = 0.0
-    """NICs of a host, for NVLink domains: what leaves one does so host by host."""
+    """Rate of the NICs of a host, set for NVLink domains only: their traffic leaves over the NICs
+    of each host, not over a shared uplink."""
 
     @cached_property
     def slack(self) -> int:
-        """Hosts that stay idle."""
-        return sum(room for room, _ in self.switches) - self.nodes
+        """Number of hosts that stay idle."""
+        return sum(hosts for hosts, _ in self.switches) - self.nodes
 
     @cached_property
     def bytes_per_s(self) -> float:
-        """Out of all switches together."""
+        """Rate of all uplinks together."""
         return sum(rate for _, rate in self.switches)
 
     @cached_property
     def steps(self) -> float:
-        """About how many cuts of grids a bound looks at for this level."""
-        return sum((min(self.slack, room) + 1) * room * sqrt(room) for (room, _), _ in self._alike)
+        """Approximate number of grid cuts that a bound evaluates for this level."""
+        return sum(
+            (min(self.slack, hosts) + 1) * hosts * sqrt(hosts) for (hosts, _), _ in self._distinct
+        )
 
     @cached_property
-    def _alike(self) -> list[tuple[tuple[int, float], int]]:
+    def _distinct(self) -> list[tuple[tuple[int, float], int]]:
+        """((hosts, rate), number of such switches): equal switches are evaluated once."""
         return sorted(Counter(self.switches).items())
 
-    def least(self, spent: Callable[[int, float], float], floor: float) -> float:
-        """The least time, ``floor`` or more, for which the switches have room for the job.
+    def least_seconds(self, cost: SwitchCost, floor: float) -> float:
+        """Return the least time, at least ``floor``, in which the switches fit the whole job.
 
-        ``spent`` is what a switch costs by (node ranks held, rate).
+        A switch fits the largest number of node ranks for which ``cost`` is at most that time.
         """
         if self.slack > MOST_SLACK:
             return floor
         options = [
-            (count, [(spent(held, rate), held) for held in self._fills(room)])
-            for (room, rate), count in self._alike
+            (count, [(cost(contained, rate), contained) for contained in self._fill_range(hosts)])
+            for (hosts, rate), count in self._distinct
         ]
         times = {time for _, costs in options for time, _ in costs if time > floor}
         for time in [floor, *sorted(times)]:
-            if self._room(options, time) >= self.nodes:
+            if self._capacity(options, time) >= self.nodes:
                 return time
         return floor
 
-    def sum(self, sent: Callable[[int, float], float]) -> float:
-        """What all switches send at least, each for itself; 0.0 where too many hosts are idle."""
+    def sum_of_minima(self, cost: SwitchCost) -> float:
+        """Return the sum of the least cost of each switch; 0.0 if too many hosts are idle."""
         if self.slack > MOST_SLACK:
             return 0.0
         return sum(
-            count * min(sent(held, rate) for held in self._fills(room))
-            for (room, rate), count in self._alike
+            count * min(cost(contained, rate) for contained in self._fill_range(hosts))
+            for (hosts, rate), count in self._distinct
         )
 
     def groups_cut(self, size: int) -> int:
-        """Groups of ``size`` node ranks that no order keeps under one switch."""
-        whole = sum(room // size for room, _ in self.switches)
+        """Return how many groups of ``size`` node ranks no order can keep below one switch."""
+        whole = sum(hosts // size for hosts, _ in self.switches)
         return max(self.nodes // size - whole, 0)
 
-    def _fills(self, room: int) -> range:
-        return range(max(room - self.slack, 0), min(room, self.nodes) + 1)
+    def _fill_range(self, hosts: int) -> range:
+        """Return the numbers of node ranks that a switch above ``hosts`` hosts can have."""
+        return range(max(hosts - self.slack, 0), min(hosts, self.nodes) + 1)
 
     @staticmethod
-    def _room(options: list[tuple[int, list[tuple[float, int]]]], time: float) -> float:
-        """Node ranks that the switches hold where none takes longer than ``time``."""
+    def _capacity(options: list[tuple[int, list[tuple[float, int]]]], time: float) -> float:
+        """Return how many node ranks fit if no switch may cost more than ``time``."""
         return sum(
-            count * max((held for spent, held in costs if spent <= time), default=-inf)
+            count * max((contained for cost, contained in costs if cost <= time), default=-inf)
             for count, costs in options
         )

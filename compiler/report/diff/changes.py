@@ -1,4 +1,4 @@
-"""Fields, flags, memory and time that differ between two sides."""
+"""Differences between two sides in spec fields, layout, memory and step time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Literal
 from parc.compiler.ir import StageMemory, StepTime
 from parc.compiler.report.diff.side import Side
 
-DERIVED = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
-"""Keys of ``problem`` that show elsewhere: in the layout, the flags, the directives."""
+SHOWN_ELSEWHERE = frozenset({"digest", "emit", "launch", "name", "pins", "versions"})
+"""Keys of ``problem`` that other sections show: layout, arguments, directives."""
 BY_NAME = ("gpu", "node", "fabric")
-"""Parts of the cluster that are one catalog entry each: their name says enough."""
-LAYOUT = (
+"""Parts of the cluster that are compared by the name of their catalog entry."""
+LAYOUT_FIELDS = (
     *("tp", "cp", "pp", "vpp", "dp", "dp_replicate", "ep", "etp", "edp", "world"),
     *(
         "micro_batch",
@@ -31,7 +31,7 @@ EXPERT_DEGREES = frozenset({"ep", "etp", "edp"})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that differs; None where a side does not have it."""
+    """Value that differs; None on the side that lacks it."""
 
     name: str
     old: Any
@@ -39,14 +39,14 @@ class Change:
 
     @property
     def kind(self) -> Literal["added", "removed", "changed"]:
-        """What happened to it."""
+        """Type of the change, from the old side to the new one."""
         if self.old is None:
             return "added"
         return "removed" if self.new is None else "changed"
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Every key whose value differs, sorted by key."""
+    """Return the changes of all keys whose values differ, sorted by key."""
     return tuple(
         Change(key, old.get(key), new.get(key))
         for key in sorted(old.keys() | new.keys())
@@ -54,10 +54,10 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...
     )
 
 
-def _ordered(
+def _changed_in_order(
     old: Mapping[str, Any], new: Mapping[str, Any], names: Iterable[str]
 ) -> tuple[Change, ...]:
-    """What differs among ``names``, in their order."""
+    """Return the changes among ``names``, in their order."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in names
@@ -66,39 +66,41 @@ def _ordered(
 
 
 def input_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Model, job, goals and cluster: what the spec and the catalog say."""
+    """Return the changes of model, job, goals and cluster, which come from spec and catalog."""
     return changes(dict(_inputs(old)), dict(_inputs(new)))
 
 
 def layout_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Degrees and choices, in the order in which people name them."""
+    """Return the changes of the layout, degrees first; expert degrees only with experts."""
     before, after = _layout(old), _layout(new)
     hidden = frozenset() if old.experts or new.experts else EXPERT_DEGREES
-    return _ordered(before, after, [name for name in before if name not in hidden])
+    return _changed_in_order(before, after, [name for name in before if name not in hidden])
 
 
 def memory_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Bytes of every term on the fullest stage of each side, and the limit."""
+    """Return the changes of memory, in bytes, on the fullest stage of each side."""
     names = [field.name for field in fields(StageMemory) if field.name != "stage"]
-    return _ordered(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
+    return _changed_in_order(_memory(old), _memory(new), [*names, "total_bytes", "limit_bytes"])
 
 
 def time_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Seconds of every term of a step, and their sum."""
+    """Return the changes of the terms of the step time and of their sum, in seconds."""
     names = [field.name for field in fields(StepTime)]
     before, after = old.plan["estimate"]["time"], new.plan["estimate"]["time"]
-    return _ordered(before, after, [*names, "total_seconds"])
+    return _changed_in_order(before, after, [*names, "total_seconds"])
 
 
 def rate_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """MFU and tokens a second."""
+    """Return the changes of MFU and tokens per second."""
     names = ("mfu", "tokens_per_second")
     before, after = old.plan["estimate"], new.plan["estimate"]
     return changes({name: before[name] for name in names}, {name: after[name] for name in names})
 
 
 def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
-    problem = {key: value for key, value in side.plan["problem"].items() if key not in DERIVED}
+    problem = {
+        key: value for key, value in side.plan["problem"].items() if key not in SHOWN_ELSEWHERE
+    }
     cluster = problem.pop("cluster", {})
     model = problem.get("model", {})
     for name, version in side.plan["problem"].get("versions", []):
@@ -111,17 +113,18 @@ def _inputs(side: Side) -> Iterator[tuple[str, Any]]:
     for name in ("spare", "unavailable"):
         yield f"cluster.{name}", ", ".join(cluster.get(name, [])) or None
     experts = model.get("experts")
+    # The pattern has one flag per layer, so only its number of layers with experts is compared.
     if isinstance(experts, dict) and "pattern" in experts:
         experts = {**experts, "layers": sum(experts["pattern"]), "pattern": None}
     problem["model"] = {**model, "experts": experts, "source": None}
-    yield from _leaves(problem, "")
+    yield from _flatten(problem, "")
 
 
-def _leaves(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _flatten(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, Mapping):
-            yield from _leaves(value, here)
+            yield from _flatten(value, here)
         else:
             yield here, value
 
@@ -133,15 +136,15 @@ def _layout(side: Side) -> dict[str, Any]:
     words += [recompute.get("method"), recompute.get("layers")]
     layers = [sum(chunk["layers"] for chunk in stage) for stage in split.get("chunks", [])]
     return {
-        **{name: layout.get(name) for name in LAYOUT},
+        **{name: layout.get(name) for name in LAYOUT_FIELDS},
         "recompute": " ".join(str(word) for word in words if word),
         "split": split.get("text") or split.get("form"),
-        "layers_by_stage": _folded(layers),
+        "layers_by_stage": _fold_runs(layers),
     }
 
 
-def _folded(counts: list[int]) -> str:
-    """``11, 14x11, 13``: runs of equal numbers."""
+def _fold_runs(counts: list[int]) -> str:
+    """Return the counts with equal neighbours folded: ``11, 14x11, 13``."""
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][1] == count:

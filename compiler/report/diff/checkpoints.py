@@ -1,7 +1,8 @@
-"""Whether a checkpoint of the old side still loads on the new one.
+"""Check whether a checkpoint of the old plan loads with the new plan.
 
-Rules of Megatron-Core 0.19: megatron/training/checkpointing.py (check_checkpoint_args and the
-choice of the optimizer's sharding type) and the sharded state dicts of megatron/core.
+The rules are those of Megatron-Core 0.19: megatron/training/checkpointing.py
+(check_checkpoint_args and the choice of the optimizer's sharding type) and the sharded state dicts
+of megatron/core.
 """
 
 from __future__ import annotations
@@ -12,63 +13,77 @@ from typing import Any, Literal
 from parc.compiler.report.diff.changes import Change, changes
 from parc.compiler.report.diff.side import Side
 
-WEIGHTLESS = frozenset({"name", "family", "source", "norm_epsilon"})
-WEIGHTLESS_EXPERTS = frozenset(
+NOT_IN_WEIGHTS = frozenset({"name", "family", "source", "norm_epsilon"})
+NOT_IN_EXPERT_WEIGHTS = frozenset(
     {"top_k", "score_function", "pre_softmax", "groups", "group_top_k"}
     | {"scaling_factor", "aux_loss_coefficient"}
 )
 MESH = ("tp", "pp", "vpp", "ep", "etp")
 VOCAB_UNIT = 128
-"""Megatron's default for --make-vocab-size-divisible-by."""
-RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
+"""Megatron's default of --make-vocab-size-divisible-by."""
+FULLY_RESHARDABLE = "--dist-ckpt-optim-fully-reshardable"
 SCHEDULE = (
     *("--lr", "--min-lr", "--lr-decay-style", "--lr-decay-iters", "--lr-warmup-iters"),
     *("--lr-warmup-fraction", "--weight-decay", "--train-iters", "--global-batch-size"),
 )
-"""What the scheduler of the optimizer is made from; it counts in samples."""
-OVERRIDE = "--override-opt-param-scheduler"
-UNASKED = (OVERRIDE, "--use-checkpoint-opt-param-scheduler", "--finetune", "--no-load-optim")
-"""With one of these the scheduler of a checkpoint is not held against that of the run."""
+"""Flags of the optimizer's scheduler, which counts in samples and so depends on the batch size."""
+OVERRIDE_SCHEDULE = "--override-opt-param-scheduler"
+SCHEDULE_UNCHECKED = (
+    OVERRIDE_SCHEDULE,
+    "--use-checkpoint-opt-param-scheduler",
+    "--finetune",
+    "--no-load-optim",
+)
+"""Flags that turn off Megatron's comparison of the checkpoint's scheduler with the run's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The verdict and why."""
+    """Result of the check, with its reasons."""
 
     verdict: Literal["loads", "weights only", "does not load"]
     reasons: tuple[str, ...]
 
 
 def checkpoint(old: Side, new: Side) -> Checkpoint:
-    """Judge what the old side saves against what the new side builds."""
-    shapes = _shapes(old, new)
+    """Compare the state that the old plan saves with the state that the new plan builds."""
+    shapes = _weight_changes(old, new)
     if shapes:
-        return Checkpoint("does not load", tuple(_reason(change) for change in shapes))
-    mesh = _mesh_changes(old, new)
+        return Checkpoint("does not load", tuple(_describe_change(change) for change in shapes))
+    mesh = _degree_changes(old, new)
     if old.arguments.get("--ckpt-format", "torch_dist") == "torch":
         fixed = [change for change in mesh if change.name != "dp"]
         if fixed or _padded_vocab(old) != _padded_vocab(new):
-            reasons = [f"format torch keeps one file a rank; {_reason(one)}" for one in fixed]
+            reasons = [
+                f"format torch stores one file per rank, but {_describe_change(one)}"
+                for one in fixed
+            ]
             return Checkpoint("does not load", (*reasons, *_vocab_note(old, new)))
     notes = [*_vocab_note(old, new)]
     moved = [change for change in mesh if change.name in (*MESH, "split")]
     if any(change.name in ("tp", "pp") for change in moved):
-        notes.append("the state of the random generators is ignored, as tp or pp differ")
-    pinned = old.plan["layout"].get("zero_stage") == 1 and RESHARDABLE not in old.arguments
+        notes.append("random generator states are not restored, because tp or pp differs")
+    # dp_reshardable is Megatron's default for a distributed optimizer.
+    pinned = old.plan["layout"].get("zero_stage") == 1 and FULLY_RESHARDABLE not in old.arguments
     if moved and pinned:
-        why = ", ".join(_reason(change) for change in moved)
-        fix = f"save with {RESHARDABLE}, or load with --no-load-optim"
+        why = ", ".join(_describe_change(change) for change in moved)
+        fix = f"save with {FULLY_RESHARDABLE}, or load with --no-load-optim"
         return Checkpoint(
             "weights only",
-            (f"the optimizer state was saved as dp_reshardable, but {why}; {fix}", *notes),
+            (f"optimizer state is saved as dp_reshardable, but {why}: {fix}", *notes),
         )
     if mesh:
-        notes.insert(0, "torch_dist reshards: " + ", ".join(_reason(change) for change in mesh))
+        notes.insert(
+            0, "torch_dist reshards " + ", ".join(_describe_change(change) for change in mesh)
+        )
     return Checkpoint("loads", (*notes, *_schedule_note(old, new)))
 
 
-def _shapes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Model fields that change a weight; of a part that both have, the ones that differ."""
+def _weight_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changes of model fields that set the shape or number of weights.
+
+    If both sides have a part such as ``mamba``, its differing fields are listed.
+    """
     found: list[Change] = []
     for change in changes(_weights(old), _weights(new)):
         if isinstance(change.old, dict) and isinstance(change.new, dict):
@@ -82,26 +97,27 @@ def _shapes(old: Side, new: Side) -> tuple[Change, ...]:
 def _weights(side: Side) -> dict[str, Any]:
     model = dict(side.plan["problem"]["model"])
     experts, position = model.pop("experts", None) or {}, model.pop("position", None) or {}
-    fields = {name: value for name, value in model.items() if name not in WEIGHTLESS}
+    fields = {name: value for name, value in model.items() if name not in NOT_IN_WEIGHTS}
     fields |= {
         f"experts.{name}": value
         for name, value in experts.items()
-        if name not in WEIGHTLESS_EXPERTS
+        if name not in NOT_IN_EXPERT_WEIGHTS
     }
+    # Learned positions are a table of weights; the flag sets its rows.
     if position.get("kind") == "learned":
         rows = side.arguments.get("--max-position-embeddings", position.get("max_positions"))
         fields["position.rows"] = str(rows)
     return fields
 
 
-def _mesh_changes(old: Side, new: Side) -> tuple[Change, ...]:
-    """Degrees that differ; the split is named where pp and vpp do not already say so."""
-    found = changes(_mesh(old), _mesh(new))
+def _degree_changes(old: Side, new: Side) -> tuple[Change, ...]:
+    """Return the changed degrees; the split of layers only if pp and vpp are unchanged."""
+    found = changes(_degrees(old), _degrees(new))
     staged = any(change.name in ("pp", "vpp") for change in found)
     return tuple(change for change in found if change.name != "split" or not staged)
 
 
-def _mesh(side: Side) -> dict[str, Any]:
+def _degrees(side: Side) -> dict[str, Any]:
     layout = side.plan["layout"]
     split = layout.get("split", {})
     layers = [[chunk["layers"] for chunk in stage] for stage in split.get("chunks", [])]
@@ -110,7 +126,7 @@ def _mesh(side: Side) -> dict[str, Any]:
 
 
 def _padded_vocab(side: Side) -> int:
-    """Rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
+    """Return the rows of the embedding: a multiple of make-vocab-size-divisible-by x tp."""
     vocab, tp = side.plan["problem"]["model"]["vocab"], max(side.plan["layout"]["tp"], 1)
     unit = side.arguments.get("--make-vocab-size-divisible-by", "")
     step = (int(unit) if unit.isdecimal() and 0 < len(unit.lstrip("0")) < 9 else VOCAB_UNIT) * tp
@@ -121,27 +137,30 @@ def _vocab_note(old: Side, new: Side) -> tuple[str, ...]:
     before, after = _padded_vocab(old), _padded_vocab(new)
     if before == after:
         return ()
-    return (f"the padded vocabulary goes from {before} to {after} rows; torch_dist allows it",)
+    return (f"padded vocabulary: {before} -> {after} rows (only torch_dist can load it)",)
 
 
 def _schedule_note(old: Side, new: Side) -> tuple[str, ...]:
-    """OptimizerParamScheduler.load_state_dict stops where its numbers are others."""
+    """Return a note if Megatron would stop because the flags of the scheduler differ.
+
+    The check is an assertion in OptimizerParamScheduler.load_state_dict.
+    """
     differ = [flag for flag in SCHEDULE if old.arguments.get(flag) != new.arguments.get(flag)]
-    if not differ or any(flag in new.arguments for flag in UNASKED):
+    if not differ or any(flag in new.arguments for flag in SCHEDULE_UNCHECKED):
         return ()
-    said = ", ".join(differ)
-    return (f"Megatron stops where a run resumes with another {said}, but for {OVERRIDE}",)
+    flags = ", ".join(differ)
+    return (f"Megatron stops on resume if {flags} differ, unless {OVERRIDE_SCHEDULE} is set",)
 
 
-def _reason(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     if change.name == "split":
-        return "the layers of the stages differ"
-    return f"{change.name} {_value(change.old)} -> {_value(change.new)}"
+        return "layers per stage differ"
+    return f"{change.name} {_format_value(change.old)} -> {_format_value(change.new)}"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
-        return "given"
+        return "present"
     if value in (None, ""):
         return "absent"
     text = str(value)

@@ -1,4 +1,4 @@
-"""What changes from one plan to another, and the sides that are compared."""
+"""Comparison of two plans."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from parc.compiler.report.diff.serving import (
     serving_time,
 )
 from parc.compiler.report.diff.side import NotAnOutput, Side
-from parc.compiler.report.numbers import rounded_tree
+from parc.compiler.report.formatting import round_tree
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Everything that differs; empty parts are the same on both sides."""
+    """Differences between two plans; a part is empty if both sides are equal in it."""
 
     old: str
     new: str
     inputs: tuple[Change, ...]
     layout: tuple[Change, ...]
     moves: Moves | None
-    """None where a side has no rank map."""
+    """None if a side has no rank map."""
     groups: tuple[AxisChange, ...]
     arguments: tuple[Change, ...]
     environment: tuple[Change, ...]
@@ -48,27 +48,31 @@ class Diff:
     time: tuple[Change, ...]
     rates: tuple[Change, ...]
     checkpoint: Checkpoint | None
-    """None where nothing is trained."""
+    """None for a service, which has no checkpoint to resume from."""
 
     @property
-    def any(self) -> bool:
-        """Whether the two sides differ in anything."""
+    def has_changes(self) -> bool:
+        """True if the two sides differ."""
         parts = (self.inputs, self.layout, self.groups, self.arguments, self.environment)
         costs = (self.directives, self.memory, self.time, self.rates)
-        return any(parts) or any(costs) or (self.moves is not None and self.moves.any)
+        return any(parts) or any(costs) or (self.moves is not None and self.moves.has_changes)
 
     def to_json(self) -> dict[str, Any]:
-        """A mapping of JSON types; numbers as they stand in plan.json."""
-        document = {"format": 1, "changed": self.any, **as_json(self)}
-        return dict(rounded_tree(document))
+        """Return the diff as JSON types; numbers are rounded as in plan.json."""
+        document = {"format": 1, "changed": self.has_changes, **as_json(self)}
+        return dict(round_tree(document))
 
 
 def diff(old: Side, new: Side) -> Diff:
-    """Compare ``old`` with ``new``; NotAnOutput where a plan.json is not one of ours."""
+    """Compare ``old`` with ``new``.
+
+    Raises:
+        NotAnOutput: a plan.json does not match its schema, or only one side is a service.
+    """
     try:
-        return _compared(old, new)
+        return _compare(old, new)
     except (KeyError, TypeError, AttributeError, ValueError, StopIteration):
-        # A file that breaks the schema is the user's to mend; anything else is a bug of ours.
+        # A file that breaks the schema is an error of the user; any other cause is a bug in PARC.
         for each in (old, new):
             _check_schema(each)
         raise
@@ -85,7 +89,7 @@ def _check_schema(each: Side) -> None:
         raise NotAnOutput(f"{each.name}/plan.json at {error.json_path}: {reason}") from None
 
 
-def _compared(old: Side, new: Side) -> Diff:
+def _compare(old: Side, new: Side) -> Diff:
     if old.serves != new.serves:
         trains, serves = (new, old) if old.serves else (old, new)
         raise NotAnOutput(f"{trains.name} trains a model and {serves.name} serves one")

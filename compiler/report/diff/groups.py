@@ -1,4 +1,4 @@
-"""Communication groups that have other members, or that now cross a rack or an NVLink domain."""
+"""Process groups whose members change, or that newly span racks or NVLink domains."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from itertools import repeat
 
 from parc.compiler.report.diff.side import Ranks
 
-EXAMPLES = 3
-MEMBERS = 4
-"""Ranks of a group that an example names before it says ``...``."""
+MAX_EXAMPLES = 3
+MAX_MEMBERS = 4
+"""Ranks and racks that an example lists before it elides the remaining ones."""
 
 Group = tuple[int, ...]
 
 DENSE = ("tp", "cp", "dp", "dp-shard", "dp-replicate", "pp")
 EXPERT = ("etp", "ep", "edp", "efsdp")
 SERVING = ("replica", "dp", "pp", "cp", "tp")
-BOTH = ("pp", "dp-replicate")
-"""Axes of the dense mesh, of the expert mesh alone, and of both; a framework has some of them."""
+SHARED = ("pp", "dp-replicate")
+"""Axes of the dense mesh, of the expert mesh, of a service, and of both training meshes.
+
+A framework has some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisChange:
-    """The groups of one axis on both sides; counts of groups, sizes in ranks."""
+    """Groups of one axis on both sides; sizes are in ranks."""
 
     axis: str
     old_size: int
@@ -30,19 +32,19 @@ class AxisChange:
     old_groups: int
     new_groups: int
     same_members: int
-    """Groups that have the same ranks on both sides."""
+    """Number of groups that consist of the same ranks on both sides."""
     old_crossing_racks: int
     new_crossing_racks: int
     old_crossing_domains: int
     new_crossing_domains: int
     now_crossing_racks: int
-    """Groups that cross racks and hold a rank whose group did not cross before."""
+    """Number of groups that span racks and contain a rank whose old group did not."""
     examples: tuple[str, ...]
-    """The first of those."""
+    """First few of the groups that newly span racks."""
 
     @property
-    def any(self) -> bool:
-        """Whether members or crossings differ."""
+    def has_changes(self) -> bool:
+        """True if members or spans differ."""
         return (
             self.same_members != max(self.old_groups, self.new_groups)
             or self.old_crossing_racks != self.new_crossing_racks
@@ -52,20 +54,20 @@ class AxisChange:
 
 
 def group_changes(old: Ranks, new: Ranks, experts: bool) -> tuple[AxisChange, ...]:
-    """Every axis of both sides whose groups differ; those of experts where the model has some."""
+    """Return the axes whose groups differ; axes of the expert mesh only with ``experts``."""
     known = old.coordinates.keys() & new.coordinates.keys()
     dense, sparse = (SERVING, ()) if "replica" in known else (DENSE, EXPERT)
     compared = [_compare(axis, dense, old, new) for axis in dense if axis in known]
     if experts:
-        mesh = (*BOTH, *sparse)
+        mesh = (*SHARED, *sparse)
         compared += [_compare(axis, mesh, old, new) for axis in sparse if axis in known]
-    return tuple(change for change in compared if change.any)
+    return tuple(change for change in compared if change.has_changes)
 
 
 def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
-    """Ranks that share every coordinate of ``mesh`` but ``axis``, by their first rank.
+    """Return the groups of ranks that differ only in ``axis``, sorted by first rank.
 
-    Axes of ``mesh`` that the framework of ``ranks`` does not have cut nothing.
+    Axes of ``mesh`` that the framework of ``ranks`` does not have are ignored.
     """
     own = ranks.coordinates
     others = [own[name] for name in mesh if name != axis and name in own]
@@ -78,8 +80,8 @@ def groups(ranks: Ranks, axis: str, mesh: tuple[str, ...]) -> list[Group]:
 
 def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisChange:
     before, after = groups(old, axis, mesh), groups(new, axis, mesh)
-    racks_before, racks_after = _crossing(before, old.racks), _crossing(after, new.racks)
-    fresh = _fresh(racks_after, racks_before, old.world)
+    racks_before, racks_after = _spanning(before, old.racks), _spanning(after, new.racks)
+    fresh = _newly_crossing(racks_after, racks_before, old.world)
     return AxisChange(
         axis=axis,
         old_size=len(before[0]),
@@ -89,21 +91,24 @@ def _compare(axis: str, mesh: tuple[str, ...], old: Ranks, new: Ranks) -> AxisCh
         same_members=len(set(before) & set(after)),
         old_crossing_racks=len(racks_before),
         new_crossing_racks=len(racks_after),
-        old_crossing_domains=len(_crossing(before, old.domains)),
-        new_crossing_domains=len(_crossing(after, new.domains)),
+        old_crossing_domains=len(_spanning(before, old.domains)),
+        new_crossing_domains=len(_spanning(after, new.domains)),
         now_crossing_racks=len(fresh),
-        examples=tuple(_example(group, new.racks) for group in fresh[:EXAMPLES]),
+        examples=tuple(_example(group, new.racks) for group in fresh[:MAX_EXAMPLES]),
     )
 
 
-def _crossing(found: list[Group], places: tuple[str, ...]) -> list[Group]:
-    if len(found[0]) == 1:
+def _spanning(found: list[Group], places: tuple[str, ...]) -> list[Group]:
+    if len(found[0]) == 1:  # all groups of an axis have the same size
         return []
     return [group for group in found if len({places[rank] for rank in group}) > 1]
 
 
-def _fresh(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
-    """Groups with a rank whose own group did not cross before; ranks that are new do not count."""
+def _newly_crossing(now: list[Group], before: list[Group], old_world: int) -> list[Group]:
+    """Return the groups that span racks now and contain a rank whose old group did not.
+
+    Ranks that the old side lacks are ignored, unless a group consists only of them.
+    """
     crossed = {rank for group in before for rank in group}
     return [
         group
@@ -113,8 +118,10 @@ def _fresh(now: list[Group], before: list[Group], old_world: int) -> list[Group]
 
 
 def _example(group: Group, racks: tuple[str, ...]) -> str:
-    shown = ", ".join(str(rank) for rank in group[:MEMBERS])
-    more = f", ... {group[-1]}" if len(group) > MEMBERS else ""
+    shown = ", ".join(str(rank) for rank in group[:MAX_MEMBERS])
+    more = f", ... {group[-1]}" if len(group) > MAX_MEMBERS else ""
     names = list(dict.fromkeys(racks[rank] for rank in group))
-    where = ", ".join(names[:MEMBERS]) + (f" and {len(names) - MEMBERS} more" * (len(names) > 4))
-    return f"ranks {shown}{more}: {where}"
+    where = ", ".join(names[:MAX_MEMBERS]) + (
+        f" and {len(names) - MAX_MEMBERS} more" * (len(names) > 4)
+    )
+    return f"ranks {shown}{more} in racks {where}"

@@ -1,4 +1,4 @@
-"""Ranks that moved to another GPU, hosts that came and went, racks with another name."""
+"""Ranks that move to another GPU, hosts that are added or removed, and renamed racks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from parc.compiler.topology.hostlist import fold
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring ranks that moved, and where from and to; hosts are folded."""
+class RankRange:
+    """Consecutive ranks that move, with their old and new hosts as host lists."""
 
     first_rank: int
     last_rank: int
@@ -22,39 +22,39 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What happened to the ranks that both sides have, and to the hosts."""
+    """Moves of the ranks that exist on both sides, and changes of the hosts."""
 
     old_world: int
     new_world: int
     moved: int
-    """Ranks on another host or another GPU of their host."""
+    """Number of ranks that get another host or another GPU of their host."""
     recast: int
-    """Ranks that compute something else: other mesh coordinates."""
-    runs: tuple[Run, ...]
+    """Number of ranks whose mesh coordinates change."""
+    runs: tuple[RankRange, ...]
     joined: tuple[str, ...]
     left: tuple[str, ...]
     renamed_racks: tuple[tuple[str, str], ...]
     moved_hosts: tuple[tuple[str, str, str], ...]
-    """(host, old rack, new rack) of hosts that changed racks."""
+    """(host, old rack, new rack) of each host that changes racks."""
 
     @property
-    def any(self) -> bool:
-        """Whether anything is different."""
+    def has_changes(self) -> bool:
+        """True if ranks, hosts or racks differ."""
         return self != Moves(self.old_world, self.old_world, 0, 0, (), (), (), (), ())
 
 
 def rank_moves(old: Ranks, new: Ranks) -> Moves:
-    """Compare rank by rank; ranks beyond the smaller world are counted, not listed."""
-    joined = _unique(set(new.hosts) - set(old.hosts), new.hosts)
-    left = _unique(set(old.hosts) - set(new.hosts), old.hosts)
+    """Compare the ranks that exist on both sides; additional ranks are only counted."""
+    joined = _in_order(set(new.hosts) - set(old.hosts), new.hosts)
+    left = _in_order(set(old.hosts) - set(new.hosts), old.hosts)
     renamed, moved_hosts = _racks(old, new)
     moved = _moved(old, new)
     return Moves(
         old_world=old.world,
         new_world=new.world,
         moved=len(moved),
-        recast=_recast(old, new),
-        runs=tuple(_runs(moved, old, new)),
+        recast=_count_recast(old, new),
+        runs=tuple(_moved_ranges(moved, old, new)),
         joined=joined,
         left=left,
         renamed_racks=renamed,
@@ -62,7 +62,7 @@ def rank_moves(old: Ranks, new: Ranks) -> Moves:
     )
 
 
-def _unique(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
+def _in_order(names: set[str], order: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(order) if name in names)
 
 
@@ -73,23 +73,23 @@ def _moved(old: Ranks, new: Ranks) -> list[int]:
     return [rank for rank, (here, there) in pairs if here != there]
 
 
-def _recast(old: Ranks, new: Ranks) -> int:
+def _count_recast(old: Ranks, new: Ranks) -> int:
     axes = sorted(old.coordinates.keys() & new.coordinates.keys())
-    if not axes:  # of two frameworks that have no axis in common
+    if not axes:  # two frameworks without a common axis
         return min(old.world, new.world)
     before = zip(*(old.coordinates[axis] for axis in axes), strict=True)
     after = zip(*(new.coordinates[axis] for axis in axes), strict=True)
     return sum(here != there for here, there in zip(before, after, strict=False))
 
 
-def _runs(moved: list[int], old: Ranks, new: Ranks) -> Iterator[Run]:
+def _moved_ranges(moved: list[int], old: Ranks, new: Ranks) -> Iterator[RankRange]:
     for _, group in groupby(enumerate(moved), key=lambda pair: pair[1] - pair[0]):
         ranks = [rank for _, rank in group]
-        yield Run(ranks[0], ranks[-1], _places(old, ranks), _places(new, ranks))
+        yield RankRange(ranks[0], ranks[-1], _locations(old, ranks), _locations(new, ranks))
 
 
-def _places(ranks: Ranks, chosen: list[int]) -> str:
-    """Host list, with the GPUs where it is one host."""
+def _locations(ranks: Ranks, chosen: list[int]) -> str:
+    """Return the hosts of the ``chosen`` ranks as a host list, with GPUs if it is one host."""
     hosts = list(dict.fromkeys(ranks.hosts[rank] for rank in chosen))
     if len(hosts) > 1:
         return fold(hosts)
@@ -100,7 +100,7 @@ def _places(ranks: Ranks, chosen: list[int]) -> str:
 def _racks(
     old: Ranks, new: Ranks
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:
-    """Renamed racks, and hosts that are in another rack and not because of a new name."""
+    """Return the renamed racks, and the hosts that are in another rack for another reason."""
     before = dict(zip(old.hosts, old.racks, strict=True))
     after = dict(zip(new.hosts, new.racks, strict=True))
     common = [host for host in before if host in after]

@@ -1,4 +1,4 @@
-"""A diff as titled tables, which the text and the Markdown form print."""
+"""Sections of a diff: titled tables, printed as text or as Markdown."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from parc.compiler.report.diff.changes import Change
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.groups import AxisChange
 from parc.compiler.report.diff.ranks import Moves
-from parc.compiler.report.numbers import gib, percent, quantity, seconds, span
+from parc.compiler.report.formatting import gib, number_range, percent, plural, quantity, seconds
 
-RUNS = 12
-"""Runs of moved ranks that are listed."""
-HOSTS = 8
-LONGEST = 60
-UNSEEN = ("+0.0 %", "-0.0 %")
-"""Changes too small to print; JSON has them."""
+MAX_RANGES = 12
+"""Listed ranges of moved ranks."""
+MAX_HOSTS = 8
+MAX_CELL = 60
+TOO_SMALL = ("+0.0 %", "-0.0 %")
+"""Changes too small to print; the JSON form contains them."""
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+CHECKPOINTS = {
+    "loads": "old checkpoints load",
+    "weights only": "of old checkpoints only the weights load",
+    "does not load": "old checkpoints do not load",
+}
+"""Verdict about checkpoints -> text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table and the lines under it."""
+    """Table with a title, and the lines below it."""
 
     title: str
     head: tuple[str, ...] = ()
@@ -32,33 +38,33 @@ class Section:
 
 
 def sections(found: Diff) -> tuple[Section, ...]:
-    """The sections that have something to say, the most important first."""
+    """Return the sections that are not empty, the most important first."""
     costs = (*found.time, *found.rates)
     candidates = (
-        _changes("spec", found.inputs),
-        _changes("layout", found.layout),
-        _moves(found.moves),
-        _groups(found.groups),
-        _changes("memory of the fullest stage", found.memory),
-        _changes("step (estimated)", costs),
-        _flags(_argument_title(found), found.arguments),
-        _flags("environment", found.environment),
-        _flags("Slurm directives", found.directives),
-        _checkpoint(found),
+        _change_section("spec", found.inputs),
+        _change_section("layout", found.layout),
+        _rank_section(found.moves),
+        _group_section(found.groups),
+        _change_section("memory of the fullest stage", found.memory),
+        _change_section("step time (estimated)", costs),
+        _flag_section(_argument_title(found), found.arguments),
+        _flag_section("environment", found.environment),
+        _flag_section("Slurm directives", found.directives),
+        _checkpoint_section(found),
     )
     return tuple(section for section in candidates if section.rows or section.notes)
 
 
 def headline(found: Diff) -> str:
-    """The change in one line: ranks moved, groups that now cross racks, memory and step time."""
-    if not found.any:
-        return "no change"
+    """Return the change in one line: ranks that move, groups, memory, step time, checkpoint."""
+    if not found.has_changes:
+        return "no changes"
     moves = found.moves
     parts = []
     if moves is not None:
-        parts.append(f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move")
+        parts.append(_moved_ranks(moves))
         crossing = sum(axis.now_crossing_racks for axis in found.groups)
-        parts.append(f"{crossing:,} groups newly cross a rack")
+        parts.append(f"{plural(crossing, 'group')} newly span racks")
     for name, rows in (("total_bytes", found.memory), ("total_seconds", found.time)):
         parts += [
             f"{'peak memory' if name == 'total_bytes' else 'step time'} {_delta(row)}"
@@ -66,7 +72,7 @@ def headline(found: Diff) -> str:
             if row.name == name
         ]
     if found.checkpoint is not None:
-        parts.append(f"checkpoint {found.checkpoint.verdict}")
+        parts.append(CHECKPOINTS[found.checkpoint.verdict])
     return ", ".join(parts)
 
 
@@ -74,11 +80,11 @@ def _argument_title(found: Diff) -> str:
     return "vLLM arguments" if found.checkpoint is None else "Megatron arguments"
 
 
-def _changes(title: str, rows: tuple[Change, ...]) -> Section:
+def _change_section(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
         (_name(row), _value(row, row.old), _value(row, row.new), _delta(row))
         for row in rows
-        if _delta(row) not in UNSEEN
+        if _delta(row) not in TOO_SMALL
     )
     return Section(title, ("", "old", "new", "change"), shown)
 
@@ -88,11 +94,11 @@ def _name(change: Change) -> str:
 
 
 def _value(change: Change, value: Any) -> str:
-    """A value with the unit that the name of the field says."""
+    """Return ``value`` with the unit that the name of its field implies."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return _cut(value if isinstance(value, str) else str(value))
+        return _clip(value if isinstance(value, str) else str(value))
     if change.name.endswith("_bytes"):
         return gib(value)
     if change.name.endswith("_seconds"):
@@ -103,7 +109,7 @@ def _value(change: Change, value: Any) -> str:
 
 
 def _delta(change: Change) -> str:
-    """``+12.3 %`` where both are measures of the same thing."""
+    """Return the relative change, such as ``+12.3 %``; empty if the field is not a quantity."""
     old, new = change.old, change.new
     measured = change.name.endswith(("_bytes", "_seconds", "_per_second")) or change.name == "mfu"
     if not measured or not isinstance(old, int | float) or not isinstance(new, int | float):
@@ -113,80 +119,87 @@ def _delta(change: Change) -> str:
     return f"{(new - old) / old * 100:+.1f} %"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+def _clip(text: str) -> str:
+    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 3]}..."
 
 
-def _flags(title: str, rows: tuple[Change, ...]) -> Section:
+def _flag_section(title: str, rows: tuple[Change, ...]) -> Section:
     shown = tuple(
-        (SIGNS[row.kind], row.name, _cut(row.old or ""), _cut(row.new or "")) for row in rows
+        (SIGNS[row.kind], row.name, _clip(row.old or ""), _clip(row.new or "")) for row in rows
     )
     return Section(title, ("", "name", "old", "new"), shown)
 
 
-def _moves(moves: Moves | None) -> Section:
+def _rank_section(moves: Moves | None) -> Section:
     if moves is None:
-        return Section("ranks", notes=("a side has no rankmap.csv: emit rankmap to compare ranks",))
-    if not moves.any:
+        return Section(
+            "ranks", notes=("Ranks are not compared: a side has no rankmap.csv. Emit rankmap.",)
+        )
+    if not moves.has_changes:
         return Section("ranks")
     rows = tuple(
-        (span(run.first_rank, run.last_rank), _cut(run.old), _cut(run.new))
-        for run in moves.runs[:RUNS]
+        (number_range(run.first_rank, run.last_rank), _clip(run.old), _clip(run.new))
+        for run in moves.runs[:MAX_RANGES]
     )
-    title = "ranks that move" if rows else "ranks"
+    title = "moved ranks" if rows else "ranks"
     return Section(title, ("ranks", "from", "to"), rows, tuple(_move_notes(moves)))
+
+
+def _moved_ranks(moves: Moves) -> str:
+    if not moves.moved:
+        return "every rank keeps its GPU"
+    return f"{moves.moved:,} of {min(moves.old_world, moves.new_world):,} ranks move to another GPU"
 
 
 def _move_notes(moves: Moves) -> Iterator[str]:
     common = min(moves.old_world, moves.new_world)
-    if len(moves.runs) > RUNS:
-        yield f"and {len(moves.runs) - RUNS:,} more runs"
-    yield f"{moves.moved:,} of {common:,} ranks move to another GPU"
-    if moves.recast:
-        yield f"{moves.recast:,} of {common:,} ranks have other mesh coordinates"
+    if len(moves.runs) > MAX_RANGES:
+        yield f"and {len(moves.runs) - MAX_RANGES:,} more ranges"
+    changed = f"; {moves.recast:,} of {common:,} change mesh coordinates" if moves.recast else ""
+    yield f"{_moved_ranks(moves)}{changed}"
     if moves.old_world != moves.new_world:
         yield f"ranks: {moves.old_world:,} -> {moves.new_world:,}"
-    for verb, hosts in (("leave", moves.left), ("join", moves.joined)):
+    for verb, hosts in (("removed", moves.left), ("added", moves.joined)):
         if hosts:
-            more = f" and {len(hosts) - HOSTS:,} more" if len(hosts) > HOSTS else ""
-            yield f"hosts that {verb}: {', '.join(hosts[:HOSTS])}{more}"
+            more = f" and {len(hosts) - MAX_HOSTS:,} more" if len(hosts) > MAX_HOSTS else ""
+            yield f"{verb} hosts: {', '.join(hosts[:MAX_HOSTS])}{more}"
     for old, new in moves.renamed_racks:
-        yield f"rack {old} is now called {new}; its hosts are the same"
-    for host, old, new in moves.moved_hosts[:HOSTS]:
-        yield f"host {host} goes from rack {old} to rack {new}"
-    if len(moves.moved_hosts) > HOSTS:
-        yield f"and {len(moves.moved_hosts) - HOSTS:,} more hosts change racks"
+        yield f"rack {old} is renamed to {new}, with the same hosts"
+    for host, old, new in moves.moved_hosts[:MAX_HOSTS]:
+        yield f"host {host} moves from rack {old} to rack {new}"
+    if len(moves.moved_hosts) > MAX_HOSTS:
+        yield f"and {len(moves.moved_hosts) - MAX_HOSTS:,} more hosts change racks"
 
 
-def _groups(axes: tuple[AxisChange, ...]) -> Section:
+def _group_section(axes: tuple[AxisChange, ...]) -> Section:
     rows = tuple(
         (
             axis.axis,
-            _arrow(
+            _old_to_new(
                 f"{axis.old_groups:,} x {axis.old_size}", f"{axis.new_groups:,} x {axis.new_size}"
             ),
             f"{axis.same_members:,}",
-            _arrow(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
-            _arrow(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
+            _old_to_new(f"{axis.old_crossing_domains:,}", f"{axis.new_crossing_domains:,}"),
+            _old_to_new(f"{axis.old_crossing_racks:,}", f"{axis.new_crossing_racks:,}"),
             f"{axis.now_crossing_racks:,}",
         )
         for axis in axes
     )
-    head = ("axis", "groups", "same ranks", "cross NVLink domains", "cross racks", "newly")
+    head = ("axis", "groups", "unchanged", "span NVLink domains", "span racks", "newly")
     notes = tuple(
-        f"{axis.axis} group now crosses racks: {example}"
+        f"{axis.axis} group newly spans racks: {example}"
         for axis in axes
         for example in axis.examples
     )
-    return Section("groups that change", head, rows, notes)
+    return Section("changed groups", head, rows, notes)
 
 
-def _arrow(old: str, new: str) -> str:
+def _old_to_new(old: str, new: str) -> str:
     return old if old == new else f"{old} -> {new}"
 
 
-def _checkpoint(found: Diff) -> Section:
-    if not found.any or found.checkpoint is None:
+def _checkpoint_section(found: Diff) -> Section:
+    if not found.has_changes or found.checkpoint is None:
         return Section("checkpoint")
-    notes = (f"a checkpoint of {found.old}: {found.checkpoint.verdict}", *found.checkpoint.reasons)
+    notes = (CHECKPOINTS[found.checkpoint.verdict], *found.checkpoint.reasons)
     return Section("checkpoint", notes=notes)

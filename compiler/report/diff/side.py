@@ -1,4 +1,4 @@
-"""One side of a diff: what the files of an output directory say."""
+"""Side of a diff, read from the files of an output directory."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from typing import Any
 
 PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
-"""Columns of a rank map before the coordinates, which are those of its framework."""
+"""Columns of a rank map before the mesh coordinates, which depend on the framework."""
 EXPORT = re.compile(r"\s*export ([A-Za-z_]\w*)=(.*)")
 DIRECTIVE = re.compile(r"#SBATCH (--[a-z0-9-]+)(?:[= ](.*))?")
 
 
 class NotAnOutput(ValueError):
-    """The files are not what a compile writes; the message says which and why."""
+    """The files are not an output of ``parc compile``; the message names the file and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The rank map by columns; index = rank."""
+    """Columns of the rank map, indexed by rank."""
 
     hosts: tuple[str, ...]
     local: tuple[str, ...]
     racks: tuple[str, ...]
     domains: tuple[str, ...]
     coordinates: Mapping[str, tuple[str, ...]]
-    """Axis -> coordinate of every rank, as written."""
+    """Axis -> coordinate of every rank, as text."""
 
     @property
     def world(self) -> int:
@@ -39,38 +39,43 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What a diff compares."""
+    """Plan, rank map, arguments and environment of one side."""
 
     name: str
     plan: dict[str, Any]
     ranks: Ranks | None
-    """None where the rank map was not emitted."""
+    """None if the rank map was not emitted."""
     arguments: Mapping[str, str]
-    """Flag -> its values, shell words joined by a space."""
+    """Flag -> its values, as shell words joined by a space."""
     environment: Mapping[str, str]
     directives: Mapping[str, str]
 
     @property
     def serves(self) -> bool:
-        """Whether it is the plan of a job that serves."""
+        """True if the plan is that of a service."""
         return "service" in self.plan["problem"]
 
     @property
     def experts(self) -> bool:
-        """Whether the model routes to experts."""
+        """True if the model has experts."""
         return self.plan["problem"]["model"].get("experts") is not None
 
 
-def side(name: str, files: Mapping[str, str]) -> Side:
-    """Read one side; NotAnOutput where plan.json or rankmap.csv cannot be understood."""
+def read_side(name: str, files: Mapping[str, str]) -> Side:
+    """Read one side from path -> text.
+
+    Raises:
+        NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
+    """
+    # The arguments of an engine are the bash array `common` inside its launch script.
     serve = files.get("vllm/serve.sh", "")
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
-    told = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
+    common = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
     return Side(
         name=name,
         plan=_plan(name, files.get("plan.json")),
         ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
-        arguments=_arguments(told if serve else files.get("megatron/args.sh", "")),
+        arguments=_arguments(common if serve else files.get("megatron/args.sh", "")),
         environment=_exports(launch),
         directives=_directives(launch),
     )
@@ -78,7 +83,7 @@ def side(name: str, files: Mapping[str, str]) -> Side:
 
 def _plan(name: str, text: str | None) -> dict[str, Any]:
     if text is None:
-        raise NotAnOutput(f"{name}: there is no plan.json; is it what parc compile wrote?")
+        raise NotAnOutput(f"{name} has no plan.json. Is it a folder that parc compile wrote?")
     try:
         plan = json.loads(text, parse_int=_number)
     except (ValueError, RecursionError) as error:
@@ -90,7 +95,8 @@ def _plan(name: str, text: str | None) -> dict[str, Any]:
 
 
 def _number(digits: str) -> int | float:
-    """A whole number; one with more digits than any of ours is kept as a float."""
+    """Return an int, or a float if it has more digits than any number of a plan."""
+    # Python refuses to print integers of more than 4,300 digits, and a damaged file may have them.
     return int(digits) if len(digits) < 19 else float(digits)
 
 
@@ -101,7 +107,7 @@ def _ranks(name: str, text: str) -> Ranks:
     columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
     missing = set(PLACE) - columns.keys()
     if missing or len(columns) == len(PLACE):
-        gone = ", ".join(sorted(missing)) or "of coordinates"
+        gone = ", ".join(sorted(missing)) or "with coordinates"
         raise NotAnOutput(f"{name}/rankmap.csv has no column {gone}")
     return Ranks(
         hosts=columns["host"],
@@ -113,7 +119,7 @@ def _ranks(name: str, text: str) -> Ranks:
 
 
 def _arguments(script: str) -> dict[str, str]:
-    """Flags of the bash array: a word that starts with ``--`` and what follows it."""
+    """Return the flags of a bash array: each word that starts with ``--``, with its values."""
     _, _, body = script.partition("=(")
     try:
         words = shlex.split(body.rpartition(")")[0], comments=True)

@@ -1,4 +1,4 @@
-"""A diff as plain text and as Markdown for a pull request."""
+"""Output of a diff as plain text, or as Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 from parc.compiler.report.diff.diff import Diff
 from parc.compiler.report.diff.sections import Section, headline, sections
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table
 
 
 def diff_text(found: Diff) -> str:
-    """The headline, then a table a section."""
+    """Return the headline and one table per section as plain text."""
     parts = [f"{found.old} -> {found.new}: {headline(found)}\n"]
     parts += [_plain(section) for section in sections(found)]
     return "\n".join(parts)
 
 
 def diff_markdown(found: Diff) -> str:
-    """The same for a comment: the headline, and a heading a section."""
+    """Return the diff as Markdown: the headline, and one heading per section."""
     parts = [f"### parc diff: `{found.old}` → `{found.new}`\n", f"**{headline(found)}**\n"]
     parts += ["\n".join(_markdown(section)) + "\n" for section in sections(found)]
     return "\n".join(parts)
@@ -45,7 +45,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Names come from files: they must not become markup."""
+    """Escape characters of Markdown, because names come from files and must stay plain text."""
     for sign in "\\|*<`[]":
         text = text.replace(sign, f"\\{sign}")
     return text

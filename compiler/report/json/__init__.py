@@ -1,1 +1,1 @@
-"""plan.json, parc.lock and the JSON Schemas of everything that PARC reads and writes."""
+"""plan.json, parc.lock, readers of output directories, and JSON Schemas."""

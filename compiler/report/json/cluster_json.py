@@ -1,4 +1,4 @@
-"""A cluster as plan.json writes it."""
+"""JSON form of a cluster in plan.json."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.topology.hostlist import natural_key
 
 WIRING = ("gpu_numa", "gpu_nics", "rails")
-"""Facts of a node type and a fabric that are left out where nobody said them."""
+"""Fields of a node type and a fabric that are left out if they are unknown."""
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
-    """The cluster with hosts as names; a rack says once which NVLink domains it holds.
+    """Return the cluster as JSON types: hosts by name, and the NVLink domains per rack.
 
-    Levels, and the switches above a rack, are there where the spec says something above racks.
+    Levels, and the switches above a rack, are included only if the spec describes them.
     """
     levels = {"levels": as_json(cluster.levels)} if cluster.upper else {}
     return {
         **levels,
         "gpu": as_json(cluster.gpu),
-        "node": _wired(cluster.node),
-        "fabric": _wired(cluster.fabric),
+        "node": _without_unknown_wiring(cluster.node),
+        "fabric": _without_unknown_wiring(cluster.fabric),
         "racks": [
             {
                 "name": rack.name,
@@ -38,12 +38,15 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _wired(noun: NodeType | Fabric) -> dict[str, Any]:
-    """The noun; what nobody said about its wiring is left out."""
-    return {key: value for key, value in as_json(noun).items() if value or key not in WIRING}
+def _without_unknown_wiring(part: NodeType | Fabric) -> dict[str, Any]:
+    """Return ``part`` as JSON types without unknown wiring fields."""
+    return {key: value for key, value in as_json(part).items() if value or key not in WIRING}
 
 
-def out_of_use(cluster: Cluster) -> dict[str, Any]:
-    """Unavailable hosts by name, where there are some: a later replan must not take them."""
+def unavailable_hosts(cluster: Cluster) -> dict[str, Any]:
+    """Return the names of unavailable hosts; empty if there are none.
+
+    The lock stores them, so that a later replan does not use them.
+    """
     names = sorted(cluster.unavailable, key=natural_key)
     return {"unavailable": names} if names else {}

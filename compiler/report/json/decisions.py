@@ -1,4 +1,4 @@
-"""What a lock file and a new plan decide differently."""
+"""Decisions of a lock file, compared with those of a new plan."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Any
 
 
 class LockUnreadable(ValueError):
-    """The lock file is not one of ours; the message says what is wrong with it."""
+    """The lock file cannot be used; the message gives the reason."""
 
 
 def decisions(text: str) -> dict[str, Any]:
-    """The decisions in the text of a parc.lock; LockUnreadable where there are none."""
+    """Return the decisions in the text of a parc.lock.
+
+    Raises:
+        LockUnreadable: the text is not JSON or has no decisions.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -24,7 +28,7 @@ def decisions(text: str) -> dict[str, Any]:
 
 
 def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(``layout.tp``, ``8 -> 4``) for every leaf that differs, sorted by path."""
+    """Yield (path, change) of each leaf that differs, such as (``layout.tp``, ``8 -> 4``)."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             below = f"{path}.{key}" if path else key
@@ -34,7 +38,7 @@ def changed_decisions(old: Any, new: Any, path: str = "") -> Iterator[tuple[str,
 
 
 def _difference(old: Any, new: Any) -> str:
-    """Both values; of long lists the number of entries that differ and the first of them."""
+    """Return both values; for lists of equal length only a count and the first difference."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = [(before, after) for before, after in zip(old, new, strict=True) if before != after]
         first = f"{_short(pairs[0][0])} -> {_short(pairs[0][1])}"

@@ -1,4 +1,4 @@
-"""An output directory as a mapping, for the commands that read one."""
+"""Readers of an output directory, for verify, diff and compile."""
 
 from __future__ import annotations
 
@@ -8,52 +8,56 @@ from contextlib import suppress
 from pathlib import Path
 
 from parc.compiler.report.json.plan_json import LOCK_PATH
-from parc.compiler.writer import OWN
+from parc.compiler.writer import PARC_NAMES
 
-MOST_BYTES = 64 * 2**20
-"""Of a file that the lock does not list; a larger one is a dump of a program that died here."""
+MAX_UNLISTED_BYTES = 64 * 2**20
+"""Size limit of a file that the lock does not list. Larger files, such as core dumps, are listed
+without their content."""
 
 
 def read_directory(directory: Path) -> dict[str, bytes]:
-    """Relative path -> bytes of every file in ``directory`` that is ours by its name, sorted.
+    """Return relative path -> bytes of every file whose name is one that PARC writes, sorted.
 
-    Our own backends write no deeper than one folder, so nothing deeper is read but what the lock
-    lists, and no other folder: the wrong directory may be a large one, and so may logs. A file of
-    others in a folder of ours is there without its bytes where it is large. Links are left out: a
-    compile writes none. OSError where the directory or a file of ours cannot be read.
+    Built-in backends write no deeper than one folder, so deeper files are read only if the lock
+    lists them. Other folders are skipped, because logs and wrong directories may be large. A large
+    file that the lock does not list has no bytes (MAX_UNLISTED_BYTES). Links are left out, because
+    a compile writes none.
+
+    Raises:
+        OSError: the directory or one of the files cannot be read.
     """
     if not directory.is_dir():
         raise NotADirectoryError(20, "not a directory", directory.as_posix())
-    listed = set(_listed(directory))
-    names = OWN | {path.relative_to(directory).parts[0].partition(".")[0] for path in listed}
+    listed = set(_files_in_lock(directory))
+    names = PARC_NAMES | {path.relative_to(directory).parts[0].partition(".")[0] for path in listed}
     top = [path for path in directory.iterdir() if path.name.partition(".")[0] in names]
     below = [path for folder in top if folder.is_dir() for path in folder.iterdir()]
-    paths = sorted(path for path in {*top, *below, *listed} if _plain(path))
+    paths = sorted(path for path in {*top, *below, *listed} if _is_regular_file(path))
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
-        if path in listed or path.stat().st_size <= MOST_BYTES
+        if path in listed or path.stat().st_size <= MAX_UNLISTED_BYTES
         else b""
         for path in paths
     }
 
 
 def read_written(directory: Path) -> dict[str, bytes]:
-    """The lock of ``directory`` and the files that it lists, as far as they can be read."""
+    """Return relative path -> bytes of the lock and of the files that it lists, if readable."""
     found = {}
-    for path in (directory / LOCK_PATH, *_listed(directory)):
-        with suppress(OSError, ValueError):  # what was damaged may be no name at all
+    for path in (directory / LOCK_PATH, *_files_in_lock(directory)):
+        with suppress(OSError, ValueError):  # a damaged lock may list names that no file can have
             if path.is_file():
                 found[path.relative_to(directory).as_posix()] = path.read_bytes()
     return found
 
 
 def texts(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """The same as text. Bytes that are not UTF-8 become U+FFFD: whoever compares sees them."""
+    """Return ``contents`` as text; bytes that are not UTF-8 become U+FFFD, which a diff shows."""
     return {path: data.decode("utf-8", "replace") for path, data in contents.items()}
 
 
-def _listed(directory: Path) -> Iterator[Path]:
-    """Names inside ``directory`` that its lock lists; whatever stands in its place lists none."""
+def _files_in_lock(directory: Path) -> Iterator[Path]:
+    """Yield the paths inside ``directory`` that its lock lists; none if the lock is unreadable."""
     try:
         files = json.loads((directory / LOCK_PATH).read_bytes()).get("files")
     except (OSError, ValueError, RecursionError, AttributeError):
@@ -65,8 +69,8 @@ def _listed(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def _plain(path: Path) -> bool:
-    """Whether this is a file and no link; PermissionError where its folder hides the answer."""
+def _is_regular_file(path: Path) -> bool:
+    """Return True for a file that is not a link; PermissionError if the folder is unreadable."""
     try:
         return path.is_file() and not path.is_symlink()
     except PermissionError:

@@ -1,14 +1,16 @@
-"""JSON Schema of the nouns: types from annotations, descriptions from the docstrings under them."""
+"""JSON Schema of IR types: types from annotations, descriptions from attribute docstrings."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from parc.compiler.ir.serialize import field_names
 
 Schema = dict[str, Any]
 
@@ -21,23 +23,24 @@ PLAIN: dict[Any, Schema] = {
 }
 
 
-def noun_schema(noun: type, definitions: Schema) -> Schema:
-    """The schema of what ``as_json`` makes of an instance of the dataclass ``noun``.
+def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
+    """Return the schema of ``as_json(instance)`` for instances of the dataclass ``ir_type``.
 
-    Nouns inside are references; ``definitions`` gets the schema of each, by class name.
+    Fields that are dataclasses become references; their schemas are added to ``definitions`` by
+    class name.
     """
-    hints, described = get_type_hints(noun), _descriptions(noun)
+    hints, described = get_type_hints(ir_type), _field_descriptions(ir_type)
     properties = {}
-    for field in fields(noun):
-        properties[field.name] = type_schema(hints[field.name], definitions)
-        if field.name in described:
-            properties[field.name]["description"] = described[field.name]
-    title = (inspect.getdoc(noun) or "").split("\n\n")[0].replace("\n", " ")
+    for name in field_names(ir_type):
+        properties[name] = type_schema(hints[name], definitions)
+        if name in described:
+            properties[name]["description"] = described[name]
+    title = (inspect.getdoc(ir_type) or "").split("\n\n")[0].replace("\n", " ")
     return closed(properties, title)
 
 
 def closed(properties: Schema, description: str = "") -> Schema:
-    """An object that has exactly ``properties``."""
+    """Return the schema of an object with exactly ``properties``."""
     schema: Schema = {
         "type": "object",
         "properties": properties,
@@ -48,12 +51,12 @@ def closed(properties: Schema, description: str = "") -> Schema:
 
 
 def type_schema(hint: Any, definitions: Schema) -> Schema:
-    """The schema of one annotation."""
+    """Return the schema of a type annotation."""
     if hint in PLAIN:
         return dict(PLAIN[hint])
     if is_dataclass(hint) and isinstance(hint, type):
         if hint.__name__ not in definitions:
-            definitions[hint.__name__] = noun_schema(hint, definitions)
+            definitions[hint.__name__] = dataclass_schema(hint, definitions)
         return {"$ref": f"#/$defs/{hint.__name__}"}
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -77,20 +80,21 @@ def _tuple(arguments: tuple[Any, ...], definitions: Schema) -> Schema:
 
 
 @cache
-def _descriptions(noun: type) -> dict[str, str]:
-    """Field -> the string literal under it."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(noun))).body[0]
+def _field_descriptions(ir_type: type) -> dict[str, str]:
+    """Return field -> the string literal below its annotation."""
+    # Attribute docstrings exist only in the source; Python does not keep them.
+    tree = ast.parse(textwrap.dedent(inspect.getsource(ir_type))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found = {}
     for above, below in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
-            text = _string(below)
+            text = _string_literal(below)
             if text is not None:
                 found[above.target.id] = " ".join(text.split())
     return found
 
 
-def _string(node: ast.stmt) -> str | None:
+def _string_literal(node: ast.stmt) -> str | None:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return node.value.value if isinstance(node.value.value, str) else None
     return None

@@ -1,4 +1,4 @@
-"""What parc.lock says about a plan, read back into nouns."""
+"""Reader of the plan that a parc.lock stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from parc.compiler.report.json.decisions import LockUnreadable, decisions
 
 DERIVED_KEYS = ("hosts", "layout", "order", "ranks_per_node")
 SERVING_KEY = "limits"
-"""A decision that only jobs that serve have."""
+"""Decision that only the lock of a service has."""
 
 DEGREES = (
     *("tp", "pp", "cp", "vpp", "ep", "etp", "dp_replicate", "dp_shard", "micro_batch"),
@@ -17,7 +17,11 @@ DEGREES = (
 
 
 def locked_plan(text: str) -> LockedPlan:
-    """The plan in the text of a parc.lock; LockUnreadable where it holds none."""
+    """Return the plan in the text of a parc.lock.
+
+    Raises:
+        LockUnreadable: a decision is missing, has the wrong type, or contradicts another one.
+    """
     found = decisions(text)
     missing = [key for key in DERIVED_KEYS if key not in found]
     if missing:
@@ -35,5 +39,5 @@ def locked_plan(text: str) -> LockedPlan:
         raise LockUnreadable(f"{wrong[0]} is {getattr(layout, wrong[0])}")
     world = layout.world if isinstance(layout, Layout) else layout.gpus
     if each < 1 or len(hosts) * each != world:
-        raise LockUnreadable(f"{len(hosts)} hosts of {each} ranks are not {world} ranks")
+        raise LockUnreadable(f"{len(hosts)} hosts x {each} ranks per host are not {world} ranks")
     return LockedPlan(layout, hosts, each, gone)

@@ -1,4 +1,4 @@
-"""The schemas of what PARC reads and writes, made from the models and nouns that they hold.
+"""JSON Schemas of plan.json and parc.lock, generated from the IR types.
 
 ``python -m parc.compiler.report.json.output_schemas plan > schemas/plan.schema.json``
 """
@@ -13,10 +13,10 @@ from typing import Any
 
 from parc.compiler.ir import Estimate, Fabric, Gpu, Layout, Level, NodeType, Problem, StepTime
 from parc.compiler.ir.estimate import STAGE_TOTALS, StageMemory
-from parc.compiler.ir.placement import Axis, Crossing, Proof
+from parc.compiler.ir.placement import Axis, PlacementAlternative, Proof
 from parc.compiler.ir.plan import Candidate
 from parc.compiler.report.json.cluster_json import WIRING
-from parc.compiler.report.json.ir_schema import Schema, closed, noun_schema, type_schema
+from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
 from parc.compiler.report.json.serving_schemas import serving_decisions, serving_plan
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,50 +27,52 @@ SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 
 def plan_schema() -> Schema:
-    """The schema of plan.json: of a job that trains, or of one that serves."""
-    nouns: Schema = {}
-    nouns["TrainingPlan"] = _training_plan(nouns)
-    nouns["ServingPlan"] = serving_plan(nouns, _stamp(), _cluster(nouns))
-    return _either("PARC plan", ("TrainingPlan", "ServingPlan"), nouns)
+    """Return the schema of plan.json, of a training job or a service."""
+    definitions: Schema = {}
+    definitions["TrainingPlan"] = _training_plan(definitions)
+    definitions["ServingPlan"] = serving_plan(definitions, _stamp(), _cluster(definitions))
+    return _either("PARC plan", ("TrainingPlan", "ServingPlan"), definitions)
 
 
-def _either(title: str, names: tuple[str, str], nouns: Schema) -> Schema:
+def _either(title: str, names: tuple[str, str], definitions: Schema) -> Schema:
     choices: Schema = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
-    return _document(title, choices, nouns)
+    return _document(title, choices, definitions)
 
 
-def _training_plan(nouns: Schema) -> Schema:
+def _training_plan(definitions: Schema) -> Schema:
     counts = dict.fromkeys(("dp", "edp", "world", "micro_batches"), COUNT)
     properties = {
         **_stamp(),
-        "problem": _replaced(noun_schema(Problem, nouns), cluster=_cluster(nouns)),
-        "layout": _with(noun_schema(Layout, nouns), **counts),
-        "estimate": _estimate(nouns),
-        "placement": _placement(nouns),
-        "search": _search(nouns),
+        "problem": _replaced(dataclass_schema(Problem, definitions), cluster=_cluster(definitions)),
+        "layout": _with(dataclass_schema(Layout, definitions), **counts),
+        "estimate": _estimate(definitions),
+        "placement": _placement(definitions),
+        "search": _search(definitions),
     }
-    return closed(properties, "Everything that one compile of a training job decided.")
+    return closed(properties, "All decisions and estimates of one compile of a training job.")
 
 
 def lock_schema() -> Schema:
-    """The schema of parc.lock: of a job that trains, or of one that serves."""
-    nouns: Schema = {}
-    nouns["TrainingLock"] = _lock(_optional(_training_decisions(nouns), unavailable=NAMES))
-    nouns["ServingLock"] = _lock(_optional(serving_decisions(nouns), unavailable=NAMES))
-    return _either("PARC lock", ("TrainingLock", "ServingLock"), nouns)
+    """Return the schema of parc.lock, of a training job or a service."""
+    definitions: Schema = {}
+    definitions["TrainingLock"] = _lock(
+        _optional(_training_decisions(definitions), unavailable=NAMES)
+    )
+    definitions["ServingLock"] = _lock(_optional(serving_decisions(definitions), unavailable=NAMES))
+    return _either("PARC lock", ("TrainingLock", "ServingLock"), definitions)
 
 
-def _training_decisions(nouns: Schema) -> Schema:
+def _training_decisions(definitions: Schema) -> Schema:
     return closed(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
             "calibration": {"type": "object", "additionalProperties": NUMBER},
-            "layout": noun_schema(Layout, nouns),
+            "layout": dataclass_schema(Layout, definitions),
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
             "hosts": NAMES,
         },
-        "What --locked compares.",
+        "Decisions that --locked compares.",
     )
 
 
@@ -81,31 +83,33 @@ def _lock(decisions: Schema) -> Schema:
         "spec_digest": {"type": "string"},
         "decisions": decisions,
     }
-    lock = closed(properties, "The decisions of one compile and what they were made from.")
-    # Absent from locks of before: what reads a lock must not rely on them.
+    lock = closed(properties, "Decisions of one compile, with the digest of its spec.")
+    # Optional, because locks of earlier versions lack them.
     files = {"type": "object", "additionalProperties": SHA256}
     return _optional(
         lock,
-        files={**files, "description": "SHA-256 of every other file that was written, by path."},
+        files={**files, "description": "SHA-256 of every other output file, by path."},
         lock_digest={**SHA256, "description": "SHA-256 of this file with this value left empty."},
     )
 
 
-def _document(title: str, schema: Schema, nouns: Schema) -> Schema:
-    """A whole schema; of ``nouns`` those that something refers to."""
+def _document(title: str, schema: Schema, definitions: Schema) -> Schema:
+    """Return a complete schema, with those ``definitions`` that it refers to."""
     used: Schema = {}
+    # Follow references until no new definition is found.
     fresh = [schema]
     while fresh:
         names = set(re.findall(r"#/\$defs/(\w+)", json.dumps(fresh))) - used.keys()
-        fresh = [nouns[name] for name in sorted(names)]
-        used |= {name: nouns[name] for name in names}
+        fresh = [definitions[name] for name in sorted(names)]
+        used |= {name: definitions[name] for name in names}
     return {"$schema": DRAFT, "title": title, **schema, "$defs": used}
 
 
 def schema_text(name: str) -> str:
-    """The text of ``schemas/NAME.schema.json``: spec, plan and lock made anew from the models.
+    """Return the text of ``schemas/NAME.schema.json``.
 
-    The one of the rank map is written by hand and read from its file.
+    The schemas of spec, plan and lock are generated. The schema of the rank map is written by hand
+    and read from its file.
     """
     if name == "spec":
         from parc.compiler.spec import schema
@@ -120,7 +124,7 @@ def schema_text(name: str) -> str:
 def _stamp() -> dict[str, Any]:
     return {
         "format": {"const": 1},
-        "parc": {"type": "string", "description": "The version of PARC that wrote this."},
+        "parc": {"type": "string", "description": "Version of PARC that wrote this file."},
     }
 
 
@@ -133,14 +137,14 @@ def _replaced(schema: Schema, **other: Schema) -> Schema:
     return {**schema, "properties": {**schema["properties"], **other}}
 
 
-def _cluster(nouns: Schema) -> Schema:
+def _cluster(definitions: Schema) -> Schema:
     rack = closed({"name": {"type": "string"}, "hosts": NAMES, "nvlink_domains": NAMES})
-    node, fabric = noun_schema(NodeType, nouns), noun_schema(Fabric, nouns)
-    for noun in (node, fabric):
-        noun["required"] = [name for name in noun["required"] if name not in WIRING]
+    node, fabric = dataclass_schema(NodeType, definitions), dataclass_schema(Fabric, definitions)
+    for part in (node, fabric):
+        part["required"] = [name for name in part["required"] if name not in WIRING]
     cluster = closed(
         {
-            "gpu": noun_schema(Gpu, nouns),
+            "gpu": dataclass_schema(Gpu, definitions),
             "node": node,
             "fabric": fabric,
             "racks": {"type": "array", "items": _optional(rack, above=NAMES)},
@@ -148,31 +152,33 @@ def _cluster(nouns: Schema) -> Schema:
             "unavailable": NAMES,
             "named": {"type": "boolean"},
         },
-        "The cluster; hosts by name.",
+        "Cluster, with hosts by name.",
     )
-    return _optional(cluster, levels={"type": "array", "items": noun_schema(Level, nouns)})
+    return _optional(
+        cluster, levels={"type": "array", "items": dataclass_schema(Level, definitions)}
+    )
 
 
 def _optional(schema: Schema, **extra: Schema) -> Schema:
-    """``schema`` with keys that may be absent."""
+    """Return ``schema`` with additional optional keys."""
     return {**schema, "properties": {**schema["properties"], **extra}}
 
 
-def _estimate(nouns: Schema) -> Schema:
-    stage = _with(noun_schema(StageMemory, nouns), **dict.fromkeys(STAGE_TOTALS, NUMBER))
+def _estimate(definitions: Schema) -> Schema:
+    stage = _with(dataclass_schema(StageMemory, definitions), **dict.fromkeys(STAGE_TOTALS, NUMBER))
     schema = _with(
-        noun_schema(Estimate, nouns),
+        dataclass_schema(Estimate, definitions),
         peak_stage=COUNT,
         peak_bytes=NUMBER,
         fits={"type": "boolean"},
         verdict={"enum": ["fits", "close", "exceeds"]},
     )
-    time = _with(noun_schema(StepTime, nouns), total_seconds=NUMBER)
+    time = _with(dataclass_schema(StepTime, definitions), total_seconds=NUMBER)
     return _replaced(schema, memory={"type": "array", "items": stage}, time=time)
 
 
-def _placement(nouns: Schema) -> Schema:
-    axes = {"type": "array", "items": type_schema(Axis, nouns)}
+def _placement(definitions: Schema) -> Schema:
+    axes = {"type": "array", "items": type_schema(Axis, definitions)}
     schema = closed(
         {
             "order": {"type": "string"},
@@ -180,17 +186,20 @@ def _placement(nouns: Schema) -> Schema:
             "dense": axes,
             "expert": axes,
             "hosts": {**NAMES, "description": "Host of each node rank."},
-            "alternatives": {"type": "array", "items": type_schema(Crossing, nouns)},
-            "proof": type_schema(Proof, nouns),
+            "alternatives": {
+                "type": "array",
+                "items": type_schema(PlacementAlternative, definitions),
+            },
+            "proof": type_schema(Proof, definitions),
         }
     )
     return _optional(schema, devices={"type": "array", "items": COUNT})
 
 
-def _search(nouns: Schema) -> Schema:
-    candidate = noun_schema(Candidate, nouns)
+def _search(definitions: Schema) -> Schema:
+    candidate = dataclass_schema(Candidate, definitions)
     candidate["required"].remove("placed_seconds")
-    layout = _replaced(noun_schema(Layout, nouns), split={"type": "string"})
+    layout = _replaced(dataclass_schema(Layout, definitions), split={"type": "string"})
     return closed(
         {
             "enumerated": COUNT,

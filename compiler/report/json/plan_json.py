@@ -1,4 +1,4 @@
-"""plan.json (everything decided) and parc.lock (the decisions, their origin, what was written)."""
+"""plan.json (decisions and estimates) and parc.lock (decisions and checksums of all files)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from parc.compiler.ir import (
 )
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.json.cluster_json import cluster_document, out_of_use
+from parc.compiler.report.formatting import json_text, round_tree
+from parc.compiler.report.json.cluster_json import cluster_document, unavailable_hosts
 from parc.compiler.report.json.serving_json import service_document, serving_parts
-from parc.compiler.report.numbers import json_text, rounded_tree
 
 FORMAT = 1
 PLAN_PATH = "plan.json"
@@ -31,18 +31,19 @@ _EMPTY = '"lock_digest": ""'
 
 
 def plan_artifact(plan: AnyPlan) -> Artifact:
-    """plan.json; its schema is schemas/plan.schema.json."""
+    """Return plan.json; its schema is schemas/plan.schema.json."""
     return Artifact(PLAN_PATH, json_text(plan_document(plan)))
 
 
 def lock_artifact(plan: AnyPlan, others: Sequence[Artifact]) -> Artifact:
-    """parc.lock; its schema is schemas/lock.schema.json.
+    """Return parc.lock; its schema is schemas/lock.schema.json.
 
-    It has a digest of each of ``others``, which are all other files, and one of itself: of its own
-    text with that digest left empty. They stand beside the decisions, which --locked compares: a
-    new version of PARC may write the same decisions in other words.
+    It stores a digest of each of ``others``, the other output files, and a digest of its own text
+    with that value left empty. Digests do not count as decisions: --locked compares only decisions,
+    because a new version of PARC may write the same decisions as different text.
     """
     files = {artifact.path: _digest(artifact.text) for artifact in others}
+    # The digest covers the text in which it is empty, so that it can be checked later.
     text = json_text({**lock_document(plan), "files": files, "lock_digest": ""})
     return Artifact(LOCK_PATH, text.replace(_EMPTY, f'{_EMPTY[:-1]}{_digest(text)}"'))
 
@@ -52,15 +53,15 @@ def _digest(text: str) -> str:
 
 
 def plan_document(plan: AnyPlan) -> dict[str, Any]:
-    """The plan as JSON types: hosts by name, derived figures spelled out, floats rounded."""
+    """Return the plan as JSON types: hosts by name, derived values included, floats rounded."""
     document = {
         "format": FORMAT,
         "parc": __version__,
         "problem": _problem(plan.problem),
         "placement": _placement(plan.placement),
-        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _parts(plan)),
+        **(serving_parts(plan) if isinstance(plan, ServingPlan) else _training_parts(plan)),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _problem(problem: AnyProblem) -> dict[str, Any]:
@@ -71,18 +72,18 @@ def _problem(problem: AnyProblem) -> dict[str, Any]:
     return {**rest, "cluster": cluster_document(problem.cluster)}
 
 
-def _parts(plan: Plan) -> dict[str, Any]:
-    """What the plan of a job that trains has of its own."""
+def _training_parts(plan: Plan) -> dict[str, Any]:
+    """Return the sections of plan.json that differ between training jobs and services."""
     return {
         "layout": _layout(plan.layout, plan.problem.job.global_batch),
         "estimate": _estimate(plan),
-        "placement": {**_placement(plan.placement), **_weighed(plan.placement)},
+        "placement": {**_placement(plan.placement), **_training_placement(plan.placement)},
         "search": _search(plan),
     }
 
 
 def lock_document(plan: AnyPlan) -> dict[str, Any]:
-    """The decisions under ``decisions``; the rest says what they were made from."""
+    """Return the document of parc.lock: decisions, name, and digest of the spec."""
     placement = plan.placement
     decisions = {
         "versions": dict(plan.problem.versions),
@@ -90,7 +91,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "order": placement.order,
         "ranks_per_node": placement.ranks_per_node,
         "hosts": [host.name for host in placement.hosts],
-        **out_of_use(plan.problem.cluster),
+        **unavailable_hosts(plan.problem.cluster),
     }
     if isinstance(plan, ServingPlan):
         decisions["limits"] = as_json(plan.limits)
@@ -103,7 +104,7 @@ def lock_document(plan: AnyPlan) -> dict[str, Any]:
         "spec_digest": plan.problem.digest,
         "decisions": decisions,
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _layout(layout: Layout, global_batch: int) -> dict[str, Any]:
@@ -143,8 +144,8 @@ def _placement(placement: Placement) -> dict[str, Any]:
     }
 
 
-def _weighed(placement: Placement) -> dict[str, Any]:
-    """What the placement of a job that trains has beside that."""
+def _training_placement(placement: Placement) -> dict[str, Any]:
+    """Return the fields of a placement that only training jobs have."""
     return {
         "expert": as_json(placement.expert.axes),
         "alternatives": as_json(placement.alternatives),
@@ -154,12 +155,12 @@ def _weighed(placement: Placement) -> dict[str, Any]:
 
 
 def _search(plan: Plan) -> dict[str, Any]:
-    """Candidates without their stage split: plan.json keeps the split of the chosen one only."""
+    """Return the candidates without their stage split; only the chosen layout has one."""
     ranked = []
     for candidate in plan.search.ranked:
         row = as_json(candidate)
         row["layout"]["split"] = candidate.layout.split.form
-        if not candidate.placed_seconds:
+        if not candidate.placed_seconds:  # the placement of most candidates is not evaluated
             del row["placed_seconds"]
         ranked.append(row)
     return {

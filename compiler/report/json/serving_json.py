@@ -1,4 +1,4 @@
-"""What plan.json has of its own for a job that serves."""
+"""Sections of plan.json that are specific to services."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from parc.compiler.ir.serving_plan import Service
 LAYOUT_TOTALS = ("engine_gpus", "gpus", "rank_gpus")
 LIMIT_TOTALS = ("cache_tokens", "full_requests")
 ESTIMATE_TOTALS = ("kv_tokens", "tokens_per_second_per_gpu")
-"""Derived figures that the file writes beside the fields of its nouns."""
+"""Derived values that the file contains in addition to the fields of the IR types."""
 
 
 def serving_parts(plan: ServingPlan) -> dict[str, Any]:
-    """Sections of plan.json that a job that trains has not, or has otherwise."""
+    """Return the sections of plan.json that training jobs lack or write differently."""
     return {
         "layout": {**as_json(plan.layout), **_derived(plan.layout, LAYOUT_TOTALS)},
         "limits": {**as_json(plan.limits), **_derived(plan.limits, LIMIT_TOTALS)},
@@ -32,12 +32,12 @@ def service_document(service: Service) -> dict[str, Any]:
 
 
 def serving_estimate(plan: ServingPlan) -> dict[str, Any]:
-    """The estimate without the layout, which stands beside it, and with its totals."""
+    """Return the estimate with its totals, without the layout, which has its own section."""
     estimate = as_json(plan.estimate)
     del estimate["layout"]
     decode = {**estimate["decode"], "total_seconds": plan.estimate.decode.total_seconds}
     return {**estimate, **_derived(plan.estimate, ESTIMATE_TOTALS), "decode": decode}
 
 
-def _derived(noun: object, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(noun, name) for name in names}
+def _derived(ir_object: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(ir_object, name) for name in names}

@@ -1,4 +1,4 @@
-"""The parts of the schemas of plan.json and parc.lock that are those of a job that serves."""
+"""Parts of the schemas of plan.json and parc.lock that are specific to services."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.placement import Axis
 from parc.compiler.ir.serving import ServingSetup, StepTerms
 from parc.compiler.ir.serving_plan import EngineLimits, StageCache
-from parc.compiler.report.json.ir_schema import Schema, closed, noun_schema, type_schema
+from parc.compiler.report.json.ir_schema import Schema, closed, dataclass_schema, type_schema
 from parc.compiler.report.json.serving_json import ESTIMATE_TOTALS, LAYOUT_TOTALS, LIMIT_TOTALS
 
 NAMES: Schema = {"type": "array", "items": {"type": "string"}}
@@ -15,46 +15,54 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number"}
 
 
-def serving_plan(nouns: Schema, stamp: Schema, cluster: Schema) -> Schema:
-    """The schema of plan.json; ``stamp``: the keys of every file, ``cluster``: of a cluster."""
+def serving_plan(definitions: Schema, stamp: Schema, cluster: Schema) -> Schema:
+    """Return the schema of plan.json of a service.
+
+    ``stamp`` holds the keys that every output file has, ``cluster`` the schema of a cluster.
+    """
     properties = {
         **stamp,
-        "problem": _changed(_problem(nouns), {"cluster": cluster}),
-        "layout": _changed(noun_schema(ServingLayout, nouns), dict.fromkeys(LAYOUT_TOTALS, COUNT)),
-        "limits": _changed(noun_schema(EngineLimits, nouns), dict.fromkeys(LIMIT_TOTALS, NUMBER)),
+        "problem": _changed(_problem(definitions), {"cluster": cluster}),
+        "layout": _changed(
+            dataclass_schema(ServingLayout, definitions), dict.fromkeys(LAYOUT_TOTALS, COUNT)
+        ),
+        "limits": _changed(
+            dataclass_schema(EngineLimits, definitions), dict.fromkeys(LIMIT_TOTALS, NUMBER)
+        ),
         "stages": {
             "type": "array",
-            "items": _changed(noun_schema(StageCache, nouns), {"blocks": COUNT}),
+            "items": _changed(dataclass_schema(StageCache, definitions), {"blocks": COUNT}),
         },
-        "estimate": _estimate(nouns),
-        "placement": _placement(nouns),
-        "search": _search(nouns),
+        "estimate": _estimate(definitions),
+        "placement": _placement(definitions),
+        "search": _search(definitions),
     }
-    return closed(properties, "Everything that one compile of a serving job decided.")
+    return closed(properties, "All decisions and estimates of one compile of a service.")
 
 
-def _problem(nouns: Schema) -> Schema:
+def _problem(definitions: Schema) -> Schema:
     """Return the schema of a serving problem, in which the engine is written as its name."""
-    nouns[EngineConstants.__name__] = {}  # keeps noun_schema from adding the types of its fields
-    schema = noun_schema(ServingProblem, nouns)
-    del nouns[EngineConstants.__name__]
+    # The placeholder keeps dataclass_schema from adding the types of the fields of an engine.
+    definitions[EngineConstants.__name__] = {}
+    schema = dataclass_schema(ServingProblem, definitions)
+    del definitions[EngineConstants.__name__]
     engine = {"type": "string", "description": "Name of the engine."}
-    nouns[ServingSetup.__name__]["properties"]["engine"] = engine
+    definitions[ServingSetup.__name__]["properties"]["engine"] = engine
     return schema
 
 
-def serving_decisions(nouns: Schema) -> Schema:
-    """``decisions`` of parc.lock."""
+def serving_decisions(definitions: Schema) -> Schema:
+    """Return the schema of ``decisions`` in the parc.lock of a service."""
     return closed(
         {
             "versions": {"type": "object", "additionalProperties": {"type": "string"}},
-            "layout": noun_schema(ServingLayout, nouns),
-            "limits": noun_schema(EngineLimits, nouns),
+            "layout": dataclass_schema(ServingLayout, definitions),
+            "limits": dataclass_schema(EngineLimits, definitions),
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
             "hosts": NAMES,
         },
-        "What --locked compares.",
+        "Decisions that --locked compares.",
     )
 
 
@@ -63,25 +71,25 @@ def _changed(schema: Schema, other: Schema) -> Schema:
     return {**schema, "properties": properties, "required": sorted(properties)}
 
 
-def _estimate(nouns: Schema) -> Schema:
-    schema = noun_schema(ServingEstimate, nouns)
+def _estimate(definitions: Schema) -> Schema:
+    schema = dataclass_schema(ServingEstimate, definitions)
     properties = {key: value for key, value in schema["properties"].items() if key != "layout"}
-    decode = _changed(noun_schema(StepTerms, nouns), {"total_seconds": NUMBER})
+    decode = _changed(dataclass_schema(StepTerms, definitions), {"total_seconds": NUMBER})
     totals = dict.fromkeys(ESTIMATE_TOTALS, NUMBER)
     return _changed({**schema, "properties": properties}, {"decode": decode, **totals})
 
 
-def _placement(nouns: Schema) -> Schema:
+def _placement(definitions: Schema) -> Schema:
     return closed(
         {
             "order": {"type": "string"},
             "ranks_per_node": COUNT,
-            "dense": {"type": "array", "items": type_schema(Axis, nouns)},
+            "dense": {"type": "array", "items": type_schema(Axis, definitions)},
             "hosts": {**NAMES, "description": "Host of each node rank."},
         }
     )
 
 
-def _search(nouns: Schema) -> Schema:
-    schema = noun_schema(ServingSearch, nouns)
+def _search(definitions: Schema) -> Schema:
+    schema = dataclass_schema(ServingSearch, definitions)
     return _changed(schema, {"dropped": {"type": "object", "additionalProperties": COUNT}})

@@ -1,1 +1,1 @@
-"""report.html: one page with pictures, made from the plan alone."""
+"""report.html: a single page with figures, built only from the plan."""

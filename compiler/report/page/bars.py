@@ -1,4 +1,4 @@
-"""Stacked bars with a scale: memory of stages, seconds of a step."""
+"""Stacked bar charts: memory per stage, seconds of a step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from parc.compiler.report.page.figure import Canvas, Figure
 
 WIDTH = 1080
 DARK = ("k1", "k5", "k9", "f0", "w0")
-"""Inks on which words are white."""
+"""CSS classes of boxes on which text is white."""
 LEFT, RIGHT, TOP, HEIGHT, FOOT = 62, 150, 12, 250, 34
 
 
 class Column(NamedTuple):
-    """One bar: its name, and a size for every item, in the unit of the scale."""
+    """Bar of a chart: its name, and the size of each item in the unit of the scale."""
 
     name: str
     sizes: tuple[float, ...]
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line across all bars."""
+    """Line across all bars, such as a limit."""
 
     size: float
     text: str
@@ -30,19 +30,19 @@ class Mark(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What is drawn: ``inks`` are the CSS classes of the items."""
+    """Content of a bar chart; ``inks`` are the CSS classes of the items."""
 
     title: str
     unit: str
     below: str
-    """What the names of the bars are."""
+    """Label of the axis below the bars."""
     inks: tuple[str, ...]
     columns: tuple[Column, ...]
     marks: tuple[Mark, ...]
 
 
-def columns(chart: Chart) -> Figure:
-    """Upright bars, the first item at the bottom, under the lines of ``marks``."""
+def bar_chart(chart: Chart) -> Figure:
+    """Draw vertical bars with the first item at the bottom, and the lines of ``marks``."""
     canvas = Canvas(WIDTH)
     sizes = [sum(column.sizes) for column in chart.columns] + [mark.size for mark in chart.marks]
     step = nice_step(max(sizes), 6)
@@ -50,14 +50,15 @@ def columns(chart: Chart) -> Figure:
     scale = HEIGHT / top
     base = TOP + HEIGHT
     _scale(canvas, chart.unit, step, top)
-    room = (WIDTH - LEFT - RIGHT) / len(chart.columns)
-    wide = min(56.0, room * 0.78)
+    slot = (WIDTH - LEFT - RIGHT) / len(chart.columns)
+    wide = min(56.0, slot * 0.78)
+    # Label only every n-th bar if the labels need more than the width.
     every = -(-len(chart.columns) * 22 // (WIDTH - LEFT - RIGHT))
     for index, column in enumerate(chart.columns):
-        x, y = LEFT + index * room + (room - wide) / 2, float(base)
+        x, y = LEFT + index * slot + (slot - wide) / 2, float(base)
         for ink, size in zip(chart.inks, column.sizes, strict=True):
             y -= size * scale
-            if size * scale >= 0.05:
+            if size * scale >= 0.05:  # thinner boxes are invisible
                 canvas.box(ink, x, y, wide, size * scale)
         canvas.area("hit", (x, y, wide, base - y), column.title)
         if index % every == 0:
@@ -76,7 +77,7 @@ def _scale(canvas: Canvas, unit: str, step: float, top: float) -> None:
 
 
 def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
-    """Lines with their words at the right, words at least a line apart."""
+    """Draw the marks with their text at the right, without overlaps of text."""
     lowest = 0.0
     for mark in sorted(marks, key=lambda one: -one.size):
         y = TOP + HEIGHT - mark.size * scale
@@ -85,8 +86,8 @@ def _marks(canvas: Canvas, marks: Sequence[Mark], scale: float) -> None:
         canvas.word(WIDTH - RIGHT + 8, lowest, mark.text, role="small")
 
 
-def band(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
-    """One flat bar over the whole width, its parts in order."""
+def flat_bar(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
+    """Draw one horizontal bar over the full width, its parts in order."""
     canvas = Canvas(WIDTH)
     whole = sum(sizes)
     x = 0.0
@@ -95,20 +96,22 @@ def band(title: str, inks: Sequence[str], sizes: Sequence[float]) -> Figure:
         if wide >= 0.05:
             canvas.box(ink, x, 0, wide, 26)
         if wide >= 44:
-            canvas.word(x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=on(ink))
+            canvas.word(
+                x + wide / 2, 17, f"{100 * size / whole:.0f} %", "middle", role=text_class(ink)
+            )
         x += wide
     return canvas.figure(title, 26)
 
 
-def on(ink: str) -> str:
-    """CSS class of words on a box of ``ink``: white, black, or as on the page."""
+def text_class(ink: str) -> str:
+    """Return the CSS class of text on a box of ``ink``: white, black, or the colour of the page."""
     if ink == "idle":
         return "small"
     return "white" if ink in DARK else "black"
 
 
 def nice_step(largest: float, steps: int) -> float:
-    """The smallest of 1, 2, 5, 10, 20, ... (or a tenth of them) with at most ``steps`` of it."""
+    """Return the smallest distance (1, 2 or 5 x a power of ten) with at most ``steps`` ticks."""
     step = 1e-9
     while True:
         for factor in (1, 2, 5):

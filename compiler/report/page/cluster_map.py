@@ -1,49 +1,53 @@
-"""The picture of the cluster: racks, NVLink domains, hosts, GPUs, coloured by an axis."""
+"""Map of the cluster: racks, NVLink domains, hosts and GPUs, coloured by a mesh axis."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis
-from parc.compiler.report.page.colors import ramp
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.report.page.host_cells import draw_cells
 from parc.compiler.report.page.host_rows import draw_rows
-from parc.compiler.report.page.hosts import RackCells, colored_axis, rack_cells
-from parc.compiler.report.page.look import Look
+from parc.compiler.report.page.hosts import MapStyle, RackCells, colored_axis, rack_cells
 
 WIDTH = 1080
-MOST_GPUS = 1024
-"""GPUs that are drawn one by one; larger clusters have a cell a host."""
-MOST_HOSTS = 20_000
-"""Hosts that are drawn at all; the rest is counted."""
-NAMED_RACKS = 160
-"""Racks whose names still find room."""
-AXES = {"pp": "pipeline stage (pp)", "dp": "data-parallel rank (dp)", "replica": "engine"}
+MAX_GPUS = 1024
+"""Largest number of GPUs that are drawn individually; larger clusters have one cell per host."""
+MAX_HOSTS = 20_000
+"""Largest number of hosts that are drawn; further ones are only counted."""
+MAX_NAMED_RACKS = 160
+"""Largest number of racks whose names are drawn."""
+RAMP = ("#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#f0d92a")
+"""Viridis (van der Walt and Smith 2015) without its darkest part. Lightness increases along the
+ramp, so the order can be seen with any kind of colour vision."""
+MAX_SHADES = 64
+"""Largest number of distinct colours, because more cannot be distinguished."""
+AXES = {"pp": "pipeline stage (pp)", "dp": "data parallel rank (dp)", "replica": "engine"}
 
 
 class ClusterMap(NamedTuple):
-    """The picture, and what its legend and caption need."""
+    """Figure of the cluster with its legend and caption."""
 
     figure: Figure
     axis: str
     legend: tuple[tuple[str, str], ...]
-    """(coordinate, colour): at most a dozen, the first and the last among them."""
+    """(coordinate, colour) of at most a dozen coordinates, including the first and the last."""
     states: tuple[tuple[str, str], ...]
-    """(state, hosts) of every state that occurs."""
+    """(state, number of hosts) of each state that occurs."""
     caption: str
 
 
 def cluster_map(plan: AnyPlan) -> ClusterMap:
-    """Draw every host of the spec: GPU by GPU, or a cell a host in larger clusters."""
+    """Draw all hosts of the spec: GPU by GPU, or as one cell per host in larger clusters."""
     placement = plan.placement
     axis = colored_axis(placement)
     racks = rack_cells(plan)
     count = sum(len(rack.cells) for rack in racks)
-    gpus = count * placement.ranks_per_node <= MOST_GPUS
+    gpus = count * placement.ranks_per_node <= MAX_GPUS
+    # Smaller cells keep the figure of a large cluster on one screen.
     side = 10 if count <= 2_000 else 5 if count <= 8_000 else 4
-    look = Look(plan, axis, ramp(axis.size), side, len(racks) <= NAMED_RACKS)
-    kept, left_out = _first(racks)
+    look = MapStyle(plan, axis, ramp(axis.size), side, len(racks) <= MAX_NAMED_RACKS)
+    kept, left_out = _drawn_racks(racks)
     canvas = Canvas(WIDTH)
     height = (draw_rows if gpus else draw_cells)(canvas, look, kept)
     states: dict[str, int] = {}
@@ -51,41 +55,62 @@ def cluster_map(plan: AnyPlan) -> ClusterMap:
         for cell in rack.cells:
             states[cell.state] = states.get(cell.state, 0) + 1
     figure = canvas.figure(f"{count} hosts in {len(racks)} racks, coloured by {axis.name}", height)
-    legend = tuple((str(index), look.colors[index]) for index in _shown(axis.size))
+    legend = tuple((str(index), look.colors[index]) for index in _sample(axis.size))
     counts = tuple((state, f"{hosts:,}") for state, hosts in states.items())
     return ClusterMap(figure, axis.name, legend, counts, _caption(plan, axis, gpus, left_out))
 
 
 def _caption(plan: AnyPlan, axis: Axis, gpus: bool, left_out: int) -> str:
-    """How the picture is to be read."""
+    """Return the explanation of frames, cells and colours."""
     tensor, per_node = plan.placement.dense.axis("tp").size, plan.placement.ranks_per_node
-    text = "A frame is a rack, a cell a host"
+    text = "Each frame is a rack and each cell a host"
     if gpus:
-        text = "A frame is a rack, a row a host, a square a GPU"
+        text = "Each frame is a rack, each row a host and each square a GPU"
         if plan.problem.cluster.node.nvlink_domain > plan.problem.cluster.node.gpus:
-            text += ", a dashed frame an NVLink domain"
+            text += "; dashed frames are NVLink domains"
         if 1 < tensor <= per_node:
-            text += f"; squares that touch are one tensor-parallel group of {tensor}"
+            text += f"; squares without a gap form one tensor parallel group of {tensor} GPUs"
         elif tensor > per_node:
-            text += f"; a tensor-parallel group is {tensor // per_node} rows"
-    text += f". Colours are the {AXES.get(axis.name, axis.name)}."
+            text += f"; a tensor parallel group fills {tensor // per_node} rows"
+    text += f". Colours show the {AXES.get(axis.name, axis.name)}."
     return text + (f" {left_out:,} more hosts are not drawn." if left_out else "")
 
 
-def _first(racks: list[RackCells]) -> tuple[list[RackCells], int]:
-    """The racks that are drawn, and how many hosts the others have."""
+def _drawn_racks(racks: list[RackCells]) -> tuple[list[RackCells], int]:
+    """Return the racks that are drawn, and the number of hosts in the remaining racks."""
     kept: list[RackCells] = []
-    room = MOST_HOSTS
+    left = MAX_HOSTS
     for rack in racks:
-        if len(rack.cells) > room:
+        if len(rack.cells) > left:
             break
         kept.append(rack)
-        room -= len(rack.cells)
+        left -= len(rack.cells)
     return kept, sum(len(rack.cells) for rack in racks[len(kept) :])
 
 
-def _shown(size: int) -> list[int]:
-    """At most a dozen of ``size`` coordinates, evenly."""
+def _sample(size: int) -> list[int]:
+    """Return at most a dozen of ``size`` coordinates at even distances."""
     if size <= 12:
         return list(range(size))
     return sorted({round(index * (size - 1) / 11) for index in range(12)})
+
+
+def ramp(count: int) -> list[str]:
+    """Return ``count`` colours from dark to light; above MAX_SHADES, neighbours share a colour."""
+    shades = min(count, MAX_SHADES)
+    if shades == 1:
+        return [RAMP[1]] * count
+    return [_between(index * shades // count / (shades - 1)) for index in range(count)]
+
+
+def _between(share: float) -> str:
+    """Return the colour at the fraction ``share`` of the ramp."""
+    place = min(share, 1.0) * (len(RAMP) - 1)
+    index = min(int(place), len(RAMP) - 2)
+    low, high = _channels(RAMP[index]), _channels(RAMP[index + 1])
+    mixed = (round(a + (b - a) * (place - index)) for a, b in zip(low, high, strict=True))
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def _channels(color: str) -> tuple[int, ...]:
+    return tuple(int(color[at : at + 2], 16) for at in (1, 3, 5))

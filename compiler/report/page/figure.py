@@ -1,10 +1,11 @@
-"""Pictures as plain values: boxes, lines and words, which a template prints as inline SVG.
+"""Figures and tables as plain values, which a template prints as inline SVG and HTML.
 
-Boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small.
+All boxes of one ink become one path, so that a map of a hundred thousand GPUs stays small.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -13,18 +14,18 @@ Anchor = Literal["start", "middle", "end"]
 
 
 class Word(NamedTuple):
-    """One line of text; ``y`` is its baseline."""
+    """Line of text; ``y`` is its baseline."""
 
     x: str
     y: str
     text: str
     anchor: Anchor
     role: str
-    """CSS class; empty: the common text."""
+    """CSS class; empty for normal text."""
 
 
 class Area(NamedTuple):
-    """A rectangle that says something when pointed at."""
+    """Rectangle with a tooltip."""
 
     x: str
     y: str
@@ -35,20 +36,20 @@ class Area(NamedTuple):
 
 
 class Path(NamedTuple):
-    """All boxes or all lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
+    """Boxes or lines of one ink; exactly one of ``role`` and ``color`` is not empty."""
 
     data: str
     role: str
     color: str
     thick: str
-    """Width of the strokes where boxes are drawn as thick lines; empty: the boxes are filled."""
+    """Stroke width of boxes that are drawn as thick lines; empty for filled boxes."""
 
 
 class Figure(NamedTuple):
-    """A finished picture of ``width`` by ``height`` units."""
+    """Finished figure of ``width`` x ``height`` units."""
 
     title: str
-    """Read to those who cannot see it."""
+    """Label for screen readers."""
     width: int
     height: int
     paths: tuple[Path, ...]
@@ -58,7 +59,7 @@ class Figure(NamedTuple):
 
 @dataclass(slots=True)
 class Canvas:
-    """A picture in the making; what is drawn later lies above."""
+    """Figure under construction; later shapes cover earlier ones."""
 
     width: int
     _paths: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -67,33 +68,33 @@ class Canvas:
 
     def box(self, ink: str, x: float, y: float, width: float, height: float) -> None:
         """Fill a rectangle; ``ink`` is a CSS class, or a colour that starts with ``#``."""
-        wide = short(width)
-        data = f"M{short(x)} {short(y)}h{wide}v{short(height)}h-{wide}z"
+        wide = svg_number(width)
+        data = f"M{svg_number(x)} {svg_number(y)}h{wide}v{svg_number(height)}h-{wide}z"
         self._paths.setdefault((ink, ""), []).append(data)
 
     def bar(self, ink: str, x: float, y: float, width: float, height: float) -> None:
-        """The same box in half the bytes, a thick line; for the many of one height."""
-        data = f"M{short(x)} {short(y + height / 2)}h{short(width)}"
-        self._paths.setdefault((ink, short(height)), []).append(data)
+        """Fill a rectangle as a thick line: half the bytes, for many boxes of one height."""
+        data = f"M{svg_number(x)} {svg_number(y + height / 2)}h{svg_number(width)}"
+        self._paths.setdefault((ink, svg_number(height)), []).append(data)
 
     def line(self, ink: str, x: float, y: float, to_x: float, to_y: float) -> None:
         """Draw a straight line."""
-        data = f"M{short(x)} {short(y)}L{short(to_x)} {short(to_y)}"
+        data = f"M{svg_number(x)} {svg_number(y)}L{svg_number(to_x)} {svg_number(to_y)}"
         self._paths.setdefault((ink, ""), []).append(data)
 
     def area(self, role: str, at: tuple[float, float, float, float], title: str) -> None:
-        """A rectangle (x, y, width, height) with a title."""
-        x, y, width, height = map(short, at)
+        """Add a rectangle ``at`` (x, y, width, height) with the tooltip ``title``."""
+        x, y, width, height = map(svg_number, at)
         self._areas.append(Area(x, y, width, height, role, title))
 
     def word(
         self, x: float, y: float, text: str, anchor: Anchor = "start", *, role: str = ""
     ) -> None:
         """Write ``text``; ``y`` is the baseline."""
-        self._words.append(Word(short(x), short(y), text, anchor, role))
+        self._words.append(Word(svg_number(x), svg_number(y), text, anchor, role))
 
     def figure(self, title: str, height: float) -> Figure:
-        """The picture as it stands."""
+        """Build the figure from everything drawn so far."""
         paths = tuple(
             Path("".join(parts), *(("", ink) if ink[0] == "#" else (ink, "")), thick)
             for (ink, thick), parts in self._paths.items()
@@ -103,13 +104,41 @@ class Canvas:
 
 
 @lru_cache(maxsize=4096)
-def short(number: float) -> str:
-    """One digit behind the point, none where it is zero; rows and columns come again and again."""
+def svg_number(number: float) -> str:
+    """Return ``number`` with one decimal, or none if it is zero.
+
+    The results are cached, because the coordinates of rows and columns repeat often.
+    """
     text = f"{number:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
-def clipped(text: str, length: int) -> str:
-    """``text`` on one line, at most ``length`` long."""
+def clip_text(text: str, length: int) -> str:
+    """Return ``text`` on one line, clipped to ``length`` characters."""
     plain = " ".join(text.split())
     return plain if len(plain) <= length else plain[: length - 1] + "\u2026"
+
+
+class Grid(NamedTuple):
+    """Table with a head. The columns in ``prose`` hold text, the other columns numbers."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    prose: tuple[int, ...] = (0,)
+    strong: int = -1
+    """Index of the highlighted row; -1 if there is none."""
+
+    @property
+    def wide(self) -> bool:
+        """True if the table needs the full width, because a later column holds text."""
+        return any(self.prose[1:])
+
+
+def grid(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    prose: tuple[int, ...] = (0,),
+    strong: int = -1,
+) -> Grid:
+    """Return a table of ``rows``, each as long as ``head``."""
+    return Grid(tuple(head), tuple(tuple(row) for row in rows), prose, strong)

@@ -1,14 +1,16 @@
-"""Hosts of a larger cluster: a rack is a block of cells, a host a cell."""
+"""Map of a large cluster: each rack is a block of cells, each host a cell."""
 
 from __future__ import annotations
 
 from parc.compiler.report.page.figure import Canvas
-from parc.compiler.report.page.hosts import Cell, RackCells, shares
-from parc.compiler.report.page.look import Look, rack_name
+from parc.compiler.report.page.hosts import Cell, MapStyle, RackCells, coordinate_runs, rack_name
 
 
-def draw_cells(canvas: Canvas, look: Look, racks: list[RackCells]) -> float:
-    """A rack is a block of cells, a host a cell, striped where it has several coordinates."""
+def draw_cells(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+    """Draw each rack as a block of cells and each host as a cell; return the height.
+
+    A host with several coordinates is striped.
+    """
     side, named = look.side, look.named
     most = max(len(rack.cells) for rack in racks)
     across = _across(most, side if named else 0)
@@ -29,16 +31,17 @@ def draw_cells(canvas: Canvas, look: Look, racks: list[RackCells]) -> float:
 
 
 def _across(cells: int, side: int) -> int:
-    """Cells of a row of a rack: about a square, no narrower than its name, whole rows if it can.
+    """Return the number of cells per row of a rack.
 
-    ``side`` is that of a cell, 0 where no name is written.
+    The block is about square, at least as wide as the name of the rack, and its last row is full if
+    possible. ``side`` is the side of a cell, or 0 if no names are drawn.
     """
     least = max(1, round(cells**0.5), min(cells, -(-46 // (side + 1)) if side else 1))
     return next((wide for wide in range(least, 2 * least + 1) if cells % wide == 0), least)
 
 
-def _rack_title(look: Look, rack: RackCells) -> str:
-    """``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
+def _rack_title(look: MapStyle, rack: RackCells) -> str:
+    """Return the tooltip of a rack: ``r01: 16 hosts, node ranks 0 to 15, pp 0 to 3``."""
     used = [cell for cell in rack.cells if cell.node >= 0]
     text = f"{rack_name(rack, 60)}: {len(rack.cells)} hosts"
     if not used:
@@ -48,19 +51,19 @@ def _rack_title(look: Look, rack: RackCells) -> str:
     found = {
         coordinate
         for node in nodes
-        for coordinate, _ in shares(look.axis, node * per_node, per_node)
+        for coordinate, _ in coordinate_runs(look.axis, node * per_node, per_node)
     }
     several = f"{min(found)} to {max(found)}" if len(found) > 1 else str(min(found))
     return f"{text}, node ranks {min(nodes)} to {max(nodes)}, {look.axis.name} {several}"
 
 
-def _host_cell(canvas: Canvas, look: Look, cell: Cell, at: tuple[float, float]) -> None:
+def _host_cell(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
     x, y = at
     side, per_node = look.side, look.plan.placement.ranks_per_node
-    if cell.node < 0:
+    if cell.node < 0:  # no ranks: the colour shows the state
         canvas.box(cell.state, x, y, side, side)
         return
-    for coordinate, ranks in shares(look.axis, cell.node * per_node, per_node):
+    for coordinate, ranks in coordinate_runs(look.axis, cell.node * per_node, per_node):
         wide = side * ranks / per_node
         canvas.bar(look.colors[coordinate], x, y, wide, side)
         x += wide

@@ -1,18 +1,24 @@
-"""Hosts of a smaller cluster: a rack is a column of them, a host a row of GPUs."""
+"""Map of a small cluster: each rack is a column of hosts, each host a row of GPUs."""
 
 from __future__ import annotations
 
-from parc.compiler.report.page.figure import Canvas, clipped
-from parc.compiler.report.page.hosts import Cell, RackCells, group_starts, shares
-from parc.compiler.report.page.look import Look, rack_name
+from parc.compiler.report.page.figure import Canvas, clip_text
+from parc.compiler.report.page.hosts import (
+    Cell,
+    MapStyle,
+    RackCells,
+    coordinate_runs,
+    rack_name,
+    starts_new_group,
+)
 
-GPU, GAP, NEAR = 12, 4, 1
-"""Side of a GPU, room between tensor groups, and between the GPUs of one."""
+GPU, GAP, GROUP_GAP = 12, 4, 1
+"""Side of a GPU, gap between tensor parallel groups, and gap within a group, in units."""
 NAME_WIDTH = 84
 
 
-def draw_rows(canvas: Canvas, look: Look, racks: list[RackCells]) -> float:
-    """A rack is a column of hosts, a host a row of GPUs; returns the height."""
+def draw_rows(canvas: Canvas, look: MapStyle, racks: list[RackCells]) -> float:
+    """Draw each rack as a column of hosts and each host as a row of GPUs; return the height."""
     per_node = look.plan.placement.ranks_per_node
     row = GPU + 5
     wide = NAME_WIDTH + per_node * (GPU + GAP) + 16
@@ -32,7 +38,10 @@ def draw_rows(canvas: Canvas, look: Look, racks: list[RackCells]) -> float:
 
 
 def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, float]) -> None:
-    """A frame around neighbours that share an NVLink domain; at: x, y, width, row height."""
+    """Draw a frame around consecutive hosts of one NVLink domain.
+
+    ``at`` is x, y, width and row height.
+    """
     x, y, width, row = at
     start = 0
     for index in range(1, len(rack.cells) + 1):
@@ -45,12 +54,12 @@ def _domains(canvas: Canvas, rack: RackCells, at: tuple[float, float, float, flo
         start = index
 
 
-def _host_row(canvas: Canvas, look: Look, cell: Cell, at: tuple[float, float]) -> None:
-    """The name of a host and its GPUs; those that touch are one tensor group."""
+def _host_row(canvas: Canvas, look: MapStyle, cell: Cell, at: tuple[float, float]) -> None:
+    """Draw the name and the GPUs of a host; GPUs of one tensor parallel group have no gap."""
     x, y = at
     placement = look.plan.placement
     per_node = placement.ranks_per_node
-    canvas.word(x, y + GPU - 2, clipped(cell.name, 13), role="small")
+    canvas.word(x, y + GPU - 2, clip_text(cell.name, 13), role="small")
     x += NAME_WIDTH
     first = cell.node * per_node
     if cell.node < 0:
@@ -58,26 +67,28 @@ def _host_row(canvas: Canvas, look: Look, cell: Cell, at: tuple[float, float]) -
             canvas.box(cell.state, x + index * (GPU + GAP), y, GPU, GPU)
         title = f"{cell.name}: {cell.state}"
     else:
-        starts = group_starts(placement.dense, "tp", first, per_node)
+        starts = starts_new_group(placement.dense, "tp", first, per_node)
         inks = [
             look.colors[coordinate]
-            for coordinate, ranks in shares(look.axis, first, per_node)
+            for coordinate, ranks in coordinate_runs(look.axis, first, per_node)
             for _ in range(ranks)
         ]
         left = x
         for index, ink in enumerate(inks):
-            left += (GAP if starts[index] else NEAR) if index else 0
+            left += (GAP if starts[index] else GROUP_GAP) if index else 0
             canvas.bar(ink, left, y, GPU, GPU)
             left += GPU
         title = _title(look, cell)
     canvas.area("hit", (at[0], y - 2, NAME_WIDTH + per_node * (GPU + GAP), GPU + 4), title)
 
 
-def _title(look: Look, cell: Cell) -> str:
-    """``r01n01: node 0, ranks 0 to 7, pp 0``."""
+def _title(look: MapStyle, cell: Cell) -> str:
+    """Return the tooltip of a host: ``r01n01: node rank 0, ranks 0 to 7, pp 0``."""
     per_node = look.plan.placement.ranks_per_node
     first = cell.node * per_node
-    coordinates = sorted({coordinate for coordinate, _ in shares(look.axis, first, per_node)})
+    coordinates = sorted(
+        {coordinate for coordinate, _ in coordinate_runs(look.axis, first, per_node)}
+    )
     several = f"{coordinates[0]} to {coordinates[-1]}" if len(coordinates) > 1 else coordinates[0]
     ranks = f"ranks {first} to {first + per_node - 1}" if per_node > 1 else f"rank {first}"
-    return f"{cell.name}: node {cell.node}, {ranks}, {look.axis.name} {several}"
+    return f"{cell.name}: node rank {cell.node}, {ranks}, {look.axis.name} {several}"

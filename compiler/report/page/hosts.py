@@ -1,4 +1,4 @@
-"""Which host is where and what runs on it, as the picture of the cluster shows it."""
+"""Hosts of a plan by rack, with their state, node rank and mesh coordinates."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from parc.compiler.ir import AnyPlan, Axis, Host, Mesh, Placement
+from parc.compiler.report.page.figure import clip_text
 
 State = Literal["used", "idle", "spare", "unavailable"]
-NOWHERE = ""
-"""Rack of a host of which only the name is known."""
+UNKNOWN_RACK = ""
+"""Rack of an unavailable host, of which only the name is known."""
 
 
 class Cell(NamedTuple):
-    """One host: ``node`` is its node rank, -1 where no rank runs on it."""
+    """Host on the map; ``node`` is its node rank, or -1 if no rank runs on it."""
 
     name: str
     domain: str
@@ -23,14 +24,25 @@ class Cell(NamedTuple):
 
 
 class RackCells(NamedTuple):
-    """Hosts under one leaf."""
+    """Hosts of one rack."""
 
     name: str
     cells: tuple[Cell, ...]
 
 
+class MapStyle(NamedTuple):
+    """Settings that both kinds of map share."""
+
+    plan: AnyPlan
+    axis: Axis
+    colors: list[str]
+    side: int
+    """Side of the cell of a host, in units."""
+    named: bool
+
+
 def rack_cells(plan: AnyPlan) -> list[RackCells]:
-    """Every host that the spec names, by rack; unavailable ones, whose rack is gone, at the end."""
+    """Return all hosts of the spec by rack; unavailable hosts, whose rack is unknown, come last."""
     cluster = plan.problem.cluster
     nodes = {host.name: node for node, host in enumerate(plan.placement.hosts)}
     racks: dict[str, list[Cell]] = {}
@@ -41,7 +53,7 @@ def rack_cells(plan: AnyPlan) -> list[RackCells]:
         racks.setdefault(host.rack, []).append(cell)
     away = tuple(Cell(name, name, "unavailable", -1) for name in cluster.unavailable)
     known = [RackCells(name, tuple(cells)) for name, cells in racks.items()]
-    return [*known, RackCells(NOWHERE, away)] if away else known
+    return [*known, RackCells(UNKNOWN_RACK, away)] if away else known
 
 
 def _cell(host: Host, nodes: dict[str, int]) -> Cell:
@@ -50,7 +62,7 @@ def _cell(host: Host, nodes: dict[str, int]) -> Cell:
 
 
 def colored_axis(placement: Placement) -> Axis:
-    """The axis that colours stand for: pipeline stages, else the slowest axis that is divided."""
+    """Return the axis that sets the colours: pp, or the slowest-varying axis of size 2 or more."""
     pipeline = placement.dense.axis("pp")
     if pipeline.size > 1:
         return pipeline
@@ -58,10 +70,11 @@ def colored_axis(placement: Placement) -> Axis:
     return split[-1] if split else pipeline
 
 
-def shares(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
-    """(coordinate, ranks) of ``count`` ranks from ``first`` on, neighbours that are equal in one.
+def coordinate_runs(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield (coordinate, number of ranks) of consecutive ranks with one coordinate on ``axis``.
 
-    The axis is walked by its stride, so that a host of whole stages costs one step.
+    The ranks are ``first`` to ``first + count - 1``. Each step goes to the end of a stride, so that
+    a host inside one stage costs one step.
     """
     rank, end = first, first + count
     while rank < end:
@@ -70,8 +83,8 @@ def shares(axis: Axis, first: int, count: int) -> Iterator[tuple[int, int]]:
         rank = until
 
 
-def group_starts(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
-    """For each of ``count`` ranks whether it is in another group over ``name`` than the last."""
+def starts_new_group(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
+    """Return per rank: True if its ``name`` group differs from that of the previous rank."""
     axis = mesh.axis(name)
     wide = axis.stride * axis.size
     numbers = [
@@ -79,3 +92,8 @@ def group_starts(mesh: Mesh, name: str, first: int, count: int) -> list[bool]:
         for rank in range(first, first + count)
     ]
     return [True, *(one != other for one, other in pairwise(numbers))]
+
+
+def rack_name(rack: RackCells, length: int) -> str:
+    """Return the name of a rack, clipped to ``length`` characters."""
+    return "unavailable" if rack.name == UNKNOWN_RACK else clip_text(rack.name, length)

@@ -1,4 +1,4 @@
-"""The memory of one GPU: of every pipeline stage by item, or of an engine that serves."""
+"""Chart of the memory per GPU, by pipeline stage and item."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import Plan, ServingPlan, StageMemory
-from parc.compiler.report.numbers import GIB, gib
-from parc.compiler.report.page.bars import Chart, Column, Mark, columns
+from parc.compiler.report.formatting import GIB, gib
+from parc.compiler.report.page.bars import Chart, Column, Mark, bar_chart
 from parc.compiler.report.page.figure import Figure
 
 INKS = {
@@ -23,34 +23,34 @@ INKS = {
     "framework_bytes": "k10",
     "fragmentation_bytes": "k11",
 }
-"""CSS class of every item, from the bottom of a bar to its top."""
-CACHE_INKS = (("weights", "k1"), ("step and buffers", "k6"), ("key-value cache", "k4"))
-MOST_COLUMNS = 160
+"""Memory term -> CSS class, from the bottom of a bar to its top."""
+CACHE_INKS = (("weights", "k1"), ("step and buffers", "k6"), ("KV cache", "k4"))
+MAX_COLUMNS = 160
 
 
 class MemoryChart(NamedTuple):
-    """The picture and its legend, (name, CSS class) from the bottom up."""
+    """Figure with its legend: (name, CSS class) from the bottom up."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
     left_out: int
-    """Stages that are not drawn."""
+    """Number of stages that are not drawn."""
 
 
 def memory_chart(plan: Plan) -> MemoryChart:
-    """A bar a pipeline stage, under the limit that the goals leave and the memory of the GPU."""
+    """Draw one bar per pipeline stage, with the limit of the goals and the memory of the GPU."""
     estimate = plan.estimate
     gpu = plan.problem.cluster.gpu.memory_bytes
     used = [name for name in INKS if any(getattr(one, name) for one in estimate.memory)]
-    bars = tuple(_stage(stage, used) for stage in estimate.memory[:MOST_COLUMNS])
+    bars = tuple(_stage(stage, used) for stage in estimate.memory[:MAX_COLUMNS])
     marks = [Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge")]
     if plan.problem.goals.memory_headroom:
         marks.append(Mark(estimate.limit_bytes / GIB, f"limit {gib(estimate.limit_bytes)}", "mark"))
-    title = f"memory of one GPU by pipeline stage, at most {gib(estimate.peak.total_bytes)}"
+    title = f"memory per GPU by pipeline stage, at most {gib(estimate.peak.total_bytes)}"
     inks = tuple(INKS[name] for name in used)
     chart = Chart(title, "GiB", "pipeline stage", inks, bars, tuple(marks))
     legend = tuple((TERMS[name].title, INKS[name]) for name in used)
-    return MemoryChart(columns(chart), legend, max(0, len(estimate.memory) - MOST_COLUMNS))
+    return MemoryChart(bar_chart(chart), legend, max(0, len(estimate.memory) - MAX_COLUMNS))
 
 
 def _stage(stage: StageMemory, names: list[str]) -> Column:
@@ -64,7 +64,7 @@ def _stage(stage: StageMemory, names: list[str]) -> Column:
 
 
 def cache_chart(plan: ServingPlan) -> MemoryChart:
-    """A bar a pipeline stage of an engine: weights, what a step needs, and the cache."""
+    """Draw one bar per pipeline stage of an engine: weights, step and buffers, KV cache."""
     gpu = plan.problem.cluster.gpu.memory_bytes
     budget = gpu * plan.limits.gpu_memory_utilization
     bars = tuple(
@@ -77,12 +77,12 @@ def cache_chart(plan: ServingPlan) -> MemoryChart:
             f"stage {stage.stage}: weights {gib(stage.weights_bytes)}, step and buffers "
             f"{gib(stage.overhead_bytes)}, cache {gib(stage.cache_bytes)}, {stage.blocks:,} blocks",
         )
-        for stage in plan.stages[:MOST_COLUMNS]
+        for stage in plan.stages[:MAX_COLUMNS]
     )
     marks = (
         Mark(gpu / GIB, f"GPU {gib(gpu)}", "edge"),
         Mark(budget / GIB, f"budget {gib(budget)}", "mark"),
     )
     inks = tuple(ink for _, ink in CACHE_INKS)
-    chart = Chart("memory of one GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
-    return MemoryChart(columns(chart), CACHE_INKS, max(0, len(plan.stages) - MOST_COLUMNS))
+    chart = Chart("memory per GPU by pipeline stage", "GiB", "pipeline stage", inks, bars, marks)
+    return MemoryChart(bar_chart(chart), CACHE_INKS, max(0, len(plan.stages) - MAX_COLUMNS))

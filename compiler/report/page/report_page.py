@@ -1,4 +1,4 @@
-"""report.html: what was decided, in pictures; made from the plan, with no figure of its own."""
+"""report.html: figures and tables of a plan, built only from the plan."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ REPORT_PATH = "report.html"
 
 
 def report_artifact(plan: AnyPlan) -> Artifact:
-    """The page: one file that needs no other, no script and no network."""
+    """Return the page: a single file that needs no other file, no script and no network."""
     return Artifact(REPORT_PATH, render("report", "report.html.j2", _values(plan)))
 
 
 def _values(plan: AnyPlan) -> dict[str, Any]:
-    """What the template prints; sections that a plan has nothing for are None."""
+    """Return the values of the template; sections that do not apply to the plan are None."""
     bar, legend = step_bar(plan)
     serving = isinstance(plan, ServingPlan)
     values = {

@@ -1,49 +1,48 @@
-"""The tables of the page: terms of the estimate, groups, candidates that lost."""
+"""Tables of the page: terms of the estimate, process groups, candidates, rejected layouts."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 
-from parc.backends.rankmap.page import span_cells
-from parc.backends.rankmap.spans import spans
+from parc.backends.rankmap.spans import group_spans
+from parc.backends.rankmap.training_page import group_cells
 from parc.compiler.cost.serving.terms import SERVING_TERMS
 from parc.compiler.cost.step.terms import TERMS
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan, StageMemory, StepTime
 from parc.compiler.ir.serving import StepTerms
-from parc.compiler.report.numbers import gib, percent, seconds
-from parc.compiler.report.page.bars import band
-from parc.compiler.report.page.figure import Figure
-from parc.compiler.report.page.grid import Grid, grid
-from parc.compiler.report.text.search_table import candidate_table, reason
+from parc.compiler.report.formatting import gib, percent, seconds
+from parc.compiler.report.page.bars import flat_bar
+from parc.compiler.report.page.figure import Figure, Grid, grid
+from parc.compiler.report.text.search_table import candidate_table, drop_reason
 from parc.compiler.report.text.serving_tables import SERVING_HEAD, serving_row
 
 SHOWN = 10
-"""Candidates of the search in the table."""
+"""Number of candidates in the table."""
 TIME_INKS: tuple[str, ...] = ("k1", "k2", "k3", "k5", "k6", "k4", "idle", "k7", "k9")
 """CSS classes of the terms of a step, in the order of StepTime."""
 STEP_INKS: tuple[str, ...] = ("k1", "k5", "k6", "k4", "k9", "k7", "k11")
 
 
 def step_bar(plan: AnyPlan) -> tuple[Figure, tuple[tuple[str, str], ...]]:
-    """Where the time of a step goes (of a decode step for a service), and the legend."""
+    """Draw the terms of a training step, or of a decode step, and return figure and legend."""
     if isinstance(plan, ServingPlan):
         decode = plan.estimate.decode
         rows = [(field.name, getattr(decode, field.name)) for field in fields(StepTerms)]
         inks = STEP_INKS
-        title = f"a decode step, {seconds(decode.total_seconds)}"
+        title = f"Time of one decode step: {seconds(decode.total_seconds)}"
     else:
         time = plan.estimate.time
         rows = [(TERMS[one.name].title, getattr(time, one.name)) for one in fields(StepTime)]
         inks = TIME_INKS
-        title = f"a step, {seconds(time.total_seconds)}"
-    figure = band(title, inks, [spent for _, spent in rows])
+        title = f"Time of one step: {seconds(time.total_seconds)}"
+    figure = flat_bar(title, inks, [spent for _, spent in rows])
     legend = tuple((name, ink) for (name, spent), ink in zip(rows, inks, strict=True) if spent)
     return figure, legend
 
 
 def time_grid(plan: AnyPlan) -> Grid:
-    """The terms of the time, with formulas."""
-    head = ("term", "time", "share", "formula", "more")
+    """Return the terms of the step time with their formulas."""
+    head = ("term", "time", "share", "formula", "details")
     if isinstance(plan, ServingPlan):
         return _serving_terms(plan)
     time = plan.estimate.time
@@ -53,7 +52,7 @@ def time_grid(plan: AnyPlan) -> Grid:
         share = percent(spent / time.total_seconds)
         if spent:
             rows.append((term.title, seconds(spent), share, term.formula, explain(one.name)))
-    rows.append(("total", seconds(time.total_seconds), "", "the terms add up", ""))
+    rows.append(("total", seconds(time.total_seconds), "", "sum of the terms", ""))
     return grid(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
@@ -73,11 +72,11 @@ def _serving_terms(plan: ServingPlan) -> Grid:
         (term.title, values[name], term.formula, explain(name))
         for name, term in SERVING_TERMS.items()
     ]
-    return grid(("term", "value", "formula", "more"), rows, prose=(0, 2, 3))
+    return grid(("term", "value", "formula", "details"), rows, prose=(0, 2, 3))
 
 
 def memory_grid(plan: Plan) -> Grid:
-    """The terms of the memory of the fullest stage, the largest first."""
+    """Return the memory terms of the fullest stage, the largest first."""
     peak, gpu = plan.estimate.peak, plan.problem.cluster.gpu.memory_bytes
     names = [one.name for one in fields(StageMemory) if one.name != "stage"]
     found = sorted(((getattr(peak, name), name) for name in names), reverse=True)
@@ -87,24 +86,32 @@ def memory_grid(plan: Plan) -> Grid:
         if size
     ]
     rows.append(("total", gib(peak.total_bytes), percent(peak.total_bytes / gpu), "", ""))
-    head = ("item", "bytes", "of the GPU", "formula", "more")
+    head = ("item", "size", "share of GPU", "formula", "details")
     return grid(head, rows, prose=(0, 3, 4), strong=len(rows) - 1)
 
 
 def explain(term: str) -> str:
-    """The command that says more about a term."""
+    """Return the command that explains a term."""
     return f"parc explain {term.removesuffix('_seconds').removesuffix('_bytes')}"
 
 
 def group_grid(plan: AnyPlan) -> Grid:
-    """Process groups, counted by the narrowest place that holds them whole."""
+    """Return the process groups, counted by the smallest unit that contains each of them."""
     routed = plan.problem.model.experts is not None and not isinstance(plan, ServingPlan)
-    head = ("group", "groups x ranks", "host", "NVLink domain", "rack", "beyond", "racks at most")
-    return grid(head, (span_cells(span) for span in spans(plan.placement, routed)))
+    head = (
+        "group",
+        "groups x ranks",
+        "host",
+        "NVLink domain",
+        "rack",
+        "several racks",
+        "max racks",
+    )
+    return grid(head, (group_cells(span) for span in group_spans(plan.placement, routed)))
 
 
 def candidate_grid(plan: AnyPlan) -> Grid:
-    """The best candidates, the chosen one first."""
+    """Return the best candidates, the chosen one first."""
     if isinstance(plan, ServingPlan):
         services = plan.search.ranked[:SHOWN]
         best = services[0].tokens_per_second
@@ -115,7 +122,7 @@ def candidate_grid(plan: AnyPlan) -> Grid:
 
 
 def dropped_grid(plan: AnyPlan) -> Grid:
-    """Rules that dropped candidates, the busiest first."""
+    """Return the rules that rejected layouts, with counts, the largest count first."""
     dropped = sorted(plan.search.dropped, key=lambda pair: (-pair[1], pair[0]))
-    rows = [(*reason(code), f"{count:,}") for code, count in dropped]
+    rows = [(*drop_reason(code), f"{count:,}") for code, count in dropped]
     return grid(("code", "rule", "layouts"), rows, prose=(0, 1))

@@ -1,4 +1,4 @@
-"""The picture of a pipeline's step: who computes what, and when nobody does."""
+"""Timeline of one step of a pipeline: the actions of each rank, and its idle time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Action, Pair
 from parc.compiler.cost.step.schedule_preview import Preview, preview
 from parc.compiler.ir import Plan
-from parc.compiler.report.numbers import percent, seconds
-from parc.compiler.report.page.bars import nice_step, on
+from parc.compiler.report.formatting import percent, seconds
+from parc.compiler.report.page.bars import nice_step, text_class
 from parc.compiler.report.page.figure import Canvas, Figure
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 WIDTH = 1080
 LEFT, TOP, BREAK = 58, 6, 26
-MOST_BOXES = 4_000
-MOST_ROWS = 16
-MOST_NUMBERS = 1_000
-"""Boxes that may have the number of their micro-batch in them."""
+MAX_BOXES = 4_000
+MAX_ROWS = 16
+MAX_NUMBERS = 1_000
+"""Largest number of boxes with which micro-batch numbers are drawn."""
 INKS = {"F": "f", "B": "b", "I": "b", "W": "w"}
-"""CSS class of a kind of action; the chunk follows: f0, f1."""
+"""Kind of action -> prefix of its CSS class; 0 or 1 follows for early and late chunks."""
 WORDS = {
     "F": "forward",
     "B": "backward",
@@ -32,33 +32,33 @@ WORDS = {
 
 
 class TimelineChart(NamedTuple):
-    """The picture, and what its caption says."""
+    """Figure of the timeline with its legend and caption."""
 
     figure: Figure
     legend: tuple[tuple[str, str], ...]
-    """(meaning, CSS class)."""
+    """(meaning, CSS class) of each colour."""
     caption: str
 
 
 class _Axis(NamedTuple):
-    """Seconds to units; after ``cut`` everything moves right by the width of the break."""
+    """Scale from seconds to units; times after ``cut`` move right by the width of the break."""
 
     scale: float
     cut: float
     broken: bool
 
     def x(self, at_seconds: float) -> float:
-        """Units from the left."""
+        """Return the distance from the left in units."""
         moved = BREAK if self.broken and self.after(at_seconds) else 0
         return LEFT + at_seconds * self.scale + moved
 
     def after(self, at_seconds: float) -> bool:
-        """Whether that is behind the break."""
+        """Return True if the time is after the break."""
         return at_seconds >= self.cut
 
 
 def timeline_chart(plan: Plan) -> TimelineChart | None:
-    """The schedule of ``plan`` with the seconds of its estimate; None without a pipeline."""
+    """Draw the schedule of ``plan`` with the estimated durations; None without a pipeline."""
     if plan.layout.pp == 1:
         return None
     pricing = pricing_for(plan.problem, framework_of(plan.problem))
@@ -84,44 +84,44 @@ def timeline_chart(plan: Plan) -> TimelineChart | None:
 
 
 def _caption(plan: Plan, shown: Preview, rows: int) -> str:
-    """The schedule, its bubble, and what is not drawn."""
+    """Return the text about schedule, bubble, and parts that are not drawn."""
     layout, time = plan.layout, plan.estimate.time
     whole = shown.micro_batches + shown.left_out
-    chunks = f" of {layout.vpp} chunks" if layout.vpp > 1 else ""
+    chunks = f" of {layout.vpp} model chunks" if layout.vpp > 1 else ""
     text = (
-        f"The schedule is {SCHEDULES[layout.schedule].title}, over {layout.pp} stages{chunks} and "
-        f"{whole:,} micro-batches, played event by event. The bubble is "
+        f"Schedule: {SCHEDULES[layout.schedule].title}, {layout.pp} stages{chunks} and "
+        f"{whole:,} micro-batches, simulated event by event. The bubble takes "
         f"{seconds(time.bubble_seconds)}, {percent(time.bubble_seconds / time.total_seconds)} of "
         "the step."
     )
     if shown.left_out:
         text += (
-            f" Drawn are warm-up, a part of the steady state and cool-down; at the dotted lines "
-            f"{shown.left_out:,} micro-batches are left out."
+            f" The figure shows warm-up, part of the steady state and cool-down; "
+            f"{shown.left_out:,} micro-batches are left out at the dotted lines."
         )
     if rows < layout.pp:
-        text += f" {rows} of {layout.pp} stages are drawn."
+        text += f" It shows {rows} of {layout.pp} stages."
     return text
 
 
 def _ranks(shown: Preview) -> list[int]:
-    """Ranks that are drawn: all, or some evenly, the first and the last among them."""
+    """Return the ranks to draw: all of them, or a sample at even distances with first and last."""
     count = len(shown.table.rows)
-    most = max(4, min(MOST_ROWS, MOST_BOXES // max(map(len, shown.table.rows))))
+    most = max(4, min(MAX_ROWS, MAX_BOXES // max(map(len, shown.table.rows))))
     if count <= most:
         return list(range(count))
     return sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
 
 
 def _cut(shown: Preview) -> float:
-    """Where the break goes: the start of an action in the middle of the step, on the first rank."""
+    """Return the time of the break: the start of an action of the first rank, near mid-step."""
     starts = shown.timeline.start_seconds[0]
     middle = bisect_left(starts, shown.timeline.makespan_seconds / 2)
     return starts[min(middle, len(starts) - 1)]
 
 
 def _row(canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[int, float, float]) -> None:
-    """One rank: the bubble as a ground, its actions as boxes; at: rank, top, height."""
+    """Draw the actions of one rank on an idle background; ``at`` is rank, top and height."""
     rank, y, high = at
     end = axis.x(shown.timeline.makespan_seconds)
     canvas.word(LEFT - 8, y + high - (high - 10) / 2 - 1, f"stage {rank}", "end", role="small")
@@ -136,18 +136,22 @@ def _row(canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[int, float, floa
 def _box(
     canvas: Canvas, shown: Preview, axis: _Axis, at: tuple[Action, float, float, float, float]
 ) -> None:
-    """One action, with its number where there is room; at: action, start, seconds, top, height."""
+    """Draw one action, with the number of its micro-batch if it fits.
+
+    ``at`` is action, start, seconds, top and height.
+    """
     action, start, spent, y, high = at
     end = start + spent
+    # An action across the break ends at the break.
     if axis.broken and not axis.after(start):
         end = min(end, axis.cut)
     x, ink = axis.x(start), _ink(shown, action)
-    wide = max((end - start) * axis.scale - 0.7, 0.3)
+    wide = max((end - start) * axis.scale - 0.7, 0.3)  # a gap of 0.7 separates actions
     canvas.bar(ink, x, y, wide, high)
-    many = sum(map(len, shown.table.rows)) > MOST_NUMBERS
+    many = sum(map(len, shown.table.rows)) > MAX_NUMBERS
     if wide >= 15 and not many:
         number = action.micro_batch + (shown.left_out if axis.after(start) else 0)
-        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=on(ink))
+        canvas.word(x + wide / 2, y + high / 2 + 3.5, f"{number}", "middle", role=text_class(ink))
 
 
 def _seconds(shown: Preview, item: Action | Pair) -> float:
@@ -163,7 +167,7 @@ def _seconds(shown: Preview, item: Action | Pair) -> float:
 
 
 def _ink(shown: Preview, action: Action) -> str:
-    """``f0`` for a forward of the first half of a rank's chunks, ``f1`` of the second."""
+    """Return the CSS class; its digit is 0 for the first half of a rank's chunks, else 1."""
     later = action.stage % shown.table.depth >= shown.table.depth / 2
     split = shown.table.depth > len(shown.table.rows)
     return f"{INKS[action.kind]}{int(later and split)}"
@@ -181,7 +185,7 @@ def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
 
 
 def _ticks(canvas: Canvas, axis: _Axis, makespan: float, y: float) -> None:
-    """Seconds from the start up to the break, then seconds before the end."""
+    """Draw the time axis: time from the start before the break, time to the end after it."""
     step = nice_step(makespan, 10)
     until = axis.cut if axis.broken else makespan
     for index in range(int(until / step) + 1):

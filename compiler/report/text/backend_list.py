@@ -9,7 +9,7 @@ from parc.backends.declaration import Declaration
 from parc.backends.plugins import shadowed
 from parc.backends.registry import BUILT_IN, all_names, find, has_role, versions_of
 from parc.compiler.diagnostics import Sink
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table
 
 
 def backend_records(sink: Sink) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Catalog entries for people."""
+"""Catalog entries as text."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "gpus": ("vendor", "generation", "memory", "memory_gb_per_s"),
+    "generations": ("vendor", "precisions", "driver_context_mb", "host_link_gb_per_s"),
     "nodes": ("gpu", "gpus", "nvlink_domain", "link_gb_per_s", "nics", "nic_gbps"),
     "fabrics": ("kind", "latency_seconds", "oversubscription"),
     "models": ("family", "layers", "hidden", "heads", "vocab"),
     "clusters": ("node", "nodes"),
 }
-"""What a list shows of an entry, where the entry has it."""
+"""Fields that a list shows, per kind of entry."""
 
 
 def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line an entry, with the fields that tell entries apart."""
+    """Return a table with one line per entry."""
     columns = [name for name in COLUMNS[kind] if any(entry.get(name) for entry in entries.values())]
     rows = [
         (name, *(_cell(entry.get(column)) for column in columns))
@@ -30,15 +31,15 @@ def list_text(kind: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def entry_text(name: str, entry: Mapping[str, Any]) -> str:
-    """Every field of one entry, nested ones indented; sources as they stand in the catalog."""
+    """Return all fields of one entry with its sources; nested fields are indented."""
     return "\n".join([name, *_lines(entry, "  ")]) + "\n"
 
 
 def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
-    """The message for a name that the catalog lacks."""
+    """Return the message for a name that the catalog lacks, with similar names."""
     near = get_close_matches(name, names, n=3, cutoff=0.4)
-    hint = f"did you mean {', '.join(near)}?" if near else f"parc catalog {kind} lists all"
-    return f"no entry {name!r} among {kind}: {hint}"
+    hint = f"Did you mean {', '.join(near)}?" if near else f"To list all: parc catalog {kind}"
+    return f"The catalog has no {name!r} in {kind}. {hint}"
 
 
 def _lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""docs/diagnostics.md, made from the tables of codes.
+"""Generator of docs/diagnostics.md from the tables of codes.
 
 ``python -m parc.compiler.report.text.diagnostics_page > docs/diagnostics.md``
 """
@@ -12,38 +12,39 @@ from itertools import groupby
 from parc.compiler.diagnostics.codes import CodeInfo, all_codes
 
 FAMILIES = {
-    "A": "Artifacts: what was emitted does not agree",
-    "B": "Batch",
+    "A": "Artifacts: output files that contradict each other or were edited",
+    "B": "Batch size",
     "D": "Divisibility and mesh arithmetic",
-    "E": "What a framework cannot express",
-    "F": "Extra flags for the framework",
+    "E": "Expressibility: settings that a framework does not support",
+    "F": "Flags: extra arguments for the framework",
     "G": "Search",
     "H": "Hosts and hardware",
-    "I": "Imports: files of other tools",
+    "I": "Imports from other tools",
     "K": "Catalog and model configs",
-    "L": "Launch: torchrun, Slurm and Kubernetes",
+    "L": "Launchers: torchrun, Slurm and Kubernetes",
     "M": "Mixture of experts",
     "N": "Network and environment",
     "O": "Output directories and lock files",
     "P": "Pipeline",
-    "Q": "Measurements of your own: calibration",
-    "R": "Recompute, precision and other switches",
+    "Q": "Calibration with measured runs",
+    "R": "Recompute, precision and other training options",
     "S": "Sequence and context parallelism",
     "T": "Topology and placement",
     "V": "Serving",
-    "X": "The spec itself",
+    "X": "Spec: syntax, fields and values",
 }
 HEAD = """\
 # Diagnostics
 
-Every code that PARC reports, made from `compiler/diagnostics/codes/*.yaml` by `make docs`. Codes
-are stable and never used again for something else. `parc explain PARC-D01` prints one section.
-A code marked *silent* is a mistake about which the framework itself says nothing.
+This page lists every diagnostic code. `make docs` generates it from
+`compiler/diagnostics/codes/*.yaml`. A code never changes its meaning and is never reused.
+`parc explain PARC-D01` prints one section. *Silent* means that the framework accepts the mistake
+without an error or a warning.
 """
 
 
 def page() -> str:
-    """The page: a table of contents, a section a family, a subsection a code."""
+    """Return the page: a table of all codes, then one section per letter."""
     codes = all_codes()
     parts = [HEAD, "\n".join(_contents(codes)) + "\n"]
     for letter, members in groupby(codes, key=lambda info: info.code[0]):
@@ -53,7 +54,7 @@ def page() -> str:
 
 
 def _contents(codes: tuple[CodeInfo, ...]) -> Iterator[str]:
-    yield "| code | severity | what is wrong |"
+    yield "| code | severity | problem |"
     yield "| --- | --- | --- |"
     for info in codes:
         severity = info.severity + (", silent" if info.silent else "")
@@ -64,7 +65,7 @@ def _contents(codes: tuple[CodeInfo, ...]) -> Iterator[str]:
 def _section(info: CodeInfo) -> str:
     lines = [f"### PARC-{info.code}\n", f"**{info.title}** ({info.severity})\n"]
     if info.silent:
-        lines.append("*Silent: the framework itself says nothing.*\n")
+        lines.append("*Silent: the framework reports no error and no warning.*\n")
     lines += [f"Rule: `{info.rule.strip()}`\n", f"{info.why.strip()}\n"]
     lines.append(f"Fix: {info.fix.strip()}\n")
     for name, text in (("Bad", info.bad), ("Good", info.good)):

@@ -1,4 +1,4 @@
-"""Memory, time and traffic of a plan, term by term, as text and as JSON."""
+"""Estimates of memory, step time and traffic, term by term, as text and as JSON types."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Estimate, Plan, ServingPlan, StageMemory
 from parc.compiler.ir.estimate import STAGE_TOTALS
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import GIB, percent, plain, quantity, rounded_tree, seconds, span
-from parc.compiler.report.table import table
-from parc.compiler.report.text.layout_words import layout_words
+from parc.compiler.report.formatting import (
+    GIB,
+    number_range,
+    percent,
+    quantity,
+    round_tree,
+    seconds,
+    table,
+    without_exponent,
+)
+from parc.compiler.report.text.layout_text import format_layout
 from parc.compiler.report.text.serving_tables import (
     serving_estimate_document,
     serving_estimate_text,
 )
-from parc.compiler.report.text.summary import placement_words
+from parc.compiler.report.text.summary import format_placement
 from parc.compiler.report.text.tree_table import tree_document, tree_text
 
 LEVELS = {
@@ -28,34 +36,34 @@ LEVELS = {
 
 
 def estimate_text(plan: AnyPlan) -> str:
-    """Four tables, and where each term is explained."""
+    """Return tables of memory, step time, traffic and cluster levels, and the totals."""
     if isinstance(plan, ServingPlan):
         return serving_estimate_text(plan)
     estimate = plan.estimate
     parts = (
-        f"{plan.problem.name}: {layout_words(plan.layout)}\n",
-        f"memory of one GPU in GiB, by pipeline stage (limit {_gib(estimate.limit_bytes)})\n"
-        + _memory(estimate),
-        "time of one step, as exposed on the critical path\n" + _time(estimate),
-        "traffic that one GPU sends in a step\n" + _traffic(estimate),
+        f"{plan.problem.name}: {format_layout(plan.layout)}\n",
+        "Memory per GPU in GiB, by pipeline stage "
+        f"(limit {_gib(estimate.limit_bytes)}, * is the fullest stage)\n" + _memory(estimate),
+        "Step time, as exposed on the critical path\n" + _time(estimate),
+        "Traffic that one GPU sends per step\n" + _traffic(estimate),
         tree_text(plan.problem.cluster),
-        f"placement: {placement_words(plan)}\n",
+        f"placement: {format_placement(plan)}\n",
         f"MFU {percent(estimate.mfu)}, {quantity(estimate.tokens_per_second, ' tokens/s')}, "
-        f"{quantity(estimate.model_flops_per_step, 'FLOP')} a step\n"
+        f"{quantity(estimate.model_flops_per_step, 'FLOP')} per step\n"
         + _calibrated(plan)
-        + "parc explain TERM gives the formula of a term, e.g. parc explain activations_bytes\n",
+        + "Formula of a term: parc explain TERM, for example parc explain activations_bytes\n",
     )
     return "\n".join(parts)
 
 
 def _calibrated(plan: Plan) -> str:
-    """How many parameters are the user's own; empty where all are shipped."""
+    """Return a line with the number of calibrated parameters; empty if there are none."""
     count = len(plan.problem.calibration)
-    return f"{count} parameters of the cost model from cluster.calibration\n" if count else ""
+    return f"{count} cost model parameters come from cluster.calibration\n" if count else ""
 
 
 def estimate_document(plan: AnyPlan) -> dict[str, Any]:
-    """The estimate as JSON types, with totals."""
+    """Return the estimate as JSON types, with totals."""
     if isinstance(plan, ServingPlan):
         return serving_estimate_document(plan)
     estimate = plan.estimate
@@ -76,27 +84,27 @@ def estimate_document(plan: AnyPlan) -> dict[str, Any]:
         "placement": as_json(plan.placement.proof),
         "levels": tree_document(plan.problem.cluster),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _memory(estimate: Estimate) -> str:
-    """A row a run of equal stages; the fullest is starred."""
+    """Return a table with one row per range of equal stages; the fullest is marked by *."""
     terms = [field.name for field in fields(StageMemory) if field.name != "stage"]
     rows = [
         (
-            span(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
+            number_range(first, last) + ("*" if first <= estimate.peak.stage <= last else ""),
             *(_gib(getattr(stage, term)) for term in terms),
             _gib(stage.total_bytes),
             f"{_gib(stage.low_bytes)}-{_gib(stage.high_bytes)}",
         )
-        for first, last, stage in _runs(estimate.memory)
+        for first, last, stage in _equal_stages(estimate.memory)
     ]
     head = ["stage", *(term.removesuffix("_bytes") for term in terms), "total", "band"]
     return table(head, rows)
 
 
-def _runs(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
-    """(first stage, last stage, memory) of neighbours that need the same."""
+def _equal_stages(memory: tuple[StageMemory, ...]) -> list[tuple[int, int, StageMemory]]:
+    """Return (first stage, last stage, memory) of consecutive stages with equal memory."""
     runs: list[tuple[int, int, StageMemory]] = []
     for stage in memory:
         if runs and replace(runs[-1][2], stage=stage.stage) == stage:
@@ -122,11 +130,11 @@ def _traffic(estimate: Estimate) -> str:
             axis.axis,
             LEVELS.get(axis.level, axis.level),
             quantity(axis.bytes_per_rank, "B"),
-            plain(axis.gb_per_s),
+            without_exponent(axis.gb_per_s),
         )
         for axis in estimate.traffic
     ]
-    return table(("axis", "stays in", "bytes", "GB/s"), rows, left=2)
+    return table(("axis", "within", "bytes", "GB/s"), rows, left=2)
 
 
 def _gib(count_bytes: float) -> str:

@@ -1,4 +1,4 @@
-"""The text of ``parc explain``: codes, spec fields, cost terms and passes."""
+"""Text of ``parc explain`` for codes, spec fields, cost terms and passes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ CODE = re.compile(r"(?:PARC-)?([A-Z]\d+[a-z]?)", re.IGNORECASE)
 
 
 class UnknownTopic(LookupError):
-    """Nothing of that name; the message names what is near."""
+    """There is no such topic; the message lists similar topics."""
 
 
 def explain(topic: str) -> str:
-    """The explanation of ``topic``; UnknownTopic where there is none."""
+    """Return the explanation of ``topic``.
+
+    Raises:
+        UnknownTopic: there is no code, field, term or pass with that name.
+    """
     for find in (_code, _field, _term, _pass):
         text = find(topic)
         if text is not None:
             return text
     near = get_close_matches(topic, topics(), n=3, cutoff=0.6)
-    hint = f"did you mean {', '.join(near)}?" if near else "it is no code, field, term or pass"
-    raise UnknownTopic(f"nothing is known about {topic!r}: {hint}")
+    hint = f"Did you mean {', '.join(near)}?" if near else "To list the codes: docs/diagnostics.md"
+    raise UnknownTopic(f"{topic!r} is not a code, spec field, cost term or pass. {hint}")
 
 
 def topics() -> list[str]:
-    """Everything that can be explained."""
+    """Return all topics that ``explain`` accepts."""
     codes = [f"PARC-{info.code}" for info in all_codes()]
     return [*codes, *sorted(_fields()), *sorted(_terms()), *pass_names()]
 
@@ -50,8 +54,8 @@ def _code(topic: str) -> str | None:
 
 
 def code_text(info: CodeInfo) -> str:
-    """Title, rule, reason, fix, a bad and a good spec, sources."""
-    silent = "; the framework itself says nothing" if info.silent else ""
+    """Return title, rule, reason, fix, examples and sources of a code."""
+    silent = "; silent: the framework reports nothing" if info.silent else ""
     parts = [
         f"PARC-{info.code}: {info.title} ({info.severity}{silent})",
         _prose("rule", info.rule),
@@ -65,7 +69,7 @@ def code_text(info: CodeInfo) -> str:
 
 
 def _prose(name: str, text: str) -> str:
-    """``why:  ...``, wrapped, the following lines under the first."""
+    """Return a wrapped paragraph with a hanging label: ``why:  ...``."""
     return fill(text.strip(), 88, initial_indent=f"{name}:".ljust(6), subsequent_indent=" " * 6)
 
 
@@ -86,26 +90,26 @@ def _field(topic: str) -> str | None:
     found = _fields().get(path) or _fields().get(topic)
     if found is None:
         return None
-    serving = _serving_words(path, found)
+    serving = _serving_difference(path, found)
     below = [name for name in _fields() if name.startswith((f"{path}.", f"{path}["))]
-    default = "none, it must be given" if found.required else _written(found.default)
+    default = "none, the field is required" if found.required else _format_default(found.default)
     lines = [f"{topic}: {found.description}", f"type:    {found.type}", f"default: {default}"]
     lines += [serving] if serving else []
     lines += ["keys:", *(f"  {name}" for name in below)] if below else []
     return "\n".join(lines) + "\n"
 
 
-def _serving_words(path: str, found: Any) -> str:
-    """What the same field takes in a job that serves, where that differs."""
+def _serving_difference(path: str, found: Any) -> str:
+    """Return type and default of the field in a service; empty if they are the same."""
     from parc.compiler.spec.schema import serving_fields
 
     other = serving_fields().get(path)
     if other is None or other == found:
         return ""
-    return f"serving: {other.description} {other.type}; default {_written(other.default)}"
+    return f"serving: {other.description} {other.type}; default {_format_default(other.default)}"
 
 
-def _written(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is None:
         return "absent"
     return default if isinstance(default, str) else json.dumps(default, default=str)
@@ -138,13 +142,14 @@ def _pass_sources() -> dict[str, str]:
     for package in PASS_PACKAGES:
         for entry in files(f"parc.compiler.{package}").iterdir():
             name = entry.name.removesuffix(".py")
+            # A pass is a module with a public function of its name.
             if name != entry.name and f"def {name}(" in (text := entry.read_text("utf-8")):
                 found[name] = text
     return found
 
 
 def _pass(topic: str) -> str | None:
-    """The docstrings of the module and of its function, read without importing it."""
+    """Return the docstrings of a pass, read from source without importing the module."""
     text = _pass_sources().get(topic)
     if text is None:
         return None

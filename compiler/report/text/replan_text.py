@@ -1,4 +1,4 @@
-"""What a replan moved, as lines and as JSON types."""
+"""Result of a replan as text and as JSON types."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.find_vacancies import Move
 from parc.compiler.placement.replan_hosts import Replanned
 from parc.compiler.placement.replan_service import ReplannedService
-from parc.compiler.report.numbers import many, percent, quantity, rounded_tree, seconds
+from parc.compiler.report.formatting import percent, plural, quantity, round_tree, seconds
 from parc.compiler.topology.hostlist import compress
 from parc.compiler.topology.tree import meeting_level
 
 AnyReplanned = Replanned | ReplannedService
 SHOWN = 16
-"""Moves that are listed; the rest is counted."""
+"""Listed moves and replicas; further ones are only counted."""
 
 
 def replan_text(found: AnyReplanned, origin: str) -> str:
-    """Which ranks move where, and what that costs."""
+    """Return the moves of ranks, and the network load before and after them."""
     world = found.plan.placement.dense.world
     ranks = sum(move.last_rank - move.first_rank + 1 for move in found.moves)
     share = percent(ranks / world)
-    drained = compress(found.drained) or "nothing"
+    drained = compress(found.drained) or "no host"
     rows = [
-        ("replan", f"{found.plan.problem.name}: without {drained}"),
+        ("replan", f"{found.plan.problem.name}: drain {drained}"),
         ("from", origin),
-        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {many(len(found.moves), 'host')}"),
+        ("moves", f"{ranks:,} of {world:,} ranks ({share}) on {plural(len(found.moves), 'host')}"),
         *(("", _move(move, found)) for move in found.moves[:SHOWN]),
     ]
     if len(found.moves) > SHOWN:
@@ -41,26 +41,26 @@ def _links(found: Replanned) -> list[tuple[str, str]]:
         (
             "links",
             f"busiest uplink {quantity(before.busiest_bytes, 'B')} -> "
-            f"{quantity(after.busiest_bytes, 'B')} a step, all uplinks "
+            f"{quantity(after.busiest_bytes, 'B')} per step, all uplinks "
             f"{quantity(before.total_bytes, 'B')} -> {quantity(after.total_bytes, 'B')}",
         ),
         (
             "exposed",
-            f"{seconds(before.exposed_seconds)} -> {seconds(after.exposed_seconds)} over shared "
-            f"links, {found.plan.placement.proof.words}",
+            f"{seconds(before.exposed_seconds)} -> {seconds(after.exposed_seconds)} per step on "
+            f"shared links; {found.plan.placement.proof.summary}",
         ),
     ]
 
 
 def _engines(found: ReplannedService) -> list[tuple[str, str]]:
-    """Replicas that must start anew, and how far engines reach."""
+    """Return the replicas that must restart, and how many switches the engines span."""
     replicas, engines = found.plan.layout.replicas, found.engines
     numbers = f": {_numbers(engines)}" if engines else ""
-    changed = f"{len(engines)} of {many(replicas, 'replica')} on other hosts{numbers}"
+    changed = f"{len(engines)} of {plural(replicas, 'replica')} restart on other hosts{numbers}"
     before, after = found.before, found.after
-    words = f"switches that they cross {before.switches} -> {after.switches}"
+    words = f"additional switches that engines span: {before.switches} -> {after.switches}"
     if before.domains or after.domains:
-        words += f", NVLink domains {before.domains} -> {after.domains}"
+        words += f", NVLink domains: {before.domains} -> {after.domains}"
     return [("engines", changed), ("spread", words)]
 
 
@@ -70,7 +70,7 @@ def _numbers(engines: tuple[int, ...]) -> str:
 
 
 def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
-    """The same as JSON types."""
+    """Return the result of the replan as JSON types."""
     moves = [
         {
             "node_rank": move.node_rank,
@@ -93,7 +93,7 @@ def replan_document(found: AnyReplanned, origin: str) -> dict[str, Any]:
         document["placement"] = as_json(found.plan.placement.proof)
     else:
         document["replicas"] = list(found.engines)
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def _move(move: Move, found: AnyReplanned) -> str:
@@ -102,7 +102,7 @@ def _move(move: Move, found: AnyReplanned) -> str:
 
 
 def _meeting(move: Move, found: AnyReplanned) -> str:
-    """``same leaf``, ``same pod``, or that they meet above all levels."""
+    """Return the lowest common level of both hosts, ``same leaf``, or ``another pod`` if none."""
     levels = found.plan.problem.cluster.levels
     level = meeting_level(move.old, move.new)
     if level == len(levels):

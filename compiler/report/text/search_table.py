@@ -1,4 +1,4 @@
-"""The candidates of a search, ranked, and how many each rule dropped."""
+"""Ranked candidates of a search, and the number of layouts that each rule rejected."""
 
 from __future__ import annotations
 
@@ -8,43 +8,55 @@ from typing import Any
 
 from parc.compiler.diagnostics.codes import code_title
 from parc.compiler.ir import AnyPlan, Candidate, Search, ServingPlan
-from parc.compiler.report.numbers import GIB, percent, rounded, seconds
-from parc.compiler.report.table import table
-from parc.compiler.report.text.layout_words import recompute_words
+from parc.compiler.report.formatting import GIB, percent, rounded, seconds, table
+from parc.compiler.report.text.layout_text import format_recompute
 from parc.compiler.report.text.serving_tables import serving_records, serving_search_text
 
-OTHER = {
-    "recompute": "the same layout fits with less recompute",
-    "ttft": "time to the first token over goals.ttft",
-    "tpot": "time per output token over goals.tpot",
-    "request_rate": "requests arrive faster than they are served",
+OTHER_REASONS = {
+    "recompute": "the same layout also fits with less recompute",
+    "ttft": "time to first token exceeds goals.ttft",
+    "tpot": "time per output token exceeds goals.tpot",
+    "request_rate": "requests arrive faster than the service completes them",
 }
-"""Reasons that are no broken rule."""
+"""Reasons to reject a layout that have no diagnostic code."""
 DEGREES = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp", "micro_batch")
 CANDIDATE_HEAD = (
-    *("rank", *DEGREES, "recompute", "split", "step", "placed", "against it", "memory GiB", "MFU"),
+    *(
+        "rank",
+        *DEGREES,
+        "recompute",
+        "split",
+        "step",
+        "placement",
+        "vs chosen",
+        "memory GiB",
+        "MFU",
+    ),
 )
 
 
+TIE_NOTE = "Step times within 3 % of the best count as equal; then the simplest layout wins.\n"
+
+
 def search_text(plan: AnyPlan, top: int) -> str:
-    """The table of the best ``top`` and the dropped ones by rule."""
+    """Return the table of the best ``top`` candidates, and the counts of rejected layouts."""
     if isinstance(plan, ServingPlan):
         return serving_search_text(plan, top) + dropped_text(plan.search.dropped)
     search = plan.search
     head, rows = candidate_table(search, top)
     kept = search.enumerated - sum(count for _, count in search.dropped)
-    lines = [f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal and fitting"]
-    return "\n".join(lines) + "\n\n" + table(head, rows) + dropped_text(search.dropped)
+    line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
+    return f"{line}\n\n{table(head, rows)}{TIE_NOTE}{dropped_text(search.dropped)}"
 
 
 def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
-    """The same as JSON types."""
+    """Return the result of the search as JSON types."""
     return {
         "format": 1,
         "name": plan.problem.name,
         "enumerated": plan.search.enumerated,
         "dropped": [
-            dict(zip(("code", "title"), reason(code), strict=True), count=count)
+            dict(zip(("code", "title"), drop_reason(code), strict=True), count=count)
             for code, count in plan.search.dropped
         ],
         "candidates": _records(plan, top),
@@ -52,7 +64,7 @@ def search_document(plan: AnyPlan, top: int) -> dict[str, Any]:
 
 
 def search_csv(plan: AnyPlan, top: int) -> str:
-    """A row a candidate."""
+    """Return the best ``top`` candidates as CSV, one row per candidate."""
     records = _records(plan, top)
     out = io.StringIO()
     names = list(records[0]) if records else ["rank"]
@@ -73,18 +85,22 @@ def _top(search: Search, top: int) -> list[tuple[int, Candidate]]:
 
 
 def candidate_table(search: Search, top: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of the best ``top``; what placements add stands there if any adds something."""
+    """Return head and rows of the best ``top`` candidates.
+
+    The column ``placement`` is the time that a placement adds to the step; it is left out if no
+    placement adds any.
+    """
     shown = _top(search, top)
     rows = [_row(rank, candidate, search.ranked[0]) for rank, candidate in shown]
     if any(candidate.placed_seconds for _, candidate in shown):
         return CANDIDATE_HEAD, rows
-    at = CANDIDATE_HEAD.index("placed")
+    at = CANDIDATE_HEAD.index("placement")
     plain = [row[:at] + row[at + 1 :] for row in (CANDIDATE_HEAD, *rows)]
     return plain[0], plain[1:]
 
 
 def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
-    """One candidate in words, under CANDIDATE_HEAD."""
+    """Return the cells of one candidate, in the order of CANDIDATE_HEAD."""
     layout = candidate.layout
     total = best.step_seconds + best.placed_seconds
     slower = (candidate.step_seconds + candidate.placed_seconds) / total - 1
@@ -92,10 +108,11 @@ def _row(rank: int, candidate: Candidate, best: Candidate) -> tuple[str, ...]:
     return (
         str(rank),
         *(str(getattr(layout, name)) for name in DEGREES),
-        recompute_words(layout.recompute),
+        format_recompute(layout.recompute),
         layout.split.form,
         seconds(candidate.step_seconds),
         f"+{seconds(added)}" if added else "-",
+        # Adding 0.0 turns -0.0 into 0.0.
         f"{round(slower * 100, 1) + 0.0:+.1f} %" if rank > 1 else "chosen",
         f"{candidate.peak_bytes / GIB:.1f}",
         percent(candidate.mfu),
@@ -110,7 +127,7 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
         "schedule": layout.schedule,
         "sequence_parallel": layout.sequence_parallel,
         "zero_stage": layout.zero_stage,
-        "recompute": recompute_words(layout.recompute),
+        "recompute": format_recompute(layout.recompute),
         "split": layout.split.form,
         "order": layout.order,
         "step_seconds": rounded(candidate.step_seconds),
@@ -121,22 +138,22 @@ def _record(rank: int, candidate: Candidate) -> dict[str, Any]:
 
 
 def dropped_text(dropped: tuple[tuple[str, int], ...]) -> str:
-    """The table of what each rule dropped; empty where nothing was."""
+    """Return the table of rejected layouts per rule; empty if none was rejected."""
     if not dropped:
         return ""
     rows = [
-        (*reason(code), f"{count:,}")
+        (*drop_reason(code), f"{count:,}")
         for code, count in sorted(dropped, key=lambda pair: (-pair[1], pair[0]))
     ]
-    return "\ndropped by the first rule that each layout broke\n" + table(
+    return "\nRejected layouts, by the first rule that each one violates\n" + table(
         ("code", "rule", "layouts"), rows, left=2
     )
 
 
-def reason(code: str) -> tuple[str, str]:
-    """(``PARC-D01``, title) of what dropped a layout; a better twin and the like have no code."""
-    if code in OTHER:
-        return code, OTHER[code]
+def drop_reason(code: str) -> tuple[str, str]:
+    """Return (``PARC-D01``, title) of the reason why a layout was rejected; some have no code."""
+    if code in OTHER_REASONS:
+        return code, OTHER_REASONS[code]
     try:
         return f"PARC-{code}", code_title(code)
     except KeyError:

@@ -1,70 +1,55 @@
-"""The few lines that ``parc compile`` prints for a job that serves."""
+"""Summary that ``parc compile`` prints for a service."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import ServingLayout, ServingPlan
+from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
-from parc.compiler.report.numbers import gib, many, quantity, rounded_tree, seconds
-
-ALWAYS = ("tp", "pp")
-DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
-
-
-def serving_words(layout: ServingLayout) -> str:
-    """``tp 8, pp 2, 2 replicas``; degrees of 1 are left out."""
-    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
-    words.append(many(layout.replicas, "replica"))
-    if layout.pp > 1 and len(set(layout.stages)) > 1:
-        words.append(f"layers {'+'.join(map(str, layout.stages))}")
-    return ", ".join(words)
-
-
-def _shown(layout: ServingLayout, name: str) -> bool:
-    return name in ALWAYS or getattr(layout, name) > 1
+from parc.compiler.report.formatting import gib, plural, quantity, round_tree, seconds
+from parc.compiler.report.text.layout_text import format_serving_layout, format_stage
 
 
 def serving_summary(plan: ServingPlan) -> str:
-    """What was chosen, what users will see, and out of how many; six lines."""
+    """Return six lines: plan, layout, memory, cache, latencies and search."""
     estimate, limits, search = plan.estimate, plan.limits, plan.search
     stage = min(plan.stages, key=lambda one: one.blocks)
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {serving_subject(plan)}"),
-        ("layout", serving_words(plan.layout)),
+        ("plan", f"{plan.problem.name}: {describe_service(plan)}"),
+        ("layout", format_serving_layout(plan.layout)),
         (
             "memory",
             f"{gib(stage.weights_bytes)} weights, {gib(stage.overhead_bytes)} activations and "
-            f"graphs, {gib(stage.cache_bytes)} cache on stage {stage.stage}, the fullest of "
-            f"{len(plan.stages)}",
+            f"graphs, {gib(stage.cache_bytes)} KV cache on the fullest GPU"
+            f"{format_stage(stage.stage, len(plan.stages))}",
         ),
         (
             "cache",
-            f"{quantity(limits.cache_tokens, ' tokens')} a data-parallel rank, "
-            f"{limits.full_requests:.1f} requests of {limits.max_model_len:,}",
+            f"{quantity(limits.cache_tokens, ' tokens')} per data-parallel rank, enough for "
+            f"{limits.full_requests:.1f} requests of {limits.max_model_len:,} tokens",
         ),
         (
-            "users",
-            f"ttft {seconds(estimate.ttft_seconds)}, tpot {seconds(estimate.tpot_seconds)}, "
-            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
+            "latency",
+            f"TTFT {seconds(estimate.ttft_seconds)}, TPOT {seconds(estimate.tpot_seconds)}, "
+            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
-        ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or a limit"),
+        ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or goals"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def serving_subject(plan: ServingPlan) -> str:
-    """Model, GPUs, hosts and engine in words."""
+def describe_service(plan: ServingPlan) -> str:
+    """Return model, GPUs, hosts and engine as text."""
     problem, hosts = plan.problem, len(plan.placement.hosts)
     return (
         f"{problem.model.name} on {plan.layout.gpus:,} x {problem.cluster.gpu.name}, "
-        f"{many(hosts, 'host')}, for {problem.framework}"
+        f"{plural(hosts, 'host')}, for {problem.framework}"
     )
 
 
 def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
-    """The same as JSON types."""
+    """Return the summary as JSON types."""
     estimate = plan.estimate
     document = {
         "name": plan.problem.name,
@@ -79,4 +64,4 @@ def serving_summary_document(plan: ServingPlan) -> dict[str, Any]:
         "tokens_per_second": estimate.tokens_per_second,
         "max_concurrency": estimate.max_concurrency,
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))

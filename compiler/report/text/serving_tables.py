@@ -1,4 +1,4 @@
-"""Memory, cache and times of a serving plan, term by term, and the candidates of its search."""
+"""Estimates of a service, term by term, and the candidates of its search."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 from parc.compiler.ir import ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.ir.serving_plan import ServingCandidate
-from parc.compiler.report.json.serving_json import serving_estimate
-from parc.compiler.report.numbers import (
+from parc.compiler.report.formatting import (
     GIB,
     percent,
-    plain,
     quantity,
+    round_tree,
     rounded,
-    rounded_tree,
     seconds,
+    table,
+    without_exponent,
 )
-from parc.compiler.report.table import table
-from parc.compiler.report.text.serving_summary import serving_words
+from parc.compiler.report.json.serving_json import serving_estimate
+from parc.compiler.report.text.layout_text import format_serving_layout
 
 DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp", "replicas")
 SERVING_HEAD = (
-    *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "against it", "weights GiB"),
+    *("rank", *DEGREES, "GPUs", "ttft", "tpot", "tokens/s", "vs chosen", "weights GiB"),
 )
 
 
 def serving_estimate_text(plan: ServingPlan) -> str:
-    """Three tables: memory by stage, the decode step by term, what users see."""
+    """Return tables of memory by stage, the decode step by term, and latencies."""
     budget = plan.problem.cluster.gpu.memory_bytes * plan.limits.gpu_memory_utilization
     parts = (
-        f"{plan.problem.name}: {serving_words(plan.layout)}\n",
-        f"memory of one GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n"
-        + _memory(plan),
-        f"one decode step of {plan.estimate.running:,.1f} requests on an engine\n" + _step(plan),
-        "what users see\n" + _users(plan),
-        "parc explain TERM gives the formula of a term, e.g. parc explain tpot\n",
+        f"{plan.problem.name}: {format_serving_layout(plan.layout)}\n",
+        f"Memory per GPU in GiB, by pipeline stage (budget {budget / GIB:.2f})\n" + _memory(plan),
+        f"One decode step with {plan.estimate.running:,.1f} running requests per engine\n"
+        + _step(plan),
+        "Latency and throughput\n" + _users(plan),
+        "Formula of a term: parc explain TERM, for example parc explain tpot\n",
     )
     return "\n".join(parts)
 
@@ -55,7 +55,16 @@ def _memory(plan: ServingPlan) -> str:
         )
         for stage in plan.stages
     ]
-    head = ("stage", "layers", "weights", "step", "cache", "B a token", "blocks", "longest request")
+    head = (
+        "stage",
+        "layers",
+        "weights",
+        "step",
+        "cache",
+        "B per token",
+        "blocks",
+        "longest request",
+    )
     return table(head, rows)
 
 
@@ -77,11 +86,15 @@ def _users(plan: ServingPlan) -> str:
         ("tpot", seconds(estimate.tpot_seconds), _limit(goals.tpot_seconds)),
         ("prefill of a prompt", seconds(estimate.prefill_seconds), ""),
         ("output", quantity(estimate.tokens_per_second, " tokens/s"), ""),
-        ("output a GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
-        ("requests a second", plain(estimate.requests_per_second, 3), ""),
-        ("requests that run at most", f"{estimate.max_concurrency:,.0f}", ""),
-        ("cache of a data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
-        (f"requests of {limits.max_model_len:,} tokens in it", f"{limits.full_requests:.2f}", ""),
+        ("output per GPU", quantity(estimate.tokens_per_second_per_gpu, " tokens/s"), ""),
+        ("requests per second", without_exponent(estimate.requests_per_second, 3), ""),
+        ("max concurrent requests", f"{estimate.max_concurrency:,.0f}", ""),
+        ("KV cache per data-parallel rank", f"{limits.cache_tokens:,} tokens", ""),
+        (
+            f"requests of {limits.max_model_len:,} tokens that fit",
+            f"{limits.full_requests:.2f}",
+            "",
+        ),
     ]
     return table(("", "estimated", "limit"), rows)
 
@@ -91,7 +104,7 @@ def _limit(limit_seconds: float | None) -> str:
 
 
 def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
-    """The estimate as JSON types, with totals."""
+    """Return the estimate as JSON types, with totals."""
     document = {
         "format": 1,
         "name": plan.problem.name,
@@ -100,23 +113,21 @@ def serving_estimate_document(plan: ServingPlan) -> dict[str, Any]:
         "stages": [{**as_json(stage), "blocks": stage.blocks} for stage in plan.stages],
         **serving_estimate(plan),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))
 
 
 def serving_search_text(plan: ServingPlan, top: int) -> str:
-    """The table of the best ``top`` candidates."""
+    """Return the table of the best ``top`` candidates."""
     search = plan.search
     kept = search.enumerated - sum(count for _, count in search.dropped)
     best = search.ranked[0].tokens_per_second
     rows = [serving_row(rank, one, best) for rank, one in enumerate(search.ranked[:top], start=1)]
-    line = (
-        f"{plan.problem.name}: {search.enumerated:,} layouts, {kept:,} legal, fitting and in time"
-    )
+    line = f"{plan.problem.name}: {kept:,} candidates of {search.enumerated:,} layouts"
     return f"{line}\n\n" + table(SERVING_HEAD, rows)
 
 
 def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...]:
-    """One candidate in words, under SERVING_HEAD."""
+    """Return the cells of one candidate, in the order of SERVING_HEAD."""
     share = one.tokens_per_second / best - 1
     return (
         str(rank),
@@ -131,7 +142,7 @@ def serving_row(rank: int, one: ServingCandidate, best: float) -> tuple[str, ...
 
 
 def serving_records(plan: ServingPlan, top: int) -> list[dict[str, Any]]:
-    """The best ``top`` candidates as JSON types."""
+    """Return the best ``top`` candidates as JSON types."""
     return [
         {
             "rank": rank,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parc.backends.registry import behind_front, built_in, engine, framework, installed
 from parc.backends.shared.strategies import STRATEGIES
-from parc.compiler.report.table import table
+from parc.compiler.report.formatting import table
 
 BEGIN = "<!-- strategies: made by make docs -->"
 END = "<!-- end of strategies -->"

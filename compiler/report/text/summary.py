@@ -1,4 +1,4 @@
-"""The few lines that ``parc compile`` prints."""
+"""Summary that ``parc compile`` prints."""
 
 from __future__ import annotations
 
@@ -7,45 +7,54 @@ from typing import Any
 from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.placement.score_placement import added_seconds
-from parc.compiler.report.numbers import gib, many, percent, quantity, rounded_tree, seconds
-from parc.compiler.report.text.layout_words import layout_words
+from parc.compiler.report.formatting import (
+    GIB,
+    gib,
+    percent,
+    plural,
+    quantity,
+    round_tree,
+    seconds,
+    three_digits,
+)
+from parc.compiler.report.text.layout_text import format_layout, format_stage
 from parc.compiler.report.text.serving_summary import serving_summary, serving_summary_document
 
-TOLD = 0.01
-"""Share of the step from which on it is told what a placement adds."""
+SHOWN_SHARE = 0.01
+"""Fraction of the step time from which the summary shows the time that a placement adds."""
 
 
 def summary_text(plan: AnyPlan) -> str:
-    """What was chosen, what it costs, how well it is placed and out of how many; six lines."""
+    """Return six lines: plan, layout, memory, step time, placement and search."""
     if isinstance(plan, ServingPlan):
         return serving_summary(plan)
     estimate, search = plan.estimate, plan.search
     peak = estimate.peak
     dropped = sum(count for _, count in search.dropped)
     rows = (
-        ("plan", f"{plan.problem.name}: {subject(plan)}"),
-        ("layout", layout_words(plan.layout)),
+        ("plan", f"{plan.problem.name}: {describe_job(plan)}"),
+        ("layout", format_layout(plan.layout)),
         (
             "memory",
-            f"{gib(peak.total_bytes)} ({gib(peak.low_bytes)} to {gib(peak.high_bytes)}) of "
-            f"{gib(estimate.limit_bytes)} on pipeline stage {peak.stage}, the fullest of "
-            f"{len(estimate.memory)}",
+            f"{gib(peak.total_bytes)} of {gib(estimate.limit_bytes)} on the fullest GPU"
+            f"{format_stage(peak.stage, len(estimate.memory))} "
+            f"(error band {three_digits(peak.low_bytes / GIB)} to {gib(peak.high_bytes)})",
         ),
         (
             "step",
-            f"{seconds(estimate.time.total_seconds)}, {percent(estimate.mfu)} MFU, "
-            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimated)",
+            f"{seconds(estimate.time.total_seconds)}, MFU {percent(estimate.mfu)}, "
+            f"{quantity(estimate.tokens_per_second, ' tokens/s')} (estimates)",
         ),
-        ("place", placement_words(plan)),
-        ("search", f"{search.enumerated:,} layouts, {dropped:,} dropped by a rule or by memory"),
+        ("placement", format_placement(plan)),
+        ("search", f"{search.enumerated:,} layouts, {dropped:,} rejected by rules or memory"),
     )
     return "".join(f"{name:<9} {text}\n" for name, text in rows)
 
 
-def placement_words(plan: Plan) -> str:
-    """The order of the hosts, what it exposes over shared links, and how good that is.
+def format_placement(plan: Plan) -> str:
+    """Return the order of the hosts, its exposed time on shared links, and how good the order is.
 
-    With what it adds to the step, where that is ``TOLD`` of it or more.
+    The time that the placement adds to the step is included if it is at least SHOWN_SHARE of it.
     """
     placement = plan.placement
     if len(placement.hosts) == 1:
@@ -55,23 +64,26 @@ def placement_words(plan: Plan) -> str:
     if len({host.rack for host in placement.hosts}) == 1:
         name = "one rack"
     proof, total = placement.proof, plan.estimate.time.total_seconds
-    words = f"{name}, {seconds(proof.exposed_seconds)} exposed over shared links, {proof.words}"
+    waits = "no waits on shared links"
+    if proof.exposed_seconds:
+        waits = f"each step waits {seconds(proof.exposed_seconds)} on shared links"
+    words = f"{name}, {waits}, {proof.summary}"
     added = added_seconds(plan.estimate, placement)
-    return words if added < TOLD * total else f"{words}; adds {seconds(added)} to the step"
+    return words if added < SHOWN_SHARE * total else f"{words}; adds {seconds(added)} to the step"
 
 
-def subject(plan: Plan) -> str:
-    """Model, GPUs, hosts and racks in words."""
+def describe_job(plan: Plan) -> str:
+    """Return model, GPUs, hosts and racks as text."""
     problem, placement = plan.problem, plan.placement
     racks = len({host.rack for host in placement.hosts})
     return (
-        f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}: "
-        f"{many(len(placement.hosts), 'host')} in {many(racks, 'rack')}"
+        f"{problem.model.name} on {plan.layout.world:,} x {problem.cluster.gpu.name}, "
+        f"{plural(len(placement.hosts), 'host')} in {plural(racks, 'rack')}"
     )
 
 
 def summary_document(plan: AnyPlan) -> dict[str, Any]:
-    """The same as JSON types."""
+    """Return the summary as JSON types."""
     if isinstance(plan, ServingPlan):
         return serving_summary_document(plan)
     estimate = plan.estimate
@@ -89,4 +101,4 @@ def summary_document(plan: AnyPlan) -> dict[str, Any]:
         "tokens_per_second": estimate.tokens_per_second,
         "placement": as_json(plan.placement.proof),
     }
-    return dict(rounded_tree(document))
+    return dict(round_tree(document))

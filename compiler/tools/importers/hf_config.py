@@ -24,7 +24,7 @@ def read_hf_config(text: str, name: str, sink: Sink) -> Fragment | None:
     above = tuple(part.split(".")) if part else ()
     for note in found.notes:
         finding = Finding(note.message, help=note.help)
-        reading.say(note.code, finding, root.document.find((*above, note.key)))
+        reading.say(note.code, finding, root.document.find((*above, *note.path)))
     if found.failed:
         return None
     reading.spec = {"model": found.mapping}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.gres import gpus_of
 from parc.compiler.topology.readers.reading import Reading, some
+from parc.compiler.topology.readers.scontrol_nodes import gpus_of
 
 _ALLOCATED = {
     "RUNNING",

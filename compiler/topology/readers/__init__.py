@@ -1,1 +1,1 @@
-"""Readers of what schedulers, clouds and drivers say about a cluster: a format a file."""
+"""Readers of topology files of schedulers, clouds and drivers: one module per format."""

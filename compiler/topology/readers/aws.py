@@ -1,8 +1,9 @@
-"""AWS: the answer of ``aws ec2 describe-instance-topology``.
+"""Reader of AWS: the output of ``aws ec2 describe-instance-topology``.
 
-https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTopology.html: NetworkNodes go
-from the top of the network to the layer next to the instance. Instances of an UltraServer share a
-CapacityBlockId, which is their NVLink domain (as in topograph, pkg/providers/aws).
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_InstanceTopology.html: NetworkNodes are
+listed from the top of the network down to the layer next to the instance. Instances of an
+UltraServer share a CapacityBlockId, which is their NVLink domain (as in topograph,
+pkg/providers/aws).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NODE_TYPES = {
 
 
 def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Hosts by instance id, the layer nearest to them as rack, the others as tiers."""
+    """Read hosts by instance id. The nearest network layer is the rack, higher layers are tiers."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -37,19 +38,22 @@ def read_aws(text: str, name: str, sink: Sink) -> Fragment | None:
             entry.lacks("NetworkNodes")
         host = entry.text("InstanceId", required=True)
         block = entry.text("CapacityBlockId") or None
+        # AWS lists the top of the network first; a path starts at the leaf.
         reading.place(Located(host, tuple(reversed(layers)), block, entry.span))
         types[entry.text("InstanceType")] = None
     if root.text("NextToken"):
-        finding = Finding("the answer goes on: NextToken", help="give the other pages too")
+        finding = Finding(
+            "the output is incomplete: it has a NextToken", help="pass the other pages too"
+        )
         reading.say("I04", finding, reading.span())
     if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the answer has no instance", reading.span())
-    _name_type([kind for kind in types if kind], reading)
+        reading.refuse("I02", "the output has no instances", reading.span())
+    _set_node_type([kind for kind in types if kind], reading)
     return reading.fragment()
 
 
-def _name_type(types: list[str], reading: Reading) -> None:
-    reading.notes.append("hosts are named by instance id: Slurm and ssh know them by other names")
+def _set_node_type(types: list[str], reading: Reading) -> None:
+    reading.notes.append("hosts are named by instance id; Slurm and ssh use other names")
     if len(types) == 1 and types[0] in _NODE_TYPES:
         reading.spec = {"cluster": {"node": _NODE_TYPES[types[0]]}}
     elif types:

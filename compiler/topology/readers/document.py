@@ -1,6 +1,7 @@
-"""JSON or YAML with positions. JSON may be large, so a position is looked up when it is asked for.
+"""JSON or YAML documents with positions.
 
-``Node`` walks a tree and reports what is missing or of another kind (I02).
+``Node`` walks the tree and reports missing values and values of the wrong type (I02). A position in
+JSON is searched only when a finding needs it, because files may be large.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from parc.compiler.topology.readers.reading import Reading
 
 Path = tuple[str | int, ...]
 LONGEST_SEARCH = 2_000_000
-"""Characters of a JSON text in which a position is looked up; in a longer one it is 1:1."""
+"""Length of a JSON text up to which positions are searched; findings in longer texts are at 1:1."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number"}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of the document and the way to it."""
+    """A value of the document and the path to it."""
 
     value: Any
     path: Path
@@ -32,27 +33,27 @@ class Node:
 
     @property
     def span(self) -> Span:
-        """Where it stands; where its parent stands if it is not written."""
+        """Position of the value; of its nearest ancestor if the value is not written."""
         return self.document.find(self.path)
 
     @property
     def name(self) -> str:
-        """``nodes[3].gres``; the file, for the root."""
+        """Path in the form ``nodes[3].gres``; ``the file`` for the root."""
         parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return "".join(parts).lstrip(".")[:80] or "the file"
 
     def child(self, key: str) -> Node | None:
-        """The value of ``key``; None where it is absent or null, or this is no mapping."""
+        """Return the value of ``key``; None if absent or null, or if this is not a mapping."""
         value = self.value.get(key) if isinstance(self.value, dict) else None
         return None if value is None else Node(value, (*self.path, key), self.document)
 
     def mapping(self, key: str) -> Node | None:
-        """The mapping at ``key``; None where it is absent; I02 for anything else."""
+        """Return the mapping at ``key``; None if it is absent; I02 for another type."""
         found = self.child(key)
         return found if found is None or found.wants(dict) else None
 
     def items(self, key: str | None = None, *, required: bool = True) -> list[Node]:
-        """Entries of the list at ``key``, or of this one; I02 where it is none."""
+        """Return the entries of the list at ``key``, or of this list; I02 for another type."""
         found = self if key is None else self.child(key)
         if found is None:
             if required:
@@ -64,7 +65,7 @@ class Node:
         return [Node(value, (*found.path, index), self.document) for index, value in each]
 
     def text(self, *keys: str, required: bool = False) -> str:
-        """Text (or a whole number) down ``keys``; empty where it is absent; I02 otherwise."""
+        """Return the text (or integer) at path ``keys``; empty if absent; I02 for another type."""
         found: Node | None = self
         for key in keys:
             found = found.child(key) if found is not None else None
@@ -77,7 +78,7 @@ class Node:
         return found.value if found.wants(str) else ""
 
     def wants(self, kind: type) -> bool:
-        """Whether this is of ``kind``; I02 where not."""
+        """Return True if the value is of type ``kind``; otherwise report I02."""
         if isinstance(self.value, kind):
             return True
         known = "null" if self.value is None else _KINDS.get(type(self.value), "a number")
@@ -86,7 +87,7 @@ class Node:
         return False
 
     def lacks(self, key: str) -> None:
-        """I02: ``key`` is not there."""
+        """Report I02: ``key`` is missing."""
         message = f"{self.name} has no {key}"
         self.document.reading.refuse("I02", Finding(message, f"{key} is missing"), self.span)
 
@@ -95,12 +96,12 @@ class Document:
     """A parsed text."""
 
     def __init__(self, reading: Reading, value: Any, tree: Tree | None) -> None:
-        """``tree`` has the positions of a YAML text; None for JSON."""
+        """``tree``: positions of a YAML text; None for JSON."""
         self.reading, self._tree = reading, tree
         self.root = Node(value, (), self)
 
     def find(self, path: Path) -> Span:
-        """Where ``path`` stands, or the nearest parent that is written."""
+        """Return the position of ``path``, or of its nearest ancestor that is written."""
         if self._tree is None:
             return _span_at(self.reading, *_find_json(self.reading.text, path))
         for length in range(len(path), -1, -1):
@@ -113,27 +114,32 @@ class Document:
 
 
 def read_document(reading: Reading) -> Node | None:
-    """The root of the text; None after I01 (JSON) or X06, X14 (YAML)."""
+    """Return the root of the text; None after I01 (JSON) or X06, X14 (YAML)."""
     if reading.text.lstrip()[:1] not in ("{", "["):
+        # Positions per value make YAML slow to read; JSON files may be large and are read without.
         tree = read_tree(reading.text, reading.file, reading.sink)
         reading.sound &= tree is not None
         return None if tree is None else Document(reading, tree.value, tree).root
     try:
         value = json.loads(reading.text)
     except json.JSONDecodeError as error:
-        finding = Finding(f"this is not JSON: {error.msg}", "cannot be read after here")
+        finding = Finding(f"invalid JSON: {error.msg}", "parsing stopped here")
         reading.refuse("I01", finding, reading.span(error.lineno, error.colno))
     except (RecursionError, ValueError) as error:
         deep = isinstance(error, RecursionError)
-        why = "it is nested too deeply" if deep else str(error)[:80]
-        reading.refuse("I01", f"this is not JSON that can be read: {why}", reading.span())
+        why = "nested too deeply" if deep else str(error)[:80]
+        reading.refuse("I01", f"unreadable JSON: {why}", reading.span())
     else:
         return Document(reading, value, None).root
     return None
 
 
 def _find_json(text: str, path: Path) -> tuple[int, int]:
-    """(offset, length) of the value at ``path``, or of the nearest parent that is there."""
+    """Return (offset, length) of the value at ``path``, or of its nearest ancestor.
+
+    Scans the tokens once and keeps the path of the current value. The text has been parsed, so it
+    is valid JSON.
+    """
     best, length = (0, 1), -1
     if len(text) > LONGEST_SEARCH:
         return best

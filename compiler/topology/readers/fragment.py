@@ -1,4 +1,4 @@
-"""What a file of another tool says, in the words of the spec."""
+"""Content of a file of another tool, in the terms of the spec."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from parc.compiler.diagnostics import Span
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """One host and where it stands."""
+    """A host, its switches and its NVLink domain."""
 
     name: str
     path: tuple[str, ...]
-    """Switches, the leaf first; empty where the file does not say."""
+    """Switches, the leaf first; empty if the file has none."""
     nvlink_domain: str | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Part of a spec: hosts with their places, and other keys as they stand in a spec."""
+    """Part of a spec: hosts with their switches, and other keys in the form of a spec."""
 
     hosts: tuple[Located, ...] = ()
-    """Each host once, in the order of the file."""
+    """Hosts without duplicates, in the order of the file."""
     unavailable: tuple[str, ...] = ()
-    """Hosts that the file calls down, drained or not ready."""
+    """Hosts that the file lists as down, drained or not ready."""
     spec: Mapping[str, Any] = field(default_factory=dict)
-    """``{"cluster": {"node": {...}}, "layout": {...}}``."""
+    """Other keys of the spec: ``{"cluster": {"node": {...}}, "layout": {...}}``."""
     spans: Mapping[str, Span] = field(default_factory=dict)
-    """Spec path -> where the file says it."""
+    """Spec path -> position in the file."""
     notes: tuple[str, ...] = ()
-    """Sentences for the reader of the fragment: what stands for what, what is missing."""
+    """Notes for the user: assumptions that were made, values that are missing."""
     allocated: tuple[str, ...] = ()
-    """The hosts that a job has; others that another file names are not meant."""
+    """Hosts allocated to a job. If set, hosts of other files outside this list are dropped."""

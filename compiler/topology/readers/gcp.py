@@ -1,7 +1,7 @@
-"""Google Cloud: ``gcloud compute instances list --format json``, or the API's answer.
+"""Reader of Google Cloud: ``gcloud compute instances list --format json``, or the API response.
 
 https://cloud.google.com/compute/docs/instances/view-vm-topology: physicalHostTopology has cluster,
-block, subblock and host, from far to near. The subblock is one leaf.
+block, subblock and host, from far to near. A subblock is a leaf.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TIERS = ("subblock", "block", "cluster")
 
 
 def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Hosts by name; subblock, block and cluster as rack and tiers; I04 for those without."""
+    """Read hosts by name, with subblock, block and cluster as rack and tiers; I04 without them."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
@@ -31,10 +31,12 @@ def read_gcp(text: str, name: str, sink: Sink) -> Fragment | None:
         else:
             without.append(host)
     if without and reading.hosts:
-        finding = Finding(f"left out, without physicalHostTopology: {some(without)}")
+        finding = Finding(f"instances without physicalHostTopology are left out: {some(without)}")
         reading.say("I04", finding, reading.span())
     if not reading.hosts and reading.sound:
-        help_ = "resourceStatus.physicalHostTopology is there on VMs with a placement policy"
+        help_ = (
+            "Google Cloud sets resourceStatus.physicalHostTopology on VMs with a placement policy"
+        )
         finding = Finding("no instance has a physicalHostTopology", help=help_)
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()

@@ -1,7 +1,7 @@
-"""An InfiniBand fabric as a graph of ports, turned into leaves, tiers and rails.
+"""InfiniBand fabric as a graph of ports, converted to leaves, tiers and rails.
 
-A switch with a host on it is a leaf (as in topograph, pkg/providers/ib). The zone of a tier is
-what stays connected when only switches up to that tier are kept; leaves that share a host, as on a
+A switch with a cable to a host is a leaf (as in topograph, pkg/providers/ib). A zone of a tier is a
+connected component of the switches up to that tier. Leaves that share a host, as on a
 rail-optimised fabric, are one zone from the start.
 """
 
@@ -21,30 +21,30 @@ LANE_GBPS = {
     **{"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR10": 10.0, "FDR": 14.0},
     **{"EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0},
 }
-"""Gigabits a second of one lane (InfiniBand Trade Association, roadmap)."""
+"""Gigabits per second of one lane (InfiniBand Trade Association, roadmap)."""
 
 
 @dataclass(slots=True)
 class Graph:
-    """Switches, hosts and the cables between them, each cable once."""
+    """Switches, adapters of hosts and the cables between them, without duplicates."""
 
     switches: dict[str, str] = field(default_factory=dict)
-    """Switch id -> its name."""
+    """Switch id -> name."""
     nics: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Adapter id -> (host, device)."""
     spans: dict[str, Span] = field(default_factory=dict)
-    """Where a switch or an adapter is described."""
+    """Position of the description of a switch or an adapter."""
     cables: dict[frozenset[tuple[str, str]], float] = field(default_factory=dict)
-    """Two (id, port) -> gigabits a second."""
+    """Pair of (id, port) -> gigabits per second."""
 
     def join(self, one: tuple[str, str], other: tuple[str, str], gbps: float) -> None:
-        """Add a cable; both ends may tell it."""
+        """Add a cable. Files list a cable at both of its ends, so it may be added twice."""
         if one != other:
             self.cables.setdefault(frozenset((one, other)), gbps)
 
 
 class _Zones:
-    """Disjoint sets; the representative is arbitrary."""
+    """Disjoint sets of switches (union-find); the representative is arbitrary."""
 
     def __init__(self) -> None:
         self._up: dict[str, str] = {}
@@ -59,7 +59,7 @@ class _Zones:
 
 
 def place_hosts(graph: Graph, reading: Reading) -> None:
-    """Put every host into ``reading``, with its leaf and the tiers above, NICs and uplinks."""
+    """Add all hosts to ``reading`` with leaf and tiers, and notes on NICs, rails and uplinks."""
     between: dict[str, set[str]] = defaultdict(set)
     leaves: dict[str, set[str]] = defaultdict(set)
     for cable in graph.cables:
@@ -74,7 +74,7 @@ def place_hosts(graph: Graph, reading: Reading) -> None:
     first = {host: graph.spans[nic] for nic, (host, _) in reversed(list(graph.nics.items()))}
     for host in natural_sort(first):
         if host not in leaves:
-            finding = Finding(f"host {host} has no cable to a switch", "left out")
+            finding = Finding(f"host {host} has no cable to a switch and is left out", "no cable")
             reading.say("I04", finding, first[host])
             continue
         reading.place(Located(host, paths[host], None, first[host]))
@@ -83,7 +83,7 @@ def place_hosts(graph: Graph, reading: Reading) -> None:
 
 
 def _tiers(leaves: set[str], between: dict[str, set[str]]) -> dict[str, int]:
-    """Switch -> its distance from the nearest leaf."""
+    """Return switch -> distance from the nearest leaf (breadth-first search)."""
     tier = dict.fromkeys(sorted(leaves), 0)
     edge = list(tier)
     while edge:
@@ -100,10 +100,11 @@ def _paths(
     leaves: dict[str, set[str]],
     tier: dict[str, int],
 ) -> dict[str, tuple[str, ...]]:
-    """Host -> the name of its zone in every tier; a tier that joins nothing new is left out."""
+    """Return host -> name of its zone in every tier; tiers that join no zones are left out."""
     zones = _Zones()
     for switches in leaves.values():
         for switch in switches:
+            # Rails: the leaves of a host are one zone, because NVLink joins them inside the host.
             zones.join(min(switches), switch)
     home = {host: min(switches) for host, switches in leaves.items()}
     columns: list[dict[str, str]] = []
@@ -111,7 +112,7 @@ def _paths(
         if level:
             _join_tier(level, between, tier, zones)
         here = [switch for switch in tier if tier[switch] == level]
-        column = _named(graph, here, home, zones)
+        column = _zone_names(graph, here, home, zones)
         if not columns or len(set(column.values())) < len(set(columns[-1].values())):
             columns.append(column)
     return {host: tuple(column[host] for column in columns) for host in home}
@@ -120,15 +121,17 @@ def _paths(
 def _join_tier(
     level: int, between: dict[str, set[str]], tier: dict[str, int], zones: _Zones
 ) -> None:
-    """Join what switches of ``level`` reach downward; and below, switches that are peers."""
+    """Join the zones below each switch of ``level``, and connected switches of one tier below."""
     for switch in (one for one in tier if tier[one] in (level, level - 1)):
         for other in between[switch]:
             if tier.get(other, level + 1) <= tier[switch]:
                 zones.join(switch, other)
 
 
-def _named(graph: Graph, here: list[str], home: dict[str, str], zones: _Zones) -> dict[str, str]:
-    """Host -> the first name among the switches ``here`` of its zone, else among its leaves."""
+def _zone_names(
+    graph: Graph, here: list[str], home: dict[str, str], zones: _Zones
+) -> dict[str, str]:
+    """Return host -> first name of the switches ``here`` in its zone, or else of its leaves."""
     names: dict[str, str] = {}
     for switches in (here, sorted(set(home.values()))):
         found: dict[str, list[str]] = defaultdict(list)
@@ -140,7 +143,7 @@ def _named(graph: Graph, here: list[str], home: dict[str, str], zones: _Zones) -
 
 
 def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> None:
-    """NICs of the node type, where all hosts have the same; rails as a note."""
+    """Set the NICs of the node type if all hosts have the same; note the number of rails."""
     devices: dict[str, dict[str, None]] = defaultdict(dict)
     for host, device in graph.nics.values():
         if host in leaves:
@@ -154,7 +157,7 @@ def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> N
     elif kinds:
         counts = sorted({len(names) for names in kinds})
         reading.notes.append(
-            f"hosts differ in their NICs: {', '.join(map(str, counts[:6]))} a host"
+            f"hosts have different NICs: {', '.join(map(str, counts[:6]))} per host"
         )
     if node and len(rates) == 1 and min(rates) > 0:
         node["nic_speed"] = _plain(min(rates))
@@ -163,13 +166,13 @@ def _note_nics(graph: Graph, leaves: dict[str, set[str]], reading: Reading) -> N
     rails = max((len(switches) for switches in leaves.values()), default=0)
     if rails > 1:
         reading.notes.append(
-            f"hosts are on {rails} leaves each (cluster.fabric.rails): leaves that share hosts are "
-            "one rack"
+            f"each host is connected to {rails} leaves (cluster.fabric.rails); leaves that share "
+            "hosts are treated as one rack"
         )
 
 
 def _note_uplinks(graph: Graph, tier: dict[str, int], reading: Reading) -> None:
-    """Oversubscription of every tier but the last: the worst of its switches."""
+    """Set the oversubscription of every tier: the largest ratio of its switches."""
     down: Counter[str] = Counter()
     up: Counter[str] = Counter()
     for cable, gbps in graph.cables.items():
@@ -177,6 +180,7 @@ def _note_uplinks(graph: Graph, tier: dict[str, int], reading: Reading) -> None:
             if here not in tier:
                 continue
             if there in graph.nics or tier.get(there, -1) < tier[here]:
+                # Integers, so that the sums are exact in any order of cables.
                 down[here] += int(gbps * 10)
             elif tier.get(there, -1) > tier[here]:
                 up[here] += int(gbps * 10)

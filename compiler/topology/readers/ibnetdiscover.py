@@ -1,7 +1,8 @@
-"""InfiniBand: the output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
+"""Reader of InfiniBand fabrics: the output of ``ibnetdiscover``, or ``ibdiagnet2.lst``.
 
-Format: https://github.com/linux-rdma/rdma-core, infiniband-diags: a block a device that starts with
-``Switch`` or ``Ca``, then a line a port. The host of an adapter is the first word of its comment.
+Format: https://github.com/linux-rdma/rdma-core, infiniband-diags: one block per device that starts
+with ``Switch`` or ``Ca``, then one line per port. The host of an adapter is the first word of its
+comment.
 """
 
 from __future__ import annotations
@@ -26,29 +27,33 @@ LONGEST_LINE = 2000
 
 
 def read_ibnetdiscover(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Racks from leaf switches, tiers above them, NICs and oversubscription from the cables."""
+    """Read racks from leaf switches, tiers above, and NICs and oversubscription from the cables."""
     reading = Reading(text, name, sink)
     graph = Graph()
     device = ""
     for line in reading.lines():
         if len(line.text) > LONGEST_LINE:
-            finding = Finding(f"a line of {len(line.text)} characters", f"at most {LONGEST_LINE}")
+            finding = Finding(
+                f"line of {len(line.text)} characters", f"the limit is {LONGEST_LINE}"
+            )
             reading.refuse("I06", finding, reading.span(line.number))
         elif line.text.startswith("{"):
-            _cable(line, graph, reading)
+            _read_cable(line, graph, reading)
         else:
-            device = _block(line, device, graph, reading)
+            device = _read_block_line(line, device, graph, reading)
     _check_ends(graph, reading)
     if reading.sound:
         place_hosts(graph, reading)
     if not reading.hosts and reading.sound:
-        finding = Finding("no host is on a switch in this file", help="run ibnetdiscover as root")
+        finding = Finding(
+            "no host is connected to a switch in this file", help="run ibnetdiscover as root"
+        )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
 
 
-def _block(line: Line, device: str, graph: Graph, reading: Reading) -> str:
-    """Take a line of ibnetdiscover; the id of the device whose ports come next."""
+def _read_block_line(line: Line, device: str, graph: Graph, reading: Reading) -> str:
+    """Add a line of ibnetdiscover to the graph; return the device of the following ports."""
     text = line.text.strip()
     if text.startswith("#") or _HEADS.match(text):
         return device
@@ -63,8 +68,8 @@ def _block(line: Line, device: str, graph: Graph, reading: Reading) -> str:
         return found[2]
     port = _PORT.match(text)
     if port is None or not device:
-        what = "is no device and no port" if device else "stands before the first device"
-        finding = Finding(f"{text[:40]!r} {what}", help='[1] "H-guid"[1] # "host hca" 4xNDR')
+        problem = "is not a device or a port" if device else "comes before the first device"
+        finding = Finding(f"{text[:40]!r} {problem}", help='[1] "H-guid"[1] # "host hca" 4xNDR')
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return device
     rate = _RATE.search(text)
@@ -75,34 +80,37 @@ def _block(line: Line, device: str, graph: Graph, reading: Reading) -> str:
 
 
 def switch_name(comment: str, guid: str) -> str:
-    """``MF0;leaf1:MQM9700/U1`` -> leaf1; else the whole comment, else the GUID."""
+    """Return the name in ``MF0;leaf1:MQM9700/U1`` (leaf1), else the comment, else the GUID."""
     name = comment.partition(";")[2].partition(":")[0] or comment
     return name.strip() or guid
 
 
 def _adapter(guid: str, comment: str, graph: Graph) -> None:
-    """An adapter of a host; those of switches (aggregation nodes) and without a name are none."""
+    """Add the adapter of a host. Adapters of switches (aggregation nodes) are ignored."""
     host, _, device = comment.partition(" ")
     if device and HOST_NAME.fullmatch(host) and "aggregation" not in comment.lower():
         graph.nics[guid] = (host, device.strip()[:40])
 
 
 def _check_ends(graph: Graph, reading: Reading) -> None:
-    """I03 for a cable into a switch that is not described."""
+    """Report I03 for a cable to a switch without a block."""
     known = graph.switches.keys()
     lost = {end for cable in graph.cables for end, _ in cable if end.startswith("S-")} - known
     for end in sorted(lost):
-        finding = Finding(f"switch {end} is cabled, but not described", "no block of its own")
+        finding = Finding(
+            f"switch {end} has a cable but no block in the file", "no block for this switch"
+        )
         reading.refuse("I03", finding, graph.spans.get(end, reading.span()))
 
 
-def _cable(line: Line, graph: Graph, reading: Reading) -> None:
-    """A line of ibdiagnet2.lst: both ends, width and speed of a lane."""
+def _read_cable(line: Line, graph: Graph, reading: Reading) -> None:
+    """Add a line of ibdiagnet2.lst: both ends, lane width and speed."""
     ends = list(_END.finditer(line.text))
     speed = _SPEED.search(line.text)
     if len(ends) != 2 or speed is None:
         finding = Finding(
-            "this line is no cable", help="{ SW ... } { CA ... } PHY=4x LOG=ACT SPD=100"
+            "this line does not describe a cable",
+            help="{ SW ... } { CA ... } PHY=4x LOG=ACT SPD=100",
         )
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return

@@ -1,7 +1,8 @@
-"""Kubernetes: ``kubectl get nodes -o json``, where labels say what is near what.
+"""Reader of Kubernetes nodes: ``kubectl get nodes -o json`` with topology labels.
 
-Labels of topograph (three generations), of AWS and of Google Cloud, the GPU operator's clique, and
-CoreWeave's domain. The first family that a node has counts: topograph before the cloud's own.
+Supported labels: topograph (three generations), AWS, Google Cloud, the clique of the GPU operator
+and the domain of CoreWeave. If a node has several sets of labels, topograph comes before the
+cloud, because an administrator installed it on purpose.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _TIERS = (
     re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,2})"),
     re.compile(r"network\.topology\.nvidia\.com/tier-([0-9]{1,2})"),
 )
-"""Tier 0 is the nearest."""
+"""Labels with numbered tiers; tier 0 is the nearest."""
 _NAMED = (
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core")),
     tuple(f"network.topology.nvidia.com/{tier}" for tier in ("block", "spine", "datacenter")),
     tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (3, 2, 1)),
     tuple(f"cloud.google.com/gce-topology-{part}" for part in ("subblock", "block")),
 )
-"""Leaf first."""
+"""Labels with named tiers, the leaf first."""
 _DOMAINS = (
     "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/accelerator",
@@ -36,7 +37,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Racks, tiers and NVLink domains from labels; nodes that are not ready are unavailable."""
+    """Read racks, tiers and NVLink domains from labels; nodes not ready are unavailable."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -46,6 +47,7 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
     for entry in _nodes(root):
         host = entry.text("metadata", "name", required=True)
         gpus = _gpus(entry)
+        # Control-plane and CPU nodes are in the same list and get no ranks.
         if gpus == 0:
             without.append(host)
             continue
@@ -56,19 +58,19 @@ def read_k8s_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
         counts.setdefault(gpus, []).append(host)
         if not _ready(entry):
             reading.unavailable[host] = None
-    _finish(reading, counts, without)
+    _set_gpus_per_node(reading, counts, without)
     return reading.fragment()
 
 
 def _nodes(root: Node) -> list[Node]:
-    """Items of a list, or the one node that the file is."""
+    """Return the items of a list, or the single node of the file."""
     if root.text("kind") == "Node":
         return [root]
     return [entry for entry in root.items("items") if entry.wants(dict)]
 
 
 def _gpus(entry: Node) -> int:
-    """GPUs of a node by its label, else by what it can allocate; 0 where it has none."""
+    """Return the GPUs of a node by its label, else by its allocatable resources; 0 if neither."""
     for keys in (("metadata", "labels", f"{_GPU}.count"), ("status", "allocatable", _GPU)):
         text = entry.text(*keys)
         if re.fullmatch(r"[0-9]{1,6}", text):
@@ -92,31 +94,31 @@ def _domain(labels: Mapping[str, str]) -> str | None:
 
 
 def _ready(entry: Node) -> bool:
-    """Not cordoned, and the condition Ready is True or not told."""
+    """Return True if the node is not cordoned and its condition Ready is True or missing."""
     spec, status = entry.mapping("spec"), entry.mapping("status")
     if spec is not None and spec.value.get("unschedulable") is True:
         return False
     conditions = status.items("conditions", required=False) if status is not None else []
-    told = [one.text("status") for one in conditions if one.text("type") == "Ready"]
-    return not told or told[0] == "True"
+    ready = [one.text("status") for one in conditions if one.text("type") == "Ready"]
+    return not ready or ready[0] == "True"
 
 
-def _finish(reading: Reading, counts: dict[int, list[str]], without: list[str]) -> None:
+def _set_gpus_per_node(reading: Reading, counts: dict[int, list[str]], without: list[str]) -> None:
     if len(counts) > 1:
         parts = "; ".join(
             f"{count} on {some(hosts)}" for count, hosts in sorted(counts.items())[:3]
         )
         finding = Finding(
-            f"the nodes have different numbers of GPUs: {parts}",
-            help="PARC lays out one node type: select its nodes with kubectl -l",
+            f"nodes have different numbers of GPUs: {parts}",
+            help="PARC supports one node type per job: select its nodes with kubectl -l",
         )
         reading.refuse("I03", finding, reading.span())
     if without and counts:
-        finding = Finding(f"left out, for they have no GPU: {some(without)}")
+        finding = Finding(f"nodes without GPUs are left out: {some(without)}")
         reading.say("I04", finding, reading.span())
     if not counts and reading.sound:
-        help_ = f"the label {_GPU}.count, or {_GPU} under status.allocatable"
-        finding = Finding("the file has no node with a GPU", help=help_)
+        help_ = f"GPUs are read from the label {_GPU}.count or from status.allocatable ({_GPU})"
+        finding = Finding("the file has no nodes with GPUs", help=help_)
         reading.refuse("I02", finding, reading.span())
     if counts:
         reading.spec = {"cluster": {"node": {"gpus_per_node": min(counts)}}}

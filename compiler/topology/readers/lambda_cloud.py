@@ -1,4 +1,4 @@
-"""Lambda Cloud: the topology of instances, the nearest switch first, and their NVLink domain."""
+"""Reader of Lambda Cloud: topology of instances, the nearest switch first, and NVLink domains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parc.compiler.topology.readers.reading import Reading
 
 
 def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Hosts by instance id, ``networkPath`` as rack and tiers."""
+    """Read hosts by instance id, with ``networkPath`` as rack and tiers."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
@@ -21,10 +21,12 @@ def read_lambda(text: str, name: str, sink: Sink) -> Fragment | None:
         host = entry.text("id", required=True)
         reading.place(Located(host, tuple(path), _domain(entry), entry.span))
     if root.text("page_token"):
-        finding = Finding("the answer goes on: page_token", help="give the other pages too")
+        finding = Finding(
+            "the output is incomplete: it has a page_token", help="pass the other pages too"
+        )
         reading.say("I04", finding, reading.span())
     if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the answer has no instance", reading.span())
+        reading.refuse("I02", "the output has no instances", reading.span())
     return reading.fragment()
 
 

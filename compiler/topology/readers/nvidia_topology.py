@@ -1,7 +1,7 @@
-"""NVIDIA driver: ``nvidia-smi topo -m``, ``topo -p2p``, and the fabric query as CSV.
+"""Reader of the NVIDIA driver: ``nvidia-smi topo -m``, ``topo -p2p``, and the fabric query as CSV.
 
 https://docs.nvidia.com/deploy/nvidia-smi: cells are NV# (a bond of # NVLinks), PIX, PXB, PHB, NODE,
-SYS, from near to far. One matrix is one host: it cannot tell an NVL72 tray from a host of its own.
+SYS, from near to far. A matrix covers one host, so a tray of an NVL72 looks like a single host.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _NIC = re.compile(
 )
 _GPU = re.compile(r"GPU([0-9]{1,3})")
 _TITLE = re.compile(r"(?:CPU|NUMA)[ _]Affinity|GPU[ _]NUMA[ _]ID")
-"""Columns that are no connections."""
+"""Columns that do not describe connections."""
 DISTANCE = {"X": 0, "PIX": 1, "PSB": 2, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5, "SOC": 5}
 P2P = {"X", "OK", "NS", "CNS", "GNS", "TNS", "DR", "U"}
 MOST_GPUS = 64
 Cells = dict[tuple[str, str], tuple[str, Span]]
-"""(row, column) -> text and place."""
+"""(row, column) -> text and position."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The cells by row and column, and where each stands."""
+    """Cells by row and column, with their positions."""
 
     columns: tuple[str, ...]
     cells: Cells
@@ -43,12 +43,12 @@ class Matrix:
         return [name for name in self.columns if _GPU.fullmatch(name)]
 
     def cell(self, row: str, column: str) -> str:
-        """The text of one cell; empty where there is none."""
+        """Return the text of a cell; empty if there is none."""
         return self.cells.get((row, column), ("",))[0]
 
 
 def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """A node type: GPUs, NVLink domain or PCIe, compute NICs, NUMA node and NIC of every GPU."""
+    """Read a node type: GPUs, NVLink domain or PCIe, compute NICs, NUMA node and NIC per GPU."""
     reading = Reading(_ANSI.sub("", text), name, sink)
     if is_fabric(reading.text):
         return read_fabric(reading)
@@ -78,7 +78,7 @@ def read_nvidia_topology(text: str, name: str, sink: Sink) -> Fragment | None:
 
 
 def _matrix(reading: Reading) -> Matrix | None:
-    """The table; I02 where there is no header, I01 for a row that is shorter than it."""
+    """Return the table; I02 without a header, I01 for a row that is shorter than the header."""
     columns: tuple[str, ...] = ()
     cells: Cells = {}
     for line in reading.lines():
@@ -86,16 +86,18 @@ def _matrix(reading: Reading) -> Matrix | None:
         if not columns:
             columns = tuple(word for word in words[1:] if word) if "GPU0" in words else ()
         elif words[0] in columns:
-            _row(line, words, columns, (cells, reading))
+            _add_row(line, words, columns, (cells, reading))
         elif not line.text.strip().startswith(("Legend", "NIC")) and "=" not in line.text:
-            finding = Finding(f"{words[0][:40]!r} is no row of the matrix", "no such column")
+            finding = Finding(
+                f"{words[0][:40]!r} is not a row of the matrix", "no column has this name"
+            )
             reading.refuse("I01", finding, reading.span(line.number, 1, len(words[0])))
     matrix = Matrix(columns, cells)
     return matrix if _complete(matrix, reading) else None
 
 
 def _words(text: str) -> list[str]:
-    """Cells between tabs; between blanks where a terminal has made the tabs into them."""
+    """Return the cells between tabs, or between spaces if a terminal replaced the tabs."""
     if "\t" in text:
         return [word.strip() for word in text.split("\t")]
     found = _TITLE.sub(lambda match: match[0].replace(" ", "_"), text).split()
@@ -103,15 +105,16 @@ def _words(text: str) -> list[str]:
     return ["", *words] if words[:1] == ["GPU0"] and "GPU1" in words[:2] else words
 
 
-def _row(
+def _add_row(
     line: Line, words: list[str], columns: tuple[str, ...], known: tuple[Cells, Reading]
 ) -> None:
+    """Add the cells of a row; I01 if it is shorter than the header."""
     cells, reading = known
     wanted = [name for name in columns if not _TITLE.match(name)]
     if len(words) <= len(wanted):
         finding = Finding(
-            f"row {words[0]} has {len(words) - 1} cells, the header {len(wanted)}",
-            help="write the output to a file as it is: nvidia-smi topo -m > FILE",
+            f"row {words[0]} has {len(words) - 1} cells; the header has {len(wanted)}",
+            help="redirect the unchanged output to a file: nvidia-smi topo -m > FILE",
         )
         reading.refuse("I01", finding, reading.span(line.number, 1, len(line.text)))
         return
@@ -123,23 +126,26 @@ def _row(
 
 
 def _complete(matrix: Matrix, reading: Reading) -> bool:
-    """I02 where the table lacks its header, a row of a GPU, or has too many of them."""
+    """Return True without errors; I02 for a missing header or GPU row or too many GPUs."""
     if not matrix.columns:
-        help_ = "the first line names GPU0, GPU1, ... between tabs"
-        reading.refuse("I02", Finding("no matrix of GPUs", help=help_), reading.span())
+        help_ = "the first line must contain GPU0, GPU1, ... between tabs"
+        reading.refuse("I02", Finding("the file has no GPU matrix", help=help_), reading.span())
     expected = [f"GPU{number}" for number in range(len(matrix.gpus))]
     if matrix.gpus != expected or len(expected) > MOST_GPUS:
-        message = f"GPUs {', '.join(matrix.gpus[:8])} are not 0, 1, 2, ... up to {MOST_GPUS}"
+        message = (
+            f"GPUs {', '.join(matrix.gpus[:8])}: expected GPU0, GPU1, ..., at most {MOST_GPUS}"
+        )
         reading.refuse("I02", message, reading.span())
     for name in expected:
         if reading.sound and (name, name) not in matrix.cells:
-            finding = Finding(f"the matrix has no row {name}", "a GPU without a row")
+            finding = Finding(f"the matrix has no row for {name}", "GPU without a row")
             reading.refuse("I02", finding, reading.span())
     for (row, column), (word, span) in matrix.cells.items():
         known = word in DISTANCE or word in P2P or _LINK.fullmatch(word)
         if _GPU.fullmatch(row) and not _TITLE.match(column) and not known:
             finding = Finding(
-                f"{word[:20]!r} is no connection", help="NV#, PIX, PXB, PHB, NODE, SYS"
+                f"{word[:20]!r} is not a connection",
+                help="valid values: NV#, PIX, PXB, PHB, NODE, SYS",
             )
             reading.refuse("I01", finding, span)
     return reading.sound
@@ -154,17 +160,18 @@ def _check_symmetry(matrix: Matrix, linked: set[tuple[str, str]], reading: Readi
 
 
 def _domain(matrix: Matrix, linked: set[tuple[str, str]], reading: Reading) -> int:
-    """GPUs that reach one another over NVLink; I03 where the groups differ in size."""
+    """Return the size of the groups of GPUs connected by NVLink; I03 if sizes differ."""
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
         near = {gpu, *(other for other in matrix.gpus if (gpu, other) in linked)}
         touching = [group for group in groups if group & near]
+        # Connected components: on a hybrid mesh (V100) not all pairs have a direct link.
         groups = [group for group in groups if group not in touching] + [near.union(*touching)]
     sizes = sorted({len(group) for group in groups})
     if len(sizes) > 1:
         finding = Finding(
-            f"NVLink groups of {' and '.join(map(str, sizes))} GPUs in one host",
-            help="PARC knows hosts whose groups are all of one size",
+            f"NVLink groups in one host have different sizes: {' and '.join(map(str, sizes))} GPUs",
+            help="PARC supports only hosts with NVLink groups of equal size",
         )
         reading.refuse("I03", finding, matrix.cells["GPU0", "GPU0"][1])
     return sizes[0] if sizes else 1
@@ -176,16 +183,19 @@ def _note_links(
     bonds = sorted({matrix.cell(*pair) for pair in linked} - {"OK"})
     if bonds:
         reading.notes.append(
-            f"{', '.join(bonds)}: links a pair of GPUs; link_gb_per_s depends on the GPU"
+            f"{', '.join(bonds)}: NVLinks per pair of GPUs; link_gb_per_s depends on the GPU"
         )
     if domain > 1:
         reading.notes.append(
-            "one host: whether its NVLink domain spans hosts, the fabric query tells"
+            "the matrix covers one host; the fabric query shows if its NVLink domain spans hosts"
         )
 
 
 def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
-    """NICs that are nearest to a GPU, in order; NUMA node and one of these NICs for every GPU."""
+    """Return the NICs nearest to some GPU, and NUMA node and NIC of every GPU.
+
+    GPUs that are equally near to several NICs are distributed evenly over them.
+    """
     found: dict[str, object] = {}
     numa = [re.match(r"[0-9]{1,4}", matrix.cell(gpu, "NUMA Affinity")) for gpu in matrix.gpus]
     if numa and all(numa):
@@ -202,6 +212,7 @@ def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
     each = []
     for gpu in matrix.gpus:
         if nearest[gpu]:
+            # The least used NIC, so that GPUs share a NIC only if there are too few.
             nic = min(nearest[gpu], key=lambda name: used[name])
             used[nic] += 1
             each.append(names.get(nic, nic))
@@ -211,7 +222,7 @@ def _affinity(matrix: Matrix, reading: Reading) -> dict[str, object]:
 
 
 def _nearest(matrix: Matrix, gpu: str) -> list[str]:
-    """NICs at the least distance from ``gpu``; none where all are across the sockets."""
+    """Return the NICs nearest to ``gpu``; none if all are on other sockets."""
     nics = [name for name in matrix.columns if _NIC.fullmatch(name)]
     away = {nic: DISTANCE.get(matrix.cell(gpu, nic), DISTANCE["SYS"]) for nic in nics}
     least = min(away.values(), default=DISTANCE["SYS"])

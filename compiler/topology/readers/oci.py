@@ -1,7 +1,8 @@
-"""Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts themselves.
+"""Reader of Oracle Cloud: compute hosts of the API, or rdmaTopologyData of the hosts.
 
-https://docs.oracle.com/iaas/api, ComputeHost: local block within network block within HPC island.
-The metadata of one host (``/opc/v2/host/rdmaTopologyData``) has the same under other names.
+https://docs.oracle.com/iaas/api, ComputeHost: a local block is part of a network block, which is
+part of an HPC island. The metadata of a host (``/opc/v2/host/rdmaTopologyData``) has the same data
+under other keys.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _METADATA = (
 
 
 def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Hosts by instance id (else host id); local block, network block and island as tiers."""
+    """Read hosts by hostname or id; local block, network block and island are rack and tiers."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
@@ -36,13 +37,13 @@ def read_oci(text: str, name: str, sink: Sink) -> Fragment | None:
         host = host or entry.text("customerHostId") or entry.text("id", required=True)
         reading.place(Located(host, path, domain, entry.span))
     if not reading.hosts and reading.sound:
-        reading.refuse("I02", "the answer has no host", reading.span())
-    reading.notes.append("hosts are named by OCID: Slurm and ssh know them by other names")
+        reading.refuse("I02", "the output has no hosts", reading.span())
+    reading.notes.append("hosts are named by OCID; Slurm and ssh use other names")
     return reading.fragment()
 
 
 def _hosts(root: Node) -> list[Node]:
-    """``items`` of the API, ``data.items`` of its command line, a list, or one host."""
+    """Return the entries: ``items`` (API), ``data.items`` (command line), a list, or one host."""
     if isinstance(root.value, list):
         return root.items()
     data = root.child("data")

@@ -1,4 +1,4 @@
-"""Hosts with their places to ``cluster:`` of a spec: racks, switches above, NVLink domains."""
+"""Fragments of several files -> ``cluster:`` of a spec: racks, switches above, NVLink domains."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from parc.compiler.topology.readers.fragment import Fragment, Located
 from parc.compiler.topology.readers.reading import shown_place
 
 LONGEST_LABEL = 64
-_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+_INVALID = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def merge(fragments: Sequence[Fragment], sink: Sink) -> Fragment | None:
-    """One fragment of several files; I03 where two files contradict one another.
+    """Return one fragment for several files; None after I03 (files contradict each other).
 
-    Of the hosts those stay that a job has, where a file says which.
+    If a file lists the hosts allocated to a job, other hosts are dropped.
     """
     hosts: dict[str, Located] = {}
     spec: dict[str, Any] = {}
@@ -54,14 +54,14 @@ def _first_span(fragment: Fragment) -> Span:
 
 
 def _both(known: Located, host: Located, sink: Sink) -> Located:
-    """What two files say about a host; a place or a domain may be in one of them only."""
+    """Return the host with the switches and domain of both files; I03 if they differ."""
     if known == host:
         return known
     paths = {known.path, host.path} - {()}
     domains = {known.nvlink_domain, host.nvlink_domain} - {None}
     if len(paths) > 1 or len(domains) > 1:
         finding = Finding(
-            f"two files put host {host.name} in two places",
+            f"two files have different switches or domains for host {host.name}",
             label=f"here under {shown_place(host)}",
             causes=(Cause("", f"here under {shown_place(known)}", known.span),),
         )
@@ -80,7 +80,7 @@ def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: 
             _merge_into(known, value, (at, span), sink)
         elif known is not None and known != value:
             message = (
-                f"the files say two things about {at}: {str(known)[:60]} and {str(value)[:60]}"
+                f"the files have different values for {at}: {str(known)[:60]} and {str(value)[:60]}"
             )
             sink.report("I03", Finding(message), at=at, span=span)
         else:
@@ -88,10 +88,10 @@ def _merge_into(spec: dict[str, Any], more: Any, where: tuple[str, Span], sink: 
 
 
 def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str, Span]]:
-    """``cluster`` as a spec has it, and the spans of its racks.
+    """Return ``cluster`` in the form of a spec, and the positions of its racks.
 
-    Racks in the order in which their first host stands in the file, hosts in the order of the
-    file. I02 where some hosts have a place and others none.
+    Racks are in the order of their first host in the file, hosts in the order of the file. I02 if
+    some hosts have switches and others have none.
     """
     cluster = dict(fragment.spec.get("cluster", {}))
     spans = dict(fragment.spans)
@@ -99,9 +99,7 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
     if placed and len(placed) < len(fragment.hosts):
         lost = next(host for host in fragment.hosts if not host.path)
         count = len(fragment.hosts) - len(placed)
-        finding = Finding(
-            f"{count} of {len(fragment.hosts)} hosts stand under no switch", lost.name
-        )
+        finding = Finding(f"{count} of {len(fragment.hosts)} hosts have no switch", lost.name)
         sink.report("I02", finding, span=lost.span)
     groups: dict[tuple[str, ...], list[Located]] = {}
     depth = max((len(host.path) for host in fragment.hosts), default=0)
@@ -122,27 +120,28 @@ def cluster_of(fragment: Fragment, sink: Sink) -> tuple[dict[str, Any], dict[str
 
 
 def _padded(path: tuple[str, ...], depth: int) -> tuple[str, ...]:
-    """A path of ``depth``: the leaf's own name in the tiers that it skips."""
+    """Return a path of length ``depth``; a leaf has its own name in the tiers that it skips."""
     return path[:1] * (depth - len(path)) + path if path else ("all",) * depth
 
 
 def _shared_domains(hosts: Sequence[Located]) -> set[str]:
-    """NVLink domains of two hosts or more; none where every domain is a host of its own."""
+    """Return the names of all NVLink domains; none if each of them has a single host."""
     counts = Counter(host.nvlink_domain for host in hosts if host.nvlink_domain)
     return {name for name in counts if name} if max(counts.values(), default=0) > 1 else set()
 
 
 class _Labels:
-    """Names as racks and domains may have them, each original with one label of its own."""
+    """Valid and unique names of racks, domains and switches."""
 
     def __init__(self) -> None:
         self._labels: dict[tuple[str, str], str] = {}
         self._taken: set[tuple[str, str]] = set()
 
     def of(self, kind: str, name: str) -> str:
-        """A legal label for ``name``; the same for the same name, unique among its ``kind``."""
+        """Return a valid label for ``name``; equal for equal names, unique among its ``kind``."""
         if (kind, name) not in self._labels:
-            plain = _ILLEGAL.sub("-", name)[-LONGEST_LABEL:].lstrip("._-") or kind
+            # Keep the end of a long name, where the ids of clouds differ.
+            plain = _INVALID.sub("-", name)[-LONGEST_LABEL:].lstrip("._-") or kind
             label, number = plain, 1
             while (kind, label) in self._taken:
                 number += 1
@@ -153,7 +152,7 @@ class _Labels:
 
 
 def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple[str, ...], str]:
-    """The leaf's name; with the switch above it in front where two leaves have one name."""
+    """Return path -> leaf name; prefixed with the switch above if two leaves have the same name."""
     counts = Counter(path[0] if path else "all" for path in paths)
     names: dict[tuple[str, ...], str] = {}
     for path in paths:
@@ -167,6 +166,7 @@ def _rack_names(paths: Sequence[tuple[str, ...]], labels: _Labels) -> dict[tuple
 def _rack(
     name: str, path: tuple[str, ...], hosts: list[Located], known: tuple[_Labels, set[str]]
 ) -> dict[str, Any]:
+    """Return a rack of the spec; ``known``: labels, and NVLink domains of several hosts."""
     labels, shared = known
     rack: dict[str, Any] = {"name": name, "nodes": fold(host.name for host in hosts)}
     domains: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""One file while it is read: positions, findings, and the hosts that it names."""
+"""State of one file while it is read: positions, findings and hosts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from parc.compiler.topology.hostlist import (
 from parc.compiler.topology.readers.fragment import Fragment, Located
 
 MOST_FINDINGS = 50
-"""Findings of one file; a file of another kind would have one a line."""
+"""Findings per file; a file of another format would have one per line."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the text, without its end."""
+    """A line of the text, without its end."""
 
     number: int
     text: str
 
 
 class Reading:
-    """Collects what a reader finds; ``fragment`` is the result, None after an error."""
+    """Collector of hosts, spec keys and findings; ``fragment`` returns the result."""
 
     def __init__(self, text: str, file: str, sink: Sink) -> None:
-        """``file`` is the name that positions show."""
+        """``file``: file name that positions show."""
         self.text, self.file, self.sink = text, file, sink
         self.sound = True
         self.notes: list[str] = []
@@ -46,28 +46,28 @@ class Reading:
         self._findings = self._names = 0
 
     def lines(self) -> Iterator[Line]:
-        """Every line that is not empty, numbered from 1."""
+        """Yield the lines that are not empty, numbered from 1."""
         for number, text in enumerate(self.text.splitlines(), start=1):
             if text.strip():
                 yield Line(number, text)
 
     def span(self, line: int = 1, column: int = 1, length: int = 1) -> Span:
-        """A place in this file."""
+        """Return a position in this file."""
         return Span(self.file, line, column, max(length, 1))
 
     def refuse(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report an error; nothing comes of the file."""
+        """Report an error; the file then gives no fragment."""
         self.sound = False
         self.say(code, finding, span)
 
     def say(self, code: str, finding: Finding | str, span: Span) -> None:
-        """Report a finding, the first ones of a file only."""
+        """Report a finding, up to MOST_FINDINGS per file."""
         self._findings += 1
         if self._findings <= MOST_FINDINGS:
             self.sink.report(code, finding, span=span)
 
     def names(self, text: str, span: Span) -> list[str]:
-        """Names of a host list that starts at ``span``; H01 or H09 where it cannot be read."""
+        """Return the names of a host list at ``span``; H01 if malformed, H09 if too long."""
         try:
             found = expand(text, MOST_HOSTS - self._names)
         except HostlistError as error:
@@ -80,23 +80,25 @@ class Reading:
         return found
 
     def place(self, host: Located) -> None:
-        """Take a host; I02 for a bad name, I03 where it already stands in another place.
+        """Add a host; I02 for an invalid name, I03 if it already has other switches or domains.
 
-        A host without a name is left: that it has none was reported where it was looked for.
+        A host without a name is ignored, because the missing name has already been reported.
         """
         if not host.name:
             self.sound = False
             return
         if not HOST_NAME.fullmatch(host.name) or len(host.name) > LONGEST_NAME:
-            legal = "letters, digits, dot, dash and underscore, a letter or digit first"
-            finding = Finding(f"{host.name[:60]!r} cannot be a host name", help=legal)
+            valid = "letters, digits, dot, dash and underscore; the first a letter or digit"
+            finding = Finding(
+                f"{host.name[:60]!r} is not a valid host name", help=f"valid: {valid}"
+            )
             self.refuse("I02", finding, host.span)
             return
         known = self._hosts.setdefault(host.name, host)
         if (known.path, known.nvlink_domain) == (host.path, host.nvlink_domain):
             return
         finding = Finding(
-            f"host {host.name} stands in two places",
+            f"host {host.name} is listed in two places",
             label=f"here under {shown_place(host)}",
             causes=(Cause("", f"here under {shown_place(known)}", known.span),),
         )
@@ -108,7 +110,7 @@ class Reading:
         return tuple(self._hosts.values())
 
     def fragment(self) -> Fragment | None:
-        """All that was read; None after an error."""
+        """Return the content of the file; None after an error."""
         if not self.sound:
             return None
         unavailable = tuple(name for name in self.unavailable if name in self._hosts)
@@ -119,12 +121,12 @@ class Reading:
 
 
 def shown_place(host: Located) -> str:
-    """``leaf1, core, NVLink domain d1``."""
+    """Return the switches and domain of a host: ``leaf1, core, NVLink domain d1``."""
     parts = [*host.path] + ([f"NVLink domain {host.nvlink_domain}"] if host.nvlink_domain else [])
     return ", ".join(part[:40] for part in parts) or "no switch"
 
 
 def some(names: list[str], most: int = 3) -> str:
-    """``n1, n2, n3 and 5 more``."""
+    """Return the first names as text: ``n1, n2, n3 and 5 more``."""
     more = len(names) - most
     return ", ".join(name[:60] for name in names[:most]) + (f" and {more} more" if more > 0 else "")

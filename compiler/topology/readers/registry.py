@@ -1,4 +1,4 @@
-"""Kinds of topology files: who reads them, and how they are told apart."""
+"""Table of topology formats: their readers, and patterns that detect them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from parc.compiler.topology.readers.slurm_topology import read_slurm_topology
 from parc.compiler.topology.readers.topograph import read_topograph
 
 Reader = Callable[[str, str, Sink], Fragment | None]
-LOOKED_AT = 65_536
-"""Characters of a text in which its kind shows."""
+DETECTED_IN = 65_536
+"""Characters at the start of a text that are searched for the patterns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One kind of file."""
+    """A file format."""
 
     reader: Reader
-    what: str
-    """What it is, for help texts."""
+    description: str
+    """Tools and files of the format, for help texts."""
     signs: tuple[str, ...]
-    """Patterns; the text is of this kind where one of them is found."""
+    """Regular expressions; a text that matches one of them has this format."""
 
 
 FORMATS: dict[str, Format] = {
@@ -86,12 +86,13 @@ FORMATS: dict[str, Format] = {
         ),
     ),
 }
-"""In the order in which a text is compared with them."""
+"""Formats by name, in the order in which a text is compared with them."""
 
 
 def sniff(text: str, formats: Mapping[str, Format] = FORMATS) -> str | None:
-    """The kind of ``text`` by its first characters; None where nothing fits."""
-    head = text[:LOOKED_AT]
+    """Return the format of ``text``, detected by its first characters; None if unknown."""
+    # Only the start is searched: node lists of large clusters have tens of megabytes.
+    head = text[:DETECTED_IN]
     for name, form in formats.items():
         if any(re.search(sign, head) for sign in form.signs):
             return name

@@ -1,18 +1,18 @@
-"""Slurm: the JSON of ``scontrol show nodes --json`` and ``sinfo --json``, three generations of it.
+"""Reader of Slurm nodes: ``scontrol show nodes --json`` and ``sinfo --json``, three versions.
 
-22.05 has ``nodes`` with states as words (``sinfo --json``); from 23.02 on ``scontrol`` has
-``nodes`` with lists of states, and ``sinfo`` has groups of hosts that look alike.
+Slurm 22.05 has ``nodes`` with states as words (``sinfo --json``). Since 23.02 ``scontrol`` has
+``nodes`` with lists of states, and ``sinfo`` has groups of equal hosts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.topology.readers.document import Node, read_document
 from parc.compiler.topology.readers.fragment import Fragment, Located
-from parc.compiler.topology.readers.gres import gpus_of
 from parc.compiler.topology.readers.reading import Reading, some
 
 _GONE = {
@@ -22,42 +22,64 @@ _GONE = {
 }
 
 
+"""States of hosts that cannot run a job."""
+_GPUS = re.compile(r"\bgpu(?::([\w.-]+))?[:=]([0-9]{1,6})(?![0-9])")
+
+
+def gpus_of(text: str) -> tuple[int, tuple[str, ...]]:
+    """Return (number of GPUs, their types) of a gres or tres text of Slurm.
+
+    Forms: ``gpu:h100:8(S:0-1)`` in gres, ``gres/gpu:h100=16`` in tres. A tres contains the sum and
+    again the counts per type, so these are not added.
+    """
+    found = _GPUS.findall(text)
+    total = sum(int(count) for kind, count in found if not kind)
+    parts = sum(int(count) for kind, count in found if kind)
+    types = tuple(dict.fromkeys(kind for kind, _ in found if kind))
+    return (max(total, parts) if "=" in text else total + parts), types
+
+
 @dataclass(slots=True)
-class _Seen:
-    """Facts of the hosts by value: GPUs, GPU types, cores."""
+class _HostFacts:
+    """Distinct facts of the hosts read so far."""
 
     gpus: dict[int, list[str]] = field(default_factory=dict)
+    """Number of GPUs -> hosts."""
     types: dict[str, None] = field(default_factory=dict)
     cores: dict[int, None] = field(default_factory=dict)
     first: dict[int, Span] = field(default_factory=dict)
+    """Number of GPUs -> its first position in the file."""
 
 
 def read_scontrol_nodes(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Hosts, GPUs and cores of each, and which are down; where they stand is not in the file."""
+    """Read hosts, GPUs and cores per host, and hosts that are down. The file has no racks."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None or not root.wants(dict):
         return None
-    seen = _Seen()
+    facts = _HostFacts()
     groups = root.child("nodes") is None and root.child("sinfo") is not None
-    for host, entry in _grouped(root) if groups else _single(root):
+    for host, entry in _group_entries(root) if groups else _host_entries(root):
         reading.place(Located(host, (), None, entry.span))
-        _note_facts(host, entry, seen)
+        _note_facts(host, entry, facts)
         if _states(entry) & _GONE:
             reading.unavailable[host] = None
     if not reading.hosts and reading.sound:
-        reading.refuse("I02", Finding("the file names no host", "nodes is empty"), reading.span())
-    return _finished(reading, seen)
+        reading.refuse(
+            "I02", Finding("the file has no host names", "nodes is empty"), reading.span()
+        )
+    return _without_cpu_hosts(reading, facts)
 
 
-def _single(root: Node) -> Iterator[tuple[str, Node]]:
+def _host_entries(root: Node) -> Iterator[tuple[str, Node]]:
+    """Yield (host, entry) of a list of hosts."""
     for entry in root.items("nodes"):
         if entry.wants(dict):
             yield entry.text("name", required=True), entry
 
 
-def _grouped(root: Node) -> Iterator[tuple[str, Node]]:
-    """A host stands in the group of each of its partitions."""
+def _group_entries(root: Node) -> Iterator[tuple[str, Node]]:
+    """Yield (host, entry) of groups, each host once: it is in a group per partition."""
     seen: set[str] = set()
     for entry in root.items("sinfo"):
         nodes = entry.mapping("nodes") if entry.wants(dict) else None
@@ -68,7 +90,10 @@ def _grouped(root: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _states(entry: Node) -> set[str]:
-    """``idle`` and flags in 22.05, a list later, below ``node`` in groups."""
+    """Return the states in upper case.
+
+    22.05 has a word and flags, later versions a list, which groups have below ``node``.
+    """
     found: set[str] = set()
     for value in (entry.child("state"), entry.child("state_flags"), entry.child("node")):
         state = value.child("state") if value is not None and value.path[-1] == "node" else value
@@ -79,50 +104,50 @@ def _states(entry: Node) -> set[str]:
     return found
 
 
-def _note_facts(host: str, entry: Node, seen: _Seen) -> None:
+def _note_facts(host: str, entry: Node, facts: _HostFacts) -> None:
     gres = entry.child("gres")
     words = entry.text("gres", "total") if gres and isinstance(gres.value, dict) else None
     text = entry.text("gres") if words is None else words
     gpus, types = gpus_of(text)
-    seen.types.update(dict.fromkeys(types))
-    seen.gpus.setdefault(gpus, []).append(host)
-    if gpus not in seen.first:
-        seen.first[gpus] = gres.span if gres is not None else entry.span
+    facts.types.update(dict.fromkeys(types))
+    facts.gpus.setdefault(gpus, []).append(host)
+    if gpus not in facts.first:
+        facts.first[gpus] = gres.span if gres is not None else entry.span
     sockets, cores = entry.value.get("sockets"), entry.value.get("cores")
     if isinstance(sockets, int) and isinstance(cores, int):
-        seen.cores[sockets * cores] = None
+        facts.cores[sockets * cores] = None
 
 
-def _finished(reading: Reading, seen: _Seen) -> Fragment | None:
-    """Hosts without GPUs are left out; hosts with different numbers of GPUs are no node type."""
-    without = seen.gpus.pop(0, [])
-    counts = sorted(seen.gpus)
+def _without_cpu_hosts(reading: Reading, facts: _HostFacts) -> Fragment | None:
+    """Return the fragment of the hosts with GPUs; I03 if their numbers of GPUs differ."""
+    without = facts.gpus.pop(0, [])
+    counts = sorted(facts.gpus)
     if len(counts) > 1:
-        parts = "; ".join(f"{count} on {some(seen.gpus[count])}" for count in counts[:3])
+        parts = "; ".join(f"{count} on {some(facts.gpus[count])}" for count in counts[:3])
         finding = Finding(
-            f"the hosts have different numbers of GPUs: {parts}",
-            help="PARC lays out one node type: keep one kind of host in the file",
+            f"hosts have different numbers of GPUs: {parts}",
+            help="PARC supports one node type per job: keep only hosts of one type in the file",
         )
-        reading.refuse("I03", finding, seen.first[counts[1]])
+        reading.refuse("I03", finding, facts.first[counts[1]])
     found = reading.fragment()
     if found is None:
         return None
     notes: list[str] = []
     if not counts:
-        notes.append("no host has a gpu in its gres")
+        notes.append("no host lists GPUs in its gres")
         return Fragment(found.hosts, found.unavailable, {}, {}, tuple(notes))
     if without:
         finding = Finding(
-            f"left out, for they have no GPU: {some(without)}", f"{len(without)} of them"
+            f"hosts without GPUs are left out: {some(without)}", f"{len(without)} hosts"
         )
-        reading.say("I04", finding, seen.first[0])
+        reading.say("I04", finding, facts.first[0])
     node: dict[str, object] = {"gpus_per_node": counts[0]}
-    if len(seen.cores) == 1 and min(seen.cores) > 0:
-        node["cpu_cores"] = min(seen.cores)
-    if seen.types:
-        notes.append(f"gres calls the GPU {some(list(seen.types))}")
+    if len(facts.cores) == 1 and min(facts.cores) > 0:
+        node["cpu_cores"] = min(facts.cores)
+    if facts.types:
+        notes.append(f"GPU type in gres: {some(list(facts.types))}")
     dropped = set(without)
     hosts = tuple(host for host in found.hosts if host.name not in dropped)
     gone = tuple(host for host in found.unavailable if host not in dropped)
-    spans = {"cluster.node.gpus_per_node": seen.first[counts[0]]}
+    spans = {"cluster.node.gpus_per_node": facts.first[counts[0]]}
     return Fragment(hosts, gone, {"cluster": {"node": node}}, spans, tuple(notes))

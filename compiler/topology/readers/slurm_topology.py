@@ -1,8 +1,8 @@
-"""Slurm: topology.conf (tree and block) and what ``scontrol show topology`` prints.
+"""Reader of Slurm topologies: topology.conf (tree and block) and ``scontrol show topology``.
 
-Format: https://slurm.schedmd.com/topology.conf.html. Keys in any case; ``#`` starts a comment, a
-backslash at the end joins lines. ``scontrol`` adds Level, BlockIndex and the hosts beneath every
-upper switch, and aggregated blocks; none of these says more than the leaves do.
+Format: https://slurm.schedmd.com/topology.conf.html. Keys are case-insensitive, ``#`` starts a
+comment, a backslash at the end joins lines. ``scontrol`` adds Level, BlockIndex, the hosts below
+every upper switch and aggregated blocks; these are ignored, because they follow from the leaves.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _KEYS = {
     "blocksizes": set[str](),
     "aggregatedblock": {"nodes", "blockindex", "blocksize"},
 }
-"""First key of an entry -> the others that it may have."""
+"""First key of an entry -> other keys that it may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What stands after ``=``, and where."""
+    """A value after ``=`` with its position."""
 
     text: str
     span: Span
@@ -43,21 +43,21 @@ Entry = dict[str, Value]
 
 
 def read_slurm_topology(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Racks from Slurm's topology: leaf switches, or blocks; the switches above them are tiers."""
+    """Read racks from leaf switches or blocks; the switches above leaves are tiers."""
     if is_yaml(text):
         return read_topology_yaml(text, name, sink)
     return read_conf(Reading(text, name, sink), {})
 
 
 def is_yaml(text: str) -> bool:
-    """Whether the first line that says something starts a YAML document or a list."""
+    """Return True if the first line with content starts a YAML document or a list."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first == "---" or first.startswith(("- ", "--- ", "[", "{"))
 
 
 def read_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
-    """The ``key=value`` form; ``real_names`` are used where a switch or block has one."""
+    """Read the ``key=value`` form. ``real_names`` replace names of switches and blocks."""
     switches: dict[str, Switch] = {}
     blocks: dict[str, Switch] = {}
     for first, entry in _entries(reading):
@@ -68,7 +68,9 @@ def read_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
         elif first == "blocksizes":
             _check_sizes(entry["blocksizes"], reading)
     if switches and blocks:
-        finding = Finding("switches and blocks in one file", "Slurm reads one of the two plugins")
+        finding = Finding(
+            "the file has both switches and blocks", "Slurm uses only one of the two plugins"
+        )
         reading.refuse("I03", finding, next(iter(blocks.values())).span)
     paths = leaf_paths(switches, reading) if switches else {block: (block,) for block in blocks}
     for leaf, path in paths.items():
@@ -77,28 +79,28 @@ def read_conf(reading: Reading, real_names: dict[str, str]) -> Fragment | None:
         for host in origin.hosts:
             reading.place(Located(host, named, None, origin.span))
     if not reading.hosts and reading.sound:
-        reading.refuse("I02", "no SwitchName or BlockName with Nodes in this file", reading.span())
+        reading.refuse("I02", "the file has no SwitchName or BlockName with Nodes", reading.span())
     return reading.fragment()
 
 
 def real_names(text: str) -> dict[str, str]:
-    """``# switch.1.1=leaf-1`` comments of topograph: the name in the file -> the real one."""
+    """Return name in the file -> real name, from topograph comments: ``# switch.1.1=leaf-1``."""
     found = (_REAL_NAME.fullmatch(line) for line in text.splitlines())
     return {match[1]: match[2].strip() for match in found if match}
 
 
 def _entries(reading: Reading) -> Iterator[tuple[str, Entry]]:
-    """(first key in small letters, its pairs) of every entry; I01 for a line that is none."""
+    """Yield (first key in lower case, values by key) of every entry; I01 for other lines."""
     entry: Entry = {}
     for line in reading.lines():
         text = line.text.partition("#")[0].rstrip()
         joined = text.endswith("\\")
         _pairs(line.number, text.removesuffix("\\"), entry, reading)
         if entry and not joined:
-            yield from _known(entry, reading)
+            yield from _checked_entry(entry, reading)
             entry = {}
     if entry:
-        yield from _known(entry, reading)
+        yield from _checked_entry(entry, reading)
 
 
 def _pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
@@ -109,8 +111,8 @@ def _pairs(number: int, text: str, entry: Entry, reading: Reading) -> None:
         key_span = reading.span(number, match.start() + 1, len(match[1]))
         span = reading.span(number, match.start(2) + 1, len(match[2]))
         if match[1].lower() in entry:
-            cause = Cause("", "first here", entry[match[1].lower()].key_span)
-            finding = Finding(f"{match[1][:40]} is written twice", causes=(cause,))
+            cause = Cause("", "first entry", entry[match[1].lower()].key_span)
+            finding = Finding(f"duplicate key {match[1][:40]}", causes=(cause,))
             reading.refuse("I01", finding, key_span)
         entry[match[1].lower()] = Value(match[2], span, match[1], key_span)
     _refuse_rest(number, text[end:], end, reading)
@@ -120,19 +122,19 @@ def _refuse_rest(number: int, rest: str, start: int, reading: Reading) -> None:
     words = rest.strip()
     if words:
         column = start + rest.index(words[0]) + 1
-        finding = Finding(f"{words[:40]!r} is no key=value", help="SwitchName=leaf1 Nodes=n[1-8]")
+        finding = Finding(f"{words[:40]!r} is not key=value", help="SwitchName=leaf1 Nodes=n[1-8]")
         reading.refuse("I01", finding, reading.span(number, column, len(words)))
 
 
-def _known(entry: Entry, reading: Reading) -> Iterator[tuple[str, Entry]]:
+def _checked_entry(entry: Entry, reading: Reading) -> Iterator[tuple[str, Entry]]:
     first = next(iter(entry))
     if first not in _KEYS:
-        legal = "an entry starts with SwitchName, BlockName or BlockSizes"
-        finding = Finding(f"{entry[first].key[:40]} starts no entry", help=legal)
+        valid = "valid first keys: SwitchName, BlockName, BlockSizes"
+        finding = Finding(f"{entry[first].key[:40]} is not the start of an entry", help=valid)
         reading.refuse("I01", finding, entry[first].key_span)
         return
     for key in entry.keys() - {first} - _KEYS[first]:
-        finding = Finding(f"{entry[key].key[:40]} is not read", "no key of this entry")
+        finding = Finding(f"key {entry[key].key[:40]} is ignored", "unknown key for this entry")
         reading.say("I04", finding, entry[key].key_span)
     yield first, entry
 
@@ -141,14 +143,14 @@ def _add_switch(entry: Entry, switches: dict[str, Switch], reading: Reading) -> 
     for name in reading.names(entry["switchname"].text, entry["switchname"].span):
         switch = Switch(name, entry["switchname"].span)
         if name in switches:
-            _refuse_twice("switch", name, switches[name], switch.span, reading)
+            _report_duplicate("switch", name, switches[name], switch.span, reading)
         elif "switches" in entry:
             switch.children = reading.names(entry["switches"].text, entry["switches"].span)
         elif "nodes" in entry:
             switch.hosts = reading.names(entry["nodes"].text, entry["nodes"].span)
         else:
             message = f"switch {name[:60]} has neither Nodes nor Switches"
-            reading.refuse("I02", Finding(message, "nothing is under it"), switch.span)
+            reading.refuse("I02", Finding(message, "switch without hosts"), switch.span)
         switches.setdefault(name, switch)
 
 
@@ -156,35 +158,35 @@ def _add_block(entry: Entry, blocks: dict[str, Switch], reading: Reading) -> Non
     for name in reading.names(entry["blockname"].text, entry["blockname"].span):
         block = Switch(name, entry["blockname"].span)
         if name in blocks:
-            _refuse_twice("block", name, blocks[name], block.span, reading)
+            _report_duplicate("block", name, blocks[name], block.span, reading)
         elif "nodes" in entry:
             block.hosts = reading.names(entry["nodes"].text, entry["nodes"].span)
         else:
             message = f"block {name[:60]} has no Nodes"
-            reading.refuse("I02", Finding(message, "nothing is in it"), block.span)
+            reading.refuse("I02", Finding(message, "block without hosts"), block.span)
         blocks.setdefault(name, block)
 
 
-def _refuse_twice(kind: str, name: str, first: Switch, span: Span, reading: Reading) -> None:
-    cause = Cause("", "first here", first.span)
-    finding = Finding(f"{kind} {name[:60]} is described twice", "again here", causes=(cause,))
+def _report_duplicate(kind: str, name: str, first: Switch, span: Span, reading: Reading) -> None:
+    cause = Cause("", "first entry", first.span)
+    finding = Finding(f"duplicate {kind} {name[:60]}", "second entry", causes=(cause,))
     reading.refuse("I03", finding, span)
 
 
 def _check_sizes(value: Value, reading: Reading) -> None:
-    """Slurm does not start where a block size is no power of two times the one before."""
+    """Report sizes with which Slurm does not start: each must be a power of two times the last."""
     sizes = value.text.split(",")
     numbers = [int(size) for size in sizes if re.fullmatch(r"[0-9]{1,9}", size)]
     if len(numbers) < len(sizes) or 0 in numbers:
-        finding = Finding(f"BlockSizes {value.text[:60]!r} are no numbers", help="18,36")
+        finding = Finding(f"BlockSizes {value.text[:60]!r} are not numbers", help="example: 18,36")
         reading.refuse("I01", finding, value.span)
         return
     for smaller, larger in pairwise(numbers):
         ratio = larger // smaller
         if larger % smaller or ratio < 2 or ratio & (ratio - 1):
             finding = Finding(
-                f"block size {larger} is no power of two times {smaller}",
+                f"block size {larger} is not a power of two times {smaller}",
                 label=f"{larger} / {smaller} = {larger / smaller:g}",
-                help=f"legal after {smaller}: {smaller * 2}, {smaller * 4}, {smaller * 8}",
+                help=f"valid values after {smaller}: {smaller * 2}, {smaller * 4}, {smaller * 8}",
             )
             reading.refuse("I03", finding, value.span)

@@ -1,4 +1,4 @@
-"""Slurm: topology.yaml, a list of topologies of which one is the cluster's default.
+"""Reader of Slurm's topology.yaml: a list of topologies, one of them the default.
 
 Format: https://slurm.schedmd.com/topology.yaml.html: tree, block, ring, torus3d or flat.
 """
@@ -16,11 +16,11 @@ _GROUPS = {
     "ring": ("rings", "ring"),
     "torus3d": ("toruses", "name"),
 }
-"""Plugins without switches: the list of groups, and the key of a group's name."""
+"""Plugin without switches -> key of its list of groups, key of the name of a group."""
 
 
 def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Racks of the default topology, else of the first; I04 names the others."""
+    """Read the racks of the default topology, else of the first; I04 lists the other ones."""
     reading = Reading(text, name, sink)
     root = read_document(reading)
     if root is None:
@@ -29,7 +29,7 @@ def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
     if chosen is not None:
         _read(chosen, reading)
         if not reading.hosts and reading.sound:
-            message = f"topology {chosen.text('topology')[:60]} names no host"
+            message = f"topology {chosen.text('topology')[:60]} has no hosts"
             reading.refuse("I02", Finding(message, help="tree or block with nodes"), chosen.span)
     return reading.fragment()
 
@@ -37,16 +37,16 @@ def read_topology_yaml(text: str, name: str, sink: Sink) -> Fragment | None:
 def _chosen(root: Node, reading: Reading) -> Node | None:
     topologies = [entry for entry in root.items() if entry.wants(dict)]
     if not topologies:
-        reading.refuse("I02", "the file has no topology", reading.span())
+        reading.refuse("I02", "the file has no topologies", reading.span())
         return None
     default = (one for one in topologies if one.value.get("cluster_default") is True)
     chosen = next(default, topologies[0])
     others = [one.text("topology") for one in topologies if one is not chosen]
     if others:
         finding = Finding(
-            f"not read: topology {some(others)}",
-            label=f"{chosen.text('topology')[:60]} is read",
-            help="one topology makes the racks: the one with cluster_default, else the first",
+            f"other topologies are ignored: {some(others)}",
+            label=f"{chosen.text('topology')[:60]} is used",
+            help="racks are read from the topology with cluster_default, else from the first",
         )
         reading.say("I04", finding, chosen.span)
     return chosen
@@ -61,7 +61,9 @@ def _read(chosen: Node, reading: Reading) -> None:
         for group in groups.items(listed) if groups is not None else ():
             _read_group(group, group.text(named, required=True), reading)
         if groups is not None and plugin in ("ring", "torus3d"):
-            reading.notes.append(f"{plugin}: each one is a rack; the order inside is not used")
+            reading.notes.append(
+                f"{plugin}: each one becomes a rack; the order of its hosts is not used"
+            )
 
 
 def _read_group(group: Node, name: str, reading: Reading) -> None:
@@ -85,8 +87,8 @@ def _read_tree(tree: Node, reading: Reading) -> None:
         switch.hosts = _hosts(entry, reading)
         known = switches.setdefault(name, switch)
         if known is not switch:
-            cause = Cause("", "first here", known.span)
-            finding = Finding(f"switch {name[:60]} is described twice", causes=(cause,))
+            cause = Cause("", "first entry", known.span)
+            finding = Finding(f"duplicate switch {name[:60]}", causes=(cause,))
             reading.refuse("I03", finding, entry.span)
     for leaf, path in leaf_paths(switches, reading).items():
         for host in switches[leaf].hosts:

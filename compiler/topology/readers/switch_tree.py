@@ -1,4 +1,4 @@
-"""Switches that name their children, turned into the path of every leaf."""
+"""Switches with lists of children -> path from every leaf to its root."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from parc.compiler.diagnostics import Cause, Finding, Span
 from parc.compiler.topology.readers.reading import Reading, some
 
 MOST_TIERS = 16
-"""The deepest fabrics have four or five tiers."""
+"""Limit of the depth. The deepest fabrics have four or five tiers."""
 
 
 @dataclass(slots=True)
 class Switch:
-    """One switch as a file describes it."""
+    """A switch as described in a file."""
 
     name: str
     span: Span
@@ -22,11 +22,11 @@ class Switch:
 
 
 def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple[str, ...]]:
-    """Leaf -> its switches up to the root, the leaf first, all of one length.
+    """Return leaf -> its switches up to the root, the leaf first, all of equal length.
 
-    A leaf that hangs higher than others has its own name again in the tiers that it skips. I03
-    for a child that is unknown or has two parents, and for a circle; I07 where there is no common
-    root.
+    A leaf that is connected to a higher tier than others has its own name in the tiers that it
+    skips. I03 for a child that is unknown or has two parents, and for a cycle; I07 if there is no
+    common root.
     """
     parents = _parents(switches, reading)
     paths: dict[str, tuple[str, ...]] = {}
@@ -36,11 +36,12 @@ def leaf_paths(switches: dict[str, Switch], reading: Reading) -> dict[str, tuple
     roots = sorted({path[-1] for path in paths.values()})
     if len(roots) > 1 and reading.sound:
         finding = Finding(
-            f"no switch joins {some(roots)}",
-            label="jobs do not span them, or over links that the file does not name",
-            help="name the switch above them, or keep one part of the file",
+            f"no common switch above {some(roots)}",
+            label="a job across them would use links that the file does not contain",
+            help="add the switch above them, or keep one part of the file",
         )
         reading.say("I07", finding, switches[roots[1]].span)
+    # All hosts of a cluster must have equally many levels (``Host.above``).
     depth = max(map(len, paths.values()), default=0)
     return {name: (name,) * (depth - len(path)) + path for name, path in paths.items()}
 
@@ -50,15 +51,15 @@ def _parents(switches: dict[str, Switch], reading: Reading) -> dict[str, Switch]
     for switch in switches.values():
         for child in switch.children:
             if child not in switches:
-                message = f"switch {switch.name[:60]} joins {child[:60]}, which is not described"
+                message = f"switch {switch.name[:60]} has an unknown child {child[:60]}"
                 reading.refuse("I03", Finding(message, "no such switch"), switch.span)
             elif parents.setdefault(child, switch) is not switch:
                 other = parents[child]
                 finding = Finding(
                     f"switch {child[:60]} is under {other.name[:60]} and {switch.name[:60]}",
-                    label="again here",
-                    help="a switch of a tree has one parent",
-                    causes=(Cause("", "first here", other.span),),
+                    label="second parent",
+                    help="a switch of a tree can have only one parent",
+                    causes=(Cause("", "first parent", other.span),),
                 )
                 reading.refuse("I03", finding, switch.span)
     return parents
@@ -68,8 +69,8 @@ def _climb(leaf: Switch, parents: dict[str, Switch], reading: Reading) -> tuple[
     path = [leaf.name]
     while (above := parents.get(path[-1])) is not None:
         if above.name in path or len(path) == MOST_TIERS:
-            circle = "in a circle" if above.name in path else f"over {MOST_TIERS} tiers deep"
-            message = f"the switches above {leaf.name[:60]} go {circle}"
+            problem = "a cycle" if above.name in path else f"more than {MOST_TIERS} tiers"
+            message = f"the switches above {leaf.name[:60]} have {problem}"
             reading.refuse("I03", Finding(message, f"{above.name[:60]} is above it"), above.span)
             break
         path.append(above.name)

@@ -1,7 +1,7 @@
-"""NVIDIA topograph: its models (switches and blocks), its Slurm output, its graph as JSON.
+"""Reader of NVIDIA topograph: models (switches and blocks), Slurm output, graph as JSON.
 
-https://github.com/NVIDIA/topograph: tests/models has models, pkg/topology the graph. Models write
-switches as a list or as a mapping, hosts under ``capacity_blocks`` (older) or ``blocks``.
+https://github.com/NVIDIA/topograph: models are in tests/models, the graph in pkg/topology. Models
+have switches as a list or a mapping, and hosts below ``capacity_blocks`` (older) or ``blocks``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from parc.compiler.topology.readers.switch_tree import Switch, leaf_paths
 
 _CONF = re.compile(r"^[ \t]*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _DOMAINS = ("accelerator", "domain", "level-0")
-"""What labels of the NVLink domain end in: accelerator.topograph.run/domain and older names."""
+"""Last parts of labels of the NVLink domain: accelerator.topograph.run/domain and older names."""
 
 
 def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
-    """Racks from the leaves, tiers from the switches above, NVLink domains from labels."""
+    """Read racks from leaves, tiers from the switches above, NVLink domains from labels."""
     reading = Reading(text, name, sink)
+    # This output has generated names (switch.1.1), and the real ones in comments.
     if _CONF.search(text):
         return read_conf(reading, real_names(text))
     root = read_document(reading)
@@ -33,7 +34,10 @@ def read_topograph(text: str, name: str, sink: Sink) -> Fragment | None:
     else:
         _read_model(root, reading)
     if not reading.hosts and reading.sound:
-        finding = Finding("the file names no host", help="instances, blocks or capacity_blocks")
+        finding = Finding(
+            "the file has no hosts",
+            help="hosts are read from instances, blocks and capacity_blocks",
+        )
         reading.refuse("I02", finding, reading.span())
     return reading.fragment()
 
@@ -48,31 +52,31 @@ def _read_graph(root: Node, reading: Reading) -> None:
 
 
 def _domain(entry: Node) -> str | None:
-    """The NVLink domain by a label, an annotation, or the key ``nvlink`` of older models."""
+    """Return the NVLink domain from a label, an annotation, or the key ``nvlink`` of old models."""
     for labels in (entry.mapping("labels"), entry.mapping("annotations")):
         for key in sorted(labels.value) if labels is not None else ():
             prefix, _, last = key.rpartition("/")
-            says = last == "accelerator" or (last in _DOMAINS and "accel" in prefix)
-            if says and labels is not None:
+            is_domain = last == "accelerator" or (last in _DOMAINS and "accel" in prefix)
+            if is_domain and labels is not None:
                 return labels.text(key) or None
     return entry.text("nvlink") or None
 
 
 def _read_model(root: Node, reading: Reading) -> None:
     switches: dict[str, Switch] = {}
-    carries: dict[str, str] = {}
+    leaf_of_block: dict[str, str] = {}
     for name, entry in _switches(root):
         switch = Switch(name, entry.span)
         listed = entry.items("switches", required=False)
         switch.children = [child.value for child in listed if child.wants(str)]
         for block in entry.items("capacity_blocks", required=False):
             if block.wants(str):
-                carries[block.value] = name
+                leaf_of_block[block.value] = name
         if switches.setdefault(name, switch) is not switch:
-            cause = Cause("", "first here", switches[name].span)
-            finding = Finding(f"switch {name[:60]} is described twice", causes=(cause,))
+            cause = Cause("", "first entry", switches[name].span)
+            finding = Finding(f"duplicate switch {name[:60]}", causes=(cause,))
             reading.refuse("I03", finding, entry.span)
-    blocks = _blocks(root, carries, reading)
+    blocks = _blocks(root, leaf_of_block, reading)
     for leaf, hosts, _ in blocks:
         switches.setdefault(leaf, Switch(leaf, reading.span())).hosts += hosts
     paths = leaf_paths(_with_leaves(switches), reading)
@@ -83,7 +87,7 @@ def _read_model(root: Node, reading: Reading) -> None:
 
 
 def _with_leaves(switches: dict[str, Switch]) -> dict[str, Switch]:
-    """A model does not describe a leaf that has nothing but a name."""
+    """Add leaf switches that appear only as children of a switch; a model has no entry for them."""
     for switch in list(switches.values()):
         for child in switch.children:
             switches.setdefault(child, Switch(child, switch.span))
@@ -103,17 +107,17 @@ def _switches(root: Node) -> list[tuple[str, Node]]:
 
 
 def _blocks(
-    root: Node, carries: dict[str, str], reading: Reading
+    root: Node, leaf_of_block: dict[str, str], reading: Reading
 ) -> list[tuple[str, list[str], Node]]:
-    """(leaf, hosts, entry) of every block; I02 for one that no switch carries."""
+    """Return (leaf, hosts, entry) of every block; I02 for a block without a switch."""
     found = []
     entries = root.items("blocks", required=False) + root.items("capacity_blocks", required=False)
     for entry in entries:
         if not entry.wants(dict):
             continue
-        leaf = entry.text("switch") or carries.get(entry.text("name"), "")
+        leaf = entry.text("switch") or leaf_of_block.get(entry.text("name"), "")
         if not leaf:
-            finding = Finding(f"no switch carries block {entry.text('name')[:60]}")
+            finding = Finding(f"block {entry.text('name')[:60]} has no switch")
             reading.refuse("I02", finding, entry.span)
             continue
         nodes = [node for node in entry.items("nodes") if node.wants(str)]

@@ -1,0 +1,68 @@
+"""rankmap.csv: one row per rank."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+
+from parc.compiler.ir import AnyPlan, Placement
+
+PLACE = ("rank", "node_rank", "host", "local_rank", "gpu", "rack", "nvlink_domain")
+"""Columns before the mesh coordinates, which depend on the framework."""
+_QUOTED = re.compile(r'[",\r\n]')
+
+
+def rankmap_csv(plan: AnyPlan) -> str:
+    """Return the CSV text; ``gpu`` is the device index that the local rank uses."""
+    header = ",".join((*PLACE, *plan.placement.columns))
+    return "\n".join((header, *_rows(plan.placement), ""))
+
+
+def _rows(placement: Placement) -> list[str]:
+    """Return one row per rank.
+
+    A row joins the cells of its host, its local rank and its coordinates, which are formatted once
+    each, because a cluster may have 131,072 ranks.
+    """
+    hosts, each = placement.hosts, placement.ranks_per_node
+    names, racks, domains = (
+        _cells(cells)
+        for cells in zip(*((h.name, h.rack, h.nvlink_domain) for h in hosts), strict=True)
+    )
+    slots = [f"{local},{gpu}" for local, gpu in enumerate(placement.devices or range(each))]
+    numbers = [str(number) for number in range(placement.dense.world)]
+    columns = [list(map(numbers.__getitem__, column)) for column in placement.columns.values()]
+    places = map(",".join, zip(*columns, strict=True))
+    starts = (f"{node},{name}" for node, name in enumerate(names))
+    ends = (f"{rack},{domain}" for rack, domain in zip(racks, domains, strict=True))
+    return [
+        f"{rank},{start},{slot},{end},{place}"
+        for rank, start, slot, end, place in zip(
+            numbers,
+            _by_rank(starts, each),
+            slots * len(hosts),
+            _by_rank(ends, each),
+            places,
+            strict=True,
+        )
+    ]
+
+
+def _by_rank(cells: Iterable[str], each: int) -> Iterator[str]:
+    return chain.from_iterable(map(repeat, cells, repeat(each)))
+
+
+def _cells(texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts quoted for CSV where necessary."""
+    if _QUOTED.search("".join(texts)) is None:
+        return texts
+    return [_cell(text) for text in texts]
+
+
+def _cell(text: str) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow((text, ""))
+    return written.getvalue()[:-1]

@@ -1,0 +1,143 @@
+"""Load and check the facts of Hugging Face model families (``families/*.yaml``).
+
+A family is a ``model_type`` of transformers. Its file declares which config keys hold which fields
+of ``ModelSpec``, which generic readers interpret them, and the defaults of the transformers class.
+A new family is one YAML file; ``docs/import.md`` describes its sections.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from parc.compiler.catalog.huggingface.family import Family, FamilyError
+from parc.compiler.diagnostics.table_yaml import parse_table
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+_PACKAGE = "parc.compiler.catalog.huggingface"
+
+
+class FamilyFiles:
+    """The family files of one or more folders."""
+
+    def __init__(self, *folders: Traversable) -> None:
+        """``folders`` contain ``families/*.yaml`` and ``forms/*.yaml``; the first file counts."""
+        self._folders = folders
+        self._trees: dict[str, dict[str, Any]] = {}
+        self._families: dict[str, Family] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Return the families whose configs can be read, sorted."""
+        files = (file for folder in self._folders for file in (folder / "families").iterdir())
+        names = {file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")}
+        return tuple(sorted(name for name in names if self.is_readable(name)))
+
+    def is_readable(self, model_type: str) -> bool:
+        """Return True if the file of this family exists and describes how to read its configs."""
+        return self._exists(model_type) and "refused" not in self._tree(f"families/{model_type}")
+
+    def refusal(self, model_type: str) -> str:
+        """Return why PARC cannot read configs of this family; empty if no reason is recorded."""
+        if self._exists(model_type):
+            return str(self._tree(f"families/{model_type}").get("refused", ""))
+        return str(self._tree("refused_families").get(model_type, ""))
+
+    def unsupported_parts(self, model_type: str) -> str:
+        """Return the computations of this family for which ``ModelSpec`` has no field, in words.
+
+        Raises:
+            FamilyError: the file exists, but cannot be read.
+        """
+        if not self._exists(model_type):
+            return ""
+        tree, _ = self._merged(f"families/{model_type}", ())
+        return str(tree.get("unsupported_parts", ""))
+
+    def family(self, model_type: str) -> Family:
+        """Return the facts of a family that exists.
+
+        Raises:
+            FamilyError: a section or key is missing, unknown or of the wrong type.
+        """
+        if model_type not in self._families:
+            # Imported on first use: a compile of a catalog model needs only unsupported_parts.
+            from parc.compiler.catalog.huggingface.family_schema import check_family
+
+            tree, file = self._merged(f"families/{model_type}", ())
+            check_family(tree, file)
+            sections = {key: _tuple(value) for key, value in tree.items()}
+            self._families[model_type] = Family(file=file, **sections)
+        return self._families[model_type]
+
+    def _exists(self, model_type: str) -> bool:
+        # The pattern keeps the name inside the folder: no slash, no leading dot.
+        named = _NAME.fullmatch(model_type) is not None
+        return named and self._find(f"families/{model_type}") is not None
+
+    def _find(self, name: str) -> Traversable | None:
+        paths = (folder / f"{name}.yaml" for folder in self._folders)
+        return next((path for path in paths if path.is_file()), None)
+
+    def _merged(self, name: str, path: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+        """Return the facts of a file over those of the file that it is based on, and its label."""
+        file = f"{name}.yaml"
+        tree = dict(self._tree(name))
+        bases = [(key, str(tree.pop(key))) for key in ("extends", "form") if key in tree]
+        if len(bases) > 1:
+            raise FamilyError(file, "form", "and extends exclude each other")
+        for key, base in bases:
+            target = f"{'families' if key == 'extends' else 'forms'}/{base}"
+            if target in path or self._find(target) is None:
+                raise FamilyError(file, key, f"is {base}, but {target}.yaml is not another file")
+            below, _ = self._merged(target, (*path, name, target))
+            tree = _over(below, tree)
+        return tree, file
+
+    def _tree(self, name: str) -> dict[str, Any]:
+        """Return the content of a file, parsed once."""
+        if name not in self._trees:
+            path = self._find(name)
+            try:
+                tree = parse_table(path.read_text("utf-8")) if path else {}
+            except Exception as error:  # ruamel raises many types
+                reason = str(error).splitlines()[0][:100]
+                raise FamilyError(f"{name}.yaml", "", f"cannot be read: {reason}") from error
+            if not isinstance(tree, dict):
+                raise FamilyError(f"{name}.yaml", "", "is not a mapping")
+            self._trees[name] = tree
+        return self._trees[name]
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``below`` with the sections of ``above``, merged key by key; null removes a key.
+
+    ``defaults`` keep null, which is a valid default. Lists of ``ignored_keys`` are joined.
+    """
+    found = dict(below)
+    for section, value in above.items():
+        old = found.get(section)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged = old | value
+            keep = section == "defaults"
+            found[section] = {key: v for key, v in merged.items() if keep or v is not None}
+        elif section == "ignored_keys" and isinstance(old, list):
+            found[section] = [*old, *value]
+        elif value is None:
+            found.pop(section, None)
+        else:
+            found[section] = value
+    return found
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@cache
+def shipped_families() -> FamilyFiles:
+    """Return the family files of this package, read once per process."""
+    return FamilyFiles(files(_PACKAGE))

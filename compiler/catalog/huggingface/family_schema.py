@@ -1,0 +1,173 @@
+"""Check that the facts of a Hugging Face family are complete and valid."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from parc.compiler.catalog.huggingface.attention import SPECIAL_READERS, WINDOW_FORMS
+from parc.compiler.catalog.huggingface.experts import ROUTER_FIELDS, ROUTERS
+from parc.compiler.catalog.huggingface.family import FamilyError
+from parc.compiler.catalog.huggingface.model_fields import FIELD_READERS
+from parc.compiler.catalog.huggingface.position import POSITION_FORMS
+
+_MAPPINGS = (
+    *("defaults", "keys", "constants", "switches", "position", "latent", "linear_attention"),
+    *("mamba", "layer_pattern", "experts", "requires", "assumed"),
+)
+_LISTS = ("readers", "ignored_keys")
+_TEXTS = ("source", "window", "unsupported_parts")
+_SECTIONS = (*_MAPPINGS, *_LISTS, *_TEXTS, "ffn_to_hidden")
+_NEEDED_SECTIONS = ("source", "defaults", "keys", "position")
+_NEEDED_FIELDS = ("hidden", "heads", "vocab", "activation")
+_NESTED_FIELDS = {
+    "latent": ("q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim"),
+    "linear_attention": (
+        *("key_heads", "value_heads", "key_dim", "value_dim", "conv_size"),
+        "full_attention_every",
+    ),
+    "mamba": ("heads", "head_dim", "state_size", "groups", "conv_size"),
+    "layer_pattern": ("letters", "types", "layers"),
+    "experts": ("count", "top_k", "size"),
+    "position": ("form", "max_positions"),
+}
+"""Section -> its fields; all are needed if the section is present."""
+_OPTIONAL_FIELDS = {
+    "experts": (
+        *("shared_size", "shared_count", "shared_width", "shared_gate", "first_dense_layers"),
+        *("layer_types", "dense_layers", "expert_layers", "last_layer", "every", "router"),
+        *("normalized", "method", "groups", "group_top_k", "expert_bias", "score_function"),
+        *("scaling_factor", "aux_loss_coefficient", "dense_if_null", "dense_if_zero", "requires"),
+    ),
+    "position": ("base", "percent", "dims", "type"),
+}
+_OTHER_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "dense_if_null": (bool, "be true or false"),
+    "dense_if_zero": (bool, "be true or false"),
+    "shared_gate": (bool, "be true or false"),
+    "shared_count": ((int, str), "be a whole number or name a config key"),
+    "requires": (dict, "be a mapping"),
+}
+"""Fields of nested sections that are not names of config keys -> their type."""
+_POSITION_FIELDS = {"rope": ("base",), "alpha_rope": ("base",), "rope_or_none": ("base", "type")}
+"""Form of positions -> further fields that it needs."""
+
+
+def check_family(tree: Mapping[str, Any], file: str) -> None:
+    """Check the merged sections of a family file.
+
+    Raises:
+        FamilyError: the first key that is missing, unknown or of the wrong type.
+    """
+    _check_names(file, "", tree, _SECTIONS)
+    _check_types(tree, file)
+    _check_needed(file, "", tree, _NEEDED_SECTIONS)
+    _check_keys(tree, file)
+    for section, needed in _NESTED_FIELDS.items():
+        if section in tree:
+            fields = tree[section]
+            _check_names(file, section, fields, (*needed, *_OPTIONAL_FIELDS.get(section, ())))
+            _check_needed(file, section, fields, needed)
+    _check_readers(tree, file)
+    _check_constants(tree, file)
+
+
+def _check_types(tree: Mapping[str, Any], file: str) -> None:
+    """Check that sections are mappings, lists or texts, and that config keys are texts."""
+    wanted: dict[str, tuple[type, str]] = {
+        **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
+        **dict.fromkeys(_LISTS, (list, "a list")),
+        **dict.fromkeys(_TEXTS, (str, "a text")),
+        "ffn_to_hidden": (int, "a whole number"),
+    }
+    for section, value in tree.items():
+        kind, words = wanted[section]
+        if not isinstance(value, kind):
+            raise FamilyError(file, section, f"must be {words}")
+    for section in _NESTED_FIELDS:
+        for field, key in tree.get(section, {}).items():
+            wanted_type, words = _OTHER_TYPES.get(field, (str, "name a config key"))
+            if not isinstance(key, wanted_type):
+                raise FamilyError(file, f"{section}.{field}", f"must {words}")
+
+
+def _check_keys(tree: Mapping[str, Any], file: str) -> None:
+    """Check section ``keys``: known fields, and all that a model needs."""
+    keys, constants = tree["keys"], tree.get("constants", {})
+    _check_names(file, "keys", keys, FIELD_READERS)
+    extra = "ffn" if "layer_pattern" in tree else "layers"
+    _check_needed(file, "keys", keys, (*_NEEDED_FIELDS, extra))
+    if "ffn" not in keys and "ffn" not in constants:
+        raise FamilyError(file, "keys.ffn", "is missing")
+    for field, names in keys.items():
+        listed = names if isinstance(names, list) else [names]
+        if not listed or not all(isinstance(name, str) for name in listed):
+            raise FamilyError(file, f"keys.{field}", "must name a config key, or a list of them")
+
+
+def _check_readers(tree: Mapping[str, Any], file: str) -> None:
+    """Check that every named reader exists and has the fields that it needs."""
+    position, experts = tree["position"], tree.get("experts", {})
+    _check_name(file, "position.form", position["form"], POSITION_FORMS)
+    _check_needed(file, "position", position, _POSITION_FIELDS.get(position["form"], ()))
+    if "window" in tree:
+        _check_name(file, "window", tree["window"], WINDOW_FORMS)
+    for name in tree.get("readers", ()):
+        _check_name(file, "readers", name, SPECIAL_READERS)
+    if "router" in experts:
+        _check_name(file, "experts.router", experts["router"], ROUTERS)
+        _check_needed(file, "experts", experts, ROUTER_FIELDS[experts["router"]])
+    for rules in (tree.get("requires", {}), experts.get("requires", {})):
+        for key, rule in rules.items():
+            if isinstance(rule, dict):
+                _check_names(file, f"requires.{key}", rule, ("value", "same_as", "reason"))
+    if "expert_layers" in experts:
+        _check_needed(file, "experts", experts, ("every",))
+
+
+def _check_constants(tree: Mapping[str, Any], file: str) -> None:
+    """Check the names and values of constants against ``ModelSpec``."""
+    for key, value in tree.get("constants", {}).items():
+        _check_fields(file, f"constants.{key}", {key: value})
+    for key, branches in tree.get("switches", {}).items():
+        name = f"switches.{key}"
+        if not isinstance(branches, dict):
+            raise FamilyError(file, name, "must be a mapping")
+        _check_names(file, name, branches, ("set", "unset"))
+        for branch, fields in branches.items():
+            _check_fields(file, f"{name}.{branch}", fields)
+
+
+def _check_fields(file: str, key: str, fields: Any) -> None:
+    """Check that ``fields`` are fields of ``ModelSpec`` with valid values."""
+    from pydantic import ValidationError
+
+    from parc.compiler.spec.model_spec import ModelSpec
+
+    if isinstance(fields, dict) and None in fields.values():
+        raise FamilyError(file, key, "must not be null")
+    try:
+        ModelSpec.model_validate(fields)
+    except ValidationError as error:
+        raise FamilyError(file, key, f"is invalid: {error.errors()[0]['msg']}") from error
+
+
+def _check_names(file: str, key: str, mapping: Any, valid: Collection[str]) -> None:
+    if not isinstance(mapping, Mapping):
+        raise FamilyError(file, key, "must be a mapping")
+    for name in mapping:
+        _check_name(file, f"{key}.{name}".lstrip("."), name, valid, known="is not a valid key")
+
+
+def _check_name(file: str, key: str, name: Any, valid: Collection[str], known: str = "") -> None:
+    if name not in valid:
+        near = get_close_matches(str(name)[:80], sorted(valid), n=4, cutoff=0.6) or sorted(valid)
+        problem = known or f"is {name!r}"
+        raise FamilyError(file, key, f"{problem}; valid values: {', '.join(near)}")
+
+
+def _check_needed(file: str, key: str, mapping: Mapping[str, Any], needed: Collection[str]) -> None:
+    for name in needed:
+        if name not in mapping:
+            raise FamilyError(file, f"{key}.{name}".lstrip("."), "is missing")

@@ -1,0 +1,106 @@
+"""Enumeration of the orders of a few hosts. Orders that differ only in host names come once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parc.compiler.placement.order.sites import Sites
+
+Branch = tuple[int, ...]
+"""Path from the widest tier down to a switch, an NVLink domain or a site."""
+
+
+def enumerate_orders(nodes: int, sites: Sites) -> Iterator[list[int]]:
+    """Yield the site of every node rank for all ways to spread ``nodes`` over the sites.
+
+    Equivalent switches (equally many hosts below, divided in the same way) are interchangeable
+    while they are empty, so a node rank goes to the first empty one of them only. The same list is
+    yielded each time: copy it to keep it.
+    """
+    symmetry = _symmetry_breaker(sites)
+    place: list[int] = [0] * nodes
+    free = list(sites.sizes)
+    used: dict[Branch, int] = {}
+
+    def is_canonical(site: int) -> bool:
+        """Return True if neither ``site`` nor a switch above it has an earlier empty equivalent."""
+        path = sites.tree_paths[site]
+        for depth in range(1, len(path) + 1):
+            branch = path[:depth]
+            if not used.get(branch) and symmetry.has_earlier_free_equivalent(branch, used):
+                return False
+        return True
+
+    def place_from(node: int) -> Iterator[list[int]]:
+        if node == nodes:
+            yield place
+            return
+        for site, capacity in enumerate(free):
+            if capacity and is_canonical(site):
+                place[node] = site
+                _count(sites.tree_paths[site], used, 1)
+                free[site] -= 1
+                yield from place_from(node + 1)
+                free[site] += 1
+                _count(sites.tree_paths[site], used, -1)
+
+    return place_from(0)
+
+
+def _count(path: Branch, used: dict[Branch, int], change: int) -> None:
+    """Add ``change`` node ranks to every branch on ``path``."""
+    for depth in range(1, len(path) + 1):
+        branch = path[:depth]
+        used[branch] = used.get(branch, 0) + change
+
+
+class _SymmetryBreaker:
+    """Equivalent branches of the tree."""
+
+    def __init__(self, earlier: dict[Branch, list[Branch]]) -> None:
+        """``earlier``: branch -> equivalent siblings before it."""
+        self._earlier = earlier
+
+    def has_earlier_free_equivalent(self, branch: Branch, used: dict[Branch, int]) -> bool:
+        """Return True if an empty equivalent sibling comes before the empty ``branch``."""
+        return any(not used.get(other) for other in self._earlier[branch])
+
+
+def _symmetry_breaker(sites: Sites) -> _SymmetryBreaker:
+    """Return the equivalences of all branches.
+
+    Siblings are equivalent if their sites have the same sizes and structure. A site in an NVLink
+    domain with hosts below several leaves is equivalent to no other site outside that domain.
+    """
+    form: dict[Branch, list[tuple[int, ...]]] = {}
+    spanning = _spanning_domains(sites)
+    for site, path in enumerate(sites.tree_paths):
+        size = (sites.sizes[site], path[-2] if path[-2] in spanning else -1)
+        for depth in range(1, len(path) + 1):
+            inner = tuple(_local_number(sites, path, level) for level in range(depth, len(path)))
+            form.setdefault(path[:depth], []).append((*size, *inner))
+    earlier: dict[Branch, list[Branch]] = {}
+    seen: dict[tuple[object, ...], list[Branch]] = {}
+    for branch, rows in form.items():
+        alike = seen.setdefault((branch[:-1], tuple(rows)), [])
+        earlier[branch] = list(alike)
+        alike.append(branch)
+    return _SymmetryBreaker(earlier)
+
+
+def _local_number(sites: Sites, path: Branch, level: int) -> int:
+    """Return the number of a branch among the branches of its parent, by first use."""
+    parent = path[:level]
+    found: dict[int, int] = {}
+    for other in sites.tree_paths:
+        if other[:level] == parent:
+            found.setdefault(other[level], len(found))
+    return found[path[level]]
+
+
+def _spanning_domains(sites: Sites) -> set[int]:
+    """Return the NVLink domains with hosts below several leaf switches."""
+    leaves: dict[int, set[Branch]] = {}
+    for path in sites.tree_paths:
+        leaves.setdefault(path[-2], set()).add(path[:-2])
+    return {domain for domain, found in leaves.items() if domain >= 0 and len(found) > 1}

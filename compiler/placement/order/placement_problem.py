@@ -1,0 +1,117 @@
+"""The placement problem: node ranks that exchange messages, the sites that they may get, the cost.
+
+An order of hosts costs seconds over the most heavily loaded link of every phase, then bytes. A
+phase is the traffic of one family of groups (tensor, context, expert, pipeline or data parallel).
+Phases run one after another, and each takes as long as the most heavily loaded link that it uses.
+Links are shared: the NICs of a host carry all traffic that leaves its NVLink domain, the uplink of
+a switch carries all traffic that leaves the subtree below the switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from parc.compiler.ir.cluster import Host
+from parc.compiler.placement.order.cuts import CutModel
+from parc.compiler.placement.order.sites import SINGLE_HOST, Sites
+from parc.compiler.topology.uplinks import Flow, host_egress, zone_egress
+
+DIGITS = 10
+"""Significant digits of a cost. Costs that agree to them are equal, because the last digits of a
+floating-point sum depend on the order of its terms."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """Cost of one order of hosts. ``sort_key`` defines which of two orders is better."""
+
+    exposed_seconds: float
+    """Sum over all phases of: exposure x bytes over the fullest link / rate of that link."""
+    busiest_bytes: float
+    """Bytes per step over the busiest uplink of a switch, all phases, one direction."""
+    total_bytes: float
+    """Bytes per step over all uplinks of switches."""
+
+    def sort_key(self, floor_seconds: float) -> tuple[float, ...]:
+        """Return the key that placement minimizes.
+
+        Exposed times up to ``floor_seconds`` count as equal. Ties are broken by bytes over the
+        busiest uplink, then by bytes over all uplinks, then by exposed time.
+        """
+        exposed = max(self.exposed_seconds, floor_seconds)
+        return (exposed, self.busiest_bytes, self.total_bytes, self.exposed_seconds)
+
+
+@dataclass(frozen=True)
+class PlacementProblem:
+    """Node ranks that send messages to one another, and the sites that they may get.
+
+    A candidate solution is a ``place``: the site of every node rank.
+    """
+
+    nodes: int
+    """Node ranks of the job."""
+    flows: tuple[Flow, ...]
+    """Phases: the traffic of each family of groups that leaves a host."""
+    cut_models: tuple[CutModel, ...]
+    """Input of the lower bounds, one per flow."""
+    digits: tuple[int, ...]
+    """Sizes of the mixed-radix digits of a node rank, the fastest digit first."""
+    sites: Sites
+    hosts: tuple[Host, ...]
+    """All usable hosts of the cluster, in tree order."""
+    tie_seconds: float = 0.0
+    """Orders that expose at most this much more than the best order count as equally fast."""
+
+    @cached_property
+    def nic_seconds(self) -> tuple[float, ...]:
+        """Seconds of every phase over the NICs of the fullest host.
+
+        Valid if every NVLink domain ends at its host; then no order of hosts changes them.
+        """
+        fullest = (max(one.node_egress.values(), default=0) for one in self.flows)
+        return tuple(
+            one.unit_bytes * messages / self.sites.nic_bytes_per_s
+            for one, messages in zip(self.flows, fullest, strict=True)
+        )
+
+    def cost(self, place: Sequence[int]) -> Cost:
+        """Return the cost of an order; ``place`` is the site of every node rank."""
+        seconds = list(self._nic_seconds(place))
+        busiest = total = 0.0
+        for tier in self.sites.tiers:
+            zone = [tier.zones[site] for site in place]
+            carried = [0.0] * len(tier.bytes_per_s)
+            for index, one in enumerate(self.flows):
+                for number, messages in zone_egress(one, zone).items():
+                    sent = messages * one.unit_bytes
+                    carried[number] += sent
+                    # A phase takes as long as its slowest link of any tier.
+                    seconds[index] = max(seconds[index], sent / tier.bytes_per_s[number])
+            busiest = max(busiest, *carried)
+            total += sum(carried)
+        exposed = sum(one.exposure * spent for one, spent in zip(self.flows, seconds, strict=True))
+        return Cost(rounded(exposed), rounded(busiest), rounded(total))
+
+    def _nic_seconds(self, place: Sequence[int]) -> Iterator[float]:
+        """Yield the seconds of every phase over the NICs of the fullest host under ``place``."""
+        if not self.sites.multi_host_domains:
+            yield from self.nic_seconds
+            return
+        domain = domains_of(self.sites, place)
+        for one in self.flows:
+            fullest = max(host_egress(one, domain).values(), default=0)
+            yield one.unit_bytes * fullest / self.sites.nic_bytes_per_s
+
+
+def domains_of(sites: Sites, place: Sequence[int]) -> list[int]:
+    """Return the NVLink domain of every node rank; a single-host domain gets a negative number."""
+    found = (sites.domains[site] for site in place)
+    return [~node if domain == SINGLE_HOST else domain for node, domain in enumerate(found)]
+
+
+def rounded(value: float) -> float:
+    """Return ``value`` rounded to DIGITS significant digits."""
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,189 @@
+"""spec, parc.lock, drained hosts -> the same plan on other hosts; pipeline of ``parc replan``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from parc.backends.registry import engine, framework_of
+from parc.compiler.diagnostics import Finding, Sink, Span
+from parc.compiler.ir import (
+    AnyPlan,
+    AnyProblem,
+    Layout,
+    LockedPlan,
+    Plan,
+    Problem,
+    ServingLayout,
+    ServingPlan,
+    ServingProblem,
+)
+from parc.compiler.pipeline import Watch, check_plan, ignore, plan_any, resolve_spec
+from parc.compiler.placement.adopt_plan import adopt_plan
+from parc.compiler.placement.evaluate_placement import evaluate_placement
+from parc.compiler.placement.replan_hosts import Replanned, replan_hosts
+from parc.compiler.placement.replan_service import ReplannedService, replan_service
+from parc.compiler.placement.restore_cluster import restore_cluster
+from parc.compiler.report.json.decisions import LockUnreadable
+from parc.compiler.report.json.locked_plan import locked_plan
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.spec.reading.source import Source
+from parc.compiler.topology.hostlist import HostlistError, expand
+
+AnyReplanned = Replanned | ReplannedService
+NO_UNAVAILABLE_HOSTS = "cluster.unavailable=[]"
+"""Override of the spec with which unavailable hosts keep their place in the racks."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostReplacement:
+    """Hosts to drain, and access to the lock file of the current plan."""
+
+    hosts: tuple[str, ...]
+    """Host lists."""
+    read_lock: Callable[[str], str | None]
+    """Name of the run -> text of its parc.lock; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousPlan:
+    """The plan whose hosts are replaced."""
+
+    plan: AnyPlan
+    locked: bool
+    """True if the plan is from a lock file, False if the spec was compiled for the replan."""
+    unavailable: tuple[str, ...]
+    """Hosts that were unavailable before this drain."""
+
+
+def replan_spec(
+    source: Source,
+    overrides: Sequence[str],
+    request: HostReplacement,
+    sink: Sink,
+    after: Watch = ignore,
+) -> tuple[AnyReplanned, PreviousPlan] | None:
+    """Replace drained hosts in the plan of the lock file or, without one, of the spec.
+
+    A lock file whose plan does not fit this spec is ignored. None after errors in ``sink``.
+    """
+    names = _expand_drained(request.hosts, sink)
+    problem = resolve_spec(source, overrides, sink, after) if names is not None else None
+    if names is None or problem is None:
+        return None
+    previous = None
+    lock = request.read_lock(problem.name)
+    if lock is not None:
+        previous = _read_locked_plan(source, overrides, problem, lock)
+        after("adopt_plan")
+    previous = previous or _compile_plan(problem, sink, after)
+    if previous is None:
+        return None
+    found = _replace_hosts(previous, names, sink)
+    after("replan_hosts")
+    if found is None:
+        return None
+    found = _recheck_locked_plan(problem, found, sink, after)
+    return None if sink.failed() else (found, previous)
+
+
+def _expand_drained(lists: Sequence[str], sink: Sink) -> list[str] | None:
+    """Return the hosts of all host lists; None after H01 for a malformed list."""
+    names: list[str] = []
+    for text in lists:
+        try:
+            names += expand(text)
+        except HostlistError as error:
+            span = Span("--drain", 1, error.column, error.length)
+            sink.report("H01", Finding(f"host list {text[:60]!r}: {error.message}"), span=span)
+    return None if sink.failed() else names
+
+
+def _read_locked_plan(
+    source: Source, overrides: Sequence[str], problem: AnyProblem, lock: str
+) -> PreviousPlan | None:
+    """Return the plan of the lock file; None if it is unreadable or does not fit ``problem``."""
+    try:
+        found = locked_plan(lock)
+    except LockUnreadable:
+        return None
+    unavailable = (*problem.cluster.unavailable, *found.unavailable)
+    plan = _adopt(problem, found)
+    if plan is None and problem.cluster.unavailable:
+        # Hosts of the lock may have become unavailable in the spec since. The previous plan needs
+        # their racks, so resolve the cluster with all hosts.
+        complete = resolve_spec(source, (*overrides, NO_UNAVAILABLE_HOSTS), Sink())
+        plan = None if complete is None else _adopt(complete, found)
+    return None if plan is None else PreviousPlan(plan, locked=True, unavailable=unavailable)
+
+
+def _adopt(problem: AnyProblem, found: LockedPlan) -> AnyPlan | None:
+    """Return the locked plan as a plan of ``problem``; None if it does not fit."""
+    cluster, layout = restore_cluster(problem.cluster, found), found.layout
+    if cluster is None:
+        return None
+    if isinstance(problem, Problem) and isinstance(layout, Layout):
+        problem = replace(problem, cluster=cluster)
+        return adopt_plan(pricing_for(problem, framework_of(problem)), layout, found.hosts)
+    if isinstance(problem, ServingProblem) and isinstance(layout, ServingLayout):
+        from parc.compiler.placement.adopt_service import adopt_service
+
+        problem = replace(problem, cluster=cluster)
+        return adopt_service(problem, engine(problem.framework), layout, found.hosts)
+    return None
+
+
+def _compile_plan(problem: AnyProblem, sink: Sink, after: Watch) -> PreviousPlan | None:
+    """Return the plan of the spec as if no host were drained."""
+    plan = plan_any(problem, sink, after)
+    return None if plan is None else PreviousPlan(plan, locked=False, unavailable=())
+
+
+def _replace_hosts(previous: PreviousPlan, names: list[str], sink: Sink) -> AnyReplanned | None:
+    """Return the plan without the hosts ``names`` and all hosts that were drained before."""
+    drained = (*previous.unavailable, *names)
+    if isinstance(previous.plan, Plan):
+        return replan_hosts(previous.plan, drained, sink)
+    return replan_service(previous.plan, drained, sink)
+
+
+def _recheck_locked_plan(
+    problem: AnyProblem, found: AnyReplanned, sink: Sink, after: Watch
+) -> AnyReplanned:
+    """Return ``found`` with the plan that ``parc compile --locked`` computes from its lock.
+
+    So the replan writes the same bytes as a later ``--locked`` compile. If a compile would choose
+    another layout or other hosts by now, the plan is kept and only evaluated and checked.
+    """
+    plan, placement = found.plan, found.plan.placement
+    names = tuple(host.name for host in placement.hosts)
+    unavailable = plan.problem.cluster.unavailable
+    locked = LockedPlan(plan.layout, names, placement.ranks_per_node, unavailable)
+    trial = Sink(sink.positions)
+    compiled = plan_any(problem, trial, after, locked)
+    if (
+        compiled is not None
+        and compiled.layout == plan.layout
+        and compiled.placement.hosts == placement.hosts
+    ):
+        sink.extend(trial)
+    else:
+        compiled = _check_kept_plan(plan, sink)
+        after("check")
+    if isinstance(found, Replanned) and isinstance(compiled, Plan):
+        return replace(found, plan=compiled)
+    if isinstance(found, ReplannedService) and isinstance(compiled, ServingPlan):
+        return replace(found, plan=compiled)
+    raise TypeError("a replan must keep the job kind of its plan")
+
+
+def _check_kept_plan(plan: AnyPlan, sink: Sink) -> AnyPlan:
+    """Return ``plan`` with its order of hosts evaluated; report its findings."""
+    if isinstance(plan, Plan):
+        plan = replace(plan, placement=evaluate_placement(plan))
+        check_plan(pricing_for(plan.problem, framework_of(plan.problem)), plan, sink)
+        return plan
+    from parc.compiler.serving_pipeline import check_service_plan
+
+    check_service_plan(plan, sink)
+    return plan

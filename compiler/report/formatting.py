@@ -1,0 +1,126 @@
+"""Formatting of numbers, JSON documents and plain-text tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
+from typing import Any
+
+GIB = 2**30
+DIGITS = 6
+_EXACT = frozenset((str, int, bool, NoneType))
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def rounded(value: float) -> int | float:
+    """Return ``value`` rounded to six significant digits, as an int if it is a whole number."""
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 2**53 else short
+
+
+def round_tree(tree: Any) -> Any:
+    """Return a JSON tree with every float rounded, so that equal plans give equal bytes."""
+    if type(tree) in _EXACT:
+        return tree
+    if isinstance(tree, Mapping):
+        return {str(key): round_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [round_tree(item) for item in tree]
+    return rounded(tree) if isinstance(tree, float) else tree
+
+
+def json_text(document: dict[str, Any]) -> str:
+    """Return the text of a JSON file: sorted keys, rounded floats, a newline at the end."""
+    return _indented(round_tree(document), "\n") + "\n"
+
+
+def _indented(tree: Any, margin: str) -> str:
+    """Return the text of ``json.dumps(tree, indent=2, sort_keys=True)``.
+
+    With ``indent``, ``json.dumps`` falls back to its encoder in Python. Here only the nesting is
+    done in Python, and the C encoder writes the strings.
+    """
+    if not tree or not isinstance(tree, dict | list):
+        return _encode(tree)
+    inner = f"{margin}  "
+    if isinstance(tree, dict):
+        items = [f"{_encode(key)}: {_indented(tree[key], inner)}" for key in sorted(tree)]
+    else:
+        items = [_encode(one) if type(one) is str else _indented(one, inner) for one in tree]
+    start, end = "{}" if isinstance(tree, dict) else "[]"
+    return f"{start}{inner}{f',{inner}'.join(items)}{margin}{end}"
+
+
+def plural(count: int, word: str) -> str:
+    """Return a count with its word: ``1 host``, ``1,024 hosts``."""
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def number_range(first: int, last: int) -> str:
+    """Return a range of numbers: ``3-7``, or ``3`` if both ends are equal."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def gib(count_bytes: float) -> str:
+    """Return a size in GiB with three significant digits: ``61.2 GiB``."""
+    return f"{three_digits(count_bytes / GIB)} GiB"
+
+
+def seconds(duration_seconds: float) -> str:
+    """Return a duration with three significant digits: ``4.21 s`` or ``83.0 ms``."""
+    if abs(duration_seconds) < 0.9995:
+        return f"{three_digits(duration_seconds * 1e3)} ms"
+    return f"{three_digits(duration_seconds)} s"
+
+
+def three_digits(value: float) -> str:
+    """Return ``value`` with three significant digits: ``1.50``, ``29.9``, ``173``, ``2,853``.
+
+    There are two decimals at most and no exponent; digits before the point are never dropped.
+    """
+    size = abs(value)
+    if not size:
+        return "0"
+    decimals = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{value:,.{decimals}f}"
+
+
+def percent(share: float) -> str:
+    """Return a fraction as a percentage with one decimal: ``41.3 %``."""
+    return f"{share * 100:.1f} %"
+
+
+def quantity(count: float, unit: str = "") -> str:
+    """Return three significant digits with a decimal prefix: ``1.99 GB``, ``281k tokens/s``.
+
+    The prefix is part of a unit symbol such as ``B``. A unit that is a word starts with a blank,
+    and the prefix follows the number.
+    """
+    for prefix, factor in zip("ZEPTGMk", (1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True):
+        if abs(count) >= 0.9995 * factor:
+            gap = " " if unit.strip() == unit != "" else ""
+            return f"{count / factor:.3g}{gap}{prefix}{unit}"
+    return f"{count:.3g} {unit.lstrip()}".rstrip()
+
+
+def without_exponent(value: float, digits: int = 4) -> str:
+    """Return ``value`` with ``digits`` significant digits and never with an exponent: 12,800."""
+    return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """Return a plain-text table: columns two spaces apart.
+
+    The first ``left`` columns are aligned to the left, the other columns to the right.
+    """
+    body = [tuple(row) for row in rows]
+    widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (head, *body)
+    ]
+    return "\n".join(lines) + "\n"

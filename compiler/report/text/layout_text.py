@@ -1,0 +1,61 @@
+"""Layouts in one line of text."""
+
+from __future__ import annotations
+
+from parc.compiler.ir import Layout, Recompute, ServingLayout
+from parc.compiler.report.formatting import plural
+
+ALWAYS = ("tp", "pp")
+DEGREES = ("tp", "pcp", "pp", "dp", "ep", "dcp")
+
+
+def format_layout(layout: Layout) -> str:
+    """Return ``tp 8, pp 4, dp 8, micro-batch 1, recompute none``; most degrees of 1 are omitted."""
+    experts = layout.ep > 1 or layout.etp != layout.tp
+    always = {"tp", "pp", "dp"} | ({"ep", "etp"} if experts else set())
+    names = ("tp", "cp", "pp", "vpp", "dp", "ep", "etp")
+    sizes = {name: getattr(layout, name) for name in names if experts or name != "etp"}
+    shown = [f"{name} {size}" for name, size in sizes.items() if size > 1 or name in always]
+    shown += format_cp_exchange(layout) + format_zero_and_offload(layout)
+    shown.append(f"micro-batch {layout.micro_batch}")
+    shown.append(f"recompute {format_recompute(layout.recompute)}")
+    return ", ".join(shown)
+
+
+def format_cp_exchange(layout: Layout) -> list[str]:
+    """Return how context parallel ranks exchange keys: ``cp by a2a+p2p 4 x 2``; empty for rings."""
+    if layout.cp == 1 or layout.cp_comm == "p2p":
+        return []
+    levels = f" {layout.cp_a2a} x {layout.cp_p2p}" if layout.cp_a2a > 1 else ""
+    return [f"cp by {layout.cp_comm}{levels}"]
+
+
+def format_zero_and_offload(layout: Layout) -> list[str]:
+    """Return ``ZeRO-3``, ``optimizer on cpu``: a ZeRO stage above 1, and offloaded states."""
+    away = {"optimizer": layout.offload.optimizer, "weights": layout.offload.parameters}
+    stage = [f"ZeRO-{layout.zero_stage}"] if layout.zero_stage > 1 else []
+    return stage + [f"{what} on {device}" for what, device in away.items() if device != "none"]
+
+
+def format_stage(stage: int, stages: int) -> str:
+    """Return ``, pipeline stage 0 of 4``; empty without a pipeline."""
+    return f", pipeline stage {stage} of {stages}" if stages > 1 else ""
+
+
+def format_recompute(recompute: Recompute) -> str:
+    """Return ``none``, ``selective core_attn+mlp`` or ``full uniform 1``."""
+    detail = ["+".join(recompute.modules), recompute.method or "", str(recompute.layers or "")]
+    return " ".join(word for word in (recompute.granularity, *detail) if word)
+
+
+def format_serving_layout(layout: ServingLayout) -> str:
+    """Return ``tp 8, pp 2, 2 replicas``; most degrees of 1 are omitted."""
+    words = [f"{name} {getattr(layout, name)}" for name in DEGREES if _shown(layout, name)]
+    words.append(plural(layout.replicas, "replica"))
+    if layout.pp > 1 and len(set(layout.stages)) > 1:
+        words.append(f"layers {'+'.join(map(str, layout.stages))}")
+    return ", ".join(words)
+
+
+def _shown(layout: ServingLayout, name: str) -> bool:
+    return name in ALWAYS or getattr(layout, name) > 1

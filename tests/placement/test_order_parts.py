@@ -1,0 +1,130 @@
+"""Parts of the search for an order: digits, boxes, packing, loads after swaps, cuts of grids."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import combinations
+from math import prod
+
+import pytest
+
+from parc.compiler.placement.build_placement_problem import build_placement_problem
+from parc.compiler.placement.order.cuts import grid_cuts
+from parc.compiler.placement.order.enumerate_orders import enumerate_orders
+from parc.compiler.placement.order.loads import LinkLoads
+from parc.compiler.placement.order.messages import messages_by_node
+from parc.compiler.placement.order.packing import bin_levels, pack
+from parc.compiler.placement.order.placement_problem import PlacementProblem
+from parc.compiler.placement.order.rank_boxes import box_shapes, node_digits, sequence
+from parc.compiler.placement.order.sites import canonical_hosts, sites_of
+from tests.placement.placement_plans import NVL72, MegatronOrder, cluster, layout
+from tests.placement.random_clusters import in_pods, irregular
+
+
+def random_problem(seed: int) -> PlacementProblem:
+    on, of, costs = irregular(seed, 7)
+    return build_placement_problem(on, MegatronOrder().meshes(of), 8, of, costs)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 3), (3, 3), (2, 5), (4, 3)])
+def test_no_set_of_cells_cuts_fewer_lines_than_the_bound(rows: int, columns: int) -> None:
+    cells = [(row, column) for row in range(rows) for column in range(columns)]
+    for size in range(1, len(cells)):
+        counted = grid_cuts(size, columns, rows)
+        reached = {_lines_cut(chosen, rows, columns) for chosen in combinations(cells, size)}
+        for found in reached:
+            assert any(a <= found[0] and b <= found[1] for a, b in counted), (size, found)
+
+
+def _lines_cut(chosen: tuple[tuple[int, int], ...], rows: int, columns: int) -> tuple[int, int]:
+    by_row = Counter(row for row, _ in chosen)
+    by_column = Counter(column for _, column in chosen)
+    return (
+        sum(count < columns for count in by_row.values()),
+        sum(count < rows for count in by_column.values()),
+    )
+
+
+def test_the_axes_of_both_meshes_split_the_digits() -> None:
+    meshes = MegatronOrder().meshes(layout(tp=8, cp=2, dp=64, pp=4, ep=64, etp=1))
+    assert node_digits(meshes, 8) == (2, 4, 16, 4)
+    assert prod(node_digits(meshes, 8)) == 512
+
+
+def test_a_sequence_has_every_node_rank_once_and_consecutive_boxes() -> None:
+    digits = (2, 4, 3)
+    for shape in box_shapes(digits, 8):
+        ranks = sequence(digits, [shape], range(3))
+        assert sorted(ranks) == list(range(24))
+        box = ranks[: prod(shape)]
+        assert {rank // 8 for rank in box} == set(range(shape[2]))
+
+
+@pytest.mark.parametrize("largest_first", [False, True])
+@pytest.mark.parametrize("sizes", [[], [4], [8], [0], [16]])
+def test_packing_fills_no_site_beyond_its_hosts(sizes: list[int], largest_first: bool) -> None:
+    on = cluster(7, 16, 9, 5, 3)
+    sites = sites_of(on, canonical_hosts(on))
+    place = pack(sites, list(range(36)), sizes, largest_first)
+    for site, used in Counter(place).items():
+        assert used <= sites.sizes[site]
+
+
+def test_whole_blocks_share_a_switch_if_they_fit() -> None:
+    on = in_pods(cluster(9, 9, 9, 9), 2, 2.0)
+    sites = sites_of(on, canonical_hosts(on))
+    place = pack(sites, list(range(32)), [4, 16])
+    assert all(len(set(place[start : start + 4])) == 1 for start in range(0, 32, 4))
+    assert [sorted(set(place[start : start + 16])) for start in (0, 16)] == [[0, 1], [2, 3]]
+
+
+def test_sites_have_their_domains_and_the_uplinks_above() -> None:
+    on = in_pods(cluster(18, 18, 9, node=NVL72), 2, 2.0)
+    sites = sites_of(on, canonical_hosts(on))
+    assert sites.sizes == (18, 18, 9)
+    assert sites.multi_host_domains
+    assert [tier.name for tier in sites.tiers] == ["leaf", "pod"]
+    assert len(bin_levels(sites)) == 3
+    # Oversubscription 2 at the leaf and 2 at the pod: a quarter of what its NICs send.
+    assert sites.tiers[1].bytes_per_s == (36 * 4 * 50e9 / 4, 9 * 4 * 50e9 / 4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_loads_after_swaps_equal_a_full_count(seed: int) -> None:
+    problem = random_problem(seed)
+    draw = random.Random(seed)
+    place = pack(problem.sites, draw.sample(range(problem.nodes), problem.nodes), ())
+    flows = [messages_by_node(one, problem.nodes) for one in problem.flows]
+    loads = LinkLoads(problem, flows, place)
+    for _ in range(50):
+        loads.swap(*draw.sample(range(len(loads.place)), 2))
+    fresh = LinkLoads(problem, flows, loads.place[: problem.nodes])
+    assert loads.score() == pytest.approx(fresh.score())
+    cost = problem.cost(loads.place[: problem.nodes])
+    bytes_ = (cost.busiest_bytes, cost.total_bytes)
+    assert loads.score() == pytest.approx((cost.exposed_seconds, *bytes_[::-1]))
+    assert loads.score(1e6) == pytest.approx((1e6, *bytes_))
+
+
+def test_messages_leaving_a_set_of_node_ranks_are_counted() -> None:
+    problem = random_problem(5)
+    inside = set(range(0, problem.nodes, 3))
+    for one in problem.flows:
+        found = messages_by_node(one, problem.nodes)
+        pairs = zip(one.senders, one.receivers, strict=True)
+        count = sum(a in inside and b not in inside for a, b in pairs)
+        for visit in one.member_nodes:
+            here = sum(node in inside for node in visit)
+            count += here * (len(visit) - here)
+        assert found.leaving(inside) == count * one.parallel
+
+
+def test_equal_empty_racks_are_interchangeable_in_the_enumeration() -> None:
+    on = cluster(2, 2)
+    sites = sites_of(on, canonical_hosts(on))
+    places = [tuple(place) for place in enumerate_orders(4, sites)]
+    assert places == [(0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 0)]
+    uneven = cluster(1, 2)
+    sites = sites_of(uneven, canonical_hosts(uneven))
+    assert len(list(enumerate_orders(3, sites))) == 3
