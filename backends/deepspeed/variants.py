@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.backends.shared.variants import pinned
+from parc.backends.shared.variants import apply_pins
 from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, Problem, Recompute, Variant
 
 _CPU = replace(NO_OFFLOAD, optimizer="cpu")
@@ -22,7 +22,7 @@ LAST_RESORTS = (
 def variants(problem: Problem) -> tuple[Variant, ...]:
     """Return ZeRO-1 to 3, then the same with offload to the host unless ``offload`` is pinned."""
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
-    return pinned(problem, offered)
+    return apply_pins(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:

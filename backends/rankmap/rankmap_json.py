@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.shared.group_spans import EXPERT_NAMES, families
+from parc.backends.shared.group_spans import EXPERT_NAMES, describe_families
 from parc.compiler.ir import AnyPlan, Host, Placement
 from parc.compiler.ir.placement import SUB_AXES
 
@@ -23,7 +23,7 @@ def rankmap_json(plan: AnyPlan) -> str:
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _mapping(families(placement)),
+        "groups": _mapping(describe_families(placement)),
         "hosts": _sequence(map(_host, placement.hosts)),
         "meshes": _mapping(meshes),
         "order": _dumps(placement.order),

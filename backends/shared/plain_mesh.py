@@ -1,4 +1,4 @@
-"""What frameworks with expert groups share: order of axes, expert mesh, columns of the map."""
+"""Rank order, expert mesh and rank map columns of frameworks with expert groups."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 """Fastest axis first, pipeline stages outermost."""
 
 
-def ordered(order: str, sizes: dict[str, int]) -> Mesh:
-    """The axes of ``sizes`` in ``order``; names that ``sizes`` lacks are passed over."""
+def order_axes(order: str, sizes: dict[str, int]) -> Mesh:
+    """Return a mesh with the axes of ``sizes`` in ``order``, which may name further axes."""
     return Mesh.of(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def expert_mesh(layout: Layout) -> Mesh:
-    """Ranks of routed experts: axes tp (the expert tensor degree), ep, dp (its own), pp."""
+    """Return the mesh of the routed experts, with axes tp (size etp), ep, dp (size edp) and pp."""
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
-    return ordered(layout.order, sizes)
+    return order_axes(layout.order, sizes)
 
 
 COLUMNS: tuple[GroupFamily, ...] = (
@@ -28,4 +28,4 @@ COLUMNS: tuple[GroupFamily, ...] = (
     GroupFamily("etp", "expert", ("tp",), column=True),
     GroupFamily("edp", "expert", ("dp",), column=True),
 )
-"""Groups along one axis; ``etp`` and ``edp`` are the axes tp and dp of the expert mesh."""
+"""Groups along single axes; ``etp`` and ``edp`` are the axes tp and dp of the expert mesh."""

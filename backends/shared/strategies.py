@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem, ServingLayout, ServingProblem
+from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem
 from parc.compiler.ir.rule import Rule
-from parc.compiler.ir.serving_plan import ServingRule
 
 Uses = Callable[[Layout], bool]
 
@@ -112,26 +111,26 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return one E08 rule per strategy that is missing in ``supported``."""
-    return tuple(_refusals(framework, supported))
+    return tuple(_unsupported_rules(framework, supported))
 
 
-def _refusals(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
+def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
-            like = [other for other in known if other.path == one.path]
-            explain = _finding(framework, one, like)
-            yield Rule("E08", (one.path, "emit"), _broken(one), explain, one.reads)
+            alternatives = [other for other in known if other.path == one.path]
+            explain = _explain_unsupported(framework, one, alternatives)
+            yield Rule("E08", (one.path, "emit"), _uses_strategy(one), explain, one.reads)
 
 
-def _broken(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
     return lambda _, layout: strategy.uses(layout)
 
 
-def _finding(
-    framework: str, strategy: Strategy, like: list[Strategy]
+def _explain_unsupported(
+    framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
-    names = ", ".join(one.title for one in like)
+    names = ", ".join(one.title for one in alternatives)
     known = f"{framework} supports: {names}"
     if not names:
         known = f"parc backends lists the strategies that {framework} supports"
@@ -141,7 +140,7 @@ def _finding(
         return Finding(
             f"{framework} does not support {strategy.title}",
             label="not supported",
-            help=known + _behind(framework, strategy),
+            help=known + _supported_behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
         )
@@ -193,7 +192,7 @@ def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
     return ServingRule("E08", (f"layout.{field}", "emit"), requests, explain)
 
 
-def _behind(framework: str, strategy: Strategy) -> str:
+def _supported_behind(framework: str, strategy: Strategy) -> str:
     """Return a clause that names the frameworks behind this front that support ``strategy``."""
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared.plain_split import one_stage, why_not_one_stage
+from parc.backends.shared.plain_split import explain_no_pipeline, single_stage
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
-from parc.backends.shared.torch.variants import variants
+from parc.backends.shared.torch.variants import torch_variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
@@ -53,9 +53,9 @@ class TorchFramework:
         """Return the rank order of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def torch_variants(self, problem: Problem) -> tuple[Variant, ...]:
         """Return FSDP, hybrid sharding, FSDP without resharding (ZeRO-2) and DDP."""
-        return variants(problem, (3, 2, 0), self.cp_comm)
+        return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return no recomputation, and recomputation of every layer."""
@@ -71,11 +71,11 @@ class TorchFramework:
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
-        return one_stage(problem.model, pp, vpp)
+        return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return code, spec path and finding: the framework has no pipeline."""
-        return why_not_one_stage(self.name, pp, vpp)
+        return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return no variables besides those that every torch job gets."""
