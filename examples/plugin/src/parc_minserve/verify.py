@@ -67,9 +67,9 @@ def read_processes(text: str) -> Iterator[Process]:
     shared = read_flags(read_words(read_match(COMMON, text, "array common")))
     for node, lines in BRANCH.findall(text):
         for line in lines.splitlines():
-            _, gpus, *words = read_words(HEAD.sub(r"\1", line))
-            numbers = [read_number(gpu) for gpu in gpus.split(",")]
-            yield Process(int(node), numbers, shared | read_flags(words))
+            words = read_words(HEAD.sub(r"\1", line))
+            gpus = [read_number(gpu) for gpu in "".join(words[1:2]).split(",")]
+            yield Process(int(node), gpus, shared | read_flags(words[2:]))
 
 
 class MinserveVerifier(EngineVerifier):
@@ -103,10 +103,11 @@ class MinserveVerifier(EngineVerifier):
             if not 0 < world <= LARGEST:
                 raise Malformed(SCRIPT, 1, f"tp {tp} x dp {dp} is not a number of ranks")
             # Processes of an engine meet at one port of its first host.
-            ranks = engines.setdefault((one.flags.get("--head", ""), one.number("--port")), [])
+            key = (one.flags.get("--head", ""), one.number("--port"))
+            ranks = engines.setdefault(key, [])
+            replica = list(engines).index(key)
             for rank, gpu in enumerate(one.gpus, one.number("--first-rank")):
                 ranks.append(rank)
-                replica = len(engines) - 1
                 place = (replica, rank // tp, rank % tp)
                 found[one.node, gpu] = DerivedRank(replica * world + rank, place)
         for replica, ranks in enumerate(engines.values()):
