@@ -15,15 +15,18 @@ from typing import Protocol
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     Gpu,
+    GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.engine_constants import EngineConstants
@@ -123,7 +126,7 @@ class ProcessGroups(Protocol):
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh from which the framework builds its groups."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of groups that the framework creates.
 
         Families that are columns of the rank map come first, in the order of its columns.
@@ -146,14 +149,14 @@ class Launch(Protocol):
 class CostTraits(Protocol):
     """Properties of a framework that the cost model reads."""
 
-    runtime: str
-    """Memory model of its program in ``cost/programs``: megatron, fsdp2, torchtitan,
-    accelerate or deepspeed."""
-    stack: str
-    """Class of its kernels and overlap in ``cost/efficiency``: megatron or fsdp."""
-    copies_wait: bool
-    """True if the replicas of a hybrid shard reduce gradients once per step, not per micro-batch;
-    read if micro-batches scatter gradients (ZeRO 2 and 3)."""
+    stack: Stack
+    """Class of its kernels and overlap, whose efficiency factors apply to its steps. A stack that
+    the catalog lacks brings its own factors; without them the job is refused with K08."""
+    gradient_exchange: GradientExchange
+    """Points in time at which it reduces gradients and gathers weights."""
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of its program for ``problem``."""
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the rows of the embedding after padding."""
@@ -233,7 +236,7 @@ class ServingGroups(Protocol):
         reports any other mesh.
         """
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """Return the families of groups, those that are columns of the rank map first."""
 
 
@@ -242,6 +245,11 @@ class ServingLaunch(Protocol):
 
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if it cannot be pinned to hosts there."""
+    host_script: str
+    """Emitted script that launchers run on each host. They set ``NODE_RANK``, and ``PARC_HOSTS``
+    if only they have the host names: by node rank, separated by spaces."""
+    health_path: str
+    """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words that start an engine whose hosts ``executor`` brings together."""

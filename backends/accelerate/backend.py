@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from parc.backends.accelerate.files import emit
 from parc.backends.accelerate.launch import environment, launch_command
+from parc.backends.accelerate.memory import accelerate
 from parc.backends.accelerate.rules import rules
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.torch.framework import TorchFramework
-from parc.compiler.ir import Artifact, Plan, Problem
+from parc.compiler.ir import (
+    Artifact,
+    Plan,
+    Problem,
+    ProgramMemory,
+)
 from parc.compiler.ir.rule import Rule
 
 
@@ -27,13 +33,16 @@ class Accelerate(TorchFramework):
         "cp-all-gather": "parallelism_config_cp_comm_strategy: allgather",
         "recompute-full": "fsdp_activation_checkpointing: true",
     }
-    runtime = "accelerate"
     cp_comm = "all_gather"
     axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a valid layout satisfies."""
         return rules(problem)
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of a Llama of transformers under FSDP2 or DDP."""
+        return accelerate()
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the variable with the micro-batches per step, which has no key in the config."""

@@ -10,10 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.accelerate.launch import environment, launch_command
+from parc.backends.accelerate.memory import behind_deepspeed
 from parc.backends.accelerate.rules import model_rules
 from parc.backends.base import LaunchCommand
 from parc.backends.registry import framework
-from parc.compiler.ir import Plan, Problem
+from parc.compiler.ir import (
+    Plan,
+    Problem,
+    ProgramMemory,
+)
 from parc.compiler.ir.rule import Rule
 
 STRATEGIES = {
@@ -45,6 +50,10 @@ class DeepSpeedPlugin:
             *(rule for rule in own if rule.code not in INAPPLICABLE_RULES),
             *model_rules(problem),
         )
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of a Llama of transformers under DeepSpeed."""
+        return behind_deepspeed(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return the environment of backend ``accelerate``."""

@@ -5,8 +5,8 @@ Source: accelerate 1.15.0, parallelism_config.py and utils/dataclasses.py.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import another_program, not_plain
-from parc.backends.shared.plain_rules import ZIGZAG
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -26,7 +26,7 @@ NAME = "accelerate"
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that apply to ``problem``."""
-    found = [*torch_rules(problem, NAME), ZIGZAG, layer_blocks_rule(NAME), stages_rule({})]
+    found = [*torch_rules(problem, NAME), CONTEXT_CHUNKS, layer_blocks_rule(NAME), stages_rule({})]
     found += [_PLAIN_REPLICAS, _NOTHING, _GRADIENTS, _DDP_RECOMPUTE]
     found.append(replicas_rule(NAME, "ParallelismConfig requires a dp_shard_size above 1"))
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
@@ -38,11 +38,11 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
 def model_rules(problem: Problem) -> tuple[Rule, ...]:
     """Return E10 if the emitted program cannot build the model, with FSDP2 or DeepSpeed."""
     model = problem.model
-    lacks = [part for part in not_plain(model) if part != "tied embeddings"]
+    lacks = [part for part in unsupported_parts(model) if part != "tied embeddings"]
     lacks += ["biases of queries, keys and values"] if model.attention.qkv_bias else []
     if problem.launch.program or not lacks:
         return ()
-    finding = another_program(model.name, lacks, NAME)
+    finding = explain_unsupported_model(model.name, lacks, NAME)
     return (unconditional_rule("E10", ("model", "launch.program"), finding),)
 
 

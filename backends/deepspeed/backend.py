@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from parc.backends.base import LaunchCommand
-from parc.backends.deepspeed import files, meshes, split, variants
+from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
-from parc.backends.deepspeed.strategies import STRATEGIES
-from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.backends.deepspeed.supported import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
+    GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 from parc.compiler.ir.rule import Rule
@@ -32,9 +34,8 @@ class DeepSpeed:
     versions = VERSIONS
     default_version = DEFAULT
     strategies = STRATEGIES
-    runtime = "deepspeed"
-    stack = "fsdp"
-    copies_wait = False
+    stack = Stack("torch-native")
+    gradient_exchange = GradientExchange(gathers_once_at_stage_2=True)
 
     def default_program(self, model: Model, version: str) -> str:
         """Return an empty path because ``emit`` writes a program."""
@@ -60,7 +61,7 @@ class DeepSpeed:
         """Return the dense and the expert mesh."""
         return meshes.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the process groups that DeepSpeed creates."""
         return meshes.FAMILIES
 
@@ -79,6 +80,10 @@ class DeepSpeed:
     def launch_command(self, plan: Plan) -> LaunchCommand:
         """Return the emitted or the user's program with ``--deepspeed_config``."""
         return files.launch_command(plan)
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under ZeRO."""
+        return memory.program_memory(problem)
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the embedding rows summed over tp.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from parc.backends.deepspeed import derived_config, derived_optimizer, derived_program
-from parc.backends.shared.field_table import flag_table, functions_of, nested
+from parc.backends.shared.field_table import flag_table, nested, public_functions
 from parc.compiler.ir import Layout, Problem
 
 DS_CONFIG, TRAIN = "ds_config", "train"
 """Groups of flags.yaml, one per file."""
-DERIVED = functions_of(derived_config, derived_optimizer, derived_program)
+DERIVED = public_functions(derived_config, derived_optimizer, derived_program)
 """Functions that flags.yaml names."""
 
 

@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.deepspeed.versions import VERSIONS
-from parc.backends.shared.versions import knows
+from parc.backends.deepspeed.supported import VERSIONS
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 
 PACKAGE = "parc.backends.deepspeed"
@@ -39,7 +39,7 @@ def keys_of(section: str, version: str) -> tuple[str, ...]:
     found = []
     for key, row in known_keys().items():
         above, _, name = key.rpartition(".")
-        if above == section and knows(version, row.get("since"), row.get("until")):
+        if above == section and is_in_range(version, row.get("since"), row.get("until")):
             found.append(name)
     return tuple(sorted(found))
 
@@ -74,7 +74,7 @@ def _closed(section: str, version: str) -> bool:
 
 def _in_range(row: dict[str, str], since: str, version: str) -> bool:
     """Return True if ``version`` is in the range that starts at the version ``row[since]``."""
-    return since in row and knows(version, row[since], None)
+    return since in row and is_in_range(version, row[since], None)
 
 
 def _range(row: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ deepspeed/__init__.py, initialize (data_parallel, sequence_parallel: consecutive
 from __future__ import annotations
 
 from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = DEFAULT_ORDER
 """DeepSpeed's only rank order, fastest axis first."""
@@ -24,10 +24,10 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     return dense, expert_mesh(layout)
 
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[GroupFamily, ...] = (
     *COLUMNS,
-    Family("dp-sp", "dense", ("cp", "dp")),
-    Family("tp-pp", "dense", ("tp", "pp")),
+    GroupFamily("dp-sp", "dense", ("cp", "dp")),
+    GroupFamily("tp-pp", "dense", ("tp", "pp")),
 )
 """Process groups of DeepSpeed. ``cp`` is sequence parallelism (Ulysses). ZeRO uses ``dp-sp``,
 and ``tp-pp`` has one copy of the model (PipelineParallelGrid.ds_model_proc_group)."""

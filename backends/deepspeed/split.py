@@ -9,7 +9,7 @@ from functools import cache
 
 from parc.backends.shared.plain_split import even_counts, looped_split
 from parc.backends.shared.torch.rules import MEGATRON_PINS
-from parc.backends.shared.valid_values import pin
+from parc.backends.shared.valid_values import format_pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model, Pins, Problem, Split
 
@@ -62,7 +62,7 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
         message=f"{layers} layers cannot fill pp={pp} stages",
         label=f"{pp} stages > {layers} layers",
         help=f"valid pp: 1 to {layers}",
-        fix=pin("layout.pp", layers),
+        fix=format_pin("layout.pp", layers),
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
     return "P02", "layout.pp", finding
@@ -92,7 +92,7 @@ def _explain_no_pipeline(path: str) -> Finding:
     return Finding(
         message="layers per stage are pinned, but pp is 1",
         label="needs pp > 1",
-        help="remove the pin, or set pp above 1",
+        help="remove the format_pin, or set pp above 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )

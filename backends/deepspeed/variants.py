@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.variants import pinned
-from parc.compiler.ir import NO_RECOMPUTE, Offload, Problem, Recompute, Variant
+from dataclasses import replace
 
-_CPU = Offload(optimizer="cpu")
-_ALL_CPU = Offload(optimizer="cpu", parameters="cpu")
+from parc.backends.shared.variants import apply_pins
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, Problem, Recompute, Variant
+
+_CPU = replace(NO_OFFLOAD, optimizer="cpu")
+_ALL_CPU = replace(_CPU, parameters="cpu")
 STAGES = tuple(Variant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
 LAST_RESORTS = (
     Variant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),
@@ -20,7 +22,7 @@ LAST_RESORTS = (
 def variants(problem: Problem) -> tuple[Variant, ...]:
     """Return ZeRO-1 to 3, then the same with offload to the host unless ``offload`` is pinned."""
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
-    return pinned(problem, offered)
+    return apply_pins(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from parc.backends.fsdp import derived
-from parc.backends.shared.field_table import field_table, functions_of, nested
+from parc.backends.shared.field_table import field_table, nested, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.framework import learning_rate_file
@@ -13,7 +13,7 @@ from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "fsdp"
 TABLE = "parc.backends.fsdp"
-DERIVED = functions_of(torch_program, derived)
+DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import another_program, not_plain
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
 from parc.backends.shared.plain_rules import SEQUENCE_SHARD
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
@@ -32,9 +32,9 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     ]
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
     found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    lacks = not_plain(problem.model)
+    lacks = unsupported_parts(problem.model)
     if lacks and not problem.launch.program:
-        finding = another_program(problem.model.name, lacks, NAME)
+        finding = explain_unsupported_model(problem.model.name, lacks, NAME)
         found.append(unconditional_rule("E10", ("model", "launch.program"), finding))
     return tuple(found)
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from parc.backends.base import LaunchCommand
 from parc.backends.shared.render import shell_word
 from parc.backends.shared.torch.framework import TorchFramework
+from parc.backends.torchtitan.memory import torchtitan
 from parc.backends.torchtitan.module_file import FOLDER, MODULE, module_file
 from parc.backends.torchtitan.rules import OPERATORS, rules
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import NO_RECOMPUTE, Artifact, Plan, Problem, Recompute, Split
+from parc.compiler.ir import (
+    NO_RECOMPUTE,
+    Artifact,
+    GradientExchange,
+    Plan,
+    Problem,
+    ProgramMemory,
+    Recompute,
+    Split,
+)
 from parc.compiler.ir.rule import Rule
 
 
@@ -38,8 +48,8 @@ class Torchtitan(TorchFramework):
         "recompute-selective": "SelectiveAC",
         "recompute-full": "FullAC",
     }
-    copies_wait = False  # its trainer asks FSDP2 for nothing between micro-batches
-    runtime = "torchtitan"
+    # The trainer never calls set_requires_all_reduce, so that replicas reduce every micro-batch.
+    gradient_exchange = GradientExchange(keeps_pipeline_gradients=True)
     cp_comm = "all_gather"
     axes = (
         *("pp", "dp-replicate", "dp-shard", "cp", "tp", "ep", "efsdp"),
@@ -48,12 +58,16 @@ class Torchtitan(TorchFramework):
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return no, selective (by operator) and full recomputation."""
-        selective = Recompute("selective", OPERATORS)
+        selective = Recompute.selective(OPERATORS)
         return (NO_RECOMPUTE, selective, Recompute("full", (), "uniform", 1))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """Return the rules that a valid layout satisfies."""
         return rules(problem)
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of torchtitan's trainer."""
+        return torchtitan()
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """Return an even split in which embedding and head count as one layer each."""

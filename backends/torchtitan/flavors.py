@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.plain_decoder import hybrid_parts, not_plain
+from parc.backends.shared.plain_decoder import hybrid_parts, unsupported_parts
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model
@@ -65,7 +65,7 @@ def missing(model: Model) -> tuple[str, ...]:
     """Return descriptions of the parts of ``model`` that torchtitan lacks; empty if it has all."""
     if flavor_of(model) is not None:
         return ()
-    found = [part for part in not_plain(model) if part != "tied embeddings"]
+    found = [part for part in unsupported_parts(model) if part != "tied embeddings"]
     if model.attention.qkv_bias:
         found.append("biases on queries, keys and values")
     if model.position.scaling == "linear":

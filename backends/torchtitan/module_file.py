@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared.field_table import field_table, functions_of, nested
+from parc.backends.shared.field_table import field_table, nested, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
@@ -26,7 +26,7 @@ SECTIONS = (
     "model",
     "rope",
 )
-DERIVED = functions_of(torch_program, derived)
+DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 

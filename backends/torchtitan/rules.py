@@ -5,7 +5,7 @@ Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/commo
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, EXPERT_COUNT, decay_rule
 from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
@@ -15,19 +15,32 @@ from parc.backends.shared.torch.rules import (
     unconditional_rule,
     unsupported_pin_rules,
 )
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
 from parc.backends.torchtitan.flavors import Flavor, explain_unknown_model, flavor_of, missing
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 NAME = "torchtitan"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
     """Return the rules that apply to ``problem``."""
-    found = [*torch_rules(problem, NAME), ZIGZAG, _SEQUENCE, _RECOMPUTE, *pipeline_rules(problem)]
+    found = [
+        *torch_rules(problem, NAME),
+        CONTEXT_CHUNKS,
+        _SEQUENCE,
+        _RECOMPUTE,
+        *pipeline_rules(problem),
+    ]
     found.append(replicas_rule(NAME, "it also shards weights over context ranks", ("cp",)))
     found.append(gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
@@ -97,13 +110,13 @@ def _violates_sequence_length(problem: Problem, layout: Layout) -> bool:
 
 def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     length, step = problem.job.sequence_length, _step(layout)
-    below, above = around(length, step)
+    below, above = nearest_multiples(length, step)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over tp={layout.tp}, "
         f"cp={layout.cp}",
         label=f"{length} % {step} = {length % step}, must be 0",
-        help=f"nearest valid sequence lengths: {listed(sorted({below, above}))}",
-        fix=pin("job.sequence_length", above),
+        help=f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
@@ -120,13 +133,13 @@ def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
 def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     inner, ep = _inner(layout), layout.ep
     count = problem.model.experts.count if problem.model.experts else 1
-    good = legal(divisors(inner), lambda n: count % n == 0)
+    good = valid(divisors(inner), lambda n: count % n == 0)
     return Finding(
         message=f"{inner} ranks per stage and replica are not divisible by ep={ep}",
         label=f"(dp_shard {_inner(layout) // (layout.cp * layout.tp)} x cp {layout.cp} x "
         f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
-        help=f"valid ep: {listed(good)}",
-        fix=pin("layout.ep", nearest(good, ep)),
+        help=f"valid ep: {format_values(good)}",
+        fix=format_pin("layout.ep", nearest(good, ep)),
         targets=(NAME,),
     )
 
@@ -181,7 +194,7 @@ _EXPERT_MESH = Rule(
     ("layout.ep", "layout.dp_shard"),
     _violates_expert_mesh,
     _explain_expert_mesh,
-    ("ep", "zero_stage", *WORLD),
+    ("ep", "zero_stage", *WORLD_FIELDS),
 )
 _EXPERT_TENSOR = Rule(
     "E11", ("layout.etp",), _violates_expert_tensor, _explain_expert_tensor, ("etp",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.shared.torch.rules import stages_rule
-from parc.backends.shared.valid_values import around, listed, pin
+from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -83,7 +83,7 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     step = layout.micro_batch * layout.dp
     count = layout.micro_batches(problem.job.global_batch)
     least = min_micro_batches(layout)
-    below, above = around(max(count, least), layout.pp)
+    below, above = nearest_multiples(max(count, least), layout.pp)
     good = sorted({max(below, least) * step, above * step})
     label = f"{count} < {least}, must not be less"
     if count >= least:
@@ -92,8 +92,8 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"schedule {layout.schedule} over pp={layout.pp} cannot run {count} micro-batches",
         label=label,
-        help=f"nearest valid global batches: {listed(good)}",
-        fix=pin("job.global_batch", good[-1]),
+        help=f"nearest valid global batches: {format_values(good)}",
+        fix=format_pin("job.global_batch", good[-1]),
         causes=(
             Cause(
                 "job.global_batch",

@@ -8,7 +8,7 @@ torchtitan cannot change the plan.
 from __future__ import annotations
 
 from parc.backends.shared.plain_split import even_counts, looped_split, v_split
-from parc.backends.shared.valid_values import divisors, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem, Split
 
@@ -70,8 +70,8 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, at most {layers}",
-        help=f"valid pp x vpp: up to {layers}; for example {at}: {listed(good)}",
-        fix=pin(at, nearest(good, vpp if vpp > 1 else pp)),
+        help=f"valid pp x vpp: up to {layers}; for example {at}: {format_values(good)}",
+        fix=format_pin(at, nearest(good, vpp if vpp > 1 else pp)),
         causes=cause,
     )
     return "P02", at, finding

@@ -14,8 +14,9 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import count
 
-from parc.compiler.cost.memory.runtime import BLOCK_BYTES, MIB
+from parc.backends.megatron.memory import BLOCK_BYTES
 
+MIB = 2**20
 SMALL_BYTES, LARGE_BYTES = MIB, 10 * MIB
 """Largest request of the small pool, and smallest request that gets a separate segment."""
 SEGMENT_BYTES, SMALL_SEGMENT_BYTES, SHARED_SEGMENT_BYTES = 2 * MIB, 2 * MIB, 20 * MIB

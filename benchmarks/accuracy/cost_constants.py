@@ -22,182 +22,177 @@ FLASH = "FlashAttention-2, arXiv:2307.08691, section 4.1; assumed, no backward t
 
 CONSTANTS = (
     Constant(
-        "cost.counts.flops.CAUSAL",
+        "compiler.cost.counts.flops.CAUSAL",
         "share of the score matrix that a causal mask keeps",
         "Megatron-LM",
     ),
     Constant(
-        "cost.kernels.attention.BACKWARD_FACTOR",
+        "compiler.cost.kernels.attention.BACKWARD_FACTOR",
         "backward over forward time of attention",
         FLASH,
     ),
     Constant(
-        "cost.kernels.layer_kernels.SCORE_BYTES",
+        "compiler.cost.kernels.layer_kernels.SCORE_BYTES",
         "forward traffic per score without a fused kernel, bytes",
         "counted: write, softmax, dropout with its mask, read",
     ),
     Constant(
-        "cost.kernels.layer_kernels.SCORE_GRADIENT_BYTES",
+        "compiler.cost.kernels.layer_kernels.SCORE_GRADIENT_BYTES",
         "backward traffic per score without a fused kernel, bytes",
         "counted: write, dropout, softmax with its output, reads by three products",
     ),
     Constant(
-        "cost.kernels.layer_kernels.STREAM_SHARE",
+        "compiler.cost.kernels.layer_kernels.STREAM_SHARE",
         "share of the memory bandwidth that traffic of scores and of recurrences reaches",
         "assumed",
     ),
     Constant(
-        "cost.kernels.layer_kernels.MISALIGNED",
+        "compiler.cost.kernels.layer_kernels.MISALIGNED",
         "slow-down if the head dim is not a multiple of 8",
         "cuBLAS documentation describes the effect; its size is assumed",
     ),
     Constant(
-        "cost.kernels.layer_kernels.UNEVEN",
+        "compiler.cost.kernels.layer_kernels.UNEVEN",
         "slow-down if a side of a weight on one rank is not a multiple of 64",
         "arXiv:2401.14489 and a guide of NVIDIA describe the effect; its size is assumed",
     ),
     Constant(
-        "cost.kernels.layer_kernels.ROW_TILE",
+        "compiler.cost.kernels.layer_kernels.ROW_TILE",
         "multiple to which the rows of an expert are padded",
         "assumed",
     ),
     Constant(
-        "cost.setup.pricing.FOUR_BIT",
+        "compiler.cost.setup.pricing.FOUR_BIT",
         "additional factor on `gemm_low` for 4-bit matrix multiplications",
         "fitted to 8 published runs of dense models",
     ),
     Constant(
-        "cost.kernels.recurrence.MATRIX_SHARE",
+        "compiler.cost.kernels.recurrence.MATRIX_SHARE",
         "share of the 16-bit matrix peak that products inside a chunk of a recurrence reach",
         "assumed",
     ),
     Constant(
-        "cost.kernels.recurrence.MAMBA_PASSES",
+        "compiler.cost.kernels.recurrence.MAMBA_PASSES",
         "times that a channel of a Mamba layer passes through memory in the forward pass",
         "fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano",
     ),
     Constant(
-        "cost.kernels.recurrence.BACKWARD",
+        "compiler.cost.kernels.recurrence.BACKWARD",
         "backward over forward time of a recurrence",
         "assumed, after a count: two products for each, and recomputed states",
     ),
     Constant(
-        "cost.step.routed_kernels.CAST_BYTES",
+        "compiler.cost.step.routed_kernels.CAST_BYTES",
         "traffic per element of the experts' inputs and gradients in 8 or 4 bit, bytes",
         "counted: padding, and quantising by row and by column",
     ),
     Constant(
-        "cost.step.routed_kernels.UNFUSED",
+        "compiler.cost.step.routed_kernels.UNFUSED",
         "traffic of unfused over fused permutation of tokens",
         "fitted to published runs with and without token dropping",
     ),
     Constant(
-        "cost.step.routed_kernels.FUSED_GEMMS",
+        "compiler.cost.step.routed_kernels.FUSED_GEMMS",
         "time of a fused grouped MLP over that of separate kernels",
         "fitted to published runs of both",
     ),
     Constant(
-        "cost.step.routed_kernels.LOW_LAUNCH",
+        "compiler.cost.step.routed_kernels.LOW_LAUNCH",
         "host launch time of a routed layer in 8 or 4 bit over that in 16 bit",
         "fitted to published runs of both",
     ),
     Constant(
-        "cost.collectives.dispatch.HIDDEN",
+        "compiler.cost.collectives.dispatch.HIDDEN",
         "largest share of dispatch and combine that moe_overlap hides",
         "traces published by Megatron-Bridge (37 %), and step times with and without overlap",
     ),
     Constant(
-        "cost.collectives.dispatch.BESIDE",
+        "compiler.cost.collectives.dispatch.BESIDE",
         "share of a layer's computation behind which dispatch and combine can be hidden",
         "assumed",
     ),
     Constant(
-        "cost.step.layer_time.TP_BACKWARD",
+        "compiler.cost.step.layer_time.TP_BACKWARD",
         "exposed share of the backward collectives of sequence parallelism",
         "assumed, after the collectives that Megatron-LM overlaps with GEMMs",
     ),
     Constant(
-        "cost.step.layer_time.WEIGHT_GRADIENTS",
+        "compiler.cost.step.layer_time.WEIGHT_GRADIENTS",
         "share of a layer's backward GEMMs that overlaps with such collectives",
         "about half of the backward pass of the first projections of attention and MLP",
     ),
     Constant(
-        "cost.step.gradients.OVERLAP_NORM",
+        "compiler.cost.step.gradients.OVERLAP_NORM",
         "norm that combines gradient traffic and computation (1: sum, 8: about the maximum)",
         "chosen from 1.5, 2, 3, 4 and none on published runs, few of which distinguish them",
     ),
     Constant(
-        "cost.step.layer_time.LAUNCH_NORM",
+        "compiler.cost.step.layer_time.LAUNCH_NORM",
         "norm that combines host launch time and device time (1: sum, 8: about the maximum)",
         "assumed",
     ),
     Constant(
-        "cost.step.step_time.OPTIMIZER_BYTES",
+        "compiler.cost.step.step_time.OPTIMIZER_BYTES",
         "memory traffic of Adam per parameter, bytes",
         "counted: three fp32 states read and written, gradient read, 16-bit copies",
     ),
     Constant(
-        "cost.kernels.gemm.SUSTAINED_SECONDS",
+        "compiler.cost.kernels.gemm.SUSTAINED_SECONDS",
         "kernel time from which a GPU runs at its sustained clock, seconds",
         "chosen for the fits of docs/kernel-fits.md, not fitted",
     ),
     Constant(
-        "cost.kernels.collective_time.MEASURED_RANKS",
+        "compiler.cost.kernels.collective_time.MEASURED_RANKS",
         "largest number of ranks in one domain with measured latency",
         "docs/kernel-fits.md",
     ),
     Constant(
-        "cost.memory.peak.COMMUNICATOR_BYTES",
+        "compiler.cost.memory.peak.COMMUNICATOR_BYTES",
         "memory per NCCL communicator in use, bytes",
         "published breakdowns: 0.3 to 0.5 GB for two or three",
     ),
     Constant(
-        "cost.memory.peak.CONTEXT_BYTES",
-        "driver context by GPU generation, bytes",
-        "published breakdowns: 0.4 to 0.8 GB",
-    ),
-    Constant(
-        "cost.memory.runtime.SAVED_BYTES",
+        "backends.megatron.memory.SAVED_BYTES",
         "bytes per element that a linear layer saves, by precision; 2 in 16 bit",
         "widths of the formats and their block scales",
     ),
     Constant(
-        "cost.memory.runtime.DEEPSPEED_REST_BYTES",
+        "backends.deepspeed.memory.REST_BYTES",
         "memory of DeepSpeed other than states and buckets, bytes",
         "64 readings of nvidia-smi in BigScience's tr11-176B log",
     ),
     Constant(
-        "cost.memory.runtime.FRAGMENTATION",
+        "compiler.ir.program_memory.FRAGMENTATION",
         "memory lost in the caching allocator, as a share of activations and logits",
         "fitted to 85 readings of reserved and device memory of three programs",
     ),
     Constant(
-        "cost.memory.runtime.EXPANDING_FRAGMENTATION",
+        "backends.megatron.memory.FRAGMENTATION",
         "the same for Megatron, which PARC starts with expandable segments",
         "assumed: no reading determines it",
     ),
     Constant(
-        "ir.estimate.DYNAMIC_BAND",
+        "compiler.ir.estimate.DYNAMIC_BAND",
         "half width of the memory band, relative to all memory except parameters and their state",
         "about eight of ten of 120 published readings lie within it",
     ),
     Constant(
-        "search.rank_layouts.TIE",
+        "compiler.search.rank_layouts.TIE",
         "relative difference below which predictions are ties",
         "run-to-run noise of published sweeps",
     ),
     Constant(
-        "search.enumerate_layouts.MAX_VPP",
+        "compiler.search.enumerate_layouts.MAX_VPP",
         "largest number of virtual stages that the search tries",
         "no model has been published with more",
     ),
     Constant(
-        "search.enumerate_layouts.MAX_MICRO_BATCH",
+        "compiler.search.enumerate_layouts.MAX_MICRO_BATCH",
         "largest micro-batch size that the search tries",
         "GEMMs are already large at this size; a larger one only increases the bubble",
     ),
     Constant(
-        "search.enumerate_layouts.MIN_CP_TOKENS",
+        "compiler.search.enumerate_layouts.MIN_CP_TOKENS",
         "smallest number of tokens per rank with context parallelism",
         "assumed",
     ),
@@ -215,7 +210,7 @@ def constants_table() -> str:
 
 def _value(where: str) -> object:
     module, _, name = where.rpartition(".")
-    return getattr(import_module(f"parc.compiler.{module}"), name)
+    return getattr(import_module(f"parc.{module}"), name)
 
 
 def _format_constant(value: object) -> str:

@@ -17,32 +17,27 @@ from statistics import median
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.cost_constants import constants_table
 from benchmarks.accuracy.engines import ENGINES
+from benchmarks.accuracy.hardware_classes import class_row, fitted_classes
+from benchmarks.accuracy.hardware_classes import generation as catalog_generation
 from benchmarks.accuracy.page_tables import markdown, section_lines, sentences, table_under
 from benchmarks.accuracy.predict import PRIORS, estimate_step
 from benchmarks.accuracy.row_lines import describe_layout
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction
 from benchmarks.accuracy.serving_rows import cluster_of
-from parc.compiler.cost.memory.programs import (
-    accelerate,
-    plain_deepspeed,
-    plain_fsdp2,
-    torchtitan,
-)
-from parc.compiler.cost.memory.runtime import fsdp2, megatron, megatron_fp8_parameters
-from parc.compiler.cost.serving.constants import HARDWARE
-from parc.compiler.cost.setup import efficiency
+from parc.backends.accelerate.memory import accelerate
+from parc.backends.deepspeed.memory import plain_deepspeed
+from parc.backends.megatron.memory import megatron, with_fp8_parameters
+from parc.backends.shared.torch.memory import fsdp2, plain_fsdp2
+from parc.backends.torchtitan.memory import torchtitan
+from parc.compiler.catalog.library import Library
 from parc.compiler.cost.setup.calibrated import PARAMETERS
 from parc.compiler.cost.step.terms import TERMS
+from parc.compiler.ir import Efficiency, Generation
 
 BLOCK = re.compile(
     r"(?P<head><!-- generated: (?P<name>[a-z-]+) -->\n).*?(?P<tail><!-- end -->)", re.S
 )
-FITTED = re.compile(
-    r"# (?P<runs>\d+) runs of (?P<models>\d+) models?, mean error (?P<error>[\d.]+) %\.\n"
-    r'\s+"(?P<name>[a-z0-9]+/[a-z]+)":'
-)
-"""Comment above every row of CLASSES in the source of ``efficiency``."""
 FIELD = re.compile(r'^    (?P<name>\w+): float(?: = [-\w.]+)?\n    """(?P<text>[^"]+)"""', re.M)
 """Field of ``Efficiency`` and the docstring below it, in the source of ``efficiency``."""
 MISSES = 12
@@ -74,9 +69,10 @@ def written_blocks(accuracy: str, kernels: str) -> dict[str, str]:
         "programs": programs_table(),
         "constants": constants_table(),
         "parameters": parameters_table(),
+        "generations": generations_table(),
         "classes": classes_table(),
         "kernels": kernels_table(kernels),
-        "serving-hardware": records_table(HARDWARE),
+        "serving-hardware": records_table(_serving_hardware()),
         "serving-engines": engine_constants_table(),
         "errors": errors_tables(accuracy),
         "choice": sentences(accuracy, "Choice of layout"),
@@ -108,17 +104,17 @@ def programs_table() -> str:
     """Return the table of memory models of training programs, evaluated for an H100."""
     cluster = cluster_of("hgx-h100")
     assert cluster is not None, "hgx-h100 is in the catalog"
-    gpu = cluster.gpu
+    facts = cluster.generation
     programs = {
-        "Megatron, bf16": megatron("bf16", gpu),
-        "Megatron, fp16": megatron("fp16", gpu),
-        "Megatron, fp8": megatron_fp8_parameters("fp8", gpu),
-        "Megatron, mxfp8": megatron("mxfp8", gpu),
-        "Megatron, nvfp4": megatron("nvfp4", gpu),
+        "Megatron, bf16": megatron("bf16", facts),
+        "Megatron, fp16": megatron("fp16", facts),
+        "Megatron, fp8": with_fp8_parameters("fp8", facts),
+        "Megatron, mxfp8": megatron("mxfp8", facts),
+        "Megatron, nvfp4": megatron("nvfp4", facts),
         "FSDP2 (`fsdp`)": plain_fsdp2(),
-        "DDP (`fsdp`)": plain_fsdp2().at(0),
+        "DDP (`fsdp`)": plain_fsdp2().for_zero_stage(0),
         "FSDP2 (`accelerate`)": accelerate(),
-        "DDP (`accelerate`)": accelerate().at(0),
+        "DDP (`accelerate`)": accelerate().for_zero_stage(0),
         "FSDP2 (`torchtitan`)": torchtitan(),
         "torchtitan of 2024, compiled": fsdp2(),
         "DeepSpeed, bf16": plain_deepspeed("bf16", 4.0),
@@ -136,7 +132,7 @@ def programs_table() -> str:
 def parameters_table() -> str:
     """Return the table of hardware-class parameters: meaning, prior, and the runs that determine
     it."""
-    said = {found["name"]: found["text"] for found in FIELD.finditer(inspect.getsource(efficiency))}
+    said = {found["name"]: found["text"] for found in FIELD.finditer(inspect.getsource(Efficiency))}
     rows = []
     for name, prior in PRIORS.items():
         words = " ".join(said[name].split()).rstrip(".")
@@ -146,20 +142,14 @@ def parameters_table() -> str:
 
 
 def classes_table() -> str:
-    """Return the table of hardware classes: the runs of their fits, and their parameters.
-
-    Raises:
-        KeyError: The source has no comment about the fit of a class.
-    """
-    source = inspect.getsource(efficiency)
-    said = {found["name"]: found for found in FITTED.finditer(source)}
-    names = [one.name for one in fields(efficiency.Efficiency)]
+    """Return the table of hardware classes: the runs of their fits, and their parameters."""
+    names = [one.name for one in fields(Efficiency)]
     rows = []
-    for name, row in efficiency.CLASSES.items():
-        fit = said[name]
-        values = [_format_value(getattr(row, parameter)) for parameter in names]
-        rows.append((name, fit["runs"], fit["models"], fit["error"], *values))
-    prior = [_format_value(getattr(efficiency.UNSEEN, parameter)) for parameter in names]
+    for name, fit in fitted_classes().items():
+        values = [_format_value(getattr(class_row(name), parameter)) for parameter in names]
+        counts = (str(fit[f"fitted_{what}"]) for what in ("runs", "models"))
+        rows.append((name, *counts, str(fit["mean_error_percent"]), *values))
+    prior = [_format_value(getattr(Efficiency(), parameter)) for parameter in names]
     rows.append(("*prior; unseen*", "", "", "", *prior))
     heads = tuple(name.replace("_", " ") for name in names)
     return markdown(("class", "runs", "models", "error, %", *heads), rows)
@@ -188,6 +178,30 @@ def engine_constants_table() -> str:
     heads = tuple(next(iter(rows.values())))
     lines = [(name, *(_format_value(row[key]) for key in heads)) for name, row in rows.items()]
     return markdown(("", *(key.replace("_", " ") for key in heads)), lines)
+
+
+def _serving_hardware() -> dict[str, object]:
+    """Return the shares and costs of serving kernels by GPU generation."""
+    names = Library().names("generations")
+    return {name: catalog_generation(name).serving for name in names}
+
+
+def generations_table() -> str:
+    """Return the facts of GPU generations that the memory model and offloading read."""
+    columns = tuple(one.name for one in fields(Generation) if one.type == "float")
+    rows = []
+    for name in Library().names("generations"):
+        facts = catalog_generation(name)
+        values = (_format_value(getattr(facts, column)) for column in columns)
+        rows.append((name, " ".join(facts.precisions), facts.kernels_like, *values))
+    heads = ("generation", "precisions", "kernels like", *(_heading(name) for name in columns))
+    return markdown(heads, rows, words=3)
+
+
+def _heading(name: str) -> str:
+    """Return a field name as a heading: ``driver_context_mb`` is ``driver context MB``."""
+    units = {"mb": "MB", "gb": "GB", "kib": "KiB"}
+    return " ".join(units.get(word, word) for word in name.split("_"))
 
 
 def kernels_table(kernels: str) -> str:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.problems import MEGATRON
+from parc.backends.megatron.memory import megatron, with_fp8_parameters, with_gradients
+from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.cost.memory.peak import stage_memory
-from parc.compiler.cost.memory.runtime import (
-    Runtime,
-    StateBytes,
-    fsdp2,
-    megatron,
-    megatron_fp8_parameters,
-    with_gradients,
-)
 from parc.compiler.cost.setup.stages import stage_load
-from parc.compiler.ir import Layout, Recompute, StageMemory
+from parc.compiler.ir import Layout, ProgramMemory, Recompute, StageMemory, StateBytes
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
@@ -44,9 +39,9 @@ def predict_fits(cases: Iterable[Case]) -> Iterator[FitPrediction]:
     """Yield the prediction for every case, in order."""
     for case in cases:
         pricing, layout = pricing_for(case.problem, MEGATRON), _layout(case)
-        runtime, model = _runtime(case), case.problem.model
+        program, model = _program(case), case.problem.model
         stages = (
-            stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
+            stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, program)
             for rank in range(layout.pp)
         )
         peak = max(stages, key=lambda stage: stage.total_bytes)
@@ -67,31 +62,31 @@ def _layout(case: Case) -> Layout:
     if case.run.framework == "jax" and layout.recompute.granularity == "selective":
         return replace(layout, recompute=Recompute("full", (), "uniform", 1))
     if case.run.framework == "torchtitan" and layout.recompute.granularity == "selective":
-        return replace(layout, recompute=Recompute("selective", ("op",)))
+        return replace(layout, recompute=Recompute.selective(("op",)))
     return layout
 
 
-def _runtime(case: Case) -> Runtime:
+def _program(case: Case) -> ProgramMemory:
     """Return the memory model of the run's framework.
 
     Low-precision recipes store quantised parameters (fp8-param-gather). Those of NeMo and MLPerf
     also use 16-bit gradients (they disable grad_reduce_in_fp32), as do those of Megatron-Bridge in
     any precision. llm-foundry's loss is fused and overwrites the logits with their gradient.
     """
-    gpu, precision = case.problem.cluster.gpu, case.problem.job.precision
+    generation, precision = case.problem.cluster.generation, case.problem.job.precision
     gradient_bytes = case.problem.job.gradient_bytes
     if case.run.framework == "composer-fsdp":
         return replace(fsdp2(), name="composer", loss_bytes=4.0)
     if case.fsdp:
         return fsdp2()
     if precision not in LOW_PRECISION:
-        runtime = with_gradients(megatron(precision, gpu), gradient_bytes, precision)
-        return replace(runtime, fused_norms=case.run.framework != "jax")
-    runtime = with_gradients(megatron_fp8_parameters(precision, gpu), gradient_bytes, precision)
+        program = with_gradients(megatron(precision, generation), gradient_bytes, precision)
+        return replace(program, fused_norms=case.run.framework != "jax")
+    program = with_gradients(with_fp8_parameters(precision, generation), gradient_bytes, precision)
     if case.run.framework in ("nemo", "mlperf"):
-        state = StateBytes(runtime.state.weight, 2.0, runtime.state.optimizer)
-        return replace(runtime, name="nemo", state=state)
-    return runtime
+        state = StateBytes(program.state.weight, 2.0, program.state.optimizer)
+        return replace(program, name="nemo", state=state)
+    return program
 
 
 def summarize_fits(found: list[FitPrediction]) -> str:

@@ -1,6 +1,6 @@
 """Published memory readings, and the stages that the memory model estimates for them.
 
-A row of published/memory.csv describes model, layout and runtime in ``key=value`` words. A word
+A row of published/memory.csv describes model, layout and program in ``key=value`` words. A word
 that is left out means 1 (degrees), 0 or no. ``chunks`` lists the layers of every virtual stage;
 ``latent`` is query rank / key-value rank / nope dim / rope dim / value dim.
 
@@ -17,53 +17,47 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from parc.backends.registry import framework
-from parc.compiler.catalog.library import Library
-from parc.compiler.cost.memory.peak import stage_memory
-from parc.compiler.cost.memory.runtime import (
-    Runtime,
-    StateBytes,
-    deepspeed,
+from benchmarks.accuracy.problems import MEGATRON, problem_of
+from parc.backends.deepspeed.memory import deepspeed
+from parc.backends.megatron.memory import (
     engine_workspace_bytes,
-    fsdp2,
     megatron,
-    megatron_fp8_parameters,
-    unfused,
+    with_fp8_parameters,
     with_gradients,
 )
+from parc.backends.shared.torch.memory import fsdp2
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Attention,
     Chunk,
     Cluster,
     Experts,
     FeedForward,
-    Goals,
-    Gpu,
-    Job,
+    Generation,
     LatentAttention,
-    Launch,
     Layout,
     Model,
-    Pins,
     Position,
-    Problem,
+    ProgramMemory,
     Recompute,
-    SlurmJob,
     Split,
     StageMemory,
+    StateBytes,
 )
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.job_spec import JobSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
-MEGATRON = framework("megatron")
-SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
-LAUNCH = Launch("", (), (), 0, None, SLURM)
 OVERLAP_STREAMS = 3
 """Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
 workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
@@ -123,43 +117,22 @@ def stage_of(row: Words) -> StageMemory:
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     layout = layout_of(words_of(row["layout"]), model)
     words = words_of(row["layout"])
-    job = Job(
-        "pretrain",
-        int(words["sequence"]),
-        int(words["global_batch"]),
-        row["precision"],  # type: ignore[arg-type]
-        1,
-        0.0,
-        (),
-        "",
-        None,
-        None,
-        0,
-        None,
+    spec = JobSpec(
+        sequence_length=int(words["sequence"]),
+        global_batch=int(words["global_batch"]),
+        precision=row["precision"],  # type: ignore[arg-type]
     )
     cluster = cluster_of(row["gpu"])
-    problem = Problem(
-        name="",
-        model=model,
-        cluster=cluster,
-        job=job,
-        goals=Goals("throughput", 0.0),
-        pins=Pins(),
-        launch=LAUNCH,
-        emit=(),
-        framework="megatron",
-        versions=(("megatron", MEGATRON.default_version),),
-        digest="",
-    )
+    problem = problem_of("", model, cluster, spec)
     pricing = pricing_for(problem, MEGATRON)
-    runtime = runtime_of(row["runtime"], row["precision"], cluster.gpu)
-    if runtime.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
+    program = program_of(row["runtime"], row["precision"], cluster.generation)
+    if program.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
         # Nanotron copies the attention output, because flash attention writes (batch, sequence)
         # but the output projection reads (sequence, batch).
-        runtime = replace(runtime, output_copies=1.0)
+        program = replace(program, output_copies=1.0)
     ranks = {"first": [0], "last": [layout.pp - 1]}.get(row["stage"], range(layout.pp))
     stages = [
-        stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, runtime)
+        stage_memory(pricing, layout, stage_load(model, layout.split, rank), rank, program)
         for rank in ranks
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
@@ -197,6 +170,9 @@ def model_of(words: Words, layout: Words) -> Model:
         "head" if size("qk_norm") else "none",
         None,
         latent,
+        sinks=False,
+        full_attention_every=0,
+        gate=False,
     )
     return Model(
         name="",
@@ -215,6 +191,10 @@ def model_of(words: Words, layout: Words) -> Model:
         tied_embeddings=bool(size("tied")),
         mtp_layers=size("mtp"),
         source="",
+        left_out="",
+        linear=None,
+        mamba=None,
+        pattern="",
     )
 
 
@@ -224,7 +204,7 @@ def _latent(text: str) -> tuple[int, int, int, int, int]:
 
 
 def _position(rows: int, learned: bool) -> Position:
-    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows)
+    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows, 1.0, 0.0)
 
 
 def _experts(size: object) -> Experts | None:
@@ -274,6 +254,10 @@ def layout_of(words: Words, model: Model) -> Layout:
         recompute=_recompute(words.get("recompute", "none")),
         split=_split(counts or _even(model.layers, pp * vpp), pp, model.mtp_layers),
         order="tp-cp-ep-dp-pp",
+        cp_comm="p2p",
+        cp_a2a=1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
 
 
@@ -295,15 +279,15 @@ def _recompute(text: str) -> Recompute:
     granularity, _, modules = text.partition(":")
     if granularity == "full":
         return Recompute("full", (), "uniform", 1)
-    return Recompute("selective", tuple(modules.split("+"))) if modules else Recompute("none")
+    return Recompute.selective(tuple(modules.split("+"))) if modules else NO_RECOMPUTE
 
 
-def nanotron() -> Runtime:
+def nanotron() -> ProgramMemory:
     """Return the memory model of Nanotron.
 
     It stores 16-bit and fp32 gradients, does not fuse activations, and computes the loss in fp32.
     """
-    return Runtime(
+    return ProgramMemory(
         name="nanotron",
         state=StateBytes(2.0, 6.0, 12.0),
         activation_copies=1.0,
@@ -312,28 +296,39 @@ def nanotron() -> Runtime:
     )
 
 
-def runtime_of(text: str, precision: str, gpu: Gpu) -> Runtime:
+def unfused(program: ProgramMemory) -> ProgramMemory:
+    """Return ``program`` with the attention matrix and the dropout masks of 2022."""
+    return replace(
+        program,
+        fused_attention=False,
+        fused_norms=False,
+        attention_dropout=True,
+        hidden_dropout=True,
+    )
+
+
+def program_of(text: str, precision: str, generation: Generation) -> ProgramMemory:
     """Return the memory model for ``megatron unfused dropout fused_loss``: a program, then
     deviations."""
     name, *features = text.split()
-    runtime = {
-        "megatron": lambda: megatron(precision, gpu),
-        "fp8_parameters": lambda: megatron_fp8_parameters(precision, gpu),
+    program = {
+        "megatron": lambda: megatron(precision, generation),
+        "fp8_parameters": lambda: with_fp8_parameters(precision, generation),
         "deepspeed": lambda: deepspeed(precision),
         "fsdp2": fsdp2,
         "nanotron": nanotron,
     }[name]()
     if "unfused" in features:
-        runtime = unfused(runtime)
+        program = unfused(program)
     if "eager" in features:
-        runtime = replace(runtime, last_product=True)
+        program = replace(program, last_product=True)
     if "tp_overlap" in features:
-        shared = OVERLAP_STREAMS * engine_workspace_bytes(gpu)
-        runtime = replace(runtime, workspace_bytes=runtime.workspace_bytes + shared)
+        shared = OVERLAP_STREAMS * engine_workspace_bytes(generation)
+        program = replace(program, workspace_bytes=program.workspace_bytes + shared)
     if "bf16_gradients" in features:
-        runtime = with_gradients(runtime, 2.0, precision)
+        program = with_gradients(program, 2.0, precision)
     if "separate_gradients" in features:
-        runtime = replace(runtime, placeholder_bytes=0.0)
+        program = replace(program, placeholder_bytes=0.0)
     dropout = "dropout" in features
-    runtime = replace(runtime, attention_dropout=dropout, hidden_dropout=dropout)
-    return replace(runtime, loss_bytes=10.0) if "fused_loss" in features else runtime
+    program = replace(program, attention_dropout=dropout, hidden_dropout=dropout)
+    return replace(program, loss_bytes=10.0) if "fused_loss" in features else program

@@ -1,7 +1,4 @@
-"""Step-time predictions for cases, with the shipped parameters or with others in their place.
-
-Only this module depends on where the cost model stores its parameters: ``efficiency.CLASSES``.
-"""
+"""Step-time predictions for cases, with the shipped parameters or with others in their place."""
 
 from __future__ import annotations
 
@@ -9,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting.fit import Prior
-from parc.compiler.cost.setup import efficiency
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import host_rate
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.ir import StepTime
+from parc.compiler.ir import Efficiency, StepTime
 from parc.compiler.resolve.resolve_kernels import pricing_for
 
 Parameters = Mapping[str, float]
@@ -23,7 +21,7 @@ Parameters = Mapping[str, float]
 
 def shipped(generation: str) -> dict[str, float]:
     """Return the shipped parameters of a hardware class."""
-    return asdict(efficiency.efficiency(generation))
+    return asdict(class_row(generation))
 
 
 def priors(generation: str) -> dict[str, Prior]:
@@ -70,25 +68,28 @@ own runs, which pull the common prior down.
 """
 
 
+_APPLIED: dict[str, Efficiency] = {}
+"""Rows that replace the shipped ones inside ``applied``, by hardware class."""
+
+
 @contextmanager
 def applied(generation: str, parameters: Parameters) -> Iterator[None]:
     """Replace the shipped parameters of a class by ``parameters`` inside a ``with`` block."""
-    # The cost model reads CLASSES on every evaluation, so replacing the entry is sufficient.
-    known = efficiency.CLASSES.get(generation)
-    before = efficiency.efficiency(generation)
-    efficiency.CLASSES[generation] = replace(before, **parameters)
+    before = _APPLIED.get(generation)
+    _APPLIED[generation] = replace(before or class_row(generation), **parameters)
     try:
         yield
     finally:
-        if known is None:
-            del efficiency.CLASSES[generation]
+        if before is None:
+            del _APPLIED[generation]
         else:
-            efficiency.CLASSES[generation] = known
+            _APPLIED[generation] = before
 
 
 def pricing_of(case: Case) -> Pricing:
     """Return the cost-model tables of a case under the present parameters of its class."""
-    pricing = pricing_for(case.problem, MEGATRON, case.generation)
+    row = _APPLIED.get(case.generation) or class_row(case.generation)
+    pricing = pricing_for(case.problem, MEGATRON, row)
     pricing.efficiency = with_features(pricing.efficiency, case.run.overlap)
     return pricing
 
@@ -99,7 +100,7 @@ PARTIAL_GRAPH_LAUNCH = 0.6
 """The same for graphs of only attention, router and preprocessing."""
 
 
-def with_features(row: efficiency.Efficiency, words: str) -> efficiency.Efficiency:
+def with_features(row: Efficiency, words: str) -> Efficiency:
     """Return the parameters for a run with these features (``wide_words.features``)."""
     if "unfused-core" in words:
         row = replace(row, unfused=True)

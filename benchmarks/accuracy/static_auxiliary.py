@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy.memory_rows import MEGATRON, Words, cluster_of
-from parc.compiler.cost.memory.runtime import BLOCK_BYTES, GROUPED_STREAMS, MIB, SCALARS
+from benchmarks.accuracy.caching_allocator import MIB
+from benchmarks.accuracy.memory_rows import Words, cluster_of
+from benchmarks.accuracy.problems import MEGATRON
+from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
 from parc.compiler.cost.memory.weight_shapes import weight_shapes
-from parc.compiler.cost.memory.workspaces import handovers
+from parc.compiler.cost.memory.workspaces import stage_buffers
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
 from parc.compiler.ir import Layout, Model
 
@@ -89,7 +91,7 @@ def _placeholders(run: RecordedRun) -> list[int]:
 def _streams(run: RecordedRun) -> list[int]:
     """Return tensors that wait between stages, and the gathered input of the output projection."""
     layout, whole = run.layout, 2 * run.tokens * run.model.hidden
-    waiting = handovers(layout.pp, layout.vpp)
+    waiting = stage_buffers(layout.pp, layout.vpp)
     if not layout.sequence_parallel:
         return waiting * [whole]
     return waiting * [whole // layout.tp] + [whole]

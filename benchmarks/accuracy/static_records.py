@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.accuracy.caching_allocator import MIB
 from benchmarks.accuracy.memory_rows import PATH, Words, layout_of, model_of, words_of
 from benchmarks.accuracy.static_auxiliary import RecordedRun, auxiliary_tensors
 from benchmarks.accuracy.static_replay import allocated_bytes
 from benchmarks.accuracy.static_tensors import buffers, round_up
-from parc.compiler.cost.memory.runtime import BLOCK_BYTES, MIB
+from parc.backends.megatron.memory import BLOCK_BYTES
 
 RECORDS = Path(__file__).parent / "published" / "static.csv"
 UNIT_BYTES = MIB // 16

@@ -1,4 +1,4 @@
-"""The catalog as it lies in the package: facts by kind and name, read when they are asked for."""
+"""Catalog of the package: facts by kind and name, read on first use."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 
 from parc.compiler.diagnostics.table_yaml import parse_table
 
-KINDS = ("clusters", "fabrics", "gpus", "kernels", "models", "nodes")
+KINDS = ("clusters", "fabrics", "generations", "gpus", "kernels", "models", "nodes")
 LIMIT_BYTES = 4 * 1024 * 1024
-"""Longest file of a user that is read: far over any config.json."""
+"""Size limit for files of users; far above that of any config.json."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 class Library:
-    """Catalog entries by name, and the user's own files relative to the folder of the spec."""
+    """Catalog entries by name, and files of the user relative to the folder of the spec."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """``folder`` is where relative paths start; None: the current directory."""
+        """Resolve relative paths against ``folder``; None: the current directory."""
         self._folder = folder
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """All names of ``kind`` (one of KINDS), sorted; nothing is parsed."""
+        """Return the names of all entries of ``kind`` (one of KINDS), sorted."""
         return _names(kind)
 
     def entry(self, kind: str, name: str) -> dict[str, Any]:
-        """The mapping of one entry, plain JSON types; KeyError where there is none."""
+        """Return the facts of one entry as plain JSON types; KeyError for an unknown name."""
         return deepcopy(_entry(kind, name))
 
     def text(self, path: str) -> str:
-        """A user's file as text; OSError where it is absent, no UTF-8 file, or over LIMIT_BYTES."""
+        """Return a user's file as text; OSError if it is missing, not UTF-8 or too long."""
         try:
             return self._read(Path(path)).decode("utf-8-sig")
         except ValueError as error:  # not UTF-8, or a NUL in the path

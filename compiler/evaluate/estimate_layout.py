@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from parc.compiler.cost.collectives.context_exchange import context_bytes
 from parc.compiler.cost.collectives.dispatch import copies_sent
+from parc.compiler.cost.collectives.tensor_exchange import (
+    dense_exchanges,
+    expert_exchanges,
+    sent_bytes,
+)
 from parc.compiler.cost.counts.flops import step_flops, utilization
 from parc.compiler.cost.memory.peak import all_stages
-from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.cost.step.gradients import dp_bytes, replica_bytes
 from parc.compiler.cost.step.step_time import hop_bytes, step_time
-from parc.compiler.ir import AxisTraffic, Estimate, Layout, Model
+from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 
 def estimate_layout(pricing: Pricing, layout: Layout) -> Estimate:
@@ -47,7 +52,7 @@ def axis_traffic(pricing: Pricing, layout: Layout) -> tuple[AxisTraffic, ...]:
     for axis, nbytes in volumes.items():
         links = pricing.links
         if axis == "pp":
-            span = Reach(2, 1 if groups.pp_stride >= links.domain else 2)
+            span = GroupSpan(2, 1 if groups.pp_stride >= links.domain else 2)
         else:
             span = getattr(groups, axis)
         rows.append(
@@ -71,9 +76,9 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     tokens = layout.tokens(job.sequence_length)
     volumes: dict[str, float] = {}
     if layout.tp > 1:
-        collectives = 5 * max(_blocks(load, model) for load in loads)
-        payload = 2 * tokens * model.hidden
-        volumes["tp"] = micro_batches * collectives * payload * (layout.tp - 1) / layout.tp
+        each = [_tensor_volumes(pricing, layout, load) for load in loads]
+        fullest = max(each, key=lambda one: sum(one.values()))
+        volumes |= {axis: micro_batches * nbytes for axis, nbytes in fullest.items()}
     if layout.cp > 1:
         each = [_context_volumes(pricing, layout, load) for load in loads]
         fullest = max(each, key=lambda one: sum(one.values()))
@@ -86,10 +91,13 @@ def _volumes(pricing: Pricing, layout: Layout) -> dict[str, float]:
     return volumes | _data_volumes(pricing, layout)
 
 
-def _blocks(load: StageLoad, model: Model) -> int:
-    """Count token mixers and dense MLPs of a stage; tensor ranks gather and scatter around each."""
-    counts = zip(model.kinds, load.counts, strict=True)
-    return sum(count * (kind.parts - kind.routed) for kind, count in counts)
+def _tensor_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:
+    """Return axis -> bytes that a rank of a stage sends to tensor ranks per micro-batch."""
+    dense = expert = 0.0
+    for kind, count in zip(pricing.problem.model.kinds, load.counts, strict=True):
+        dense += count * sent_bytes(dense_exchanges(pricing, layout, kind), layout.tp)
+        expert += count * sent_bytes(expert_exchanges(pricing, layout, kind), layout.etp)
+    return {"tp": dense} | ({"etp": expert} if expert else {})
 
 
 def _context_volumes(pricing: Pricing, layout: Layout, load: StageLoad) -> dict[str, float]:

@@ -1,9 +1,12 @@
-"""The nouns: frozen, typed, each saying only what is known by then."""
+"""Intermediate representation: frozen dataclasses, one type per stage of the pipeline."""
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
+from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
 from parc.compiler.ir.layout import (
+    NO_OFFLOAD,
     NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Chunk,
     ContextComm,
     Layout,
@@ -30,7 +33,7 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.placement import (
     Axis,
-    Family,
+    GroupFamily,
     Mesh,
     Placement,
     PlacementAlternative,
@@ -49,16 +52,19 @@ from parc.compiler.ir.problem import (
     SlurmJob,
     Task,
 )
+from parc.compiler.ir.program_memory import GradientExchange, ProgramMemory, StateBytes
 from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
 AnyPlan = Plan | ServingPlan
-"""What backends and reports are given."""
+"""Input of backends and reports."""
 AnyProblem = Problem | ServingProblem
 
 __all__ = [
     "DENSE",
+    "NO_OFFLOAD",
     "NO_RECOMPUTE",
+    "NO_ZERO_PLUS",
     "ROUTED",
     "AnyPlan",
     "AnyProblem",
@@ -70,13 +76,16 @@ __all__ = [
     "Chunk",
     "Cluster",
     "ContextComm",
+    "Efficiency",
     "Estimate",
     "Experts",
     "Fabric",
-    "Family",
     "FeedForward",
+    "Generation",
     "Goals",
     "Gpu",
+    "GradientExchange",
+    "GroupFamily",
     "Host",
     "Job",
     "KubernetesJob",
@@ -100,11 +109,13 @@ __all__ = [
     "Position",
     "Precision",
     "Problem",
+    "ProgramMemory",
     "Proof",
     "Rack",
     "Recompute",
     "Schedule",
     "Search",
+    "ServingEfficiency",
     "ServingEstimate",
     "ServingLayout",
     "ServingPlan",
@@ -112,7 +123,9 @@ __all__ = [
     "ServingSearch",
     "SlurmJob",
     "Split",
+    "Stack",
     "StageMemory",
+    "StateBytes",
     "StepTime",
     "Task",
     "Variant",

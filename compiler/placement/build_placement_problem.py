@@ -22,6 +22,7 @@ TRAFFIC_GROUPS: dict[str, tuple[str, tuple[str, ...], Pattern]] = {
     "dp_cp": ("dense", ("dp", "cp"), "ring"),
     "pp": ("dense", ("pp",), "line"),
     "ep": ("expert", ("ep",), "all-to-all"),
+    "etp": ("expert", ("tp",), "ring"),
     "edp": ("expert", ("dp",), "ring"),
     "dp_shard_cp": ("dense", ("dp_shard", "cp"), "ring"),
     "edp_shard": ("expert", ("dp_shard",), "ring"),
@@ -36,7 +37,7 @@ equal, because the estimate is only accurate to a few per cent."""
 TERMS = {
     axis: "dp_seconds" if axis.startswith(("dp", "edp")) else f"{axis.partition('_')[0]}_seconds"
     for axis in TRAFFIC_GROUPS
-}
+} | {"etp": "tp_seconds"}
 """Traffic axis -> field of the estimated step time with its exposed seconds. Several axes may share
 one field."""
 

@@ -1,17 +1,17 @@
-"""``cluster.calibration`` to the parameters of the cost model that it replaces."""
+"""Read the parameters of the cost model that ``cluster.calibration`` replaces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.collective_time import OPERATIONS
-from parc.compiler.cost.setup.calibrated import PARAMETERS, Values, hardware_class, legal_range
+from parc.compiler.cost.setup.calibrated import PARAMETERS, Values, hardware_class, valid_range
 from parc.compiler.diagnostics import Cause, Finding, Sink, Span
-from parc.compiler.ir import Cluster
+from parc.compiler.ir import Cluster, Gpu, Stack
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
@@ -19,34 +19,66 @@ from parc.compiler.spec.reading.yaml_tree import Tree, read_tree, split_lines
 AT = "cluster.calibration"
 FORMAT = 1
 KEYS = ("calibration", "written_by", "class", "parameters", "collectives", "fitted_to")
-"""Legal keys; ``written_by`` and ``fitted_to`` are for people and are not read."""
+"""Valid keys; ``written_by`` and ``fitted_to`` are notes for the reader and have no effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Content of a calibration file."""
+
+    values: Values = ()
+    """(name, value) pairs, sorted."""
+    path: str = ""
+    hardware: str = ""
+    """Hardware class of the measured runs; a GPU generation without a stack if only links were
+    measured."""
+    span: Span | None = None
+    """Position of the class in the file."""
 
 
 def resolve_calibration(
     spec: str | ClusterSpec, cluster: Cluster, library: Library, sink: Sink
-) -> Values:
-    """(name, value) pairs, sorted; empty where the spec names no file, or after an error.
+) -> Calibration:
+    """Return the calibration; an empty one if the spec names no file, or after an error.
 
-    Findings about the content stand at the lines of the file.
+    Findings about the content are reported at the lines of the file.
     """
     path = None if isinstance(spec, str) else spec.calibration
     if path is None:
-        return ()
+        return Calibration()
     try:
         text = library.text(path)
     except OSError as error:
         reason = error.strerror or str(error)
         finding = Finding(f"{path} cannot be read: {reason}", "no such calibration")
         sink.report("Q07", finding, at=AT)
-        return ()
+        return Calibration()
     lines = {**sink.positions.lines, path: split_lines(text)}
     sink.positions = replace(sink.positions, lines=lines)
     tree = read_tree(text, path, sink)
-    return () if tree is None else _File(path, tree, sink).values(cluster)
+    return Calibration() if tree is None else _File(path, tree, sink).calibration(cluster)
+
+
+def check_stack(calibration: Calibration, gpu: Gpu, stack: Stack, sink: Sink) -> None:
+    """Report Q08 if the measured runs used other kernels than the framework of the job."""
+    if "/" not in calibration.hardware or calibration.hardware == hardware_class(gpu, stack):
+        return
+    own = hardware_class(gpu, stack)
+    help_ = "kernels and overlap differ between frameworks: calibrate with runs of this one"
+    sink.report("Q08", _other_class(calibration, own, help_), at=AT)
+
+
+def _other_class(calibration: Calibration, own: str, help_: str) -> Finding:
+    return Finding(
+        f"{calibration.path} is a calibration of {calibration.hardware[:40]}, not of {own}",
+        label=f"measured on another class than {own}",
+        help=help_,
+        causes=(Cause("class", "the class of the measured runs", calibration.span),),
+    )
 
 
 class _File:
-    """One calibration file and where its findings go."""
+    """Reader of one calibration file."""
 
     def __init__(self, path: str, tree: Tree, sink: Sink) -> None:
         self.path = path
@@ -54,21 +86,24 @@ class _File:
         self.sink = sink
         self.sound = True
 
-    def values(self, cluster: Cluster) -> Values:
-        """Everything in it, or nothing where a part of it is wrong."""
+    def calibration(self, cluster: Cluster) -> Calibration:
+        """Return the content of the file; an empty calibration if a part of it is wrong."""
         value = self.tree.value
         if not isinstance(value, dict) or value.get("calibration") != FORMAT:
             self._refuse(
                 "calibration" if isinstance(value, dict) else "",
-                f"{self.path} is no calibration of format {FORMAT}",
+                f"{self.path} is not a calibration of format {FORMAT}",
                 help="parc calibrate RUNS.csv -o FILE writes one",
             )
-            return ()
+            return Calibration()
         for key in value.keys() - set(KEYS):
             self._unknown(str(key), str(key), KEYS)
         found = [*self._parameters(value), *self._collectives(value)]
-        self._check_class(value, cluster)
-        return tuple(sorted(found)) if self.sound else ()
+        written = Calibration(
+            tuple(sorted(found)), self.path, str(value.get("class")), self._span("class")
+        )
+        sound = self._is_of_generation(written, cluster) and self.sound
+        return written if sound else Calibration()
 
     def _parameters(self, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
         for name, number in self._mapping(value.get("parameters"), "parameters"):
@@ -92,7 +127,7 @@ class _File:
     def _number(
         self, at: str, name: str, number: Any, known: tuple[str, ...]
     ) -> Iterator[tuple[str, float]]:
-        bounds = legal_range(name)
+        bounds = valid_range(name)
         if bounds is None:
             self._unknown(at, name, known)
             return
@@ -103,22 +138,19 @@ class _File:
             return
         self._refuse(at, f"{name} is {str(number)[:40]}", f"must be from {low:g} to {high:g}")
 
-    def _check_class(self, value: dict[str, Any], cluster: Cluster) -> None:
-        written, own = value.get("class"), hardware_class(cluster.gpu)
-        if written == own:
-            return
-        finding = Finding(
-            f"{self.path} is a calibration of {str(written)[:40]}, this cluster is {own}",
-            label=f"{cluster.gpu.name} is {own}",
-            help="what one GPU generation was measured to do says nothing about another",
-            causes=(Cause("class", "calibrated for this class", self._span("class")),),
-        )
-        self.sink.report("Q08", finding, at=AT)
+    def _is_of_generation(self, written: Calibration, cluster: Cluster) -> bool:
+        """Return True if the runs used GPUs of the cluster's generation; else report Q08."""
+        own = cluster.gpu.generation
+        if written.hardware.partition("/")[0] == own:
+            return True
+        help_ = "measurements of one GPU generation do not apply to another"
+        self.sink.report("Q08", _other_class(written, own, help_), at=AT)
+        return False
 
     def _unknown(self, at: str, name: str, known: tuple[str, ...]) -> None:
         near = did_you_mean(name, known)
         label = f"did you mean {' or '.join(near)}?" if near else "no such key"
-        listed = f"legal: {', '.join(known)}" if known else ""
+        listed = f"valid keys: {', '.join(known)}" if known else ""
         self.sound = False
         finding = Finding(f"unknown key {name[:60]} in {self.path}", label, help=listed)
         self.sink.report("Q07", finding, at=AT, span=self.tree.keys.get(at))

@@ -37,7 +37,7 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
     hardware = resolve_hardware(complete, library, sink, AT)
     if hosts is None or hardware is None:
         return None
-    gpu, node, fabric = hardware
+    node, fabric = hardware.node, hardware.fabric
     check_gpus_per_host(facts, node, sink)
     all_racks = [_with_domains(rack, node) for rack in hosts.racks]
     _check_sizes(hosts.racks, all_racks, node, sink)
@@ -50,7 +50,8 @@ def resolve_cluster(spec: str | ClusterSpec, library: Library, sink: Sink) -> Cl
         return None
     place = {host.name: host for host in members}
     return Cluster(
-        gpu=gpu,
+        gpu=hardware.gpu,
+        generation=hardware.generation,
         node=node,
         fabric=with_leaf(complete, fabric),
         racks=racks,
@@ -69,7 +70,7 @@ def _complete(spec: str | ClusterSpec, library: Library, sink: Sink) -> ClusterS
     entry = look_up("clusters", name, library, sink, AT if isinstance(spec, str) else f"{AT}.base")
     if entry is None:
         return None
-    base = ClusterSpec.model_validate_json(json.dumps(entry))
+    base = ClusterSpec.model_validate_json(json.dumps(entry.facts))
     return base if isinstance(spec, str) else _changed(base, spec)
 
 

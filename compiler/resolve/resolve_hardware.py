@@ -1,16 +1,19 @@
-"""GPU, node type and fabric of a cluster spec to nouns: catalog names, ``base:`` and changes."""
+"""Resolve GPU, node type and fabric of a cluster: catalog names, files, ``base:``, changes."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from pydantic import ValidationError
+
+from parc.compiler.catalog.find_generation import find_generation
 from parc.compiler.catalog.library import Library
-from parc.compiler.catalog.lookup import look_up
+from parc.compiler.catalog.lookup import Entry, look_up
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Fabric, Gpu, NodeType
-from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.resolve.check_hardware import check_gpu, check_node, check_rails
 from parc.compiler.spec.cluster_spec import ClusterSpec, FabricSpec, GpuSpec, NodeSpec
 
@@ -29,38 +32,44 @@ NODE_FACTS = (
 FABRIC_FACTS = ("kind", "latency", "oversubscription")
 
 
-def resolve_hardware(
-    spec: ClusterSpec, library: Library, sink: Sink, at: str
-) -> tuple[Gpu, NodeType, Fabric] | None:
-    """What the hosts are made of; None after a diagnostic.
+class Hardware(NamedTuple):
+    """Types of the parts of a cluster."""
 
-    ``at`` is the spec path of the cluster. ``cluster.gpu`` and ``cluster.fabric`` win over what
-    the node type is sold with.
+    gpu: Gpu
+    generation: Generation
+    node: NodeType
+    fabric: Fabric
+
+
+def resolve_hardware(spec: ClusterSpec, library: Library, sink: Sink, at: str) -> Hardware | None:
+    """Return the hardware of the cluster at the spec path ``at``; None after a diagnostic.
+
+    ``cluster.gpu`` and ``cluster.fabric`` override what the node type is sold with.
     """
     if spec.node is None:
-        _absent(sink, at, "node", "dgx-h100")
+        _report_absent(sink, at, "node", "dgx-h100")
         return None
     node_spec = _complete("nodes", spec.node, NodeSpec, library, (sink, f"{at}.node"))
     if node_spec is None:
         return None
-    gpu = _gpu(spec.gpu or node_spec.gpu, library, sink, _place(at, "gpu", spec.gpu))
+    gpu = _gpu(spec.gpu or node_spec.gpu, library, sink, _path(at, "gpu", spec.gpu))
     fabric = _fabric(
-        spec.fabric or node_spec.fabric, library, sink, _place(at, "fabric", spec.fabric)
+        spec.fabric or node_spec.fabric, library, sink, _path(at, "fabric", spec.fabric)
     )
     node = _node(node_spec, sink, f"{at}.node")
     if gpu is None or node is None or fabric is None:
         return None
-    sound = check_node(gpu, node, sink, f"{at}.node")
-    sound &= check_rails(node, fabric, sink, _place(at, "fabric", spec.fabric))
-    return (gpu, node, fabric) if sound else None
+    consistent = check_node(gpu[0], node, sink, f"{at}.node")
+    consistent &= check_rails(node, fabric, sink, _path(at, "fabric", spec.fabric))
+    return Hardware(*gpu, node, fabric) if consistent else None
 
 
-def _place(at: str, key: str, written: object) -> str:
-    """Where a part is named: by the cluster, else by its node type."""
+def _path(at: str, key: str, written: object) -> str:
+    """Return the spec path that names a part: a key of the cluster, else of its node type."""
     return f"{at}.{key}" if written is not None else f"{at}.node.{key}"
 
 
-def _absent(sink: Sink, at: str, key: str, example: str) -> None:
+def _report_absent(sink: Sink, at: str, key: str, example: str) -> None:
     finding = Finding(f"{at} has no {key}", f"{key} is missing", fix=f"{at}.{key}: {example}")
     sink.report("H05", finding, at=at, key=True)
 
@@ -68,20 +77,31 @@ def _absent(sink: Sink, at: str, key: str, example: str) -> None:
 def _complete(
     kind: str, value: str | Part, shape: type[Part], library: Library, where: tuple[Sink, str]
 ) -> Part | None:
-    """The facts of ``value``: a catalog entry, a mapping, or a base with changes over it."""
+    """Return the facts of ``value``: an entry, a mapping, or a ``base`` entry with changes."""
     sink, at = where
     if not isinstance(value, str) and value.base is None:
         return value
     name, at = (value, at) if isinstance(value, str) else (value.base or "", f"{at}.base")
     entry = look_up(kind, name, library, sink, at)
-    if entry is None:
+    base = _validated(entry, shape, sink, at) if entry else None
+    if base is None or isinstance(value, str):
+        return base
+    return _changed(base, value)
+
+
+def _validated(entry: Entry, shape: type[Part], sink: Sink, at: str) -> Part | None:
+    """Return the facts of ``entry`` with their types; None after K08 about a user's file."""
+    try:
+        return shape.model_validate_json(json.dumps({"name": entry.name, **entry.facts}))
+    except ValidationError as error:
+        for found in error.errors(include_url=False, include_input=False):
+            key = ".".join(str(part) for part in found["loc"])
+            entry.report(key, Finding(f"{entry.label}: {key}: {found['msg']}"), sink, at)
         return None
-    base = shape.model_validate_json(json.dumps({"name": name, **entry}))
-    return base if isinstance(value, str) else _changed(base, value)
 
 
 def _changed(base: Part, changes: Part) -> Part:
-    """``changes`` over ``base``; a mapping among the facts is merged key by key."""
+    """Return ``base`` with ``changes``; a fact that is a mapping is merged key by key."""
     update: dict[str, Any] = {
         key: getattr(changes, key)
         for key in sorted(changes.model_fields_set - {"base"})
@@ -93,24 +113,24 @@ def _changed(base: Part, changes: Part) -> Part:
     if update:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
-            update = {**_following(base, update), **update}
-        update.setdefault("name", f"{base.name}{CHANGED}")
+            update = {**_dependent_changes(base, update), **update}
+        update.setdefault("name", f"{base.name}{CHANGED_SUFFIX}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
 
 
-def _following(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
-    """Facts of the base that a change makes false, unless they are stated too."""
-    follows: dict[str, Any] = {}
+def _dependent_changes(base: NodeSpec, update: dict[str, Any]) -> dict[str, Any]:
+    """Return new values for facts of ``base`` that ``update`` makes false."""
+    dependent: dict[str, Any] = {}
     if "nics" in update:
-        follows["nic_names"] = ()  # which of the names are left, only the user knows
+        dependent["nic_names"] = ()  # the spec does not show which of the NICs remain
     if "gpus_per_node" in update and base.nvlink_domain == base.gpus_per_node:
-        follows["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
-    return follows
+        dependent["nvlink_domain"] = update["gpus_per_node"]  # a domain that ends at the host
+    return dependent
 
 
 def _lacks(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
-    """Report the facts that are absent, all in one finding."""
+    """Report the absent ones of ``facts`` in one finding; return True if there are any."""
     missing = [fact for fact in facts if getattr(part, fact) in (None, {})]
     if missing:
         finding = Finding(
@@ -123,25 +143,31 @@ def _lacks(part: Part, facts: tuple[str, ...], sink: Sink, at: str) -> bool:
     return bool(missing)
 
 
-def _gpu(value: str | GpuSpec | None, library: Library, sink: Sink, at: str) -> Gpu | None:
+def _gpu(
+    value: str | GpuSpec | None, library: Library, sink: Sink, at: str
+) -> tuple[Gpu, Generation] | None:
     if value is None:
-        _absent(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
+        _report_absent(sink, at.removesuffix(".node.gpu"), "gpu", "h100-sxm-80gb")
         return None
     spec = _complete("gpus", value, GpuSpec, library, (sink, at))
-    if spec is None or _lacks(spec, GPU_FACTS, sink, at) or not check_gpu(spec, sink, at):
+    if spec is None or _lacks(spec, GPU_FACTS, sink, at):
+        return None
+    generation = find_generation(spec.generation or "", library, sink, f"{at}.generation")
+    if generation is None or not check_gpu(spec, generation, sink, at):
         return None
     facts = spec.model_dump()
     major, minor = re.findall(r"\d+", spec.compute_capability or "0.0")
-    return Gpu(
+    gpu = Gpu(
         name=spec.name or "custom",
         vendor=facts["vendor"],
-        generation=facts["generation"],
+        generation=generation.name,
         compute_capability=(int(major), int(minor)),
         memory_bytes=round(facts["memory"] * 1e9),
         memory_gb_per_s=float(facts["memory_gb_per_s"]),
         peak_tflops=tuple(sorted(facts["peak_tflops"].items())),
         source=spec.source or "the spec",
     )
+    return gpu, generation
 
 
 def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
@@ -168,7 +194,7 @@ def _node(spec: NodeSpec, sink: Sink, at: str) -> NodeType | None:
 
 def _fabric(value: str | FabricSpec | None, library: Library, sink: Sink, at: str) -> Fabric | None:
     if value is None:
-        _absent(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
+        _report_absent(sink, at.removesuffix(".node.fabric"), "fabric", "infiniband-ndr")
         return None
     spec = _complete("fabrics", value, FabricSpec, library, (sink, at))
     if spec is None or _lacks(spec, FABRIC_FACTS, sink, at):

@@ -1,4 +1,4 @@
-"""A GPU type to the times of its kernels, read from the catalog when they are asked for."""
+"""Load the kernel timings of a GPU type from the catalog, and evaluate problems with them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.hardware_fit import KernelFit, kernel_fit
 from parc.compiler.cost.setup.calibrated import calibrated_kernels
 from parc.compiler.cost.setup.pricing import Pricing
-from parc.compiler.ir import Gpu, Problem
+from parc.compiler.ir import Cluster, Efficiency, Gpu, Problem
 
 
-def pricing_for(problem: Problem, framework: Framework, hardware: str = "") -> Pricing:
-    """The memo of ``problem`` with the kernel fits of its GPU; ``hardware`` names another class."""
-    kernels = calibrated_kernels(load_fit(problem.cluster.gpu), problem)
-    return Pricing(problem, framework, kernels, hardware)
+def pricing_for(problem: Problem, framework: Framework, row: Efficiency | None = None) -> Pricing:
+    """Return the memo that evaluates layouts of ``problem``.
+
+    ``row`` replaces the efficiency factors that the GPU generation has for the framework's stack.
+    """
+    kernels = calibrated_kernels(cluster_fit(problem.cluster), problem)
+    return Pricing(problem, framework, kernels, row)
+
+
+def cluster_fit(cluster: Cluster) -> KernelFit:
+    """Return the kernel fits of the cluster's GPU, or of the GPU that its generation refers to."""
+    return _gpu_fit(cluster.gpu, cluster.generation.kernels_like)
 
 
 @cache
-def load_fit(gpu: str | Gpu) -> KernelFit:
-    """The kernel fits of a GPU noun, or of a catalog name; KeyError where it names nothing."""
-    library = Library()
-    noun = gpu if isinstance(gpu, Gpu) else _from_catalog(gpu, library)
-    return kernel_fit(noun, lambda name: library.entry("kernels", name))
-
-
-def _from_catalog(name: str, library: Library) -> Gpu:
-    """The noun with what the fits use; memory and capability are left open."""
-    entry: dict[str, Any] = library.entry("gpus", name)
-    return Gpu(
+def load_fit(name: str) -> KernelFit:
+    """Return the kernel fits of a GPU of the catalog; KeyError for an unknown name."""
+    entry: dict[str, Any] = Library().entry("gpus", name)
+    # The fits use data-sheet rates only, so that memory and capability are not filled in.
+    gpu = Gpu(
         name=name,
         vendor=entry["vendor"],
         generation=entry["generation"],
@@ -40,3 +42,10 @@ def _from_catalog(name: str, library: Library) -> Gpu:
         peak_tflops=tuple(sorted(entry["peak_tflops"].items())),
         source=str(entry["source"]),
     )
+    return _gpu_fit(gpu, name)
+
+
+@cache
+def _gpu_fit(gpu: Gpu, like: str) -> KernelFit:
+    library = Library()
+    return kernel_fit(gpu, lambda name: library.entry("kernels", name), like)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from parc.compiler.ir import KubernetesJob, Launch, SlurmJob
+from parc.compiler.ir import Cluster, Generation, KubernetesJob, Launch, SlurmJob
 from parc.compiler.ir.serialize import as_json
 from parc.compiler.resolve.resolve_targets import Targets
 from parc.compiler.spec.launch_spec import KubernetesSpec, LaunchSpec
@@ -35,11 +35,12 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
-        kubernetes=_kubernetes(spec.kubernetes),
+        kubernetes=resolve_kubernetes(spec.kubernetes),
     )
 
 
-def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    """Return section ``launch.kubernetes`` with the defaults of the spec."""
     return KubernetesJob(
         image=spec.image or "",
         namespace=spec.namespace or "",
@@ -56,13 +57,19 @@ def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
     )
 
 
-def spec_digest(spec: TaskSpec, resolved: Iterable[object]) -> str:
+def spec_digest(spec: TaskSpec, resolved: Sequence[object]) -> str:
     """Return the SHA-256 of the written keys and of the facts that their names resolved to."""
     # Only written keys count, so that a new key of the language keeps digests of older specs.
     written = spec.model_dump(mode="json", exclude_unset=True)
-    content = [written, *(as_json(noun, LATER) for noun in resolved)]
+    content = [written, *(as_json(noun, LATER) for noun in (*resolved, *_user_files(resolved)))]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _user_files(resolved: Sequence[object]) -> list[Generation]:
+    """Return facts that are from files of the user; those of the catalog change no digest."""
+    clusters = [one for one in resolved if isinstance(one, Cluster)]
+    return [one.generation for one in clusters if one.generation.file]
 
 
 LATER = frozenset(("upper", "above", "gpu_numa", "gpu_nics", "rails"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
     Cluster,
     Goals,
     Job,
@@ -18,6 +20,7 @@ from parc.compiler.ir import (
     ZeroPlus,
 )
 from parc.compiler.resolve.check_precision import check_gradients, check_precision
+from parc.compiler.resolve.resolve_calibration import Calibration, check_stack
 from parc.compiler.resolve.resolve_launch import resolve_launch, spec_digest
 from parc.compiler.resolve.resolve_learning_rate import resolve_learning_rate
 from parc.compiler.resolve.resolve_targets import Targets, resolve_targets
@@ -27,8 +30,8 @@ from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {
-    "none": Recompute("none"),
-    "selective": Recompute("selective", ("core_attn",)),
+    "none": NO_RECOMPUTE,
+    "selective": Recompute.selective(("core_attn",)),
     "full": Recompute("full", (), "uniform", 1),
 }
 """Short value of ``layout.recompute`` -> its meaning."""
@@ -39,19 +42,19 @@ def resolve_problem(
     model: Model,
     cluster: Cluster,
     sink: Sink,
-    calibration: tuple[tuple[str, float], ...] = (),
+    calibration: Calibration = Calibration(),  # noqa: B008 - frozen
 ) -> Problem | None:
     """Return the problem that the search solves; None if an error leaves it incomplete.
 
     Checks the job, the model's context length and the GPU's number formats. The rules of the
     framework check later if the pins are valid together.
     """
-    job = _job(spec.job, sink)
+    job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
-    check_precision(spec.job.precision, cluster.gpu, sink)
+    check_precision(spec.job.precision, cluster, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
     targets = resolve_targets(spec, sink)
-    if job is None or targets is None:
+    if targets is None or not _has_stack(targets, cluster, calibration, sink) or job is None:
         return None
     return Problem(
         name=spec.name,
@@ -65,10 +68,28 @@ def resolve_problem(
         framework=targets.framework,
         versions=targets.versions,
         digest=spec_digest(
-            spec, (model, cluster, calibration) if calibration else (model, cluster)
+            spec, (model, cluster, calibration.values) if calibration.values else (model, cluster)
         ),
-        calibration=calibration,
+        calibration=calibration.values,
     )
+
+
+def _has_stack(targets: Targets, cluster: Cluster, calibration: Calibration, sink: Sink) -> bool:
+    """Return True if the GPU generation has factors for the framework's stack; else report K08."""
+    from parc.backends.registry import framework
+
+    stack, generation = framework(targets.framework).stack, cluster.generation
+    check_stack(calibration, cluster.gpu, stack, sink)
+    if stack.row(generation) is not None:
+        return True
+    file = generation.file or f"generations/{generation.name}.yaml"
+    finding = Finding(
+        f"{file}: efficiency.{stack.name} is missing, which {targets.framework} needs",
+        label=f"no efficiency factors of {targets.framework} on this generation",
+        help=f"{file} has factors for: {', '.join(sorted(generation.efficiency))}",
+    )
+    sink.report("K08", finding, at="cluster.gpu")
+    return False
 
 
 def _program(targets: Targets, model: Model) -> str:
@@ -88,7 +109,8 @@ def _goals(spec: GoalsSpec) -> Goals:
     return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
 
 
-def _job(spec: JobSpec, sink: Sink) -> Job | None:
+def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
+    """Return section ``job`` with the defaults of the spec; None after an error in the batch."""
     global_batch = _global_batch(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
@@ -210,4 +232,4 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
 def _offload(spec: str | OffloadSpec) -> Offload | None:
     if isinstance(spec, OffloadSpec):
         return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
-    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
+    return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.compiler.cost.memory.workspaces import handovers
+from parc.compiler.cost.memory.workspaces import stage_buffers
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageClass
 from parc.compiler.ir import Layout, Split
@@ -251,7 +251,7 @@ class LayoutFilter:
         if cell is None:
             points = [point.at_level(level) for level in range(len(cut.levels))]
             cell = self._memory.activation_cell(key, points)
-        return cell, self._limit - handovers(cut.shape.pp, vpp) * cell.stream
+        return cell, self._limit - stage_buffers(cut.shape.pp, vpp) * cell.stream
 
     def _estimate(self, mesh: MeshChoice, cut: StageCut, point: Point, count: int) -> None:
         times = mesh.times

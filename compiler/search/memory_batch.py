@@ -17,7 +17,7 @@ from parc.compiler.cost.memory.peak import (
     gathered_bytes,
     layer_terms,
     logits_bytes,
-    runtime_of,
+    program_memory,
     step_bytes,
 )
 from parc.compiler.cost.memory.workspaces import (
@@ -74,10 +74,10 @@ class MemoryBatch:
         self._pricing, self._build = pricing, build
         self._kinds = pricing.problem.model.kinds
         self.cells: dict[Key, ActivationCell] = {}
-        self._runtime = runtime_of(pricing, zero_stage)
+        self._program = program_memory(pricing, zero_stage)
         self._parameters: dict[tuple[StageShape, int, int, int], Parameters] = {}
         self._state: dict[tuple[int, int, bool], float] = {}
-        self._lost = 1 + self._runtime.fragmentation
+        self._lost = 1 + self._program.fragmentation
         self._units: dict[tuple[int, ...], tuple[Unit | None, ...]] = {}
         self._sizes: dict[tuple[int, int, int], BatchBytes] = {}
 
@@ -93,7 +93,7 @@ class MemoryBatch:
         dense_state = self._state_bytes(layout, layout.dp_shard * layout.cp)
         shards = max(layout.edp // layout.dp_replicate, 1)
         expert_state = self._state_bytes(layout, shards)
-        fixed = library_bytes(self._pricing, self._runtime)
+        fixed = library_bytes(self._pricing, self._program)
         fixed += sum(communicator_and_context_bytes(self._pricing, layout))
         static = [
             fixed + dense * dense_state + expert * expert_state + copies
@@ -101,26 +101,26 @@ class MemoryBatch:
         ]
         if layout.zero_stage >= 3:
             for index, kind in enumerate(shape.full):
-                static[index] += gathered_bytes(self._pricing, layout, kind.load, self._runtime)
+                static[index] += gathered_bytes(self._pricing, layout, kind.load, self._program)
         return tuple(static)
 
     def static_bytes_in_step(self, layout: Layout, shape: StageShape) -> float:
         """Return the peak of all classes in the optimizer step: static bytes and temporaries."""
         static = self.static_bytes(layout, shape)
-        if not self._runtime.state.step:
+        if not self._program.state.step:
             return max(static)
         temporary = (
-            step_bytes(self._pricing, layout, kind.load, self._runtime) for kind in shape.full
+            step_bytes(self._pricing, layout, kind.load, self._program) for kind in shape.full
         )
         return max(fixed + self._lost * step for fixed, step in zip(static, temporary, strict=True))
 
     def _count(self, layout: Layout, shape: StageShape) -> Parameters:
-        pricing, runtime = self._pricing, self._runtime
+        pricing, program = self._pricing, self._program
         return tuple(
             (
                 *pricing.stage_parameters(layout, kind.load),
-                cast_bytes(pricing, layout, kind.load, runtime)
-                + placeholder_bytes(pricing, layout, kind.load, runtime),
+                cast_bytes(pricing, layout, kind.load, program)
+                + placeholder_bytes(pricing, layout, kind.load, program),
             )
             for kind in shape.full
         )
@@ -131,7 +131,7 @@ class MemoryBatch:
         state = self._state.get(key)
         if state is None:
             kept = layout.offload, layout.zero_plus.hpz
-            state = self._state[key] = sum(self._runtime.state.on_rank(*key, *kept))
+            state = self._state[key] = sum(self._program.state.on_rank(*key, *kept))
         return state
 
     def activation_cell(self, key: Key, points: list[Point]) -> ActivationCell:
@@ -161,8 +161,8 @@ class MemoryBatch:
     def _size(self, point: Point) -> BatchBytes:
         layout = self._build(point)
         stream = stream_bytes(self._pricing, layout)
-        mask = self._lost * stream / 2 if self._runtime.hidden_dropout else 0.0
-        buffer = head_buffer_bytes(self._pricing, layout, self._runtime)
+        mask = self._lost * stream / 2 if self._program.hidden_dropout else 0.0
+        buffer = head_buffer_bytes(self._pricing, layout, self._program)
         size = BatchBytes(stream, mask, buffer, {})
         self._sizes[point.tp, point.cp, point.micro_batch] = size
         return size
@@ -172,7 +172,7 @@ class MemoryBatch:
         heads = load.mtp_layers if load.loss else -1
         nbytes = size.heads.get(heads)
         if nbytes is None:
-            nbytes = logits_bytes(self._pricing, self._build(point), load, self._runtime)
+            nbytes = logits_bytes(self._pricing, self._build(point), load, self._program)
             nbytes = size.heads[heads] = self._lost * nbytes
         return nbytes
 
@@ -181,7 +181,7 @@ class MemoryBatch:
         layout, lost = self._build(point), self._lost
         if layout.recompute.method == "block":
             return None
-        layers = [layer_terms(self._pricing, layout, kind, self._runtime) for kind in self._kinds]
+        layers = [layer_terms(self._pricing, layout, kind, self._program) for kind in self._kinds]
         return tuple(
             (lost * kept_bytes(layer, layout, 1), lost * working_bytes(layer, layout))
             for layer in layers
@@ -195,7 +195,7 @@ class MemoryBatch:
             kept, working = extra, head
             for kind, count in zip(self._kinds, counts, strict=True):
                 if count:
-                    layer = layer_terms(self._pricing, layout, kind, self._runtime)
+                    layer = layer_terms(self._pricing, layout, kind, self._program)
                     kept += lost * kept_bytes(layer, layout, count)
                     working = max(working, lost * working_bytes(layer, layout))
             pairs.append((kept, working + buffer))

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import (
-    closing_seconds,
     dp_traffic,
-    exchanges_often,
+    exchanges_per_micro_batch,
     exposed_rounds,
+    final_reduce_seconds,
     gradient_window,
 )
 from parc.compiler.cost.step.layer_time import (
@@ -99,7 +99,7 @@ class MeshTimes:
         # Block recompute repeats layers per chunk, so its time depends on pp and vpp.
         pinned = batch.pricing.problem.pins.recompute
         self._block = pinned is not None and pinned.method == "block"
-        self._sharded = exchanges_often(batch.pricing, layout)
+        self._sharded = exchanges_per_micro_batch(batch.pricing, layout)
         self._folds: dict[StageShape, tuple[tuple[float, float, float], float]] = {}
 
     def seconds(self, point: Point, shape: StageShape, micro_batches: int) -> float:
@@ -135,7 +135,7 @@ class MeshTimes:
     def _fold(self, point: Point) -> tuple[tuple[float, float, float], float]:
         """Return (gradient traffic as ``dp_traffic`` returns it, seconds once per step)."""
         pricing, layout = self._batch.pricing, self._batch.build(point)
-        once = optimizer_seconds(pricing, layout) + closing_seconds(pricing, layout)
+        once = optimizer_seconds(pricing, layout) + final_reduce_seconds(pricing, layout)
         return dp_traffic(pricing, layout), once
 
     def _pace(self, row: LaneTimes, point: Point, shape: StageShape) -> tuple[float, float, float]:

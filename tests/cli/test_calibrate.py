@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from parc.compiler.cost.setup.calibrated import shipped
-from parc.compiler.tools.calibration.calibration_table import HEAD
+from parc.compiler.cost.setup.calibrated import fitted_parameters
+from parc.compiler.tools.calibration.calibration_report import HEAD
 from tests.cli.measured import HEADER, RUNS, nccl_text, write_runs, write_text
 from tests.cli.specs import SPEC, parc
+from tests.generations import efficiency_row
 
-SHIPPED = shipped("hopper/megatron")
+SHIPPED = fitted_parameters(efficiency_row("hopper/transformer-engine"))
 SLOW = (("attention", 1.3 * SHIPPED["attention"]), ("tp", 1.6 * SHIPPED["tp"]))
 """Machine with attention 30 % slower and tensor parallelism 60 % slower than shipped."""
 ONE = f"{HEADER}\n{RUNS.splitlines()[2]}\n"
@@ -124,7 +125,7 @@ def test_a_spec_without_a_degree_is_reported_with_the_degree(tmp_path: Path) -> 
     result = parc("calibrate", write_text(tmp_path, "spec,step_seconds\nspec.yaml,4\n"))
     assert result.exit_code == 1
     assert "error[PARC-Q02]" in result.stderr
-    assert "which tp, recompute this run had" in result.stderr
+    assert "tp, recompute of this run are not set" in result.stderr
 
 
 @pytest.mark.parametrize(

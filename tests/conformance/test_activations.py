@@ -8,7 +8,7 @@ import pytest
 
 from parc.backends.registry import framework
 from parc.compiler.cost.memory.activations import layer_activations
-from parc.compiler.cost.memory.peak import runtime_of
+from parc.compiler.cost.memory.peak import program_memory
 from parc.compiler.ir import DENSE, Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import files_of, planned
@@ -80,13 +80,13 @@ def verdicts() -> dict[str, dict[str, Any]]:
 def test_a_layer_keeps_what_autograd_saves(name: str, verdicts: dict[str, dict[str, Any]]) -> None:
     plan, verdict = plan_of(name), verdicts[name]
     pricing = pricing_for(plan.problem, framework(plan.problem.framework))
-    runtime = runtime_of(pricing, plan.layout.zero_stage)
+    program = program_memory(pricing, plan.layout.zero_stage)
     batch = (BATCH * LENGTH, LENGTH)
-    layer = layer_activations(plan.problem.model, plan.layout, DENSE, batch, runtime)
+    layer = layer_activations(plan.problem.model, plan.layout, DENSE, batch, program)
     assert verdict["accepted"], verdict
     tables = 4 * 4 * LENGTH * SIZES["head_dim"] // 2 if name == "deepspeed" else 0
     assert verdict["activations"] == layer.total + tables  # its layers make their own, for q and k
-    assert verdict["weights"] == runtime.state.cast * LINEAR_PARAMETERS
+    assert verdict["weights"] == program.state.cast * LINEAR_PARAMETERS
 
 
 HIDDEN, KEYS = SIZES["hidden"], SIZES["kv_heads"] * SIZES["head_dim"]

@@ -65,7 +65,7 @@ def planned_hosts() -> tuple[str, ...]:
 def test_ranks_in_their_places_pass_and_every_group_is_timed(tmp_path: Path) -> None:
     statuses, said = started(tmp_path, planned_hosts())
     assert statuses == [0, 0], said
-    assert "4 ranks on 2 hosts are where the plan has them" in said
+    assert "4 ranks on 2 hosts match the plan" in said
     assert "tp: 2 groups" in said
 
 

@@ -85,7 +85,7 @@ def test_nodes_without_names_are_ordered_by_rack(cluster: SlurmCluster) -> None:
 def test_an_allocation_of_another_shape_is_refused(cluster: SlurmCluster) -> None:
     work = emit(nameless_plan(3, 3), cluster, "shape")
     said, status = submit(cluster, work)
-    assert "the plan needs racks of 3 3 hosts" in said
+    assert "the plan requires racks of 3 3 hosts" in said
     assert status == "3"
     assert node_ranks(work) == {}
 

@@ -121,7 +121,7 @@ def test_segments_keep_the_hosts_of_an_nvlink_domain_in_a_block(tmp_path: Path) 
         (spilt / "out/slurm/job.sbatch").write_text(script.replace(segment, ""))
         refused, ended = submit(blocks, spilt)
     assert_in_place(work)
-    assert "the plan needs racks of 3 3 hosts, the job got" in refused
+    assert "the plan requires racks of 3 3 hosts, the job got" in refused
     assert (ended, found(spilt)) == ("3", [])
 
 
@@ -153,7 +153,7 @@ def test_other_hosts_of_another_shape_stop_the_job(cluster: SlurmCluster) -> Non
     work = compiled(cluster, "shape", six(), TORCHRUN)
     said, status = submit(cluster, work, "--nodelist=n1,n3,n5,n7,n6,n10")
     got = f"{cluster.place('rack1')}=4 {cluster.place('rack2')}=2"
-    assert f"the plan needs racks of 3 3 hosts, the job got {got}" in said
+    assert f"the plan requires racks of 3 3 hosts, the job got {got}" in said
     assert status == "3"
     assert found(work) == []
 

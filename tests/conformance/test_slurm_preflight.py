@@ -81,7 +81,7 @@ def test_preflight_agrees_with_the_job(cluster: SlurmCluster, flags: tuple[str, 
     work = ready(cluster, f"agrees{len(flags)}")
     said, status = submit(cluster, work, *flags, **settings())
     assert status == "0", said + logs(work)
-    assert "check_ranks: 2 ranks on 2 hosts are where the plan has them" in logs(work)
+    assert "check_ranks: 2 ranks on 2 hosts match the plan" in logs(work)
 
 
 @pytest.mark.parametrize("cluster", ["tree", "block"], indirect=True)

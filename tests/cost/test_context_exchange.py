@@ -14,7 +14,7 @@ from parc.compiler.cost.collectives.context_exchange import (
     ring_seconds,
     ulysses_seconds,
 )
-from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.ir import DENSE, ContextComm, Layout
 from tests.every_layout import enumerate_layouts
@@ -52,8 +52,8 @@ def test_a_hierarchy_swaps_among_neighbours_and_passes_keys_over_the_rest() -> N
 def test_a_hierarchy_stays_in_the_domain_where_the_ring_leaves_it() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     groups = pricing.groups(layout)
-    assert (groups.cp_a2a, groups.cp_p2p) == (Reach(4, 4), Reach(4, 1))
-    assert groups.cp == Reach(16, 4)
+    assert (groups.cp_a2a, groups.cp_p2p) == (GroupSpan(4, 4), GroupSpan(4, 1))
+    assert groups.cp == GroupSpan(16, 4)
     pricing, layout = priced("p2p")
     assert pricing.groups(layout).cp_p2p == groups.cp
 

@@ -17,7 +17,7 @@ from parc.compiler.cost.collectives.dispatch import (
     visited,
 )
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
-from parc.compiler.cost.setup.links import Links, Reach
+from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.routed_kernels import routed_kernels, routed_launch_seconds
@@ -87,19 +87,19 @@ def test_a_token_visits_no_more_parts_than_there_are_nor_than_it_has_experts(
 
 def test_between_domains_a_token_goes_once_to_each_that_it_visits() -> None:
     away = visited(experts(64, 8), 4) * 3 / 4
-    assert once_seconds(LINKS, 1e9, Reach(32, 8), experts(64, 8)) == pytest.approx(away / 40)
+    assert once_seconds(LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)) == pytest.approx(away / 40)
 
 
 def test_inside_a_domain_a_token_goes_once_to_each_rank_that_it_visits() -> None:
     ranks = visited(experts(64, 8), 8)
     expected = ranks * 7 / 8 / 300
-    assert once_seconds(LINKS, 1e9, Reach(8, 8), experts(64, 8)) == pytest.approx(expected)
+    assert once_seconds(LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)) == pytest.approx(expected)
 
 
 def test_group_limited_routing_bounds_the_domains() -> None:
-    limited = once_seconds(LINKS, 1e9, Reach(64, 8), experts(256, 8, 8, 4))
+    limited = once_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8, 8, 4))
     assert limited == pytest.approx(4 * 7 / 8 / 40)
-    assert limited < once_seconds(LINKS, 1e9, Reach(64, 8), experts(256, 8))
+    assert limited < once_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8))
 
 
 @pytest.mark.parametrize("ep", [8, 16, 32])
@@ -150,7 +150,7 @@ def test_experts_in_fewer_ranks_cost_more_gradient_sums() -> None:
 
 
 def test_a_library_sends_fewer_copies_of_a_token_than_all_to_all() -> None:
-    some_experts, group = experts(128, 8), Reach(32, 8)
+    some_experts, group = experts(128, 8), GroupSpan(32, 8)
     all_to_all = copies_sent(priced().problem.job, some_experts, group)
     once = copies_sent(priced(moe_dispatcher="hybridep").problem.job, some_experts, group)
     assert all_to_all == 8 * 31 / 32

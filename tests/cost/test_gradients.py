@@ -12,7 +12,6 @@ from parc.backends.registry import framework
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, simulate
 from parc.compiler.cost.schedules.table import Shape
-from parc.compiler.cost.setup.efficiency import BORROWED, CLASSES, efficiency
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.gradients import accumulate_seconds, exposed_seconds, gradient_window
 from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
@@ -20,6 +19,7 @@ from parc.compiler.cost.step.step_time import exposed_hops, hop_bytes, hop_secon
 from parc.compiler.ir import DENSE, Layout, Plan, Recompute
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.cost.test_static_memory import plan_of
+from tests.generations import efficiency_row
 
 SECONDS = st.floats(0.0, 1e4)
 
@@ -34,9 +34,10 @@ def plan() -> Plan:
     )
 
 
-def priced(plan: Plan, stack: str = "") -> Pricing:
-    """The memo of the plan's problem, under another software stack where one is named."""
-    return pricing_for(plan.problem, framework("megatron"), stack)
+def priced(plan: Plan, hardware: str = "") -> Pricing:
+    """Return the memo of the plan's problem, with the factors of ``hardware`` if it is given."""
+    row = efficiency_row(hardware) if hardware else None
+    return pricing_for(plan.problem, framework("megatron"), row)
 
 
 def without_sequence_parallel(plan: Plan) -> Layout:
@@ -68,7 +69,7 @@ def test_a_kernel_of_its_own_adds_fp16_as_it_adds_bf16(plan: Plan) -> None:
     half = replace(plan.problem, job=replace(plan.problem.job, precision="fp16"))
     layout = without_sequence_parallel(plan)
     one = priced(plan, "ampere/bigscience")
-    other = pricing_for(half, framework("megatron"), "ampere/bigscience")
+    other = pricing_for(half, framework("megatron"), efficiency_row("ampere/bigscience"))
     assert accumulate_seconds(one, layout, 1e9) == accumulate_seconds(other, layout, 1e9)
 
 
@@ -141,12 +142,13 @@ def test_old_stacks_send_a_part_from_each_rank_and_gather_it_on_arrival(plan: Pl
 
 
 def test_a_class_without_a_run_is_put_together_from_its_neighbours() -> None:
-    row, machine = BORROWED["ampere/megatron"], CLASSES["ampere/unfused"]
-    assert efficiency("ampere/megatron") == row
-    assert "ampere/megatron" not in CLASSES
-    assert (row.gemm, row.attention) == (machine.gemm, CLASSES["ampere/fsdp"].attention)
-    assert not row.unfused
-    assert efficiency("volta/bigscience") == CLASSES["ampere/bigscience"]
+    row, machine = (
+        efficiency_row(f"ampere/{stack}") for stack in ("transformer-engine", "unfused")
+    )
+    sharded = efficiency_row("ampere/torch-native")
+    assert row == replace(machine, attention=sharded.attention, unfused=False)
+    assert row != machine
+    assert efficiency_row("volta/bigscience") == efficiency_row("ampere/bigscience")
 
 
 def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Plan) -> None:
@@ -179,7 +181,7 @@ def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_para
 def test_running_again_repeats_the_core_or_all_of_the_forward_pass(plan: Plan) -> None:
     pricing = priced(plan)
     layer = layer_time(pricing, plan.layout, DENSE)
-    core = replace(plan.layout, recompute=Recompute("selective", ("core_attn",)))
+    core = replace(plan.layout, recompute=Recompute.selective(("core_attn",)))
     assert recompute_seconds(pricing, core, layer, DENSE) == layer.core > 0
     full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
     again = recompute_seconds(pricing, full, layer, DENSE)

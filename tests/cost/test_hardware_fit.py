@@ -7,12 +7,17 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.attention import AttentionShape, prefill_seconds
 from parc.compiler.cost.kernels.gemm import gemm_seconds
 from parc.compiler.cost.kernels.grouped_gemm import ExpertShape, grouped_gemm_seconds
-from parc.compiler.cost.kernels.hardware_fit import LIKE, SECTIONS, kernel_fit
+from parc.compiler.cost.kernels.hardware_fit import SECTIONS, kernel_fit
 from parc.compiler.ir import Gpu
 from parc.compiler.resolve.resolve_kernels import load_fit
+from tests.generations import generation
 
 GPUS = Library().names("gpus")
 UNKNOWN = Gpu("mine", "nvidia", "hopper", (9, 0), 0, 3350.0, (("bf16", 989.4),), "mine")
+
+
+def read(name: str) -> dict[str, Any]:
+    return Library().entry("kernels", name)
 
 
 def test_every_gpu_of_the_catalog_has_an_entry_and_no_entry_is_without_a_gpu() -> None:
@@ -56,7 +61,8 @@ def test_what_was_not_measured_says_so() -> None:
 
 
 def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:
-    fit, like = load_fit(UNKNOWN), load_fit(LIKE["hopper"])
+    like = load_fit(generation("hopper").kernels_like)
+    fit = kernel_fit(UNKNOWN, read, generation("hopper").kernels_like)
     assert not fit.fitted
     assert fit.gemm("bf16") == like.gemm("bf16")
     assert set(fit.gemms) == {"bf16"}
@@ -68,9 +74,8 @@ def test_an_unknown_name_is_a_key_error() -> None:
 
 
 def test_a_changed_data_sheet_changes_the_times() -> None:
-    read = lambda name: Library().entry("kernels", name)  # noqa: E731
-    slow = kernel_fit(replace(UNKNOWN, peak_tflops=(("bf16", 494.7),)), read)
-    fast = kernel_fit(UNKNOWN, read)
+    slow = kernel_fit(replace(UNKNOWN, peak_tflops=(("bf16", 494.7),)), read, "h100-sxm-80gb")
+    fast = kernel_fit(UNKNOWN, read, "h100-sxm-80gb")
     ratio = gemm_seconds(slow.gemm("bf16"), *[16_384] * 3) / gemm_seconds(
         fast.gemm("bf16"), *[16_384] * 3
     )

@@ -6,7 +6,7 @@ import pytest
 
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
 from parc.compiler.cost.schedules.in_flight import chunks_in_flight
-from parc.compiler.cost.setup.links import Links, Reach, reach
+from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
 from parc.compiler.ir import Mesh
 from parc.compiler.ir.layout import bubble_fraction
 
@@ -26,30 +26,30 @@ LINKS = Links(
 @pytest.mark.parametrize(
     ("sizes", "names", "expected"),
     [
-        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("tp",), Reach(8, 8)),
-        ((("tp", 2), ("cp", 1), ("dp", 16), ("pp", 2)), ("dp",), Reach(16, 4)),
-        ((("tp", 2), ("cp", 2), ("dp", 8), ("pp", 2)), ("dp", "cp"), Reach(16, 4)),
-        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("pp",), Reach(2, 1)),
-        ((("tp", 2), ("cp", 1), ("dp", 1), ("pp", 4)), ("pp",), Reach(4, 4)),
+        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("tp",), GroupSpan(8, 8)),
+        ((("tp", 2), ("cp", 1), ("dp", 16), ("pp", 2)), ("dp",), GroupSpan(16, 4)),
+        ((("tp", 2), ("cp", 2), ("dp", 8), ("pp", 2)), ("dp", "cp"), GroupSpan(16, 4)),
+        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("pp",), GroupSpan(2, 1)),
+        ((("tp", 2), ("cp", 1), ("dp", 1), ("pp", 4)), ("pp",), GroupSpan(4, 4)),
     ],
 )
 def test_members_that_share_an_nvlink_domain_are_counted(
-    sizes: tuple[tuple[str, int], ...], names: tuple[str, ...], expected: Reach
+    sizes: tuple[tuple[str, int], ...], names: tuple[str, ...], expected: GroupSpan
 ) -> None:
     mesh = Mesh.of(sizes)
-    assert reach(tuple(mesh.axis(name) for name in names), 8) == expected
+    assert group_span(tuple(mesh.axis(name) for name in names), 8) == expected
 
 
 def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None:
-    alone = LINKS.seconds("all_gather", 1e9, Reach(4, 1))
+    alone = LINKS.seconds("all_gather", 1e9, GroupSpan(4, 1))
     assert alone == pytest.approx(3 / 4 / 40)
-    four = LINKS.seconds("all_gather", 1e9, Reach(16, 4))
+    four = LINKS.seconds("all_gather", 1e9, GroupSpan(16, 4))
     assert four == pytest.approx(max(3 / 4 / 300, 15 / 16 / 160))
 
 
 def test_an_all_to_all_is_as_slow_as_what_leaves_the_domain() -> None:
-    assert LINKS.seconds("all_to_all", 1e9, Reach(8, 8)) == pytest.approx(7 / 8 / 300)
-    assert LINKS.seconds("all_to_all", 1e9, Reach(64, 8)) == pytest.approx(56 / 64 / 40)
+    assert LINKS.seconds("all_to_all", 1e9, GroupSpan(8, 8)) == pytest.approx(7 / 8 / 300)
+    assert LINKS.seconds("all_to_all", 1e9, GroupSpan(64, 8)) == pytest.approx(56 / 64 / 40)
 
 
 def test_a_hop_inside_the_domain_takes_the_link_and_outside_the_nic() -> None:

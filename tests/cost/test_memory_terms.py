@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from parc.backends.megatron.memory import cast_bytes, fp8_parameters
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.counts.kv_cache import (
@@ -15,20 +16,25 @@ from parc.compiler.cost.counts.kv_cache import (
 )
 from parc.compiler.cost.memory.activations import kept_bytes, layer_activations
 from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
-from parc.compiler.cost.memory.runtime import (
-    Runtime,
-    StateBytes,
-    cast_bytes,
-    fp8_parameters,
-)
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import DENSE, Gpu, Layout, Model, Plan, Recompute, StageMemory
+from parc.compiler.ir import (
+    DENSE,
+    NO_RECOMPUTE,
+    Layout,
+    Model,
+    Plan,
+    ProgramMemory,
+    Recompute,
+    StageMemory,
+    StateBytes,
+)
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.resolve.resolve_model import resolve_model
 from tests.cost.test_static_memory import plan_of
+from tests.generations import generation
 
 ZERO = StateBytes(2.0, 2.0, 12.0)
-PLAIN = Runtime("plain", ZERO)
+PLAIN = ProgramMemory("plain", ZERO)
 LLAMA = {
     "model": "llama-3-8b",
     "cluster": {"node": "dgx-h100", "nodes": 2},
@@ -42,11 +48,6 @@ def model(name: str) -> Model:
     found = resolve_model(name, Library(None), Sink())
     assert found is not None
     return found
-
-
-def gpu(generation: str) -> Gpu:
-    """A device of ``generation``."""
-    return Gpu("x", "nvidia", generation, (9, 0), 1, 1.0, (), "")  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +92,10 @@ def test_activations_are_figure_1_of_korthikanti(  # noqa: PLR0913 - columns of 
         ffn=replace(base.ffn, size=4 * hidden, gated=False),
         attention=replace(base.attention, heads=heads, kv_heads=heads, head_dim=hidden // heads),
     )
-    recompute = Recompute("selective", ("core_attn",)) if selective else Recompute("none")
+    recompute = Recompute.selective(("core_attn",)) if selective else NO_RECOMPUTE
     layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
-    runtime = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
-    layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), runtime)
+    program = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
+    layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), program)
     assert kept_bytes(layer, layout, layers) / 2**30 == pytest.approx(paper_gib, rel=0.01)
 
 
@@ -115,9 +116,9 @@ def test_full_recompute_keeps_inputs_of_blocks_and_block_recompute_the_rest_whol
 def test_more_recompute_never_needs_more_memory(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     levels = (
-        Recompute("none"),
-        Recompute("selective", ("layernorm",)),
-        Recompute("selective", ("layernorm", "mlp")),
+        NO_RECOMPUTE,
+        Recompute.selective(("layernorm",)),
+        Recompute.selective(("layernorm", "mlp")),
         Recompute("full", (), "uniform", 1),
     )
     peaks = [peak_bytes(pricing, replace(plan.layout, recompute=level)) for level in levels]
@@ -152,12 +153,12 @@ def test_zero_3_gathers_layers_and_keeps_no_quantised_copies(plan: Plan) -> None
 
 
 def test_quantised_weights_are_kept_as_the_tensor_cores_need_them() -> None:
-    assert cast_bytes("fp8", gpu("hopper")) == 2.0
-    assert cast_bytes("fp8", gpu("blackwell")) == 1.0
-    assert cast_bytes("mxfp8", gpu("blackwell")) == 2.0625
-    assert cast_bytes("nvfp4", gpu("blackwell")) == 1.125
-    assert cast_bytes("bf16", gpu("hopper")) == 0.0
-    assert fp8_parameters("fp8", gpu("blackwell")).weight == 1.0
+    assert cast_bytes("fp8", generation("hopper")) == 2.0
+    assert cast_bytes("fp8", generation("blackwell")) == 1.0
+    assert cast_bytes("mxfp8", generation("blackwell")) == 2.0625
+    assert cast_bytes("nvfp4", generation("blackwell")) == 1.125
+    assert cast_bytes("bf16", generation("hopper")) == 0.0
+    assert fp8_parameters("fp8", generation("blackwell")).weight == 1.0
 
 
 def test_the_counters_add_up() -> None:

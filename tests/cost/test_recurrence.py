@@ -19,7 +19,7 @@ from parc.compiler.cost.collectives.context_exchange import (
 from parc.compiler.cost.counts import params
 from parc.compiler.cost.counts.flops import layer_flops, model_flops
 from parc.compiler.cost.kernels.recurrence import recurrence
-from parc.compiler.cost.memory.peak import layer_terms, runtime_of
+from parc.compiler.cost.memory.peak import layer_terms, program_memory
 from parc.compiler.cost.memory.weight_shapes import weight_shapes
 from parc.compiler.cost.serving.shard import Layers
 from parc.compiler.cost.setup.pricing import Pricing
@@ -117,18 +117,18 @@ def test_its_time_and_what_it_keeps_grow_with_tokens_and_shrink_with_tensor_rank
     facts: dict[str, object], kind: LayerKind
 ) -> None:
     pricing, layout = priced(facts)
-    runtime = runtime_of(pricing, layout.zero_stage)
+    program = program_memory(pricing, layout.zero_stage)
     more, split = replace(layout, micro_batch=2), replace(layout, tp=4)
     kept, seconds = {}, {}
     for made in (layout, more, split):
         norm = 2 * made.tokens(4096) * pricing.problem.model.hidden
-        kept[made] = layer_terms(pricing, made, kind, runtime).attention - norm
+        kept[made] = layer_terms(pricing, made, kind, program).attention - norm
         seconds[made] = layer_time(pricing, made, kind).forward
     assert kept[more] == 2 * kept[layout]
     assert kept[split] == pytest.approx(kept[layout] / 4)
     assert 1.5 < seconds[more] / seconds[layout] < 2.1
     assert seconds[split] < seconds[layout]
-    assert layer_terms(pricing, layout, kind, runtime).core_attn == 0
+    assert layer_terms(pricing, layout, kind, program).core_attn == 0
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)

@@ -6,18 +6,20 @@ from dataclasses import replace
 
 import pytest
 
+from parc.backends.megatron.memory import megatron
 from parc.backends.registry import framework
+from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
 from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
-from parc.compiler.cost.memory.peak import peak_stage, runtime_of
-from parc.compiler.cost.memory.runtime import fsdp2, megatron
+from parc.compiler.cost.memory.peak import peak_stage, program_memory
 from parc.compiler.cost.memory.weight_shapes import weight_shapes
 from parc.compiler.cost.memory.workspaces import head_buffer_bytes, placeholder_bytes
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
 from parc.compiler.ir import ROUTED, Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
-from tests.cost.test_memory_terms import LLAMA, gpu, model
+from tests.cost.test_memory_terms import LLAMA, model
 from tests.cost.test_static_memory import plan_of
+from tests.generations import generation
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
 def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     load = stage_load(plan.problem.model, plan.layout.split, 0)
-    bf16 = megatron("bf16", gpu("hopper"))
+    bf16 = megatron("bf16", generation("hopper"))
     held = placeholder_bytes(pricing, plan.layout, load, bf16)
     assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
     assert placeholder_bytes(pricing, plan.layout, load, fsdp2()) == 0.0
@@ -66,10 +68,10 @@ def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
 
 def test_the_gathered_input_of_the_head_stays_under_sequence_parallelism(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
-    runtime = runtime_of(pricing, 1)
+    program = program_memory(pricing, 1)
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
-    assert head_buffer_bytes(pricing, parallel, runtime) == 2 * 8192 * 4096
-    assert head_buffer_bytes(pricing, plain, runtime) == 0.0
+    assert head_buffer_bytes(pricing, parallel, program) == 2 * 8192 * 4096
+    assert head_buffer_bytes(pricing, plain, program) == 0.0
     assert head_buffer_bytes(pricing, parallel, fsdp2()) == 0.0
     assert peak_stage(pricing, parallel).workspace_bytes > 2 * 8192 * 4096
 
@@ -79,8 +81,8 @@ def test_routing_keeps_seventeen_bytes_a_token_and_expert(plan: Plan) -> None:
     base, layout = model("qwen3-30b-a3b"), replace(plan.layout, tp=1, etp=1)
     assert base.experts is not None
     fewer = replace(base, experts=replace(base.experts, count=64))
-    runtime = megatron("bf16", gpu("hopper"))
+    program = megatron("bf16", generation("hopper"))
     many, few = (
-        layer_activations(one, layout, ROUTED, (4096.0, 4096), runtime).moe for one in (base, fewer)
+        layer_activations(one, layout, ROUTED, (4096.0, 4096), program).moe for one in (base, fewer)
     )
     assert many - few == 4096 * 17 * 64

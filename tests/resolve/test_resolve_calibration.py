@@ -10,18 +10,19 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit
-from parc.compiler.cost.setup.calibrated import PARAMETERS, TERMS, legal_range, shipped
-from parc.compiler.cost.setup.efficiency import CLASSES, Efficiency
+from parc.compiler.cost.setup.calibrated import PARAMETERS, TERMS, fitted_parameters, valid_range
 from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Efficiency
 from parc.compiler.pipeline import resolve_spec
-from parc.compiler.resolve.resolve_calibration import resolve_calibration
+from parc.compiler.resolve.resolve_calibration import Calibration, resolve_calibration
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.spec.reading.source import Source
 from tests.cli.specs import SPEC
+from tests.generations import generation
 from tests.placement.placement_plans import cluster, problem
 
-GOOD = "calibration: 1\nclass: hopper/megatron\n"
+GOOD = "calibration: 1\nclass: hopper/transformer-engine\n"
 
 
 def resolved(folder: Path, text: str) -> tuple[tuple[tuple[str, float], ...], list[str]]:
@@ -30,7 +31,7 @@ def resolved(folder: Path, text: str) -> tuple[tuple[tuple[str, float], ...], li
     sink = Sink()
     spec = ClusterSpec(node="dgx-h100", nodes=4, calibration="own.yaml")
     values = resolve_calibration(spec, cluster(4), Library(folder), sink)
-    return values, [found.code for found in sink.diagnostics]
+    return values.values, [found.code for found in sink.diagnostics]
 
 
 def test_values_come_sorted_with_their_full_names(tmp_path: Path) -> None:
@@ -80,22 +81,27 @@ def test_a_file_that_is_not_there_is_told_at_the_spec(tmp_path: Path) -> None:
 
 
 def test_no_calibration_means_no_values() -> None:
-    assert resolve_calibration("any", cluster(4), Library(), Sink()) == ()
+    assert resolve_calibration("any", cluster(4), Library(), Sink()) == Calibration()
     assert problem(cluster(4)).calibration == ()
 
 
 def test_every_fitted_field_has_a_row_and_every_row_is_a_field() -> None:
-    for hardware in CLASSES:
-        assert set(shipped(hardware)) == set(PARAMETERS)
+    assert set(fitted_parameters(Efficiency())) == set(PARAMETERS)
     assert set(PARAMETERS) <= {field.name for field in fields(Efficiency)}
     assert set(TERMS) <= {field.name for field in fields(CollectiveFit)}
 
 
 def test_shipped_values_are_legal() -> None:
-    for hardware in CLASSES:
-        for name, value in shipped(hardware).items():
-            low, high = legal_range(name) or (0.0, 0.0)
-            assert low <= value <= high, f"{hardware} {name}"
+    rows = [
+        (name, stack, row)
+        for name in Library().names("generations")
+        for stack, row in generation(name).efficiency.items()
+    ]
+    assert len(rows) > 20
+    for hardware, stack, row in rows:
+        for name, value in fitted_parameters(row).items():
+            low, high = valid_range(name) or (0.0, 0.0)
+            assert low <= value <= high, f"{hardware}/{stack} {name}"
 
 
 def test_calibrated_values_price_the_layout() -> None:

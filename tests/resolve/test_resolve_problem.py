@@ -6,14 +6,22 @@ import pytest
 from parc.backends.registry import backend, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Gpu, Model, Pins, Problem, Recompute
-from parc.compiler.resolve.check_precision import precisions
+from parc.compiler.ir import (
+    NO_RECOMPUTE,
+    Cluster,
+    Generation,
+    Model,
+    Pins,
+    Problem,
+    Recompute,
+)
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
 from parc.compiler.spec.layout_spec import LayoutSpec
 from parc.compiler.spec.load import load_spec
 from parc.compiler.spec.reading.source import Source
+from tests.generations import generation
 
 HEAD = """\
 parc: 1
@@ -37,13 +45,15 @@ def model_and_cluster() -> tuple[Model, Cluster]:
 
 
 def resolve(
-    rest: str, *, model: Model | None = None, gpu: Gpu | None = None
+    rest: str, *, model: Model | None = None, facts: Generation | None = None
 ) -> tuple[Problem | None, Sink]:
     sink = Sink()
     spec = load_spec(Source("spec.yaml", HEAD + rest, None), (), sink)
     assert spec is not None, sink.diagnostics
     usual, cluster = model_and_cluster()
-    cluster = replace(cluster, gpu=gpu) if gpu else cluster
+    if facts is not None:
+        gpu = replace(cluster.gpu, generation=facts.name)
+        cluster = replace(cluster, gpu=gpu, generation=facts)
     return resolve_problem(spec, model or usual, cluster, sink), sink
 
 
@@ -54,7 +64,7 @@ def resolved(rest: str) -> Problem:
     return problem
 
 
-def reported(rest: str, **given: Model | Gpu) -> list[tuple[str, str]]:
+def reported(rest: str, **given: Model | Generation) -> list[tuple[str, str]]:
     _, sink = resolve(rest, **given)
     return [(found.code, found.path) for found in sink.diagnostics]
 
@@ -75,12 +85,12 @@ def test_pins_are_numbers_and_auto_is_none():
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("none", Recompute("none")),
-        ("selective", Recompute("selective", ("core_attn",))),
+        ("none", NO_RECOMPUTE),
+        ("selective", Recompute.selective(("core_attn",))),
         ("full", Recompute("full", (), "uniform", 1)),
         ("auto", None),
         ("{granularity: full, method: block, layers: 3}", Recompute("full", (), "block", 3)),
-        ("{granularity: selective, modules: [mlp]}", Recompute("selective", ("mlp",))),
+        ("{granularity: selective, modules: [mlp]}", Recompute.selective(("mlp",))),
     ],
 )
 def test_short_values_of_recompute_are_expanded(written, meant):
@@ -158,38 +168,32 @@ def test_a_misspelt_target_gets_the_near_one():
     assert sink.diagnostics[0].finding.label == "did you mean megatron?"
 
 
-def gpu(**changes: object) -> Gpu:
-    return replace(model_and_cluster()[1].gpu, **changes)
-
-
 @pytest.mark.parametrize(
-    ("capability", "legal"),
+    ("name", "valid"),
     [
-        ((7, 0), ("fp16",)),
-        ((8, 0), ("fp16", "bf16")),
-        ((8, 9), ("fp16", "bf16", "fp8")),
-        ((9, 0), ("fp16", "bf16", "fp8")),
-        ((10, 0), ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
-        ((12, 0), ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
+        ("volta", ("fp16",)),
+        ("ampere", ("fp16", "bf16")),
+        ("ada", ("fp16", "bf16", "fp8")),
+        ("hopper", ("fp16", "bf16", "fp8")),
+        ("blackwell", ("fp16", "bf16", "fp8", "mxfp8", "nvfp4")),
+        ("cdna2", ("bf16", "fp16")),
+        ("cdna3", ("bf16", "fp16", "fp8")),
+        ("cdna4", ("bf16", "fp16", "fp8", "mxfp8")),
     ],
 )
-def test_formats_come_with_the_compute_capability(capability, legal):
-    assert precisions(gpu(compute_capability=capability)) == legal
-
-
-def test_amd_gpus_have_the_formats_of_their_generation():
-    amd = gpu(vendor="amd", generation="cdna3", compute_capability=(0, 0))
-    assert precisions(amd) == ("bf16", "fp16", "fp8")
-    job = JOB.replace("1024}", "1024, precision: mxfp8}")
-    assert reported(job, gpu=amd) == [("PARC-R03", "job.precision")]
+def test_every_generation_accepts_exactly_its_formats(name: str, valid: tuple[str, ...]) -> None:
+    for precision in ("fp16", "bf16", "fp8", "mxfp8", "nvfp4"):
+        job = JOB.replace("1024}", f"1024, precision: {precision}}}")
+        expected = [] if precision in valid else [("PARC-R03", "job.precision")]
+        assert reported(job, facts=generation(name)) == expected
 
 
 def test_a_format_that_the_gpu_lacks_names_those_it_has():
     job = JOB.replace("1024}", "1024, precision: fp8}")
-    _, sink = resolve(job, gpu=gpu(compute_capability=(8, 0)))
+    _, sink = resolve(job, facts=generation("ampere"))
     finding = sink.diagnostics[0].finding
-    assert finding.label == "compute capability 8.0 < 8.9"
-    assert (finding.help, finding.fix) == ("legal on this GPU: fp16, bf16", "job.precision: bf16")
+    assert finding.label == "the matrix units of the ampere generation lack it"
+    assert (finding.help, finding.fix) == ("valid on this GPU: fp16, bf16", "job.precision: bf16")
 
 
 def placed(**changes: object) -> Model:

@@ -37,7 +37,7 @@ def test_one_host_measures_the_links_inside() -> None:
     text, sink = read("nccl-tests", output(1, 8, 20e-6, 400.0))
     assert finding_lines(sink) == []
     document = YAML(typ="safe", pure=True).load(text)
-    assert document["class"] == "hopper/megatron"
+    assert document["class"] == "hopper"
     assert document["parameters"] == {}
     assert document["collectives"]["all_reduce"]["bus_gb_per_s"] == pytest.approx(400, rel=0.2)
     assert "all_reduce, 8 ranks on 1 hosts: 20.0 us for small messages, bus 399" in text
@@ -65,5 +65,5 @@ def test_an_unknown_device_is_reported() -> None:
 
 def test_an_incomplete_output_is_reported() -> None:
     assert finding_lines(read("nccl-tests", "# nothing\n")[1])[0].startswith(
-        "Q04 1:1 given does not say"
+        "Q04 1:1 given does not name a known collective"
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.deepspeed.meshes import ORDER
-from parc.backends.deepspeed.versions import DEFAULT
-from parc.backends.shared.versions import knows
+from parc.backends.deepspeed.supported import DEFAULT
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -88,7 +88,7 @@ def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
 
 def _violates_autotp_version(problem: Problem, layout: Layout) -> bool:
     version = problem.version("deepspeed")
-    return uses_autotp(problem, layout) and not knows(version, AUTOTP_SINCE, None)
+    return uses_autotp(problem, layout) and not is_in_range(version, AUTOTP_SINCE, None)
 
 
 def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from parc.backends.shared.plain_rules import NO_EXPERTS, expert_count_rule, experts_of
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _violates_expert_groups(problem: Problem, layout: Layout) -> bool:
@@ -15,7 +15,7 @@ def _violates_expert_groups(problem: Problem, layout: Layout) -> bool:
 
 def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
     dp, ep = layout.dp, layout.ep
-    good = legal(divisors(experts_of(problem).count), lambda value: dp % value == 0)
+    good = valid(divisors(experts_of(problem).count), lambda value: dp % value == 0)
     if dp % ep == 0:
         return Finding(
             message=f"experts are split over etp={layout.etp}, other layers over tp={layout.tp}",
@@ -28,8 +28,8 @@ def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"dp={dp} is not divisible by ep={ep}",
         label=f"{dp} % {ep} = {dp % ep}, must be 0: a data-parallel group has whole expert groups",
-        help=f"valid ep: {listed(good)}",
-        fix=pin("layout.ep", nearest(good, ep)),
+        help=f"valid ep: {format_values(good)}",
+        fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("layout.pp", f"pp {layout.pp}"), Cause("layout.tp", f"tp {layout.tp}")),
         targets=("deepspeed",),
     )
@@ -61,7 +61,7 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
             ("layout.ep", "layout.etp", "layout.dp"),
             _violates_expert_groups,
             _explain_expert_groups,
-            ("ep", "etp", *WORLD),
+            ("ep", "etp", *WORLD_FIELDS),
         ),
         Rule(
             "M08",

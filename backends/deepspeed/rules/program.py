@@ -5,7 +5,7 @@ Rules E10 do not apply if ``launch.program`` names the user's program.
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import unbuilt
+from parc.backends.shared.plain_decoder import never_built_parts
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Experts, Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -24,7 +24,7 @@ def missing_parts(model: Model) -> list[str]:
         f"positions scaled by {position.scaling}": position.scaling != "none",
         f"positions of kind {position.kind}": position.kind == "yarn",
     }
-    names = [*unbuilt(model), *(name for name, there in found.items() if there)]
+    names = [*never_built_parts(model), *(name for name, there in found.items() if there)]
     return names if model.experts is None else names + _missing_expert_parts(model.experts)
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_degrees import GROUPS, mixer_heads
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
 def _valid_cp(problem: Problem) -> list[int]:
-    return legal(
+    return valid(
         divisors(problem.model.attention.heads), lambda cp: not _unsplit_heads(problem.model, cp)
     )
 
@@ -22,8 +29,8 @@ def _uneven(kv_heads: int, cp: int) -> bool:
 def _unsplit_heads(model: Model, cp: int) -> str:
     """Return the arithmetic that shows why ``cp`` ranks cannot exchange heads, "" if they can."""
     heads, kv = model.attention.heads, model.attention.kv_heads
-    # GROUPS are left out because a program may copy them to the ranks.
-    mixers = [count for what, count in mixer_heads(model) if what != GROUPS]
+    # MAMBA_GROUPS are left out because a program may copy them to the ranks.
+    mixers = [count for what, count in mixer_head_counts(model) if what != MAMBA_GROUPS]
     for count in (heads, *mixers):
         if count % cp:
             return f"{count} % {cp} = {count % cp}, must be 0"
@@ -43,8 +50,8 @@ def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{heads} heads and {kv} key-value heads cannot be split over cp={cp}",
         label=_unsplit_heads(problem.model, cp),
-        help=f"valid cp: {listed(good)}",
-        fix=pin("layout.cp", nearest(good, cp)),
+        help=f"valid cp: {format_values(good)}",
+        fix=format_pin("layout.cp", nearest(good, cp)),
         causes=(
             Cause("model.heads", f"{heads} heads"),
             Cause("model.kv_heads", f"{kv} key-value heads"),
@@ -59,12 +66,12 @@ def _violates_sequence_length(problem: Problem, layout: Layout) -> bool:
 
 def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     length, cp = problem.job.sequence_length, layout.cp
-    below, above = around(length, cp)
+    below, above = nearest_multiples(length, cp)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % {cp} = {length % cp}, must be 0",
         help=f"nearest valid lengths: {below}, {above}",
-        fix=pin("job.sequence_length", above),
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import tiling_rule
-from parc.backends.shared.valid_degrees import mixer_heads
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.plain_rules import gpu_count_rule
+from parc.backends.shared.valid_degrees import mixer_head_counts
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
@@ -15,7 +15,7 @@ def valid_tp(problem: Problem) -> list[int]:
     widths = [width for _, width in _widths(problem.model)]
     attention = problem.model.attention
     whole = [attention.heads, attention.kv_heads, *widths]
-    return legal(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
+    return valid(divisors(problem.cluster.node.gpus), lambda tp: not any(w % tp for w in whole))
 
 
 def _widths(model: Model) -> list[tuple[str, int]]:
@@ -27,7 +27,7 @@ def _widths(model: Model) -> list[tuple[str, int]]:
         found.append(("a routed expert", model.experts.size))
         if model.experts.shared_size:
             found.append(("the shared experts", model.experts.shared_size))
-    return [*found, *mixer_heads(model)]
+    return [*found, *mixer_head_counts(model)]
 
 
 def _violates_heads(problem: Problem, layout: Layout) -> bool:
@@ -64,8 +64,8 @@ def _explain_split(problem: Problem, what: str, size: int, cut: tuple[str, int])
     return Finding(
         message=f"{what} cannot be split over tp={tp}",
         label=f"{size} % {tp} = {size % tp}, must be 0",
-        help=f"valid tp within one host: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"valid tp within one host: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause(path, f"size {size}"),),
         targets=("deepspeed",),
     )
@@ -75,5 +75,5 @@ TENSOR_RULES: tuple[Rule, ...] = (
     Rule("D01", ("layout.tp", "model.heads"), _violates_heads, _explain_heads, ("tp",)),
     Rule("D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)),
     Rule("D06", ("layout.tp", "model.ffn"), _violates_widths, _explain_widths, ("tp",)),
-    tiling_rule(valid_tp),
+    gpu_count_rule(valid_tp),
 )

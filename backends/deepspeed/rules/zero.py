@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_values import divisors, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _violates_zero_with_pipeline(problem: Problem, layout: Layout) -> bool:
@@ -48,7 +48,7 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
         message=f"{what or 'offload of the optimizer'} needs ZeRO-{least}"
         + (": DeepSpeed silently ignores it at lower stages" if what else ""),
         label=f"zero_stage {stage}, must be at least {least}",
-        help=f"valid zero_stage: {listed(range(least, 4))}",
+        help=f"valid zero_stage: {format_values(range(least, 4))}",
         fix=f"layout.zero_stage: {least}",
         targets=("deepspeed",),
     )
@@ -106,8 +106,8 @@ def _explain_hpz(problem: Problem, layout: Layout) -> Finding:
     return Finding(
         message=f"{world} ranks cannot be divided into groups of hpz={hpz}",
         label=f"{world} % {hpz} = {world % hpz}, must be 0",
-        help=f"valid hpz: {listed(good)}; best is the number of GPUs per host, {gpus}",
-        fix=pin("layout.zero_plus.hpz", nearest(good, gpus)),
+        help=f"valid hpz: {format_values(good)}; best is the number of GPUs per host, {gpus}",
+        fix=format_pin("layout.zero_plus.hpz", nearest(good, gpus)),
         causes=(Cause("cluster", f"{problem.cluster.gpus} usable GPUs"),),
         targets=("deepspeed",),
     )
@@ -181,14 +181,14 @@ ZERO_RULES: tuple[Rule, ...] = (
         ("layout.zero_plus.hpz", "layout.tp"),
         _violates_hpz,
         _explain_hpz,
-        ("zero_plus", *WORLD),
+        ("zero_plus", *WORLD_FIELDS),
     ),
     Rule(
         "D23",
         ("layout.zero_plus.quantized_gradients", "cluster"),
         _violates_whole_hosts,
         _explain_whole_hosts,
-        ("zero_plus", *WORLD),
+        ("zero_plus", *WORLD_FIELDS),
     ),
     Rule(
         "R05",

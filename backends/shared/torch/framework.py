@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared.plain_split import one_stage, why_not_one_stage
+from parc.backends.shared.plain_split import explain_no_pipeline, single_stage
 from parc.backends.shared.render import render
+from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
-from parc.backends.shared.torch.variants import variants
+from parc.backends.shared.torch.variants import torch_variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
     ContextComm,
-    Family,
+    GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
     Plan,
     Problem,
+    ProgramMemory,
     Recompute,
     Split,
+    Stack,
     Variant,
 )
 
@@ -34,9 +38,8 @@ class TorchFramework:
     """Framework with a device mesh and fully sharded data parallelism, without a pipeline."""
 
     name: ClassVar[str]
-    runtime: str = "fsdp2"
-    stack = "fsdp"
-    copies_wait = True
+    stack = Stack("torch-native")
+    gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
     """Context parallel communication if the spec does not set ``cp_comm``."""
     axes: ClassVar[tuple[str, ...]]
@@ -50,9 +53,9 @@ class TorchFramework:
         """Return the rank order of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def torch_variants(self, problem: Problem) -> tuple[Variant, ...]:
         """Return FSDP, hybrid sharding, FSDP without resharding (ZeRO-2) and DDP."""
-        return variants(problem, (3, 2, 0), self.cp_comm)
+        return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
         """Return no recomputation, and recomputation of every layer."""
@@ -62,21 +65,25 @@ class TorchFramework:
         """Return the dense and the expert mesh."""
         return torch_mesh.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the groups along single mesh axes and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
         """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
-        return one_stage(problem.model, pp, vpp)
+        return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
         """Return code, spec path and finding: the framework has no pipeline."""
-        return why_not_one_stage(self.name, pp, vpp)
+        return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
         """Return no variables besides those that every torch job gets."""
         return ()
+
+    def program_memory(self, problem: Problem) -> ProgramMemory:
+        """Return the memory model of the emitted decoder under FSDP2 or DDP."""
+        return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
         """Return the vocabulary size; these frameworks do not pad the embedding."""

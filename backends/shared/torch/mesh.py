@@ -7,7 +7,7 @@ fastest. In torchtitan, expert parallelism spans the fastest-varying ranks of a 
 
 from __future__ import annotations
 
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = "tp-cp-ep-dp-pp"
 """Only rank order of these frameworks, fastest axis first."""
@@ -33,19 +33,19 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, GroupFamily] = {
     family.name: family
     for family in (
-        Family("pp", "dense", ("pp",), column=True),
-        Family("dp-replicate", "dense", ("dp_replicate",), column=True),
-        Family("dp-shard", "dense", ("dp_shard",), column=True),
-        Family("cp", "dense", ("cp",), column=True),
-        Family("tp", "dense", ("tp",), column=True),
-        Family("ep", "expert", ("ep",), column=True),
-        Family("efsdp", "expert", ("dp_shard",), column=True),
-        Family("dp", "dense", ("dp_shard", "dp_replicate")),
-        Family("dp-shard-cp", "dense", ("dp_shard", "cp")),
-        Family("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
+        GroupFamily("pp", "dense", ("pp",), column=True),
+        GroupFamily("dp-replicate", "dense", ("dp_replicate",), column=True),
+        GroupFamily("dp-shard", "dense", ("dp_shard",), column=True),
+        GroupFamily("cp", "dense", ("cp",), column=True),
+        GroupFamily("tp", "dense", ("tp",), column=True),
+        GroupFamily("ep", "expert", ("ep",), column=True),
+        GroupFamily("efsdp", "expert", ("dp_shard",), column=True),
+        GroupFamily("dp", "dense", ("dp_shard", "dp_replicate")),
+        GroupFamily("dp-shard-cp", "dense", ("dp_shard", "cp")),
+        GroupFamily("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
     )
 }
 """Process groups of these frameworks, those with a column in the rank map first. Weights are
@@ -53,6 +53,6 @@ sharded over ``dp-shard-cp`` (torchtitan: fsdp), expert weights over ``efsdp``; 
 over ``dp-cp``."""
 
 
-def families(*names: str) -> tuple[Family, ...]:
+def families(*names: str) -> tuple[GroupFamily, ...]:
     """Return the families called ``names``, in that order."""
     return tuple(FAMILIES[name] for name in names)

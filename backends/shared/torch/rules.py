@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import BATCH, HEADS, NO_EXPERTS, TILING
+from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
 from parc.backends.shared.torch.mesh import ORDER
-from parc.backends.shared.valid_degrees import domain_degrees, mixer_heads
-from parc.backends.shared.valid_values import legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
+from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
     """Return the shared rules that apply to ``problem``; messages name ``framework``."""
-    rules = [HEADS, _KV_HEADS, _WIDTHS, TILING, BATCH, _STAGE_ONE]
+    rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
-    if mixer_heads(problem.model):
+    if mixer_head_counts(problem.model):
         rules.append(_SCAN)
     rules += [precision_rule(framework), order_rule(framework)]
-    if problem.job.sends_once or problem.job.moe_overlap:
-        at = "job.moe_dispatcher" if problem.job.sends_once else "job.moe_overlap"
+    if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
+        at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
         rules.append(unconditional_rule("E11", (at,), _explain_dispatch(framework, at)))
     return tuple(rules)
 
@@ -50,12 +50,12 @@ def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
 def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     kv, tp = problem.model.attention.kv_heads, layout.tp
     heads = problem.model.attention.heads
-    good = legal(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
+    good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
         message=f"{kv} key-value heads cannot be split over tp={tp}",
         label=f"{kv} % {tp} = {kv % tp}, must be 0: torch does not copy heads",
-        help=f"valid tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"valid tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
@@ -68,7 +68,7 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
         widths.append(("the dense MLP", model.ffn.size))
     if model.experts is not None and model.experts.shared_size:
         widths.append(("the shared experts", model.experts.shared_size))
-    return (*widths, *mixer_heads(model))
+    return (*widths, *mixer_head_counts(model))
 
 
 def _violates_widths(problem: Problem, layout: Layout) -> bool:
@@ -78,12 +78,12 @@ def _violates_widths(problem: Problem, layout: Layout) -> bool:
 def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
     what, width = next(row for row in _widths(problem) if row[1] % tp)
-    good = legal(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
+    good = valid(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
-        help=f"valid tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"valid tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model", f"{what}: width {width}"),),
     )
 
@@ -102,11 +102,11 @@ def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_context_mixer(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and bool(mixer_heads(problem.model))
+    return layout.cp > 1 and bool(mixer_head_counts(problem.model))
 
 
 def _explain_context_mixer(problem: Problem, layout: Layout) -> Finding:
-    name, what = problem.model.name, mixer_heads(problem.model)[0][0]
+    name, what = problem.model.name, mixer_head_counts(problem.model)[0][0]
     return Finding(
         message=f"torch's context parallelism supports only softmax attention, {name} has {what}",
         label=f"cp {layout.cp}: each rank would scan only its own tokens",
@@ -238,7 +238,7 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
             targets=(framework,),
         )
 
-    reads = ("tp", "cp", "zero_stage", *WORLD)
+    reads = ("tp", "cp", "zero_stage", *WORLD_FIELDS)
     return Rule(
         "D19", ("layout.zero_stage", "layout.dp_shard", "layout.tp"), violates, explain, reads
     )

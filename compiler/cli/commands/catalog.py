@@ -6,11 +6,13 @@ import click
 
 from parc.compiler.cli import options, session
 
-KINDS = ("gpus", "nodes", "fabrics", "models", "clusters")
+KINDS = ("gpus", "generations", "nodes", "fabrics", "models", "clusters")
 
 
 @click.command("catalog")
-@click.argument("kind", metavar="gpus|nodes|fabrics|models|clusters", type=click.Choice(KINDS))
+@click.argument(
+    "kind", metavar="gpus|generations|nodes|fabrics|models|clusters", type=click.Choice(KINDS)
+)
 @click.argument("name", metavar="[NAME]", required=False)
 @options.format_option("text", "json")
 def command(kind: str, name: str | None, style: str) -> None:

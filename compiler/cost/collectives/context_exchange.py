@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
 from parc.compiler.cost.kernels.recurrence import recurrence
-from parc.compiler.cost.setup.links import Reach
+from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Groups, Pricing
 from parc.compiler.ir import LayerKind, Layout
 
@@ -54,7 +54,7 @@ def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
     return gather + links.seconds("reduce_scatter", nbytes, groups.cp)
 
 
-def ulysses_seconds(pricing: Pricing, layout: Layout, group: Reach) -> float:
+def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
     """All-to-alls of Q, K, V before the core and of its output after, both ways; exposed.
 
     DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1. Fewer key-value heads than ranks are copied,

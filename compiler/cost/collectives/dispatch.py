@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import collective_seconds
-from parc.compiler.cost.setup.links import Links, Reach
+from parc.compiler.cost.setup.links import GroupSpan, Links
 from parc.compiler.cost.setup.pricing import Groups, Pricing
 from parc.compiler.ir import Experts, Layout
 from parc.compiler.ir.problem import Job
@@ -25,7 +25,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
         return 0.0
     tokens = layout.tokens(job.sequence_length) / layout.tp
     nbytes = 2 * tokens * model.hidden
-    if job.sends_once:
+    if job.deduplicates_dispatch:
         once = once_seconds(pricing.links, nbytes, groups.ep, model.experts)
     else:
         once = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
@@ -35,7 +35,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
     return whole - min(HIDDEN * whole, BESIDE * compute)
 
 
-def once_seconds(links: Links, nbytes: float, group: Reach, experts: Experts) -> float:
+def once_seconds(links: Links, nbytes: float, group: GroupSpan, experts: Experts) -> float:
     """A token goes once to every NVLink domain that has one of its experts, and on from there.
 
     ``nbytes`` are all tokens of a rank, one copy. DeepEP (github.com/deepseek-ai/DeepEP), and
@@ -51,16 +51,16 @@ def once_seconds(links: Links, nbytes: float, group: Reach, experts: Experts) ->
     return max(inside, outside) + 2 * network.hop_seconds
 
 
-def copies_sent(job: Job, experts: Experts, group: Reach) -> float:
+def copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
     """Copies of a token that leave its rank, over the slowest links that its group spans."""
-    if not job.sends_once:
+    if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size
     if group.domains > 1:
         return _domains_away(experts, group)
     return visited(experts, group.size) * (group.size - 1) / group.size
 
 
-def _domains_away(experts: Experts, group: Reach) -> float:
+def _domains_away(experts: Experts, group: GroupSpan) -> float:
     """NVLink domains other than its own that a token goes to."""
     domains = visited(experts, group.domains)
     if experts.groups > 1:

@@ -76,7 +76,7 @@ def two_level_seconds(
         return collective_seconds(fit, nbytes, local)
     if nbytes <= 0.0:
         return 0.0
-    passes = _passes(fit)
+    passes = ring_passes(fit.operation)
     ranks = local * domains
     inside, outside = nbytes, passes * (ranks - 1) / ranks * nbytes / local
     if fit.operation == "all_to_all":
@@ -95,8 +95,9 @@ def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
     return collective_seconds(fit, 2.0 * nbytes, 2)
 
 
-def _passes(fit: CollectiveFit) -> int:
-    return 2 if fit.operation == "all_reduce" else 1
+def ring_passes(operation: Operation) -> int:
+    """Return how many times a rank of n sends (n - 1) / n of the message."""
+    return 2 if operation == "all_reduce" else 1
 
 
 def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
@@ -108,7 +109,7 @@ def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 
 
 def _wire_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    factor = (_passes(fit) * (ranks - 1) + fit.copy) / ranks
+    factor = (ring_passes(fit.operation) * (ranks - 1) + fit.copy) / ranks
     if ranks >= MEASURED_RANKS:
         factor *= fit.switch_factor
     if fit.crowding:

@@ -17,17 +17,6 @@ Read = Callable[[str], Entry]
 """Name of a GPU -> its entry of the catalog's kernels; KeyError where there is none."""
 Form = TypeVar("Form", GemmFit, GroupedFit)
 
-LIKE = {
-    "volta": "a100-sxm-80gb",
-    "ampere": "a100-sxm-80gb",
-    "ada": "l40s-48gb",
-    "hopper": "h100-sxm-80gb",
-    "blackwell": "b200-180gb",
-    "cdna2": "mi250x-64gb",
-    "cdna3": "mi300x-192gb",
-    "cdna4": "mi355x-288gb",
-}
-"""Whose constants a GPU gets that the catalog does not have, by generation."""
 SECTIONS = ("gemm", "prefill", "decode", "grouped", "collectives")
 OPERAND_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
 """One element with its scales: nvfp4 has one byte for every sixteen."""
@@ -75,16 +64,16 @@ class KernelFit:
         return max(fit, other, key=lambda each: each.peak_share)
 
 
-def kernel_fit(gpu: Gpu, read: Read) -> KernelFit:
+def kernel_fit(gpu: Gpu, read: Read, kernels_like: str) -> KernelFit:
     """The fits of ``gpu``: fitted shares of its own data-sheet numbers.
 
-    A section that its entry lacks is taken from the entry it names under ``like``; a GPU without
-    an entry gets all of them from LIKE.
+    A section that its entry lacks is taken from the entry that it names under ``like``. A GPU
+    without an entry gets all of them from ``kernels_like``.
     """
     try:
         own = read(gpu.catalog_name)
     except KeyError:
-        own = {"like": LIKE[gpu.generation], "fitted": False}
+        own = {"like": kernels_like, "fitted": False}
     entry = _complete(own, read)
     core: dict[str, Any] = {
         "sms": int(entry["sms"]),

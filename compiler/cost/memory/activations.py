@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.recurrence import recurrence
-from parc.compiler.cost.memory.runtime import Runtime
-from parc.compiler.ir import LayerKind, Layout, Model
+from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +73,24 @@ OPERATORS = ("op",)
 
 
 def layer_activations(
-    model: Model, layout: Layout, kind: LayerKind, batch: tuple[float, int], runtime: Runtime
+    model: Model, layout: Layout, kind: LayerKind, batch: tuple[float, int], program: ProgramMemory
 ) -> LayerActivations:
     """Bytes on one rank of one layer; ``batch`` is (tokens after cp, sequence length after cp)."""
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
-    inputs = elements if runtime.gathers_again else tokens * model.hidden
-    mixer, up_projection = _mixer(model, kind, layout, tokens, runtime)
-    parts = _feed_forward(model, kind, layout, tokens, runtime)
-    core = _core(model, layout, batch, runtime) if kind.mixer == "attention" else 0.0
-    norm = runtime.saved_bytes * runtime.input_copies * inputs
-    fused = model.fused_norms(kind) if runtime.fused_norms else (False, False)
-    products = _products(model, layout, kind, tokens, runtime)
-    if runtime.keeps_reduced and t > 1:
+    inputs = elements if program.gathers_again else tokens * model.hidden
+    mixer, up_projection = _mixer(model, kind, layout, tokens, program)
+    parts = _feed_forward(model, kind, layout, tokens, program)
+    core = _core(model, layout, batch, program) if kind.mixer == "attention" else 0.0
+    norm = program.saved_bytes * program.input_copies * inputs
+    fused = model.fused_norms(kind) if program.fused_norms else (False, False)
+    products = _products(model, layout, kind, tokens, program)
+    if program.keeps_reduced and t > 1:
         products += 4 * elements
-    stream = runtime.residual_bytes
+    stream = program.residual_bytes
     return LayerActivations(
         layernorm=(kind.parts - sum(fused)) * norm,
-        residual=kind.parts * (stream * runtime.norm_copies + runtime.hidden_dropout) * elements,
+        residual=kind.parts * (stream * program.norm_copies + program.hidden_dropout) * elements,
         core_attn=core,
         attention=mixer + fused[0] * norm,
         mla_up_proj=up_projection,
@@ -106,7 +105,7 @@ def layer_activations(
 
 
 def _products(
-    model: Model, layout: Layout, kind: LayerKind, tokens: float, runtime: Runtime
+    model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
     """Outputs of the attention core and of every other matrix product.
 
@@ -115,38 +114,38 @@ def _products(
     tensor-parallel group have parts of the last one's sum, each as long as the sum.
     """
     attention, experts = model.attention, model.experts
-    keys = max(attention.kv_heads, layout.tp) * (2 if runtime.fused_projection else 1)
+    keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
     heads = 2 * attention.heads + keys
     width = model.ffn.size / layout.tp
     if kind.routed and experts is not None:
         width = experts.top_k * experts.size / layout.tp + experts.shared_size / layout.tp
-    last = model.hidden if runtime.last_product else 0
+    last = model.hidden if program.last_product else 0
     return 2 * tokens * (heads * attention.head_dim / layout.tp + width + last)
 
 
-def _core(model: Model, layout: Layout, batch: tuple[float, int], runtime: Runtime) -> float:
+def _core(model: Model, layout: Layout, batch: tuple[float, int], program: ProgramMemory) -> float:
     """Softmax statistics in fp32, or the attention matrix: 2 a s^2 b / t, dropped out: 5."""
     tokens, length = batch
     heads = model.attention.heads / layout.tp
-    if runtime.fused_attention:
+    if program.fused_attention:
         return 4 * tokens * heads
-    return (5 if runtime.attention_dropout else 2) * heads * tokens * length * layout.cp
+    return (5 if program.attention_dropout else 2) * heads * tokens * length * layout.cp
 
 
-def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[float, float]:
+def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> tuple[float, float]:
     """(projections and output, what recomputing the latent up-projection frees)."""
     attention = model.attention
     latent = attention.latent
-    copy = runtime.saved_bytes if runtime.saved_bytes < 2 else 0.0
+    copy = program.saved_bytes if program.saved_bytes < 2 else 0.0
     if latent is None:
-        keys = attention.heads if runtime.repeats_keys else max(attention.kv_heads, t)
-        rotated = runtime.rotary_copies * (attention.heads + keys)
+        keys = attention.heads if program.repeats_keys else max(attention.kv_heads, t)
+        rotated = program.rotary_copies * (attention.heads + keys)
         width = attention.projected_heads + attention.heads + 2 * keys + rotated
-        outputs = (copy + 2 * runtime.output_copies) * attention.heads
+        outputs = (copy + 2 * program.output_copies) * attention.heads
         normed = 0.0
         if attention.qk_norm != "none":
             # A norm keeps its input; what it puts out is kept by the core, or rotated and gone.
-            normed = 2 * runtime.norm_copies * (attention.heads + max(attention.kv_heads, t))
+            normed = 2 * program.norm_copies * (attention.heads + max(attention.kv_heads, t))
         return tokens * (2 * width + outputs + normed) * attention.head_dim / t, 0.0
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
     kept = 2 * tokens * (latents + latent.qk_rope_dim)
@@ -156,15 +155,15 @@ def _attention(model: Model, t: int, tokens: float, runtime: Runtime) -> tuple[f
 
 
 def _mixer(
-    model: Model, kind: LayerKind, layout: Layout, tokens: float, runtime: Runtime
+    model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
     """``_attention``, or what a recurrence keeps; its heads are divided as those of attention."""
     if kind.mixer == "attention":
-        return _attention(model, layout.tp, tokens, runtime)
+        return _attention(model, layout.tp, tokens, program)
     part = recurrence(model, kind)
     if part is None:
         return 0.0, 0.0
-    copy = runtime.saved_bytes if runtime.saved_bytes < 2 else 0.0
+    copy = program.saved_bytes if program.saved_bytes < 2 else 0.0
     return tokens * (part.kept_bytes + copy * part.inner) / layout.tp, 0.0
 
 
@@ -173,25 +172,25 @@ Parts = tuple[float, float, float, float, float]
 
 
 def _feed_forward(
-    model: Model, kind: LayerKind, layout: Layout, tokens: float, runtime: Runtime
+    model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> Parts:
     """Of a layer of ``kind``; nothing where it has none."""
     if kind.routed:
-        return _routed(model, layout, tokens, runtime)
+        return _routed(model, layout, tokens, program)
     if kind.mlp == "dense":
-        return _dense(model, layout, tokens, runtime)
+        return _dense(model, layout, tokens, program)
     return 0.0, 0.0, 0.0, 0.0, 0.0
 
 
-def _dense(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Parts:
+def _dense(model: Model, layout: Layout, tokens: float, program: ProgramMemory) -> Parts:
     """A dense MLP: the inputs of the activation function, its output for the second matmul."""
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
-    kept = (2 * inputs + runtime.saved_bytes + 2 * runtime.activation_copies) * width
+    kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
     return kept, 0.0, 0.0, 0.0, 2 * (1 + inputs) * width
 
 
-def _routed(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Parts:
+def _routed(model: Model, layout: Layout, tokens: float, program: ProgramMemory) -> Parts:
     """Routed and shared experts under balanced routing.
 
     Each rank of an expert group brings its own tokens, so ep does not shrink these. Router
@@ -200,7 +199,7 @@ def _routed(model: Model, layout: Layout, tokens: float, runtime: Runtime) -> Pa
     experts = model.experts
     assert experts is not None
     inputs = 2 if model.ffn.gated else 1
-    saved, t = runtime.saved_bytes, layout.tp
+    saved, t = program.saved_bytes, layout.tp
     visits = experts.top_k * tokens / t * (layout.etp if layout.etp > 1 else 1)
     width = visits * experts.size / layout.etp
     router = routing_bytes(experts.count) * tokens / t

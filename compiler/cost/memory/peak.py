@@ -1,4 +1,4 @@
-"""Peak bytes on one rank of one stage, term by term."""
+"""Peak memory of one rank of each pipeline stage, by term."""
 
 from __future__ import annotations
 
@@ -11,64 +11,50 @@ from parc.compiler.cost.memory.activations import (
     layer_activations,
     working_bytes,
 )
-from parc.compiler.cost.memory.programs import training_runtime
-from parc.compiler.cost.memory.runtime import Runtime
 from parc.compiler.cost.memory.workspaces import (
-    handover_bytes,
     head_buffer_bytes,
     library_bytes,
     placeholder_bytes,
+    stage_buffer_bytes,
     stream_bytes,
 )
 from parc.compiler.cost.schedules.table import Shape
 from parc.compiler.cost.schedules.uneven_flight import held_batches
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
-from parc.compiler.ir import Gpu, LayerKind, Layout, StageMemory
+from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 
-CONTEXT_BYTES = {"volta": 0.45e9, "ampere": 0.55e9, "hopper": 0.7e9, "blackwell": 0.8e9}
-"""Context and modules of the driver by GPU generation; 0.4 to 0.8 GB in published breakdowns."""
-OTHER_CONTEXT_BYTES = 0.8e9
-Held = tuple[float, float, float, float, float, float]
+StaticBytes = tuple[float, float, float, float, float, float]
+"""(weights, gradients, optimizer, casts, gathered weights, placeholder gradients)."""
 COMMUNICATOR_BYTES = 0.2e9
-"""NCCL buffers of one communicator that is in use; 0.3 to 0.5 GB for the usual two or three."""
+"""NCCL buffers of one communicator in use; published breakdowns have 0.3 to 0.5 GB for two or three
+of them."""
 
 
-def runtime_of(pricing: Pricing, zero_stage: int) -> Runtime:
-    """The training program that PARC starts for this problem."""
-    problem = pricing.problem
-    name = pricing.framework.runtime
-    if name == "deepspeed" and "accelerate" in problem.emit:
-        name = "accelerate deepspeed"
+def program_memory(pricing: Pricing, zero_stage: int) -> ProgramMemory:
+    """Return the memory model of the framework's program for this problem at a ZeRO stage."""
 
-    def build() -> Runtime:
-        job = problem.job
-        found = training_runtime(name, job.precision, problem.cluster.gpu, job.gradient_bytes)
-        return found.at(zero_stage)
+    def build() -> ProgramMemory:
+        return pricing.framework.program_memory(pricing.problem).for_zero_stage(zero_stage)
 
-    return pricing.memo(("runtime", not zero_stage), build)
-
-
-def context_bytes(gpu: Gpu) -> float:
-    """Memory of the driver's context, outside any allocator."""
-    return CONTEXT_BYTES.get(gpu.generation, OTHER_CONTEXT_BYTES)
+    return pricing.memo(("program", not zero_stage), build)
 
 
 def static_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
+    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> tuple[float, float, float]:
-    """(weights, gradients, optimizer) bytes of a stage.
+    """Return the (weights, gradients, optimizer) bytes of a stage.
 
-    Megatron, bf16: 6 + 12/(dp cp) a dense parameter with the distributed optimizer, 6 + 12/edp an
-    expert parameter, 18 without it (Megatron-LM docs, dist_optimizer.md). Only ranks that share
+    Megatron, bf16: 6 + 12/(dp cp) per dense parameter with the distributed optimizer, 6 + 12/edp
+    per expert parameter, 18 without it (Megatron-LM docs, dist_optimizer.md). Only ranks that share
     one copy of the optimizer count: dp_shard of dp (hybrid sharding, optimizer instances).
     """
     dense, expert = pricing.stage_parameters(layout, load)
     shards = layout.dp_shard * layout.cp
     expert_shards = max(layout.edp // layout.dp_replicate, 1)
     stage, kept = layout.zero_stage, (layout.pp > 1, layout.offload, layout.zero_plus.hpz)
-    first = runtime.state.on_rank(stage, shards, *kept)
-    second = runtime.state.on_rank(stage, expert_shards, *kept) if expert else first
+    first = program.state.on_rank(stage, shards, *kept)
+    second = program.state.on_rank(stage, expert_shards, *kept) if expert else first
     weights, gradients, optimizer = (
         dense * ours + expert * theirs for ours, theirs in zip(first, second, strict=True)
     )
@@ -76,176 +62,193 @@ def static_bytes(
 
 
 def layer_terms(
-    pricing: Pricing, layout: Layout, kind: LayerKind, runtime: Runtime
+    pricing: Pricing, layout: Layout, kind: LayerKind, program: ProgramMemory
 ) -> LayerActivations:
-    """Activations of one layer and micro-batch, computed once a mesh and micro-batch."""
+    """Return the activations of one layer, computed once per mesh and micro-batch size."""
 
     def price() -> LayerActivations:
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
-        layer = layer_activations(pricing.problem.model, layout, kind, batch, runtime)
+        layer = layer_activations(pricing.problem.model, layout, kind, batch, program)
         keys = gathered_key_bytes(pricing, layout) if kind.mixer == "attention" else 0.0
         return replace(layer, core_attn=layer.core_attn + keys) if keys else layer
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    return pricing.memo(("layer", kind, mesh, runtime.name), price)
+    return pricing.memo(("layer", kind, mesh, program.name), price)
 
 
-def _priced_layers(
-    pricing: Pricing, layout: Layout, layers: tuple[LayerKind, int], runtime: Runtime
+def _layers_bytes(
+    pricing: Pricing, layout: Layout, layers: tuple[LayerKind, int], program: ProgramMemory
 ) -> tuple[float, float]:
-    """(kept a micro-batch, working set) of ``layers``: (kind, how many)."""
+    """Return (bytes saved per micro-batch, working set) of ``layers``: (kind, number)."""
 
     def price() -> tuple[float, float]:
-        layer = layer_terms(pricing, layout, layers[0], runtime)
+        layer = layer_terms(pricing, layout, layers[0], program)
         return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    key = ("layers", layers, mesh, layout.vpp, layout.recompute, runtime.name)
+    key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
     return pricing.memo(key, price)
 
 
 def activation_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime
+    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """(kept by all micro-batches in flight, working set of one layer)."""
+    """Return (bytes saved by all micro-batches in flight, working set of one layer)."""
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
     shape = Shape(layout.pp, micro_batches, layout.vpp)
     flight = held_batches(layout.schedule, stage, shape, load.chunks)
-    kept, working = micro_batch_bytes(pricing, layout, load, runtime)
+    kept, working = micro_batch_bytes(pricing, layout, load, program)
     return flight * kept, working
 
 
 def micro_batch_bytes(
-    pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime
+    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
 ) -> tuple[float, float]:
-    """(kept by one micro-batch on all layers of a stage, working set of one layer)."""
+    """Return (bytes that one micro-batch saves on a stage, working set of one layer)."""
     kept = working = 0.0
     for layers in load.by_kind(pricing.problem.model).items():
-        own, one = _priced_layers(pricing, layout, layers, runtime)
+        own, one = _layers_bytes(pricing, layout, layers, program)
         kept += own
         working = max(working, one)
-    if load.embedding and runtime.hidden_dropout:
-        # The embedding's output is the input of the first layer; its mask alone is extra.
+    if load.embedding and program.hidden_dropout:
+        # The embedding's output is the input of the first layer, so that only its mask is extra.
         kept += stream_bytes(pricing, layout) / 2
     return kept, working
 
 
-def logits_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """Logits, loss and the inputs of the head, one micro-batch: 6TV/t + 4Th/t.
+def logits_bytes(
+    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+) -> float:
+    """Return the bytes of logits, loss and inputs of the head for one micro-batch: 6TV/t + 4Th/t.
 
-    Every prediction head adds its softmax and inputs: 4TV/t + 4Th/t. Where ranks gather the
-    logits, the loss is over all of them, beside the rank's own in 16 bit.
+    A prediction head adds its softmax and inputs: 4TV/t + 4Th/t. If ranks gather the logits, the
+    loss covers all of them, in addition to the rank's own in 16 bit.
     """
     if not load.loss:
         return 0.0
     problem = pricing.problem
     tokens = layout.tokens(problem.job.sequence_length)
     vocab = pricing.framework.padded_vocab(problem.model, layout.tp)
-    split = runtime.split_loss_bytes if layout.tp > 1 else 0.0
-    logit = (split or runtime.loss_bytes) + load.mtp_layers * runtime.loss_kept_bytes
-    if runtime.whole_logits and layout.tp > 1:
+    split = program.split_loss_bytes if layout.tp > 1 else 0.0
+    logit = (split or program.loss_bytes) + load.mtp_layers * program.loss_kept_bytes
+    if program.whole_logits and layout.tp > 1:
         logit = 2 + logit * layout.tp
-    inputs = runtime.head_input_bytes * (1 + load.mtp_layers) * problem.model.hidden
-    shared = layout.tp if runtime.gathers_again else 1
-    return tokens * (logit / runtime.loss_parts * vocab / layout.tp + inputs / shared)
+    inputs = program.head_input_bytes * (1 + load.mtp_layers) * problem.model.hidden
+    shared = layout.tp if program.gathers_again else 1
+    return tokens * (logit / program.loss_parts * vocab / layout.tp + inputs / shared)
 
 
-def gathered_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """Layers that ZeRO-3 holds whole: the current, the prefetched, and those kept for reuse."""
+def gathered_bytes(
+    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+) -> float:
+    """Return the bytes of weights that ZeRO-3 holds gathered.
+
+    The largest of: current and prefetched layer, one layer and the head, layers kept for reuse.
+    """
     split = layout.dp_shard * layout.cp > 1 or layout.offload.parameters != "none"
     if layout.zero_stage < 3 or not split:
         return 0.0
-    if layout.pp > 1 and runtime.state.gathered:  # then all of them are, and counted as weights
+    if layout.pp > 1 and program.state.gathered:  # all are gathered, and counted as weights
         return 0.0
     kinds = load.by_kind(pricing.problem.model)
     largest = max((sum(pricing.layer_parameters(kind, layout)) for kind in kinds), default=0.0)
     table = pricing.framework.padded_vocab(pricing.problem.model, layout.tp)
-    model, unit = pricing.problem.model, runtime.unit_bytes
+    model, unit = pricing.problem.model, program.unit_bytes
     ends = table * model.hidden / layout.tp if load.loss or load.embedding else 0.0
-    live = min(runtime.live_parameters, sum(pricing.stage_parameters(layout, load)))
-    head = (runtime.head_unit_bytes or unit) * ends
+    live = min(program.live_parameters, sum(pricing.stage_parameters(layout, load)))
+    head = (program.head_unit_bytes or unit) * ends
     if load.loss and load.embedding and not model.tied_embeddings:
-        head += runtime.root_bytes * ends
-    return max(unit * runtime.gathered_units * largest, unit * largest + head, unit * live)
+        head += program.root_bytes * ends
+    return max(unit * program.gathered_units * largest, unit * largest + head, unit * live)
 
 
-def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """Copies in fewer bits of the linear weights of a stage; embedding, mostly head: none.
+def cast_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory) -> float:
+    """Return the bytes of low-precision copies of a stage's linear weights.
 
-    Under ZeRO-3 a layer is quantised when it is gathered, so that nothing stays.
+    The embedding has no copy, and the head only if ``casts_head``. Under ZeRO-3 a layer is
+    quantised when it is gathered, so that no copy stays.
     """
-    if not runtime.state.cast or layout.zero_stage >= 3:
+    if not program.state.cast or layout.zero_stage >= 3:
         return 0.0
     dense, expert = pricing.stage_parameters(layout, load)
     model = pricing.problem.model
     table = pricing.framework.padded_vocab(model, layout.tp) * model.hidden / layout.tp
     tables = load.embedding + (load.loss and (not model.tied_embeddings or layout.pp > 1))
-    tables -= load.loss and runtime.state.casts_head
-    return runtime.state.cast * max(dense + expert - tables * table, 0.0)
+    tables -= load.loss and program.state.casts_head
+    return program.state.cast * max(dense + expert - tables * table, 0.0)
 
 
-def _held(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> Held:
-    """(weights, gradients, optimizer, casts, gathered, placeholders): for any micro-batch."""
+def _static_terms(
+    pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory
+) -> StaticBytes:
+    """Return the terms that do not depend on the micro-batch size."""
     mesh = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp)
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
-    def price() -> Held:
+    def price() -> StaticBytes:
         return (
-            *static_bytes(pricing, layout, load, runtime),
-            cast_bytes(pricing, layout, load, runtime),
-            gathered_bytes(pricing, layout, load, runtime),
-            placeholder_bytes(pricing, layout, load, runtime),
+            *static_bytes(pricing, layout, load, program),
+            cast_bytes(pricing, layout, load, program),
+            gathered_bytes(pricing, layout, load, program),
+            placeholder_bytes(pricing, layout, load, program),
         )
 
-    return pricing.memo(("held", mesh, shards, load, runtime.name), price)
+    return pricing.memo(("static", mesh, shards, load, program.name), price)
 
 
-def _passing(
-    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime
+def _dynamic_terms(
+    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, program: ProgramMemory
 ) -> tuple[float, float]:
-    """(activations, logits). The loss runs backward before any layer: one of the two peaks.
+    """Return (activations, logits) bytes at the peak of the step.
 
-    Another is the optimizer's, when all of that is gone.
+    The backward pass of the loss precedes that of any layer, so that logits and a layer's working
+    set peak at different times. A third peak is the optimizer step, after all of these are freed.
     """
-    kept, working = activation_bytes(pricing, layout, load, stage, runtime)
-    logits = logits_bytes(pricing, layout, load, runtime) if load.loss else 0.0
-    step = step_bytes(pricing, layout, load, runtime)
+    kept, working = activation_bytes(pricing, layout, load, stage, program)
+    logits = logits_bytes(pricing, layout, load, program) if load.loss else 0.0
+    step = step_bytes(pricing, layout, load, program)
     return max(kept + max(working - logits, 0.0), step - logits), logits
 
 
-def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, runtime: Runtime) -> float:
-    """What the optimizer makes of 16-bit gradients for its step."""
-    if not runtime.state.step or layout.offload.optimizer != "none":
+def step_bytes(pricing: Pricing, layout: Layout, load: StageLoad, program: ProgramMemory) -> float:
+    """Return the bytes of fp32 gradients that the optimizer copies from 16-bit ones."""
+    if not program.state.step or layout.offload.optimizer != "none":
         return 0.0
     dense, expert = pricing.stage_parameters(layout, load)
     shards = expert_shards = 1
     if layout.zero_stage:
         shards = layout.dp_shard * layout.cp
         expert_shards = max(layout.edp // layout.dp_replicate, 1)
-    return runtime.state.step * (dense / shards + expert / expert_shards)
+    return program.state.step * (dense / shards + expert / expert_shards)
 
 
 def communicator_and_context_bytes(pricing: Pricing, layout: Layout) -> tuple[float, float]:
-    """(communicators, context): what no allocator holds."""
+    """Return the bytes of (communicators, driver context), which are outside the allocator."""
     degrees = (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
     communicators = sum(degree > 1 for degree in degrees) * COMMUNICATOR_BYTES
-    return communicators, context_bytes(pricing.problem.cluster.gpu)
+    return communicators, pricing.problem.cluster.generation.driver_context_mb * 1e6
 
 
 def stage_memory(
-    pricing: Pricing, layout: Layout, load: StageLoad, stage: int, runtime: Runtime | None = None
+    pricing: Pricing,
+    layout: Layout,
+    load: StageLoad,
+    stage: int,
+    program: ProgramMemory | None = None,
 ) -> StageMemory:
-    """All terms of one stage; ``runtime`` None: the program that PARC starts."""
-    runtime = runtime or runtime_of(pricing, layout.zero_stage)
-    weights, gradients, optimizer, casts, gathered, kept = _held(pricing, layout, load, runtime)
-    workspace = library_bytes(pricing, runtime) + handover_bytes(pricing, layout)
-    workspace += kept + load.loss * head_buffer_bytes(pricing, layout, runtime)
-    activations, logits = _passing(pricing, layout, load, stage, runtime)
+    """Return all terms of one stage; ``program`` defaults to that of the framework."""
+    program = program or program_memory(pricing, layout.zero_stage)
+    weights, gradients, optimizer, casts, gathered, kept = _static_terms(
+        pricing, layout, load, program
+    )
+    workspace = library_bytes(pricing, program) + stage_buffer_bytes(pricing, layout)
+    workspace += kept + load.loss * head_buffer_bytes(pricing, layout, program)
+    activations, logits = _dynamic_terms(pricing, layout, load, stage, program)
     communicators, context = communicator_and_context_bytes(pricing, layout)
     return StageMemory(
         stage=stage,
@@ -256,7 +259,7 @@ def stage_memory(
         logits_bytes=logits,
         communication_bytes=communicators,
         framework_bytes=context,
-        fragmentation_bytes=runtime.fragmentation * (activations + logits),
+        fragmentation_bytes=program.fragmentation * (activations + logits),
         casts_bytes=casts,
         gathered_bytes=gathered,
         workspace_bytes=workspace,
@@ -264,7 +267,7 @@ def stage_memory(
 
 
 def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
-    """The fullest stage; distinct stages only, the first of equals."""
+    """Return the stage with the highest peak; the first of equals."""
     stages = [
         stage_memory(pricing, layout, kind.load, kind.first)
         for kind in pricing.classes(layout.split)
@@ -273,25 +276,28 @@ def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
 
 
 def peak_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Bytes of the fullest stage, without its terms: the search asks for every candidate."""
-    runtime = runtime_of(pricing, layout.zero_stage)
+    """Return the bytes of the stage with the highest peak.
+
+    The search evaluates each candidate this way, because terms cost time.
+    """
+    program = program_memory(pricing, layout.zero_stage)
     most = 0.0
     for kind in pricing.classes(layout.split):
-        passing = sum(_passing(pricing, layout, kind.load, kind.first, runtime))
-        held = sum(_held(pricing, layout, kind.load, runtime))
-        held += kind.load.loss * head_buffer_bytes(pricing, layout, runtime)
-        most = max(most, held + (1 + runtime.fragmentation) * passing)
-    handover = handover_bytes(pricing, layout)
+        dynamic = sum(_dynamic_terms(pricing, layout, kind.load, kind.first, program))
+        static = sum(_static_terms(pricing, layout, kind.load, program))
+        static += kind.load.loss * head_buffer_bytes(pricing, layout, program)
+        most = max(most, static + (1 + program.fragmentation) * dynamic)
+    stage_buffers = stage_buffer_bytes(pricing, layout)
     return (
         most
-        + library_bytes(pricing, runtime)
-        + handover
+        + library_bytes(pricing, program)
+        + stage_buffers
         + sum(communicator_and_context_bytes(pricing, layout))
     )
 
 
 def all_stages(pricing: Pricing, layout: Layout) -> tuple[StageMemory, ...]:
-    """Every pipeline rank."""
+    """Return the memory of all pipeline ranks."""
     model, split = pricing.problem.model, layout.split
     return tuple(
         stage_memory(pricing, layout, stage_load(model, split, stage), stage)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.serving.constants import ServingHardware, hardware
 from parc.compiler.cost.serving.links import ServingLinks
 from parc.compiler.cost.serving.shard import Shard, build_shard
-from parc.compiler.ir import Cluster, Model
+from parc.compiler.ir import Cluster, Model, ServingEfficiency
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving import ServingLayout, ServingSetup
 
@@ -21,7 +20,7 @@ class Deployment:
     setup: ServingSetup
     layout: ServingLayout
     shard: Shard
-    hardware: ServingHardware
+    hardware: ServingEfficiency
     links: ServingLinks
 
     @property
@@ -74,6 +73,6 @@ def deploy(
         setup,
         layout,
         build_shard(model, layout, setup),
-        hardware(cluster.gpu),
-        ServingLinks.of(cluster, hardware(cluster.gpu)),
+        cluster.generation.serving,
+        ServingLinks.of(cluster, cluster.generation.serving),
     )

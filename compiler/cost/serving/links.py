@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.serving.constants import ServingHardware
-from parc.compiler.ir import Cluster
+from parc.compiler.ir import Cluster, ServingEfficiency
 
 PCIE_SHARE = 0.65
 """Fraction of the one-way PCIe rate that a collective over the host bridge reaches."""
@@ -43,7 +42,7 @@ class ServingLinks:
     network_seconds: float
 
     @classmethod
-    def of(cls, cluster: Cluster, row: ServingHardware) -> ServingLinks:
+    def of(cls, cluster: Cluster, row: ServingEfficiency) -> ServingLinks:
         """Compute the rates from data-sheet rates and the shares of the GPU generation."""
         node = cluster.node
         nvlink = node.link_kind != "pcie" and node.nvlink_domain > 1

@@ -1,6 +1,6 @@
-"""The parameters that a user's own measurements may replace, and the replacing.
+"""Parameters of the cost model that a user's own measurements may replace, and the replacement.
 
-A calibrated value has a name: that of a field of ``Efficiency`` (``gemm``), or of a term of one
+The name of a calibrated value is that of a field of ``Efficiency`` (``gemm``), or of a term of one
 collective inside a host (``all_reduce.bus_gb_per_s``).
 """
 
@@ -13,46 +13,68 @@ from typing import Any
 from parc.compiler.cost.fitting.fit import Prior
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, Operation
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.setup.efficiency import Efficiency, efficiency
-from parc.compiler.ir import Gpu, Problem
+from parc.compiler.ir import Efficiency, Generation, Gpu, Problem, Stack
 
 Values = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What is believed of one parameter of a hardware class beside its shipped value."""
+    """Prior of one efficiency parameter, around the value of its row."""
 
     spread: float
     """Standard deviation of its logarithm from machine to machine."""
     low: float
     high: float
     seen_in: str
-    """The runs that show it."""
+    """Runs that show it."""
 
 
 PARAMETERS: dict[str, Parameter] = {
-    "gemm": Parameter(0.08, 0.5, 4.0, "16-bit runs of large models"),
-    "gemm_low": Parameter(0.10, 0.5, 4.0, "fp8, mxfp8 or nvfp4 runs of large models"),
-    "attention": Parameter(0.25, 0.2, 8.0, "runs with long and with short sequences"),
-    "stream": Parameter(0.25, 0.2, 8.0, "runs of narrow and of wide models"),
-    "layer_seconds": Parameter(0.7, 1e-6, 2e-2, "small models, few tokens a micro-batch"),
-    "tp": Parameter(0.3, 0.05, 4.0, "one model with several tp"),
-    "network": Parameter(0.2, 0.05, 1.1, "runs over several hosts, or --nccl"),
-    "hop_seconds": Parameter(0.7, 1e-6, 1e-2, "small messages over many hosts, or --nccl"),
-    "dp_overlap": Parameter(0.3, 0.02, 1.0, "runs with few micro-batches and large dp"),
-    "pp": Parameter(0.4, 0.02, 8.0, "one model with several pp and vpp"),
-    "ep": Parameter(0.2, 0.02, 8.0, "mixture-of-experts runs with ep > 1"),
-    "experts": Parameter(0.15, 0.3, 6.0, "mixture-of-experts runs of wide experts"),
-    "routed_seconds": Parameter(
-        0.25, 1e-6, 5e-2, "mixture-of-experts runs, few tokens a micro-batch"
+    "gemm": Parameter(spread=0.08, low=0.5, high=4.0, seen_in="16-bit runs of large models"),
+    "gemm_low": Parameter(
+        spread=0.10, low=0.5, high=4.0, seen_in="fp8, mxfp8 or nvfp4 runs of large models"
     ),
-    "step_seconds": Parameter(0.8, 1e-4, 2.0, "runs with short steps"),
-    "straggler": Parameter(0.8, 1e-5, 0.1, "one layout on few and on many hosts"),
-    "accumulate": Parameter(0.7, 0.05, 8.0, "one layout with several micro-batch sizes"),
+    "attention": Parameter(
+        spread=0.25, low=0.2, high=8.0, seen_in="runs with long and with short sequences"
+    ),
+    "stream": Parameter(
+        spread=0.25, low=0.2, high=8.0, seen_in="runs of narrow and of wide models"
+    ),
+    "layer_seconds": Parameter(
+        spread=0.7, low=1e-6, high=2e-2, seen_in="small models, few tokens a micro-batch"
+    ),
+    "tp": Parameter(spread=0.3, low=0.05, high=4.0, seen_in="one model with several tp"),
+    "network": Parameter(
+        spread=0.2, low=0.05, high=1.1, seen_in="runs over several hosts, or --nccl"
+    ),
+    "hop_seconds": Parameter(
+        spread=0.7, low=1e-6, high=1e-2, seen_in="small messages over many hosts, or --nccl"
+    ),
+    "dp_overlap": Parameter(
+        spread=0.3, low=0.02, high=1.0, seen_in="runs with few micro-batches and large dp"
+    ),
+    "pp": Parameter(spread=0.4, low=0.02, high=8.0, seen_in="one model with several pp and vpp"),
+    "ep": Parameter(spread=0.2, low=0.02, high=8.0, seen_in="mixture-of-experts runs with ep > 1"),
+    "experts": Parameter(
+        spread=0.15, low=0.3, high=6.0, seen_in="mixture-of-experts runs of wide experts"
+    ),
+    "routed_seconds": Parameter(
+        spread=0.25,
+        low=1e-6,
+        high=5e-2,
+        seen_in="mixture-of-experts runs, few tokens a micro-batch",
+    ),
+    "step_seconds": Parameter(spread=0.8, low=1e-4, high=2.0, seen_in="runs with short steps"),
+    "straggler": Parameter(
+        spread=0.8, low=1e-5, high=0.1, seen_in="one layout on few and on many hosts"
+    ),
+    "accumulate": Parameter(
+        spread=0.7, low=0.05, high=8.0, seen_in="one layout with several micro-batch sizes"
+    ),
 }
-"""One row for every fitted field of ``Efficiency``; spreads are those of the published runs."""
-OTHER = Parameter(0.3, 1e-6, 1e3, "more runs of other kinds")
+"""Fitted field of ``Efficiency`` -> its prior; spreads are those of the published runs."""
+OTHER = Parameter(spread=0.3, low=1e-6, high=1e3, seen_in="more runs of other kinds")
 
 TERMS: dict[str, tuple[float, float]] = {
     "bus_gb_per_s": (1e-3, 1e5),
@@ -60,23 +82,34 @@ TERMS: dict[str, tuple[float, float]] = {
     "rank_seconds": (0.0, 1.0),
     "ramp_seconds": (0.0, 1.0),
 }
-"""Term of a collective that ``--nccl`` measures -> lowest and highest legal value."""
+"""Term of a collective that ``--nccl`` measures -> lowest and highest valid value."""
 
 
-def hardware_class(gpu: Gpu, stack: str = "megatron") -> str:
-    """The row of the efficiency table that prices training on ``gpu`` with ``stack``."""
-    return f"{gpu.generation}/{stack}"
+def hardware_class(gpu: Gpu, stack: Stack) -> str:
+    """Return ``generation/stack``, the name of the efficiency row that prices ``gpu``."""
+    return f"{gpu.generation}/{stack.name}"
 
 
-def shipped(hardware: str) -> dict[str, float]:
-    """The fitted parameters of a class as they stand in the package."""
-    row = efficiency(hardware)
+def stack_row(generation: Generation, stack: Stack) -> Efficiency:
+    """Return the factors of ``stack`` on ``generation``.
+
+    Raises:
+        LookupError: there are none. ``resolve_problem`` refuses such a problem (K08).
+    """
+    row = stack.row(generation)
+    if row is None:
+        raise LookupError(f"generation {generation.name} has no efficiency.{stack.name}")
+    return row
+
+
+def fitted_parameters(row: Efficiency) -> dict[str, float]:
+    """Return the fitted parameters of a row by name, without its flags."""
     values = {field.name: getattr(row, field.name) for field in fields(Efficiency)}
     return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
-def legal_range(name: str) -> tuple[float, float] | None:
-    """Lowest and highest legal value of a calibrated name; None where there is no such name."""
+def valid_range(name: str) -> tuple[float, float] | None:
+    """Return the lowest and highest valid value of a calibrated name; None if it is unknown."""
     operation, _, term = name.partition(".")
     if term:
         return TERMS.get(term) if operation in OPERATIONS else None
@@ -87,20 +120,20 @@ def legal_range(name: str) -> tuple[float, float] | None:
 
 
 def prior(name: str, centre: float) -> Prior:
-    """The parameter of a class around ``centre``, its shipped value."""
+    """Return the prior of a parameter around ``centre``, the value of its row."""
     parameter = PARAMETERS.get(name, OTHER)
     inside = min(max(centre, parameter.low), parameter.high)
     return Prior(inside, parameter.spread, parameter.low, parameter.high)
 
 
 def calibrated_row(row: Efficiency, values: Values) -> Efficiency:
-    """``row`` with the calibrated parameters in their places."""
+    """Return ``row`` with the calibrated parameters among ``values``."""
     own: dict[str, Any] = {name: value for name, value in values if "." not in name}
     return replace(row, **own) if own else row
 
 
 def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
-    """``kernels`` with the collectives that were measured on the links of this cluster."""
+    """Return ``kernels`` with the collectives that were measured on the links of this cluster."""
     terms = collective_terms(problem.calibration)
     if not terms:
         return kernels
@@ -113,7 +146,7 @@ def calibrated_kernels(kernels: KernelFit, problem: Problem) -> KernelFit:
 
 
 def collective_terms(values: Values) -> Mapping[Operation, dict[str, float]]:
-    """The calibrated terms by operation."""
+    """Return the calibrated terms of collectives by operation and name."""
     found: dict[Operation, dict[str, float]] = {}
     for operation in OPERATIONS:
         start = f"{operation}."

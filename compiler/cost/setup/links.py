@@ -1,4 +1,4 @@
-"""How fast a group talks: where its members sit, and what links that leaves them."""
+"""Bandwidth and latency between the members of a process group, by where they sit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from parc.compiler.cost.kernels.collective_time import (
     two_level_seconds,
 )
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.setup.efficiency import Efficiency
-from parc.compiler.ir import Axis, Cluster
+from parc.compiler.ir import Axis, Cluster, Efficiency
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """Where the members of a group sit: ``size`` in all, ``local`` of them in one NVLink domain."""
+class GroupSpan:
+    """Distribution of a group's ``size`` members: ``local`` of them share each NVLink domain."""
 
     size: int
     local: int
@@ -29,28 +28,28 @@ class Reach:
         return -(-self.size // self.local)
 
 
-def reach(axes: tuple[Axis, ...], domain: int) -> Reach:
-    """Members of a group over ``axes`` that share an aligned block of ``domain`` ranks."""
+def group_span(axes: tuple[Axis, ...], domain: int) -> GroupSpan:
+    """Return the span of a group over ``axes``; domains are aligned blocks of ``domain`` ranks."""
     size = local = 1
     for axis in sorted(axes, key=lambda item: item.stride):
         size *= axis.size
         inside = max(1, min(axis.size, domain // axis.stride)) if axis.stride < domain else 1
         local *= inside
-    return Reach(size, min(local, size))
+    return GroupSpan(size, min(local, size))
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a cluster as training sees them."""
+    """Links of a cluster at the rates that training reaches."""
 
     domain: int
-    """GPUs of an NVLink domain; of a host where there is none."""
+    """GPUs of an NVLink domain; GPUs of a host if the node type has no such domain."""
     fits: dict[Operation, CollectiveFit]
     network: Network
 
     @classmethod
     def of(cls, cluster: Cluster, kernels: KernelFit, row: Efficiency) -> Links:
-        """Measured shares of the data-sheet rates of this cluster's links and NICs."""
+        """Return the measured shares of the data-sheet rates of this cluster's links and NICs."""
         node = cluster.node
         rate = max(node.network_gb_per_s_per_gpu * row.network, 0.05)
         return cls(
@@ -62,21 +61,21 @@ class Links:
             network=Network(rate, row.hop_seconds + cluster.fabric.latency_seconds),
         )
 
-    def seconds(self, operation: Operation, nbytes: float, group: Reach) -> float:
-        """One collective; ``nbytes`` is the whole message (``collectives.collective_seconds``)."""
+    def seconds(self, operation: Operation, nbytes: float, group: GroupSpan) -> float:
+        """Return the time of one collective over a whole message of ``nbytes``."""
         if group.size == 1 or nbytes <= 0:
             return 0.0
         fit = self.fits[operation]
         return two_level_seconds(fit, self.network, nbytes, group.local, group.domains)
 
     def hop_seconds(self, nbytes: float, stride: int) -> float:
-        """One point-to-point message between ranks ``stride`` apart."""
+        """Return the time of one point-to-point message between ranks ``stride`` apart."""
         if stride < self.domain:
             return send_seconds(self.fits["all_to_all"], nbytes)
         return nbytes / (self.network.gb_per_s_per_gpu * 1e9) + self.network.hop_seconds
 
-    def gb_per_s(self, group: Reach) -> float:
-        """The bandwidth of the widest level that ``group`` spans, one direction, per GPU."""
+    def gb_per_s(self, group: GroupSpan) -> float:
+        """Return the rate of the widest level that ``group`` spans, one direction, per GPU."""
         if group.domains == 1:
             return self.fits["all_gather"].bus_gb_per_s
         return self.network.gb_per_s_per_gpu

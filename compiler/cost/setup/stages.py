@@ -1,4 +1,4 @@
-"""Pipeline ranks by what they hold; equal ones are priced once."""
+"""Contents of pipeline stages; stages with equal contents are evaluated once."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from parc.compiler.ir import Chunk, LayerKind, Model, Split
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """What one pipeline rank holds, all its virtual stages together."""
+    """Contents of one pipeline rank, summed over its virtual stages."""
 
     counts: tuple[int, ...]
-    """Decoder layers of each of the model's kinds."""
+    """Decoder layers by index of the model's kinds."""
     embedding: bool
     mtp_layers: int
     loss: bool
     final_norm: bool
-    """The norm after the last layer: beside the loss, or beside the last decoder layer where
-    prediction layers follow it."""
+    """The norm after the last layer: on the stage of the loss, or on that of the last decoder layer
+    if prediction layers follow it."""
     chunks: tuple[int, ...] = ()
-    """Layers of each virtual stage, prediction layers included, where they are not equal."""
+    """Layers of each virtual stage with its prediction layers; empty if all are equal."""
 
     @property
     def layers(self) -> int:
@@ -28,11 +28,11 @@ class StageLoad:
         return sum(self.counts)
 
     def routed_layers(self, model: Model) -> int:
-        """Decoder layers that send tokens to experts."""
+        """Return the number of decoder layers that send tokens to experts."""
         return sum(n for kind, n in zip(model.kinds, self.counts, strict=True) if kind.routed)
 
     def by_kind(self, model: Model) -> dict[LayerKind, int]:
-        """Layers of each kind that there is; prediction layers are of the last one's."""
+        """Return the layers by kind; prediction layers have the kind of the last decoder layer."""
         counts = dict(zip(model.kinds, self.counts, strict=True))
         counts[model.last_kind] += self.mtp_layers
         return {kind: count for kind, count in counts.items() if count}
@@ -40,9 +40,9 @@ class StageLoad:
 
 @dataclass(frozen=True, slots=True)
 class StageClass:
-    """Pipeline ranks that hold the same; ``first`` is the earliest of ``count``.
+    """Pipeline ranks with equal contents; ``first`` is the earliest of ``count``.
 
-    Of equal ranks the earliest keeps the most micro-batches in flight, so it has the peak.
+    The earliest of equal ranks keeps the most micro-batches in flight, so that it has the peak.
     """
 
     load: StageLoad
@@ -51,12 +51,12 @@ class StageClass:
 
 
 def stage_load(model: Model, split: Split, stage: int) -> StageLoad:
-    """What pipeline rank ``stage`` holds."""
+    """Return the contents of pipeline rank ``stage``."""
     return chunks_load(model, split.chunks[stage])
 
 
 def chunks_load(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
-    """What ``chunks`` hold together."""
+    """Return the contents of ``chunks``, summed."""
     kinds, pattern = model.kinds, model.layer_kinds
     layers: list[LayerKind] = []
     mtp_layers = 0
@@ -74,14 +74,17 @@ def chunks_load(model: Model, chunks: tuple[Chunk, ...]) -> StageLoad:
 
 
 def _has_final_norm(model: Model, chunk: Chunk) -> bool:
-    """As Megatron-Core builds it (transformer_block.py, has_final_layernorm_in_this_stage)."""
+    """Return True if ``chunk`` has the final norm.
+
+    Source: Megatron-Core, transformer_block.py, has_final_layernorm_in_this_stage.
+    """
     if not model.mtp_layers:
         return chunk.loss
     return chunk.layers > 0 and chunk.first_layer + chunk.layers == model.layers
 
 
 def stage_classes(model: Model, split: Split) -> tuple[StageClass, ...]:
-    """Distinct loads of the pipeline, by their earliest rank."""
+    """Return the distinct contents of pipeline ranks, ordered by their earliest rank."""
     seen: dict[StageLoad, list[int]] = {}
     for stage in range(len(split.chunks)):
         seen.setdefault(stage_load(model, split, stage), []).append(stage)

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.collectives.context_exchange import mixer_seconds
 from parc.compiler.cost.collectives.dispatch import dispatch_seconds
+from parc.compiler.cost.collectives.tensor_exchange import (
+    dense_exchanges,
+    expert_exchanges,
+    pass_seconds,
+)
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
 from parc.compiler.cost.kernels.layer_kernels import (
@@ -155,32 +160,20 @@ def _attention_core(pricing: Pricing, layout: Layout) -> Seconds:
 
 
 def _tp_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, window: float) -> Seconds:
-    """Collectives of 2Th around mixer and MLP (Korthikanti et al. 2022).
+    """Return the exposed time of tensor-parallel collectives.
 
-    With sequence parallelism a gather and a scatter each, forward; backward the same and one
-    gather more, of which half hides behind GEMMs of ``window`` seconds. Without it an all-reduce
-    each, and backward all of it may hide so. A routed MLP at etp = 1 needs none.
+    With sequence parallelism half of the backward collectives can overlap with GEMMs of ``window``
+    seconds, without it all of them. Collectives of experts (etp > 1) are exposed.
     """
     if layout.tp == 1:
         return NOTHING
-    job, model, links = pricing.problem.job, pricing.problem.model, pricing.links
     groups = pricing.groups(layout)
-    nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
-    blocks = kind.parts - kind.routed
-    if layout.sequence_parallel:
-        gather = links.seconds("all_gather", nbytes, groups.tp)
-        scatter = links.seconds("reduce_scatter", nbytes, groups.tp)
-        forward, backward = blocks * (gather + scatter), blocks * (2 * gather + scatter)
-    else:
-        forward = backward = blocks * links.seconds("all_reduce", nbytes, groups.tp)
+    dense = dense_exchanges(pricing, layout, kind)
+    forward, backward = pass_seconds(pricing, dense, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
     backward = max(share * backward, backward - window)
-    if kind.routed and layout.etp > 1 and model.experts is not None:
-        visits = nbytes / layout.tp * model.experts.top_k * layout.etp
-        expert = links.seconds("all_gather", visits, groups.etp)
-        expert += links.seconds("reduce_scatter", visits, groups.etp)
-        forward, backward = forward + expert, backward + expert
-    return Seconds(forward, backward)
+    expert = pass_seconds(pricing, expert_exchanges(pricing, layout, kind), groups.etp)
+    return Seconds(forward + expert[0], backward + expert[1])
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:

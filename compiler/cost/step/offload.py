@@ -16,17 +16,13 @@ HOST_STATE_BYTES = 16.0
 """A parameter: fp32 master weight, two moments, fp32 gradient."""
 NVME_STATE_BYTES = 12.0
 """A parameter: what is read from NVMe before its update, and written after."""
-HOST_GB_PER_S = {"volta": 3.0, "ampere": 12.0, "hopper": 25.0, "blackwell": 25.0}
-"""One GPU's rate to the memory of its host while all others read too, by GPU generation: measured
-for Volta (ZeRO-Infinity, section 5.2); else half of PCIe 4 and 5, two GPUs on an uplink."""
-OTHER_HOST_GB_PER_S = 12.0
 NVME_GB_PER_S = 1.6
 """One GPU's share of the NVMe of its host (ZeRO-Infinity, section 5.2)."""
 
 
 def host_rate(problem: Problem, device: str = "cpu") -> float:
     """Bytes a second between one GPU and ``device``, ``cpu`` or ``nvme``."""
-    link = HOST_GB_PER_S.get(problem.cluster.gpu.generation, OTHER_HOST_GB_PER_S)
+    link = problem.cluster.generation.host_link_gb_per_s
     return (min(link, NVME_GB_PER_S) if device == "nvme" else link) * 1e9
 
 

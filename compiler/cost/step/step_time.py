@@ -9,12 +9,12 @@ from parc.compiler.cost.schedules.shares import idle_share
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.cost.step.gradients import (
-    closing_seconds,
     dp_traffic,
-    exchanges_often,
+    exchanges_per_micro_batch,
     exposed_rounds,
+    final_reduce_seconds,
     fullest_stage,
-    gathers_once,
+    gathers_weights_once,
     gradient_window,
     group_seconds,
 )
@@ -154,10 +154,10 @@ def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
     """What overlap with one micro-batch leaves of the traffic."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
-    rounds = count if exchanges_often(pricing, layout) else 1
+    rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
     window = gradient_window(pricing) * slowest.total
     exposed = exposed_rounds(dp_traffic(pricing, layout), window, rounds)
-    return exposed + closing_seconds(pricing, layout)
+    return exposed + final_reduce_seconds(pricing, layout)
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
@@ -167,7 +167,7 @@ def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
     """
     held, row = fullest_stage(pricing, layout), pricing.efficiency
     seconds = row.step_seconds
-    if gathers_once(pricing, layout):
+    if gathers_weights_once(pricing, layout):
         seconds += group_seconds(pricing, layout, "all_gather")
     if layout.offload.optimizer != "none":
         return seconds + update_seconds(pricing, layout, held)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from parc.compiler.ir.serialize import field_names
 
 Schema = dict[str, Any]
 
@@ -29,10 +31,10 @@ def dataclass_schema(ir_type: type, definitions: Schema) -> Schema:
     """
     hints, described = get_type_hints(ir_type), _field_descriptions(ir_type)
     properties = {}
-    for field in fields(ir_type):
-        properties[field.name] = type_schema(hints[field.name], definitions)
-        if field.name in described:
-            properties[field.name]["description"] = described[field.name]
+    for name in field_names(ir_type):
+        properties[name] = type_schema(hints[name], definitions)
+        if name in described:
+            properties[name]["description"] = described[name]
     title = (inspect.getdoc(ir_type) or "").split("\n\n")[0].replace("\n", " ")
     return closed(properties, title)
 

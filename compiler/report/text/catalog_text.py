@@ -11,6 +11,7 @@ from parc.compiler.report.formatting import table
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "gpus": ("vendor", "generation", "memory", "memory_gb_per_s"),
+    "generations": ("vendor", "precisions", "driver_context_mb", "host_link_gb_per_s"),
     "nodes": ("gpu", "gpus", "nvlink_domain", "link_gb_per_s", "nics", "nic_gbps"),
     "fabrics": ("kind", "latency_seconds", "oversubscription"),
     "models": ("family", "layers", "hidden", "heads", "vocab"),

@@ -11,15 +11,16 @@ from statistics import median
 from typing import Any
 
 from parc import __version__
+from parc.backends.registry import built_in, framework
 from parc.compiler.catalog.library import Library
-from parc.compiler.cost.setup.calibrated import collective_terms, hardware_class
+from parc.compiler.cost.setup.calibrated import collective_terms, stack_row
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster
 from parc.compiler.report.formatting import rounded
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.calibration.fit_nccl import fit_nccl
-from parc.compiler.tools.calibration.nccl_text import Timings, read_nccl
+from parc.compiler.tools.calibration.nccl_output import CollectiveTimings, read_nccl
 from parc.compiler.topology.readers.fragment import Fragment
 
 _DEVICE = re.compile(r"(?m)^#[ \t]{1,9}Rank[ \t]{1,9}\d.{0,200}?\[[0-9a-fA-F:.]{1,40}\] (.{1,80})")
@@ -56,13 +57,17 @@ def read_outputs(files: list[tuple[str, str]], sink: Sink) -> Fragment | None:
     if len(known) < len(files) or sink.failed():
         return None
     cluster = _cluster(files[0], sink)
-    found = fit_nccl(known, cluster, sink) if cluster is not None else None
-    if cluster is None or found is None or sink.failed():
+    if cluster is None:
+        return None
+    # Any framework's row can start the fit: the links do not depend on the program.
+    row = stack_row(cluster.generation, framework(built_in("framework")[0].name).stack)
+    found = fit_nccl(known, cluster, row, sink)
+    if sink.failed():
         return None
     document: dict[str, Any] = {
         "calibration": 1,
         "written_by": f"parc {__version__}",
-        "class": hardware_class(cluster.gpu),
+        "class": cluster.gpu.generation,  # without a stack: valid for every framework
         "parameters": {name: rounded(value) for name, value in sorted(found.network.items())},
         "collectives": {
             operation: {name: rounded(value) for name, value in sorted(terms.items())}
@@ -94,7 +99,7 @@ def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
     return resolve_cluster(ClusterSpec(node=node, nodes=2), Library(), sink)
 
 
-def _measured(timings: Timings) -> str:
+def _measured(timings: CollectiveTimings) -> str:
     """Summarize one test: ranks, hosts, time of small messages, bus bandwidth of large ones."""
     pairs = list(zip(timings.sizes, timings.seconds, strict=True))
     small = [seconds for size, seconds in pairs if size <= SMALL_BYTES] or [timings.seconds[0]]
@@ -106,7 +111,7 @@ def _measured(timings: Timings) -> str:
     )
 
 
-def _bus_factor(timings: Timings) -> float:
+def _bus_factor(timings: CollectiveTimings) -> float:
     """Return bus bandwidth / algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     share = (timings.ranks - 1) / timings.ranks
     return {"all_reduce": 2 * share, "send": 1.0}.get(timings.test, share)

@@ -6,7 +6,7 @@ import pytest
 
 from parc.backends.deepspeed.key_table import DS_CONFIG
 from parc.backends.deepspeed.known_keys import PACKAGE, check_key, keys_of, known_keys
-from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.backends.deepspeed.supported import DEFAULT, VERSIONS
 from parc.backends.shared.field_table import flag_table
 
 

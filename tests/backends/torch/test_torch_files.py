@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
 from tests.backends.torch.specs import valid_spec
-from tests.compiled import emitted, files_of, plan_of, planned, verdict
+from tests.compiled import emitted, files_of, plan_of, planned, verification_codes
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
 SEEDS = range(24)
@@ -113,8 +113,10 @@ def test_contradicting_files_of_the_pair_are_reported(
     file: str, was: str, becomes: str, code: str
 ) -> None:
     files = files_of(deepspeed_spec({"zero_stage": 2, "micro_batch": 1}))
-    assert code in verdict(files | {file: files[file].replace(was, becomes, 1)})
-    assert "A03" in verdict({name: text for name, text in files.items() if "ds_config" not in name})
+    assert code in verification_codes(files | {file: files[file].replace(was, becomes, 1)})
+    assert "A03" in verification_codes(
+        {name: text for name, text in files.items() if "ds_config" not in name}
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

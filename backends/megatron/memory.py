@@ -1,0 +1,92 @@
+"""Memory model of Megatron-Core with TransformerEngine, as PARC starts it.
+
+Sources: Megatron-LM docs, dist_optimizer.md (bf16 6 + 12/d bytes per parameter, fp16 4 + 16/d); its
+functional-test records for workspaces and cached casts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parc.compiler.ir import Generation, Problem, ProgramMemory, StateBytes
+
+BLOCK_BYTES = 512
+"""Granularity of torch's caching allocator."""
+GROUPED_STREAMS = 4
+"""Streams of TransformerEngine's grouped matrix products, each with a workspace (gemm.py)."""
+SCALARS = 7
+"""Tensors of one element that Megatron keeps; each occupies a block of the allocator."""
+FRAGMENTATION = 0.05
+"""Assumed, because PARC starts Megatron with expandable segments; no reading determines it."""
+SAVED_BYTES = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Bytes per element of the quantised input that a linear layer saves, with its block scales."""
+
+
+def program_memory(problem: Problem) -> ProgramMemory:
+    """Return the memory model of the job; fp8 runs keep quantised parameters."""
+    precision, generation = problem.job.precision, problem.cluster.generation
+    build = with_fp8_parameters if precision == "fp8" else megatron
+    return with_gradients(build(precision, generation), problem.job.gradient_bytes, precision)
+
+
+def megatron(precision: str, generation: Generation) -> ProgramMemory:
+    """Return Megatron with fp32 gradients, flash attention and an unfused loss."""
+    state = StateBytes(2.0, 4.0, 12.0, cast_bytes(precision, generation))
+    if precision == "fp16":
+        state = StateBytes(2.0, 2.0, 16.0)
+    return ProgramMemory(
+        name="megatron",
+        state=state,
+        saved_bytes=SAVED_BYTES.get(precision, 2.0),
+        workspace_bytes=workspace_bytes(generation),
+        grouped_workspace_bytes=GROUPED_STREAMS * engine_workspace_bytes(generation),
+        placeholder_bytes=2.0,
+        keeps_head_input=True,
+        fragmentation=FRAGMENTATION,
+    )
+
+
+def with_fp8_parameters(precision: str, generation: Generation) -> ProgramMemory:
+    """Return Megatron with fp8-param-gather: the quantised weights are the parameters."""
+    state = fp8_parameters(precision, generation)
+    return replace(megatron(precision, generation), name="megatron fp8 parameters", state=state)
+
+
+def fp8_parameters(precision: str, generation: Generation) -> StateBytes:
+    """Return the states of fp8-param-gather: quantised weights, and sharded fp32 masters."""
+    return StateBytes(max(cast_bytes(precision, generation), 1.0), 4.0, 12.0)
+
+
+def cast_bytes(precision: str, generation: Generation) -> float:
+    """Return the bytes per weight that TransformerEngine caches over the micro-batches of a step.
+
+    Block formats are scaled along rows and along columns, so that both copies are kept.
+    """
+    if precision == "fp8":
+        return generation.fp8_cast_bytes
+    return 2 * SAVED_BYTES[precision] if precision in SAVED_BYTES else 0.0
+
+
+def workspace_bytes(generation: Generation) -> float:
+    """Return the workspaces of cuBLAS, of TransformerEngine's main stream, and scalars.
+
+    cuBLAS has one for the forward thread and one for the backward thread. Megatron's
+    functional-test records show exactly these bytes in addition to parameters.
+    """
+    libraries = 2 * generation.matmul_workspace_kib * 1024
+    return libraries + engine_workspace_bytes(generation) + SCALARS * BLOCK_BYTES
+
+
+def engine_workspace_bytes(generation: Generation) -> float:
+    """Return TransformerEngine's workspace of one stream."""
+    return generation.transformer_engine_workspace_kib * 1024
+
+
+def with_gradients(program: ProgramMemory, gradient_bytes: float, precision: str) -> ProgramMemory:
+    """Return ``program`` with ``gradient_bytes`` per gradient.
+
+    The optimizer copies 16-bit gradients to fp32 (distrib_optimizer.py,
+    _copy_model_grads_to_main_grads) and frees the copies before the next step.
+    """
+    step = 4.0 if gradient_bytes < 4 and precision != "fp16" else 0.0
+    return replace(program, state=replace(program.state, gradient=gradient_bytes, step=step))

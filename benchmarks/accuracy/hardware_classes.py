@@ -1,0 +1,39 @@
+"""Hardware classes of published runs: efficiency rows of the catalog by ``generation/stack``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from parc.compiler.catalog.find_generation import find_generation
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Efficiency, Generation
+
+
+@cache
+def generation(name: str) -> Generation:
+    """Return a generation of the catalog; KeyError for an unknown name."""
+    found = find_generation(name, Library(), Sink(), "")
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def class_row(hardware: str) -> Efficiency:
+    """Return the row of a class, ``hopper/transformer-engine``; the prior if there is no run."""
+    name, _, stack = hardware.partition("/")
+    unfused = stack in ("unfused", "bigscience")
+    return generation(name).efficiency.get(stack, Efficiency(unfused=unfused))
+
+
+def fitted_classes() -> dict[str, Mapping[str, Any]]:
+    """Return the classes that were fitted to published runs, with their rows as in the file."""
+    library = Library()
+    return {
+        f"{name}/{stack}": row
+        for name in library.names("generations")
+        for stack, row in sorted(library.entry("generations", name)["efficiency"].items())
+        if "fitted_runs" in row
+    }

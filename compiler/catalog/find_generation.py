@@ -1,0 +1,191 @@
+"""Read the facts of a GPU generation, from the catalog or from a file of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, replace
+from math import isfinite
+from typing import Any
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.catalog.lookup import Entry, look_up
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency
+
+KIND = "generations"
+PRIOR = "prior"
+"""Value of ``like`` for a row without published runs: the centres of the priors."""
+ABOUT_ROWS = ("like", "fitted_runs", "fitted_models", "mean_error_percent")
+"""Keys of an efficiency row that are not parameters: its origin."""
+_READ_ELSEWHERE = ("name", "file", "serving", "efficiency")
+_OPTIONAL = {"compute_capabilities": ()}
+"""AMD has no compute capabilities."""
+
+
+def find_generation(name: str, library: Library, sink: Sink, at: str) -> Generation | None:
+    """Return the generation that ``name`` refers to: a catalog name or the path of a file.
+
+    A row of ``efficiency`` may be ``like: <generation>/<stack>`` or ``like: prior`` with the
+    parameters that differ; every other key is required.
+
+    None after a finding at the spec path ``at``: K01 for an unknown name, K07 for an unreadable
+    file, K08 for a missing or invalid key.
+    """
+    entry = look_up(KIND, name, library, sink, at)
+    return None if entry is None else _Reader(entry, library, sink, at).generation()
+
+
+class _Reader:
+    """Reader of a generation file and of the files that its rows refer to."""
+
+    def __init__(self, entry: Entry, library: Library, sink: Sink, at: str) -> None:
+        self._entry = entry
+        self._library = library
+        self._sink = sink
+        self._at = at
+        self._entries: dict[str, Entry | None] = {entry.file or entry.name: entry}
+        self._sound = True
+
+    def generation(self) -> Generation | None:
+        """Return all facts; None after at least one finding."""
+        facts = self._entry.facts
+        top = [field for field in fields(Generation) if field.name not in _READ_ELSEWHERE]
+        own = {key: value for key, value in facts.items() if key not in ("serving", "efficiency")}
+        values = self._values(self._entry, "", own, Generation, dict(_OPTIONAL))
+        serving = self._mapping(self._entry, "serving")
+        shares = self._values(self._entry, "serving", serving, ServingEfficiency, {})
+        stacks = self._mapping(self._entry, "efficiency")
+        if (like := values.get("kernels_like")) and like not in self._library.names("kernels"):
+            self._refuse(self._entry, "kernels_like", f"is {like}, which catalog/kernels lacks")
+        rows = {str(stack): self._row(self._entry, str(stack), ()) for stack in stacks}
+        if not self._sound:
+            return None
+        return Generation(
+            name=self._entry.name,
+            serving=ServingEfficiency(**shares),
+            efficiency={stack: row for stack, row in rows.items() if row is not None},
+            file=self._entry.file,
+            **{field.name: values[field.name] for field in top},
+        )
+
+    def _mapping(self, entry: Entry, key: str) -> Mapping[str, Any]:
+        value = entry.facts.get(key)
+        if isinstance(value, dict):
+            return value
+        self._refuse(entry, key, "is missing" if value is None else "must be a mapping")
+        return {}
+
+    def _row(self, entry: Entry, stack: str, path: tuple[str, ...]) -> Efficiency | None:
+        """Return one row of ``efficiency``; ``path`` lists the rows that refer to it."""
+        key, here = f"efficiency.{stack}", f"{entry.file or entry.name}/{stack}"
+        facts = self._mapping(entry, "efficiency").get(stack)
+        if not isinstance(facts, dict):
+            self._refuse(entry, key, "is missing" if facts is None else "must be a mapping")
+            return None
+        like = facts.get("like", "")
+        own = {name: value for name, value in facts.items() if name not in ABOUT_ROWS}
+        if not like:
+            flags = {one.name: one.default for one in fields(Efficiency) if one.type == "bool"}
+            return self._efficiency(entry, key, own, flags)
+        base = Efficiency() if like == PRIOR else self._like(entry, key, str(like), (*path, here))
+        if base is None:
+            return None
+        inherited = {one.name: getattr(base, one.name) for one in fields(Efficiency)}
+        return self._efficiency(entry, key, own, inherited)
+
+    def _like(self, entry: Entry, key: str, like: str, path: tuple[str, ...]) -> Efficiency | None:
+        """Return the row that ``like`` names."""
+        generation, _, stack = like.rpartition("/")
+        if like in path:
+            self._refuse(entry, f"{key}.like", f"refers to itself over {', '.join(path)}")
+            return None
+        if generation not in self._entries:
+            found = look_up(KIND, generation, self._library, self._sink, self._at)
+            self._entries[generation] = found
+        other = self._entries[generation]
+        if other is None:
+            self._sound = False
+            return None
+        rows = self._mapping(other, "efficiency")
+        if stack not in rows:
+            problem = f"is {like}, but {other.label} has only {', '.join(rows)}"
+            self._refuse(entry, f"{key}.like", problem)
+            return None
+        return self._row(other, stack, path)
+
+    def _efficiency(
+        self, entry: Entry, key: str, own: Mapping[str, Any], inherited: Mapping[str, Any]
+    ) -> Efficiency | None:
+        values = self._values(entry, key, own, Efficiency, inherited)
+        complete = len(values) == len(fields(Efficiency))
+        return replace(Efficiency(), **values) if complete else None
+
+    def _values(
+        self,
+        entry: Entry,
+        above: str,
+        own: Mapping[str, Any],
+        record: type,
+        inherited: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the values of the fields of ``record``: those of ``own``, else ``inherited``.
+
+        Reports unknown keys, values of the wrong type and missing keys of ``above``.
+        """
+        types = {
+            field.name: str(field.type)
+            for field in fields(record)
+            if field.name not in _READ_ELSEWHERE
+        }
+        values: dict[str, Any] = {}
+        for name in own.keys() - types.keys():
+            self._unknown(entry, _join(above, str(name)), tuple(types))
+        for name, type_ in types.items():
+            wanted, accepts, convert = _TYPES[type_]
+            value = own.get(name, inherited.get(name, MISSING))
+            if value is MISSING:
+                self._refuse(entry, _join(above, name), "is missing")
+            elif not accepts(value):
+                self._refuse(entry, _join(above, name), f"is {str(value)[:40]}, must be {wanted}")
+            else:
+                values[name] = convert(value)
+        return values
+
+    def _unknown(self, entry: Entry, key: str, names: tuple[str, ...]) -> None:
+        from parc.compiler.spec.nearest import did_you_mean
+
+        near = did_you_mean(key.rpartition(".")[2], names)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"
+        self._refuse(entry, key, "is not a key of this file", hint)
+
+    def _refuse(self, entry: Entry, key: str, problem: str, hint: str = "") -> None:
+        """Report K08 for ``key`` and give the generation up."""
+        self._sound = False
+        finding = Finding(
+            f"{entry.label}: {key} {problem}",
+            label=problem if entry.file else f"read from the catalog's {entry.label}",
+            help=hint or f"compare: parc catalog {KIND} hopper",
+        )
+        entry.report(key, finding, self._sink, self._at)
+
+
+def _join(above: str, name: str) -> str:
+    return f"{above}.{name}" if above else name
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and isfinite(value) and value >= 0
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
+    "float": ("a number of at least 0", _is_number, float),
+    "bool": ("true or false", lambda value: isinstance(value, bool), bool),
+    "str": ("text", lambda value: isinstance(value, str), str),
+    "tuple[str, ...]": ("a list of quoted texts", _is_texts, tuple),
+}
+"""Annotation of a field -> (the type in words, its check, its conversion)."""

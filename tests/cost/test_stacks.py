@@ -1,0 +1,49 @@
+"""Efficiency rows of a framework's stack of kernels, from the catalog or from its own package."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.backends.registry import framework
+from parc.compiler.ir import Efficiency, Stack
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from tests import compiled
+from tests.generations import efficiency_row, generation
+
+SPEC = {
+    "parc": 1,
+    "name": "stacks",
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 2},
+    "job": {"sequence_length": 8192, "global_batch": 64},
+    "layout": {"tp": 2, "pp": 1, "cp": 1, "micro_batch": 1},
+}
+OWN = Efficiency(gemm=1.5)
+
+
+def test_a_framework_is_evaluated_with_the_row_of_its_stack() -> None:
+    problem = compiled.plan_of(SPEC).problem
+    for name, stack in (("megatron", "transformer-engine"), ("fsdp", "torch-native")):
+        row = pricing_for(problem, framework(name)).efficiency
+        assert row == efficiency_row(f"hopper/{stack}")
+
+
+def test_rows_of_a_backend_win_over_those_of_the_catalog() -> None:
+    own = Stack("torch-native", {"hopper": OWN})
+    assert own.row(generation("hopper")) == OWN
+    assert own.row(generation("ampere")) == efficiency_row("ampere/torch-native")
+
+
+def test_a_stack_without_a_row_is_refused_and_never_borrowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = framework("megatron")
+    monkeypatch.setattr(type(target), "stack", Stack("mine", {"ampere": OWN}))
+    _, sink = compiled.planned(SPEC)
+    (found,) = sink.diagnostics
+    assert (found.code, found.path) == ("PARC-K08", "cluster.gpu")
+    assert found.finding.message == (
+        "generations/hopper.yaml: efficiency.mine is missing, which megatron needs"
+    )
+    monkeypatch.setattr(type(target), "stack", Stack("mine", {"hopper": OWN}))
+    assert compiled.plan_of(SPEC).estimate.time.total_seconds > 0
