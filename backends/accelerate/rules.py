@@ -75,18 +75,20 @@ def _explain_shard_group(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_gradient_precision(problem: Problem, layout: Layout) -> bool:
-    wanted = "bf16" if layout.zero_stage else "fp32"
-    return problem.job.gradient_precision != wanted
+    # Accelerate sets param_dtype and reduce_dtype of FSDP2 to the same format
+    # (utils/dataclasses.py, set_mixed_precision). DDP trains fp32 weights under autocast.
+    required = "bf16" if layout.zero_stage else "fp32"
+    return problem.job.gradient_precision != required
 
 
 def _explain_gradient_precision(problem: Problem, layout: Layout) -> Finding:
-    wanted = "bf16" if layout.zero_stage else "fp32"
+    required = "bf16" if layout.zero_stage else "fp32"
     kind = "FSDP2 with mixed_precision bf16" if layout.zero_stage else "DDP"
     return Finding(
-        message=f"Accelerate's {kind} reduces gradients in {wanted}",
-        label=f"gradient_precision {problem.job.gradient_precision}, must be {wanted}",
-        help=f"valid gradient_precision: {wanted}; for fp32 with FSDP2, emit fsdp or torchtitan",
-        fix=f"job.gradient_precision: {wanted}",
+        message=f"Accelerate's {kind} reduces gradients in {required}",
+        label=f"gradient_precision {problem.job.gradient_precision}, must be {required}",
+        help=f"valid gradient_precision: {required}; for fp32 with FSDP2, emit fsdp or torchtitan",
+        fix=f"job.gradient_precision: {required}",
         targets=(NAME,),
     )
 

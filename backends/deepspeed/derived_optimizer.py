@@ -46,4 +46,5 @@ def min_ratio(problem: Problem, layout: Layout) -> float | None:
     """Return the final rate as a fraction of the peak; None for linear decay, which ends at 0."""
     job = problem.job
     cosine = job.lr_decay == "cosine"
+    # 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999
     return float(f"{job.min_learning_rate / job.learning_rate:.12g}") if cosine else None

@@ -2,8 +2,8 @@
 
 ``known_keys.json`` has a row for every key that any of the versions reads, with dots between
 sections: first and last version (absent: all), ``closed_since`` for a section that rejects unknown
-keys, ``refused_since`` for a removed key that stops the start. A section without rows of its own
-keys is not checked.
+keys, ``refused_since`` for a removed key that stops the start. Sections whose keys have no rows are
+not checked.
 """
 
 from __future__ import annotations

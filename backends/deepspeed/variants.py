@@ -9,6 +9,7 @@ from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, Problem, Recompute, Varia
 
 _CPU = replace(NO_OFFLOAD, optimizer="cpu")
 _ALL_CPU = replace(_CPU, parameters="cpu")
+# ZeRO-0 is not tried, because ZeRO-1 communicates as many bytes per step and stores less.
 STAGES = tuple(Variant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
 LAST_RESORTS = (
     Variant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),

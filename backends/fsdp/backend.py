@@ -40,6 +40,7 @@ class Fsdp(TorchFramework):
         own = plan.problem.launch.program
         if not own:
             return LaunchCommand(program=f'"$here/../{FOLDER}/train.py"', args=words)
+        # the user's program imports parallelize.py from the emitted folder
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
         return LaunchCommand(program=shell_word(own), args=words, setup=(path,))
 

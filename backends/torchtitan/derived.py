@@ -78,6 +78,7 @@ def decay_type(problem: Problem, layout: Layout) -> str:
 
 def min_factor(problem: Problem, layout: Layout) -> float:
     """Return the final learning rate as a fraction of the peak."""
+    # 12 digits, so that the emitted value is 0.1 rather than 0.09999999999999999
     return float(f"{problem.job.min_learning_rate / problem.job.learning_rate:.12g}")
 
 

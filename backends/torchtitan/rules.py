@@ -73,6 +73,8 @@ DECAYS = ("cosine", "linear", "constant", "wsd")
 
 
 def _violates_decay_end(problem: Problem, layout: Layout) -> bool:
+    # After the last step of the schedule torchtitan extrapolates the decay, so that the rate would
+    # not stay at its minimum (LRSchedulersContainer).
     job = problem.job
     return job.lr_decay != "constant" and job.lr_decay_steps < job.steps
 

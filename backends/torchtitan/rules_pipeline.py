@@ -58,14 +58,18 @@ def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def min_micro_batches(layout: Layout) -> int:
-    """Return the smallest number of micro-batches with which torch runs the schedule."""
+    """Return the smallest number of micro-batches with which torch runs the schedule.
+
+    Source: torch/distributed/pipelining/schedules.py.
+    """
     return {"1f1b": layout.pp, "dualpipe-v": 2 * layout.pp}.get(layout.schedule, 1)
 
 
 def micro_batch_multiple(layout: Layout, count: int) -> int:
     """Return the number of rounds, by which the micro-batch ``count`` must be divisible.
 
-    Interleaved schedules run rounds of about pp micro-batches, all of the same size.
+    Interleaved schedules run max(1, count // pp) rounds of equal size
+    (torch/distributed/pipelining/schedules.py, number_of_rounds).
     """
     if layout.schedule in ("interleaved", "zb-h1"):
         return max(1, count // layout.pp)
@@ -105,6 +109,7 @@ def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_tied_embeddings(problem: Problem, layout: Layout) -> bool:
+    # The embedding is on the first stage, the head on the last: two ranks cannot share one tensor.
     return problem.model.tied_embeddings and layout.pp > 1
 
 

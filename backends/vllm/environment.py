@@ -28,4 +28,4 @@ def _stages(plan: ServingPlan) -> tuple[Variable, ...]:
     if not stages or stages == default_stages(plan.problem.model.layers, plan.layout.pp):
         return ()
     text = ",".join(map(str, stages))
-    return ((PARTITION, text, "layers of every pipeline stage: room for cache in the fullest"),)
+    return ((PARTITION, text, "layers per pipeline stage, different from vLLM's default split"),)

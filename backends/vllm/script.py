@@ -19,6 +19,7 @@ def serve_script(plan: ServingPlan) -> Artifact:
     """Return the script; a table at its end contains everything that differs between hosts."""
     problem, placement = plan.problem, plan.placement
     running = processes(plan)
+    # groupby needs sorted input, and processes() sorts by host
     by_host = groupby(running, key=lambda process: process.node)
     values = {
         "model": problem.service.checkpoint,

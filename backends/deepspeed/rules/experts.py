@@ -36,6 +36,8 @@ def _explain_expert_groups(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
+    # ZeRO-3 partitions over all ranks and has no separate expert groups: "MoE not supported with
+    # Stage 3" (deepspeed/runtime/engine.py).
     return layout.zero_stage == 3
 
 

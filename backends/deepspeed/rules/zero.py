@@ -9,6 +9,8 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def _violates_zero_with_pipeline(problem: Problem, layout: Layout) -> bool:
+    # Micro-batches of a pipeline accumulate whole gradients, which stages 2 and 3 partition
+    # (deepspeed/runtime/pipe/engine.py asserts it).
     return layout.pp > 1 and layout.zero_stage > 1
 
 
@@ -85,6 +87,8 @@ def _explain_nvme_optimizer(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_hpz(problem: Problem, layout: Layout) -> bool:
+    # A secondary copy spans hpz consecutive ranks (deepspeed/utils/groups.py), which with tp > 1
+    # would belong to different parts of a tensor.
     hpz = layout.zero_plus.hpz
     return hpz > 1 and (layout.world % hpz != 0 or layout.tp > 1)
 
@@ -114,6 +118,8 @@ def _explain_hpz(problem: Problem, layout: Layout) -> Finding:
 
 
 def _violates_whole_hosts(problem: Problem, layout: Layout) -> bool:
+    # all_to_all_quant_reduce divides the world size by the devices of a host to count the hosts
+    # (deepspeed/runtime/comm/coalesced_collectives.py).
     gpus = problem.cluster.node.gpus
     return layout.zero_plus.quantized_gradients and layout.world % gpus != 0
 

@@ -26,8 +26,8 @@ def _shards(problem: Problem) -> Iterator[int]:
     cluster, pins = problem.cluster, problem.pins
     if pins.dp_shard is not None or pins.zero_stage not in (None, 3):
         return
-    beside = (pins.tp or 1) * (pins.cp or 1)
+    inner_ranks = (pins.tp or 1) * (pins.cp or 1)
     for span in SHARD_SPANS:
         ranks = cluster.node.near_gpus * span
-        if ranks < cluster.gpus and ranks % beside == 0 and ranks // beside > 1:
-            yield ranks // beside
+        if ranks < cluster.gpus and ranks % inner_ranks == 0 and ranks // beside > 1:
+            yield ranks // inner_ranks
