@@ -43,7 +43,7 @@ def unconditional_rule(code: str, paths: tuple[str, ...], finding: Finding) -> R
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
-    # With latent attention, all heads share one compressed cache, so there are no KV heads to split.
+    # With latent attention, all heads share one compressed KV: there are no KV heads to split.
     attention = problem.model.attention
     return attention.latent is None and attention.kv_heads % layout.tp != 0
 

@@ -29,5 +29,5 @@ def _shards(problem: Problem) -> Iterator[int]:
     inner_ranks = (pins.tp or 1) * (pins.cp or 1)
     for span in SHARD_SPANS:
         ranks = cluster.node.near_gpus * span
-        if ranks < cluster.gpus and ranks % inner_ranks == 0 and ranks // beside > 1:
+        if ranks < cluster.gpus and ranks % inner_ranks == 0 and ranks // inner_ranks > 1:
             yield ranks // inner_ranks
