@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.conformance.free_ports import free_ports
-from tests.conformance.tool_judging import tool_python
+from tests.conformance.tool_checkers import tool_python
 
 LONGEST_SECONDS = 900
 STANDSTILL_SECONDS, STANDSTILL_CPU_SECONDS = 60, 2

@@ -13,7 +13,7 @@ from parc.backends.preflight.backend import BACKEND
 from parc.compiler.ir import Plan
 from tests.backends.plans import launch_plan
 from tests.conformance.real_runs import LONGEST_SECONDS, end, environment
-from tests.conformance.tool_judging import tool_python
+from tests.conformance.tool_checkers import tool_python
 from tests.placement.placement_plans import NODE, cluster, layout, plan
 
 pytestmark = pytest.mark.conformance

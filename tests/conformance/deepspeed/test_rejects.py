@@ -1,0 +1,87 @@
+"""Whatever DeepSpeed refuses, or takes and ignores, PARC has refused first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.backends.deepspeed.boundaries import BOUNDARIES
+from tests.compiled import planned, resolved
+from tests.conformance.deepspeed.cases import case_of, layout_as_pinned
+from tests.conformance.deepspeed.specs import variation
+from tests.conformance.tool_checkers import deepspeed_verdicts
+
+pytestmark = pytest.mark.conformance
+VARIATIONS = 360
+REFUSALS = 100
+ENGINE_EVERY = 8
+"""The real engine takes a second or two, a config a tenth of one."""
+
+
+def runs_on_cpu(config: dict[str, Any]) -> bool:
+    """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
+    zero = config["zero_optimization"]
+    quantized = any(key.startswith("zero_quantized") for key in zero)
+    half = config.get("fp16", {}).get("enabled", False)
+    return not (half or quantized or "aio" in config)
+
+
+def taken(verdict: dict[str, Any]) -> str:
+    """How DeepSpeed takes a case: the stage at which it refuses, ``silent``, or empty."""
+    if not verdict["accepted"]:
+        return str(verdict["stage"])
+    return "silent" if verdict["keys_ignored"] or verdict["keys_without_effect"] else ""
+
+
+def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_check() -> None:
+    cases, refused_by_parc = [], []
+    for seed in range(VARIATIONS):
+        problem, _ = resolved(variation(seed))
+        layout = layout_as_pinned(problem) if problem is not None else None
+        if problem is None or layout is None:
+            continue
+        case = case_of(f"variation {seed}", problem, layout, groups=True)
+        engine = seed % ENGINE_EVERY == 0 and runs_on_cpu(case["config"])
+        cases.append(case | {"engine": engine})
+        plan, sink = planned(variation(seed))
+        refused_by_parc.append(plan is None and sink.failed())
+    verdicts = deepspeed_verdicts(cases)
+    bad = [taken(verdict) for verdict in verdicts]
+    stages = Counter(filter(None, bad))
+    missed = {
+        verdict["name"]: (how, verdict.get("error"))
+        for verdict, how, ours in zip(verdicts, bad, refused_by_parc, strict=True)
+        if how and not ours
+    }
+    assert missed == {}, stages
+    assert stages.total() >= REFUSALS, stages
+    assert len(stages) >= 3, stages
+
+
+def test_hybrid_shards_are_refused_because_mics_is_gone() -> None:
+    mics = {"stage": 3, "mics_shard_size": 8}
+    spec = variation(0) | {"layout": {"zero_stage": 3, "dp_shard": 4, "micro_batch": 1}}
+    plan, sink = planned(spec)
+    assert plan is None
+    assert "PARC-E08" in {found.code for found in sink.diagnostics}
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": mics}
+    (verdict,) = deepspeed_verdicts([{"config": config, "world": 16}])
+    assert not verdict["accepted"]
+    assert "MiCS" in verdict["error"]
+
+
+def test_deepspeed_takes_the_bad_side_of_each_boundary_as_the_table_says() -> None:
+    cases, expected = [], []
+    for k, boundary in enumerate(BOUNDARIES):
+        for spec in (boundary.bad, boundary.good):
+            problem, _ = resolved(spec)
+            layout = layout_as_pinned(problem) if problem is not None else None
+            if problem is None or layout is None or not boundary.taken:
+                continue
+            case = case_of(f"{k} {boundary.code}", problem, layout, groups=True)
+            cases.append(case | {"engine": runs_on_cpu(case["config"])})
+            expected.append(boundary.taken if spec is boundary.bad else "")
+    verdicts = deepspeed_verdicts(cases)
+    assert [taken(verdict) for verdict in verdicts] == expected

@@ -1,0 +1,125 @@
+"""Plans as cases for the judge of Megatron-Core, and the judge itself, a process of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from parc.backends.megatron.arguments.arguments import arguments
+from parc.backends.megatron.arguments.environment import variables
+from parc.backends.megatron.stages.split import SplitPins, find_split
+from parc.backends.registry import framework
+from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
+from tests.compiled import Spec, planned, resolved
+from tests.conformance.checker_processes import judged
+from tests.every_layout import enumerate_layouts
+
+JUDGE = Path(__file__).with_name("megatron_checker.py")
+Case = dict[str, Any]
+Verdict = dict[str, Any]
+
+
+def judge_command() -> list[str]:
+    """The judge under its own Python, as tests/conformance/run set it up."""
+    python, megatron = (
+        os.environ["PARC_CONFORMANCE_PYTHON"],
+        os.environ["PARC_CONFORMANCE_MEGATRON"],
+    )
+    return [python, str(JUDGE), megatron]
+
+
+def judge(cases: list[Case]) -> dict[str, Verdict]:
+    """Verdict by name of case."""
+    return {verdict["name"]: verdict for verdict in judged(judge_command(), cases)}
+
+
+def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
+    """What the launch script would run."""
+    argv = [word for a in arguments(problem, layout) for word in (a.flag, *a.values)]
+    gpu = problem.cluster.gpu
+    return {
+        "name": name,
+        "argv": argv,
+        "world_size": world,
+        "env": dict(variables(gpu, layout)),
+        "arch": gpu.compute_capability[0],
+        "ranks": sorted({0, world // 2, world - 1}),
+    }
+
+
+def layout_as_pinned(problem: Problem) -> Layout | None:
+    """The layout that the pins ask for, legal or not."""
+    first = next(enumerate_layouts(problem, framework("megatron")), None)
+    if first is None:
+        return None
+    layout = first[0]
+    if find_split(problem, layout.pp, layout.vpp) is None:
+        layout = replace(layout, split=split_as_pinned(problem, layout.pp, layout.vpp))
+    return layout
+
+
+def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
+    """A split that says to Megatron what the pins say, though it cannot be had."""
+    pins = SplitPins.of(problem.pins)
+    if pins.text is not None:
+        return Split("string", False, False, pins.text, ())
+    if pins.first or pins.last:
+        each = problem.model.layers // pp
+        counts = [pins.first or each, *[each] * (pp - 2), pins.last or each][:pp]
+        chunks = tuple((Chunk(0, count, False, 0, False),) for count in counts)
+        return Split("first-last", False, False, "", chunks)
+    if pins.embedding or pins.loss:
+        return Split("counted", bool(pins.embedding), bool(pins.loss), "", ())
+    return Split("even", False, False, "", ())
+
+
+def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> Case:
+    """As ``case_of``, but an end of the pipeline that is not pinned is not mentioned."""
+    case = case_of(name, problem, layout, world)
+    if find_split(problem, layout.pp, layout.vpp) is None:
+        pins, argv = problem.pins, case["argv"]
+        for flag, value in (("first", pins.first_stage_layers), ("last", pins.last_stage_layers)):
+            word = f"--decoder-{flag}-pipeline-num-layers"
+            if value is None and word in argv:
+                del argv[argv.index(word) : argv.index(word) + 2]
+    return case
+
+
+def refused_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, str]]:
+    """(what Megatron refuses of ``specs`` as they are pinned, errors of it that check misses)."""
+    cases, refused_by_parc = [], {}
+    for number, spec in enumerate(specs):
+        problem, _ = resolved(spec)
+        layout = layout_as_pinned(problem) if isinstance(problem, Problem) else None
+        if not isinstance(problem, Problem) or layout is None:
+            continue
+        name = f"variation {number}"
+        # a pinned dp may leave GPUs idle; ranks that do not exist are not started
+        cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
+        plan, sink = planned(spec)
+        refused_by_parc[name] = plan is None and sink.failed()
+    refused = {name: one for name, one in judge(cases).items() if not one["accepted"]}
+    return refused, {n: one["error"] for n, one in refused.items() if not refused_by_parc[n]}
+
+
+LEVELS = ("cp-a2a", "cp-p2p")
+"""Of a hierarchy of context ranks."""
+
+
+def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
+    """Groups of one rank by PARC's meshes, under the names that the judge uses."""
+    dense, expert = plan.placement.dense, plan.placement.expert
+    found = {}
+    for name, mesh, axes in (
+        *((n, dense, n.split("-")) for n in ("tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-pp")),
+        ("etp", expert, ["tp"]),
+        ("ep", expert, ["ep"]),
+        ("edp", expert, ["dp"]),
+        ("etp-ep", expert, ["tp", "ep"]),
+        ("etp-ep-pp", expert, ["tp", "ep", "pp"]),
+        *((n, dense, [n.replace("-", "_")]) for n in LEVELS if plan.layout.cp_a2a > 1),
+    ):
+        found[name] = next(group for group in mesh.groups(*axes) if rank in group)
+    return found

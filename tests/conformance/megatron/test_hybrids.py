@@ -1,0 +1,68 @@
+"""Megatron-Core and PARC agree about models whose layers differ in what mixes tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from parc.backends.registry import framework
+from parc.compiler.ir import Layout, Plan, Problem
+from tests.compiled import planned, resolved
+from tests.conformance.megatron.cases import case_of, judge, refused_as_pinned
+from tests.conformance.megatron.hybrid_specs import hybrid_spec, hybrid_variation
+from tests.conformance.megatron.test_accepts import agree
+from tests.every_layout import enumerate_layouts
+
+pytestmark = pytest.mark.conformance
+SPECS, VARIATIONS, OFFERED = 160, 160, 12
+REFUSALS = 60
+
+
+def test_random_legal_hybrids_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
+    plans: dict[str, Plan] = {}
+    codes: Counter[str] = Counter()
+    for seed in range(SPECS):
+        plan, sink = planned(hybrid_spec(seed))
+        if isinstance(plan, Plan):
+            plans[f"hybrid {seed}"] = plan
+        codes.update(found.code for found in sink.diagnostics if found.severity == "error")
+    assert len(plans) >= SPECS - 5, codes
+    kinds = Counter(bool(plan.problem.model.pattern) for plan in plans.values())
+    assert min(kinds[True], kinds[False]) >= SPECS // 3
+    assert agree(plans) == {}
+
+
+def offered(spec: dict[str, Any], seed: int) -> tuple[Problem, list[Layout]]:
+    """Some of the legal layouts where the spec pins none."""
+    problem, sink = resolved({**spec, "layout": {}})
+    assert isinstance(problem, Problem), sink.diagnostics
+    rules = framework("megatron").rules(problem)
+    every = (one for family in enumerate_layouts(problem, framework("megatron")) for one in family)
+    legal = [
+        layout
+        for layout in every
+        if not any(rule.broken(problem, layout) for rule in rules)
+        and layout.world == problem.cluster.gpus
+    ]
+    return problem, Random(seed).sample(legal, min(OFFERED, len(legal)))
+
+
+def test_every_layout_that_is_offered_for_a_hybrid_is_accepted() -> None:
+    cases, names = [], Counter[str]()
+    for seed in range(16):
+        problem, layouts = offered(hybrid_spec(seed), seed)
+        for k, layout in enumerate(layouts):
+            cases.append(case_of(f"{seed} {k}", problem, layout, layout.world))
+            names["pattern" if problem.model.pattern else "linear"] += 1
+    assert min(names["pattern"], names["linear"]) >= 60
+    refused = {n: v["error"] for n, v in judge(cases).items() if not v["accepted"]}
+    assert refused == {}
+
+
+def test_every_random_variation_of_a_hybrid_that_megatron_refuses_is_refused_by_check() -> None:
+    refused, missed = refused_as_pinned([hybrid_variation(seed) for seed in range(VARIATIONS)])
+    assert missed == {}
+    assert len(refused) >= REFUSALS, Counter(verdict["stage"] for verdict in refused.values())

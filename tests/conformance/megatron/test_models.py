@@ -1,0 +1,40 @@
+"""Every model of the catalog compiles to arguments that Megatron-Core accepts, or says why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.ir import Plan
+from tests.compiled import planned
+from tests.conformance.megatron.test_accepts import agree
+
+pytestmark = pytest.mark.conformance
+CANNOT_SAY = {f"PARC-E0{number}" for number in range(1, 8)}
+
+
+def spec(model: str) -> dict[str, Any]:
+    """A short run on more GPUs than any of them needs."""
+    return {
+        "parc": 1,
+        "name": "catalog",
+        "model": model,
+        "cluster": {"node": "dgx-b200", "nodes": 64},
+        "job": {"sequence_length": 1024, "global_batch": 4096},
+        "emit": ["megatron"],
+    }
+
+
+def test_every_catalog_model_is_accepted_or_refused_for_what_megatron_cannot_say() -> None:
+    plans: dict[str, Plan] = {}
+    for model in Library(None).names("models"):
+        plan, sink = planned(spec(model))
+        if plan is not None:
+            plans[model] = plan
+        else:
+            codes = {found.code for found in sink.diagnostics if found.severity == "error"}
+            assert codes & CANNOT_SAY, (model, sink.diagnostics)
+    assert len(plans) >= 30
+    assert agree(plans) == {}

@@ -1,0 +1,123 @@
+"""Cases in, verdicts out, a JSON line each: what every judge does around its judging.
+
+A case has a "name"; the verdict repeats it. A verdict has "accepted", and where that is false
+"stage" and "error". "fault" is true where the judge itself broke: that says nothing about the
+case. Every case runs in a process of its own, forked after the imports, so that it finds the
+tool untouched and cannot end the judge.
+
+Runs under the Python of a tool; imports neither PARC nor pytest.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+Case = dict[str, Any]
+Verdict = dict[str, Any]
+Judge = Callable[[Case, Verdict], None]
+HERE = str(Path(__file__).parents[1])
+LONGEST_ERROR = 2000
+LONGEST_CASE_SECONDS = 600
+FAULTS: tuple[type[Exception], ...] = (ImportError, NameError)
+"""What no tool says to a case: something that the judge needs is missing."""
+
+
+class Refused(Exception):
+    """The tool says no in a way that is not an exception of its own."""
+
+
+def import_before_forks(*modules: str) -> None:
+    """Pay once for what every case needs; torch gets one thread, so that it can be forked."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    for module in modules:
+        import_module(module)
+        if module == "torch":
+            sys.modules[module].set_num_threads(1)
+
+
+def nothing_more(_: Case) -> tuple[str, ...]:
+    """A case for which all is imported."""
+    return ()
+
+
+def answer_cases(
+    judge: Judge,
+    faults: tuple[type[Exception], ...] = FAULTS,
+    needs: Callable[[Case], tuple[str, ...]] = nothing_more,
+) -> int:
+    """Judge the cases of stdin; what the tool prints goes to stderr, only verdicts to stdout.
+
+    ``judge`` writes what it finds into the verdict, keeps its "stage" current, and raises where
+    the tool refuses; an exception of ``faults`` is none of the tool's. ``needs``: what a case
+    would import that many cases do without.
+    """
+    verdicts = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        case = json.loads(line)
+        import_before_forks(*needs(case))
+        gc.freeze()  # a collection in a child would copy every page that the imports filled
+        print(_judge_in_child(judge, case, faults), file=verdicts, flush=True)
+    return 0
+
+
+def _judge_in_child(judge: Judge, case: Case, faults: tuple[type[Exception], ...]) -> str:
+    """The verdict as JSON, also where the child does not live to tell it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        with os.fdopen(writer, "w") as told:
+            told.write(json.dumps(_verdict(judge, case, faults), default=str))
+        os._exit(0)
+    os.close(writer)
+    text = _read(reader, child)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    lost = {"name": case["name"], "accepted": False, "stage": "crash", "fault": True}
+    return text or json.dumps(lost | {"error": f"the process of the case ended with {status}"})
+
+
+def _read(reader: int, child: int) -> str:
+    """All that the child tells, in the time that it has."""
+    chunks: list[bytes] = []
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        while True:
+            ready, _, _ = select.select([pipe], [], [], LONGEST_CASE_SECONDS)
+            if not ready:
+                os.kill(child, signal.SIGKILL)
+            if not (chunk := pipe.read(1 << 16)):
+                return b"".join(chunks).decode()
+            chunks.append(chunk)
+
+
+def _verdict(judge: Judge, case: Case, faults: tuple[type[Exception], ...]) -> Verdict:
+    verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "read", "fault": False}
+    try:
+        judge(case, verdict)
+        verdict.update(accepted=True, stage="")
+    except (Exception, SystemExit) as refusal:
+        verdict["error"] = f"{type(refusal).__name__}: {refusal}"[:LONGEST_ERROR]
+        ours = isinstance(refusal, faults) or _own(refusal)
+        verdict["fault"] = ours and not isinstance(refusal, Refused)
+    return verdict
+
+
+def _own(refusal: BaseException) -> bool:
+    """Whether it was raised by a line of the judges, not of a tool."""
+    return traceback.extract_tb(refusal.__traceback__)[-1].filename.startswith(HERE)

@@ -1,0 +1,122 @@
+"""Compiled jobs on a real Slurm: specs, files, submission, and what the ranks say."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from parc.backends.slurm.backend import BACKEND
+from tests.compiled import changed, files_of
+from tests.conformance.slurm.private_cluster import SlurmCluster
+from tests.conformance.slurm.release import known_version
+
+TORCHRUN = """#!/bin/bash
+# Stands in for torchrun: says where each rank is, and which GPU of the host it would take.
+node=${3#--node-rank=} each=${2#--nproc-per-node=}
+IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
+for ((local = 0; local < each; local++)); do
+  echo "is $((node * each + local)) $SLURMD_NODENAME ${gpus[local]}"
+done
+"""
+TIME_LIMIT = "00:40:00"
+"""Slurm warns up to 90 s too early: a job must be long over by then on the slowest machine."""
+PATIENCE_SECONDS = 1200.0
+WAITING = {"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
+"""States of a job that has not ended; no state is said where the controller is late."""
+
+
+def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
+    """A job on every host of ``racks``, with all files that bear on placement."""
+    return {
+        "parc": 1,
+        "name": "placed",
+        "model": "mixtral-8x7b" if "ep" in layout else "llama-3-8b",
+        "cluster": {
+            "node": "dgx-h100",
+            "racks": [{"name": name, "nodes": ",".join(hosts)} for name, hosts in racks.items()],
+        },
+        "job": {"sequence_length": 4096, "global_batch": 256, "precision": "bf16"},
+        "layout": layout,
+        "launch": {"slurm": {"time_limit": TIME_LIMIT, "signal": "60s"}},
+    }
+
+
+def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: str) -> Path:
+    """The folder that the job is submitted from, with the files for its Slurm in ``out``."""
+    version = known_version(BACKEND.versions, cluster.release)
+    spec = changed(spec, {"versions.slurm": version})
+    work = cluster.root / "job" / name
+    shutil.rmtree(work, ignore_errors=True)
+    files = {f"out/{path}": text for path, text in files_of(spec).items()}
+    for path, text in {"bin/torchrun": torchrun, "pretrain_gpt.py": "", **files}.items():
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text(text)
+        (work / path).chmod(0o755)
+    return work
+
+
+def submit(
+    cluster: SlurmCluster,
+    work: Path,
+    *flags: str,
+    script: str = "out/slurm/job.sbatch",
+    **env: str,
+) -> tuple[str, str]:
+    """(what the job prints, its exit status) of a job that is waited for."""
+    return ended(cluster, work, sent(cluster, work, *flags, script=script, **env))
+
+
+def sent(
+    cluster: SlurmCluster,
+    work: Path,
+    *flags: str,
+    script: str = "out/slurm/job.sbatch",
+    **env: str,
+) -> str:
+    """The number of a job that is submitted; fails where sbatch refuses it."""
+    path = f"{work}/bin:{os.environ['PATH']}"
+    words = ("sbatch", "--parsable", *flags, script)
+    said = cluster.run(*words, cwd=work, PATH=path, **env)
+    job = said.strip().rpartition("\n")[2]  # above it sbatch may say that it has to wait
+    assert job.isdigit(), said
+    return job
+
+
+def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
+    """The same of a job that was submitted before."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        shown = cluster.run("scontrol", "show", "job", job)
+        state = shown.partition("JobState=")[2].partition(" ")[0]
+        if state.strip() not in WAITING:
+            break
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.2)
+    said = "".join(one.read_text() for one in sorted(work.glob("*.out")))
+    return said, shown.partition("ExitCode=")[2].partition(":")[0]
+
+
+def found(work: Path) -> list[tuple[str, ...]]:
+    """(rank, host, gpu) of every rank that started, as it says."""
+    lines = [line for log in work.glob("logs/*.log") for line in log.read_text().splitlines()]
+    ranks = {tuple(line.split()[1:]) for line in lines if line.startswith("is ")}
+    return sorted(ranks, key=lambda one: int(one[0]))
+
+
+def rank_map(work: Path) -> list[tuple[str, ...]]:
+    """(rank, host, gpu) of every rank in the plan."""
+    return [(row["rank"], row["host"], row["gpu"]) for row in _rows(work)]
+
+
+def rank_racks(work: Path) -> list[str]:
+    """Rack of every rank in the plan."""
+    return [row["rack"] for row in _rows(work)]
+
+
+def _rows(work: Path) -> list[dict[str, str]]:
+    with (work / "out/rankmap.csv").open() as table:
+        return list(csv.DictReader(table))

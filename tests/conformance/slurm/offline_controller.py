@@ -1,0 +1,117 @@
+"""A Slurm controller over nodes that exist on paper only: it judges job scripts of any size.
+
+Nodes are of the cloud and powered down, so that a job may be planned on them though no daemon
+runs there. Nothing can be run; ``sbatch --test-only`` says whether a job could be.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from tests.conformance.free_ports import free_ports
+from tests.conformance.slurm.private_cluster import (
+    ATTEMPTS,
+    CONFIG,
+    PATIENCE_SECONDS,
+    topology_text,
+)
+from tests.conformance.slurm.release import SlurmRelease
+
+PAPER = """\
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=86400
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=batch Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=serve Nodes=ALL MaxTime=INFINITE State=UP
+"""
+NODES = (
+    "NodeName={names} CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 "
+    "Gres=gpu:{gpus} State=CLOUD\n"
+)
+AS_CONTROLLER = "hostname localhost"
+
+
+class PaperSlurm:
+    """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
+
+    def __init__(
+        self,
+        root: Path,
+        racks: dict[str, Sequence[str]],
+        gpus: int,
+        release: SlurmRelease,
+        topology: str = "tree",
+    ) -> None:
+        """``topology``: as for SlurmCluster."""
+        self.root, self.release, self.topology = root, release, topology
+        (root / "state").mkdir(parents=True)
+        self.nodes = "".join(
+            NODES.format(names=",".join(names), gpus=gpus) for names in racks.values()
+        )
+        (root / "topology.conf").write_text(topology_text(racks, topology))
+        (root / "gres.conf").write_text(f"Name=gpu Count={gpus}\n")
+
+    def __enter__(self) -> PaperSlurm:
+        for _ in range(ATTEMPTS):
+            if self._started():
+                return self
+        said = (self.root / "slurmctld.out").read_text("utf-8", "replace")[-900:]
+        pytest.skip(f"slurmctld does not run on this machine: {said}")
+
+    def _started(self) -> bool:
+        """Whether it answers; False where it has ended, for another process may have a port."""
+        ports = free_ports(2)
+        text = CONFIG.format(root=self.root, spool=self.root, ports=ports, topology=self.topology)
+        (self.root / "slurm.conf").write_text(text + self.release.plugins() + self.nodes + PAPER)
+        daemon = ["slurmctld", "-D", "-c", "-i", "-f", str(self.root / "slurm.conf")]
+        with (self.root / "slurmctld.out").open("wb") as log:
+            self.controller = subprocess.Popen(
+                self.release.within(AS_CONTROLLER, *daemon),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._client("scontrol", "ping")[0]:
+            if self.controller.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
+                self.__exit__(None, None, None)
+                raise AssertionError((self.root / "slurmctld.log").read_text()[-2000:])
+            time.sleep(0.1)
+        return True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.controller.kill()  # nobody reads what it would save
+        self.controller.wait()
+
+    def judge(self, script: str, *flags: str) -> tuple[int, str]:
+        """Exit status and words of ``sbatch --test-only`` for the text of a job script."""
+        path = self.root / "job.sbatch"
+        path.write_text(script)
+        return self._client("sbatch", "--test-only", *flags, str(path))
+
+    def _client(self, *command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            self.release.within("true", *command),
+            env={**os.environ, "SLURM_CONF": str(self.root / "slurm.conf")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout

@@ -1,0 +1,192 @@
+"""A compiled job on a real Slurm: ranks are where the rank map has them, or do not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.slurm.jobs import (
+    TORCHRUN,
+    compiled,
+    found,
+    named_spec,
+    rank_map,
+    rank_racks,
+    submit,
+)
+from tests.conformance.slurm.private_cluster import SlurmCluster
+from tests.conformance.slurm.release import BLOCK_SINCE, chosen, missing
+
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+]
+RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "stages": {"tp": 8, "pp": 2},
+    "replicas": {"tp": 4, "pp": 1},
+    "experts": {"tp": 2, "pp": 2, "ep": 8, "etp": 1},
+}
+
+
+LEFT = [("clean", title) for title in sorted(LAYOUTS)] + [("left over", "stages")]
+SIX = {"rack1": ["n1", "n3", "n5"], "rack2": ["n2", "n4", "n6"]}
+"""More hosts than a block has: topology/block refuses fewer by name, if they are in two blocks."""
+
+
+@pytest.fixture(scope="module", params=["tree", "block"])
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SlurmCluster]:
+    """Eight nodes in two racks whose names do not follow the racks."""
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("left", "title"), LEFT)
+def test_ranks_are_on_the_hosts_and_gpus_of_the_rank_map(
+    cluster: SlurmCluster, title: str, left: str
+) -> None:
+    """Whatever order an earlier job left in the environment."""
+    work = compiled(cluster, title, named_spec(RACKS, **LAYOUTS[title]), TORCHRUN)
+    (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
+    stale = {"SLURM_HOSTFILE": str(work / "stale"), "SLURM_DISTRIBUTION": "cyclic"}
+    said, status = submit(cluster, work, **(stale if left == "left over" else {}))
+    assert status == "0", said
+    assert found(work) == rank_map(work)
+    assert len(found(work)) == 64
+
+
+def test_hosts_without_names_take_the_places_of_the_plan(cluster: SlurmCluster) -> None:
+    work = compiled(cluster, "counted", counted(8, 4, tp=8, pp=2), TORCHRUN)
+    said, status = submit(cluster, work)
+    assert status == "0", said
+    assert_in_place(work)
+
+
+def test_an_old_host_file_does_not_reorder_hosts_without_names(cluster: SlurmCluster) -> None:
+    """It changes nothing, or sbatch takes no --nodes with it (since 23.11)."""
+    work = compiled(cluster, "reordered", counted(8, 4, tp=8, pp=2), TORCHRUN)
+    (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
+    stale = {"SLURM_HOSTFILE": str(work / "stale")}
+    if cluster.release.number >= BLOCK_SINCE:
+        said = cluster.run("sbatch", "out/slurm/job.sbatch", cwd=work, **stale)
+        assert "--nodes is incompatible with --distribution=arbitrary" in said
+        return
+    said, status = submit(cluster, work, **stale)
+    assert status == "0", said
+    assert_in_place(work)
+
+
+def counted(nodes: int, each: int, **layout: Any) -> dict[str, Any]:
+    """A job on so many hosts, racks of ``each``, that Slurm chooses."""
+    spec = named_spec({}, **layout)
+    spec["cluster"] = {"node": "dgx-h100", "nodes": nodes, "nodes_per_rack": each}
+    return {**spec, "job": {**spec["job"], "global_batch": 240 if nodes % 3 == 0 else 256}}
+
+
+def assert_in_place(work: Path) -> None:
+    """All ranks run on the GPUs of the map; two ranks share a rack where the map has it so."""
+    rack_of = {host: rack for rack, hosts in RACKS.items() for host in hosts}
+    ran, planned = found(work), rank_map(work)
+    assert [(rank, gpu) for rank, _, gpu in ran] == [(rank, gpu) for rank, _, gpu in planned]
+    hosts = {(there, host) for (_, host, _), (_, there, _) in zip(ran, planned, strict=True)}
+    shared = {(there, rack_of[ran[rank][1]]) for rank, there in enumerate(rank_racks(work))}
+    for pairs in (hosts, shared):  # each pair is the only one with its left, and with its right
+        assert len(pairs) == len({left for left, _ in pairs}) == len({right for _, right in pairs})
+    assert {rack for _, rack in shared} == set(RACKS)
+
+
+def trays(domain: int) -> dict[str, Any]:
+    """A job on six hosts of four GPUs; the hosts of an NVLink domain are a rack of the plan."""
+    spec = counted(6, domain, tp=4, pp=2)
+    node = {"base": "gb200-nvl72", "nvlink_domain": 4 * domain}
+    return {**spec, "cluster": {**spec["cluster"], "node": node}}
+
+
+def test_segments_keep_the_hosts_of_an_nvlink_domain_in_a_block(tmp_path: Path) -> None:
+    """Three and three of two blocks of four; without the segment Slurm fills a block first."""
+    with SlurmCluster(tmp_path, RACKS, *chosen("block")) as blocks:
+        work = compiled(blocks, "segment", trays(3), TORCHRUN)
+        script = (work / "out/slurm/job.sbatch").read_text()
+        segment = "#SBATCH --segment=3\n"
+        assert segment in script
+        said, status = submit(blocks, work)
+        assert status == "0", said
+        spilt = compiled(blocks, "spilt", trays(3), TORCHRUN)
+        (spilt / "out/slurm/job.sbatch").write_text(script.replace(segment, ""))
+        refused, ended = submit(blocks, spilt)
+    assert_in_place(work)
+    assert "the plan needs racks of 3 3 hosts, the job got" in refused
+    assert (ended, found(spilt)) == ("3", [])
+
+
+def test_hosts_in_other_racks_than_the_plan_has_them_stop_the_job(cluster: SlurmCluster) -> None:
+    wrong = {"rack1": ["n1", "n2", "n3", "n4"], "rack2": ["n5", "n6", "n7", "n10"]}
+    work = compiled(cluster, "racks", named_spec(wrong, tp=8, pp=2), TORCHRUN)
+    said, status = submit(cluster, work)
+    assert "share a rack in the plan" in said
+    assert f"{cluster.place('rack1')} and {cluster.place('rack2')} of Slurm" in said
+    assert status == "3"
+    assert found(work) == []
+
+
+def test_other_hosts_of_the_same_shape_are_ordered_by_rack(cluster: SlurmCluster) -> None:
+    work = compiled(cluster, "moved", six(), TORCHRUN)
+    said, status = submit(cluster, work, "--nodelist=n3,n5,n7,n4,n6,n10")
+    assert status == "0", said
+    planned = (work / "out/slurm/hostfile").read_text().split()
+    instead = {"n1": "n3", "n3": "n5", "n5": "n7", "n2": "n4", "n4": "n6", "n6": "n10"}
+    assert [host for _, host, _ in found(work)][::8] == [instead[host] for host in planned]
+
+
+def six() -> dict[str, Any]:
+    spec = named_spec(SIX, tp=8, pp=2)
+    return {**spec, "job": {**spec["job"], "global_batch": 240}}
+
+
+def test_other_hosts_of_another_shape_stop_the_job(cluster: SlurmCluster) -> None:
+    work = compiled(cluster, "shape", six(), TORCHRUN)
+    said, status = submit(cluster, work, "--nodelist=n1,n3,n5,n7,n6,n10")
+    got = f"{cluster.place('rack1')}=4 {cluster.place('rack2')}=2"
+    assert f"the plan needs racks of 3 3 hosts, the job got {got}" in said
+    assert status == "3"
+    assert found(work) == []
+
+
+@contextmanager
+def drained(cluster: SlurmCluster, nodes: str) -> Iterator[None]:
+    """So many nodes are down for the administrator."""
+    update = ("scontrol", "update", f"NodeName={nodes}")
+    cluster.run(*update, "State=DRAIN", "Reason=test")
+    try:
+        yield
+    finally:
+        cluster.run(*update, "State=RESUME")
+
+
+def test_a_job_that_names_a_drained_node_is_refused(cluster: SlurmCluster) -> None:
+    work = compiled(cluster, "drained", named_spec(RACKS, tp=8, pp=2), TORCHRUN)
+    with drained(cluster, "n4"):
+        said = cluster.run("sbatch", "--test-only", "out/slurm/job.sbatch", cwd=work)
+    assert "allocation failure" in said
+
+
+@pytest.mark.parametrize(("nodes", "status"), [("n4,n6", "0"), ("n1,n4", "3")])
+def test_a_job_without_names_runs_around_drained_nodes_or_stops(
+    cluster: SlurmCluster, nodes: str, status: str
+) -> None:
+    """Four hosts of one rack and two of another, or nothing: three and three are refused."""
+    work = compiled(cluster, f"nameless{status}", counted(6, 4, tp=8, pp=2), TORCHRUN)
+    with drained(cluster, nodes):
+        said, ended = submit(cluster, work)
+    assert ended == status, said
+    started = {host for _, host, _ in found(work)}
+    assert len(started) == (6 if status == "0" else 0)
+    assert not started & set(nodes.split(","))
+    got = f"the job got {cluster.place('rack1')}=3 {cluster.place('rack2')}=3"
+    assert (got in said) == (status == "3")

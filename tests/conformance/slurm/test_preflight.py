@@ -1,0 +1,95 @@
+"""The preflight program in a real Slurm job: it lets a placed job run, and stops another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.free_ports import free_ports
+from tests.conformance.slurm.jobs import compiled, named_spec, submit
+from tests.conformance.slurm.private_cluster import SlurmCluster
+from tests.conformance.slurm.release import chosen, missing
+from tests.conformance.tool_checkers import tool_python
+
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+]
+BY_HAND = """#!/bin/bash
+#SBATCH --nodes=2 --nodelist=n[1-2] --ntasks-per-node=1 --exclusive --output=%x.%j.out
+# As people write it: whatever order the environment asks for is the order.
+source ./environment
+srun --kill-on-bad-exit=1 bash -c 'NODE_RANK=$SLURM_PROCID bash out/torchrun/launch.sh'
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SlurmCluster]:
+    """A node in each of three racks."""
+    racks = {"rack1": ["n1"], "rack2": ["n2"], "rack3": ["n3"]}
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, *chosen(request.param)) as running:
+        yield running
+
+
+def small_spec() -> dict[str, Any]:
+    """Two hosts of one GPU: as many ranks as a small machine can start at once."""
+    spec = named_spec({"rack1": ["n1"], "rack2": ["n2"]}, tp=1, pp=1)
+    node = {"base": "dgx-h100", "gpus_per_node": 1, "nvlink_domain": 1, "nics": 1}
+    cluster = {**spec["cluster"], "node": node}
+    return {
+        **spec,
+        "model": "gpt2-small",
+        "cluster": cluster,
+        "job": {**spec["job"], "sequence_length": 1024},
+    }
+
+
+def ready(cluster: SlurmCluster, name: str) -> Path:
+    """A compiled job whose torchrun is the real one."""
+    torchrun = Path(tool_python("torch")).with_name("torchrun")
+    work = compiled(cluster, name, small_spec(), f'#!/bin/sh\nexec {torchrun} "$@"\n')
+    (work / "by_hand.sbatch").write_text(BY_HAND)
+    return work
+
+
+def settings() -> dict[str, str]:
+    """A free port, and the loopback that all nodes share."""
+    return {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "MASTER_PORT": str(free_ports(2)[0]),
+    }
+
+
+def logs(work: Path) -> str:
+    return "".join(path.read_text() for path in sorted(work.glob("logs/*.log")))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "flags"),
+    [("tree", ()), ("tree", ("--nodelist=n2,n3",)), ("block", ())],
+    ids=["tree", "tree, moved", "block"],
+    indirect=["cluster"],
+)
+def test_preflight_agrees_with_the_job(cluster: SlurmCluster, flags: tuple[str, ...]) -> None:
+    """On the hosts of the plan, and on others of the same shape."""
+    work = ready(cluster, f"agrees{len(flags)}")
+    said, status = submit(cluster, work, *flags, **settings())
+    assert status == "0", said + logs(work)
+    assert "check_ranks: 2 ranks on 2 hosts are where the plan has them" in logs(work)
+
+
+@pytest.mark.parametrize("cluster", ["tree", "block"], indirect=True)
+def test_preflight_stops_a_launch_that_an_old_host_file_reorders(cluster: SlurmCluster) -> None:
+    """Set where the job begins: with it in its own environment, newer sbatch refuses --nodes."""
+    work = ready(cluster, "stale")
+    (work / "stale").write_text("n2\nn1\n")
+    (work / "environment").write_text("export SLURM_HOSTFILE=$PWD/stale\n")
+    said, status = submit(cluster, work, script="by_hand.sbatch", **settings())
+    assert status not in {"0", ""}, said
+    assert "rank 0: host n2, planned n1" in said

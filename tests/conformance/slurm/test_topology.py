@@ -1,0 +1,111 @@
+"""What a real Slurm says about itself reads back as the cluster that it was started with."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parc.compiler.catalog.library import Library
+from parc.compiler.diagnostics import Sink
+from parc.compiler.resolve.resolve_cluster import resolve_cluster
+from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.tools.importers.fragment_text import fragment_tree
+from parc.compiler.tools.importers.import_files import import_files
+from parc.compiler.topology.hostlist import expand
+from tests.conformance.slurm.private_cluster import PATIENCE_SECONDS, SlurmCluster
+from tests.conformance.slurm.release import chosen, missing
+
+pytestmark = [
+    pytest.mark.conformance,
+    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+]
+SAID = {"sinfo": ["sinfo", "--json"], "scontrol": ["scontrol", "show", "nodes", "--json"]}
+SCONTROL_SINCE = (23, 2)
+RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
+
+
+@pytest.fixture(scope="module", params=["tree", "newer tree", "block"])
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SlurmCluster]:
+    """Eight nodes in two racks whose names do not follow the racks."""
+    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
+        yield running
+
+
+def fragment(*texts: str) -> dict[str, object]:
+    sink = Sink()
+    files = [(text, f"file{number}") for number, text in enumerate(texts)]
+    found = import_files("auto", files, sink)
+    assert found is not None, sink.diagnostics
+    tree: dict[str, object] = fragment_tree(found.fragment, sink)["cluster"]
+    assert not sink.failed()
+    return tree
+
+
+def test_the_topology_that_it_prints_is_the_file_that_it_read(cluster: SlurmCluster) -> None:
+    printed = fragment(cluster.run("scontrol", "show", "topology"))
+    assert printed == fragment((cluster.root / "topology.conf").read_text())
+    above = {} if cluster.topology == "block" else {"above": ["spine"]}
+    assert printed["racks"] == [
+        {"name": "rack1", "nodes": "n[1,3,5,7]", **above},
+        {"name": "rack2", "nodes": "n[2,4,6,10]", **above},
+    ]
+
+
+@pytest.mark.parametrize("by", sorted(SAID))
+def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(
+    cluster: SlurmCluster, by: str
+) -> None:
+    if by == "scontrol" and cluster.release.number < SCONTROL_SINCE:
+        pytest.skip("scontrol says no JSON before 23.02")
+    drain = ("scontrol", "update", "NodeName=n4")
+    cluster.run(*drain, "State=DRAIN", "Reason=test")
+    try:
+        topology = cluster.run("scontrol", "show", "topology")
+        nodes = cluster.run(*SAID[by])
+    finally:
+        cluster.run(*drain, "State=RESUME")
+    tree = fragment(topology, nodes)
+    assert tree["unavailable"] == "n4"
+    spec = {**tree, "node": "dgx-h100"}
+    sink = Sink()
+    found = resolve_cluster(ClusterSpec.model_validate_json(json.dumps(spec)), Library(), sink)
+    assert found is not None, sink.diagnostics
+    assert [(rack.name, [host.name for host in rack.hosts]) for rack in found.racks] == [
+        ("rack1", RACKS["rack1"]),
+        ("rack2", ["n2", "n6", "n10"]),
+    ]
+
+
+def test_the_hosts_of_a_job_are_read_from_its_queue(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """While the job waits for a file; its GPUs too."""
+    ask = ("--nodes=3", "--exclusive", "--gpus-per-node=8", "--account=ml")
+    wait = f"--wrap=timeout 900 sh -c 'until test -e {tmp_path}/go; do sleep 0.1; done'"
+    job = cluster.run("sbatch", "--parsable", *ask, wait).strip()
+    said = read_queue(cluster, job)
+    (tmp_path / "go").touch()
+    nodes = {str(node) for one in said["jobs"] for node in expand(one["nodes"])}
+    topology = cluster.run("scontrol", "show", "topology")
+    tree = fragment(topology, json.dumps(said))
+    racks = tree["racks"]
+    assert isinstance(racks, list)
+    assert len(nodes) == 3
+    assert {host for rack in racks for host in expand(rack["nodes"])} == nodes
+    assert tree["node"] == {"gpus_per_node": 8}
+
+
+def read_queue(cluster: SlurmCluster, job: str) -> dict[str, Any]:
+    """squeue's answer as soon as the job runs."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        said: dict[str, Any] = json.loads(cluster.run("squeue", "--json", f"--jobs={job}"))
+        if [one["job_state"] for one in said["jobs"]] in (["RUNNING"], [["RUNNING"]]):
+            return said
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)

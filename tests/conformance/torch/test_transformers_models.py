@@ -1,0 +1,79 @@
+"""What PARC reads from a config is what transformers makes of it: sizes, positions, windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.compiler.ir import Model
+from tests.catalog.configs import LIKE_THE_CATALOG
+from tests.catalog.family_counts import counted_configs
+from tests.catalog.test_models_hf_families import OTHERWISE, resolved
+from tests.catalog.test_models_totals import EXACT
+from tests.conformance.tool_checkers import transformers_verdicts
+
+pytestmark = pytest.mark.conformance
+OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
+"""DBRX says its rotary base in attn_config; Hunyuan's alpha is a larger base here."""
+Judged = list[tuple[dict[str, Any], int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def judged() -> Judged:
+    """Every counted config, and those of the catalog: the config, its count, the verdict."""
+    rows = counted_configs()
+    rows += [
+        (config, EXACT[name])
+        for name, config in sorted(LIKE_THE_CATALOG.items())
+        if name in EXACT and config["model_type"] not in OTHERWISE
+    ]
+    verdicts = transformers_verdicts([{"config": config} for config, _ in rows])
+    return [(*row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
+
+
+def test_transformers_builds_models_of_the_counted_parameters(judged: Judged) -> None:
+    wrong = [
+        (config, count, verdict.get("parameters", verdict.get("error")))
+        for config, count, verdict in judged
+        if verdict.get("parameters") != count
+    ]
+    assert not wrong
+
+
+def test_transformers_means_the_same_by_keys_that_have_no_shape(judged: Judged) -> None:
+    wrong = []
+    for config, _, verdict in judged:
+        mine, theirs = facts(resolved(config)[0]), verdict["facts"]
+        told = {key: value for key, value in theirs.items() if value is not None}
+        wrong += [
+            (config, key, value, mine[key])
+            for key, value in told.items()
+            if mine[key] is not None and mine[key] != pytest.approx(value)
+        ]
+    assert not wrong
+
+
+def facts(model: Model) -> dict[str, Any]:
+    """What transformers_checker.py says of a config, from PARC's model; None where it has none."""
+    attention, position = model.attention, model.position
+    every = attention.full_attention_every if attention.window else 1
+    rotary = position.kind in ("rope", "yarn")
+    return {
+        "base": position.base if rotary and model.family not in OWN_BASE else None,
+        "percent": position.percent if rotary else None,
+        "max_positions": position.max_positions,
+        "norm_epsilon": model.norm_epsilon,
+        "window": attention.window,
+        "full_layers": [n for n in range(model.layers) if every and (n + 1) % every == 0],
+        "top_k": model.experts.top_k if model.experts else None,
+    }
+
+
+def test_the_judge_sees_another_count_and_an_unknown_family() -> None:
+    llama = {"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 100}
+    cases = [{"config": llama | more} for more in ({}, {"mlp_bias": True}, {"model_type": "?"})]
+    plain, biased, unknown = transformers_verdicts(cases)
+    assert biased["parameters"] - plain["parameters"] == 2 * 11008 + 4096
+    assert plain["facts"]["base"] == 10000.0
+    assert (unknown["accepted"], unknown["stage"]) == (False, "config")

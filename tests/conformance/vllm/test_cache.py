@@ -1,0 +1,99 @@
+"""What a rank holds, and what fits beside it, is what vLLM's classes and its planner say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.ir import ServingPlan
+from tests.conformance.tool_checkers import vllm_verdicts
+from tests.conformance.vllm.cases import cases_of
+from tests.conformance.vllm.specs import HYBRID, legal_service
+from tests.search.serving_specs import plan_of, planned, spec
+
+pytestmark = pytest.mark.conformance
+SPECS = 600
+"""Of which those are taken whose classes can be built without a GPU."""
+ROUNDING = 0.01
+"""Requests: vLLM counts whole blocks of the longest one, PARC its tokens where it has no states."""
+
+
+def judgeable(tree: dict[str, Any], plan: ServingPlan) -> bool:
+    """Whether a CPU can build the classes, and vLLM can tell one page size on every stage.
+
+    Blocks of fp8 scales and latent attention ask for compiled kernels; on Blackwell, the kernels of
+    linear attention depend on the CUDA of the build. A stage without attention keeps pages of
+    another size in vLLM 0.33, and takes groups of its own.
+    """
+    family, job = tree["model"]["family"], tree["job"]
+    if family == "deepseek_v3" or job["precision"] == "fp8" or "b200" in tree["cluster"]["node"]:
+        return False
+    first, held = 0, []
+    for stage in plan.stages:
+        kinds = plan.problem.model.layer_kinds[first : first + stage.layers]
+        held.append(Layers.of(kinds).attention)
+        first += stage.layers
+    return all(held)
+
+
+def differences(plan: ServingPlan, told: dict[str, Any]) -> list[str]:
+    """What PARC and vLLM do not agree on."""
+    limits = plan.limits
+    found = [
+        f"{name}: vLLM {told[name]}, PARC {value}"
+        for name, value in (("block_tokens", limits.block_tokens), ("blocks", limits.blocks))
+        if told[name] != value
+    ]
+    weights = [stage.weights_bytes for stage in plan.stages]
+    if weights != pytest.approx(told["weights_bytes"], rel=1e-4):
+        found.append(f"weights: vLLM {told['weights_bytes']}, PARC {weights}")
+    if limits.full_requests != pytest.approx(told["requests"], rel=ROUNDING):
+        found.append(f"requests: vLLM {told['requests']}, PARC {limits.full_requests}")
+    return found
+
+
+def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
+    """By model and layout, what differs; empty where all is the same."""
+    cases = [
+        cases_of(plan, groups=False)[0][1]
+        | {"cache": [int(stage.cache_bytes) for stage in plan.stages]}
+        for plan in plans
+    ]
+    wrong = {}
+    for plan, verdict in zip(plans, vllm_verdicts(cases), strict=True):
+        assert verdict["accepted"], verdict
+        name = f"{plan.problem.name} {plan.problem.model.name} {plan.layout}"
+        wrong[name] = differences(plan, verdict["cache"])
+    return {name: found for name, found in wrong.items() if found}
+
+
+def test_weights_blocks_and_requests_are_those_of_vllm() -> None:
+    plans = []
+    for seed in range(SPECS):
+        tree = legal_service(seed)
+        plan, _ = planned(tree)
+        if plan is not None and judgeable(tree, plan):
+            plans.append(plan)
+    hybrids = [plan for plan in plans if plan.problem.model.family in HYBRID]
+    assert len(hybrids) >= 20
+    plans = [plan for plan in plans if plan not in hybrids][:20] + hybrids
+    assert disagreements(plans) == {}
+
+
+CATALOG = [
+    ("qwen3-next-80b-a3b", 1, {"tp": 4, "dp": 2, "ep": "on"}),
+    ("qwen3-next-80b-a3b", 2, {"tp": 8, "pp": 2, "dp": 1, "replicas": 1}),
+    ("nemotron-3-nano-30b-a3b", 1, {"tp": 2, "dp": 4, "ep": "on"}),
+    ("nemotron-h-56b", 1, {"tp": 4, "pp": 2, "replicas": 1}),
+    ("llama-3.1-70b", 1, {"tp": 4, "pp": 2, "replicas": 1}),
+    ("qwen3-235b-a22b", 1, {"tp": 4, "dp": 2, "ep": "on"}),
+]
+"""Model, hosts of eight H200, layout."""
+
+
+def test_models_of_the_catalog_weigh_and_hold_what_they_do_in_vllm() -> None:
+    job = {"max_model_len": 8192}
+    trees = [spec(name, "hgx-h200", nodes, job=job, layout=at) for name, nodes, at in CATALOG]
+    assert disagreements([plan_of(tree) for tree in trees]) == {}
