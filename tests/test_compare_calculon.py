@@ -76,7 +76,7 @@ def checkout(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_a_run_is_asked_for_in_the_words_of_the_other_tool() -> None:
+def test_a_run_is_translated_to_calculon_input() -> None:
     case = next(one for one in cases() if one.run.id.startswith("korth-GPT-3-175B-selective"))
     calculon_case = calculon_input(case, overlap=True)
     assert calculon_case["system"] == "a100_80g"
@@ -89,19 +89,19 @@ def test_a_run_is_asked_for_in_the_words_of_the_other_tool() -> None:
     assert not execution["data_par_overlap"], "there is no data parallelism to overlap with"
 
 
-def test_gated_mlps_count_for_half_as_much_again() -> None:
+def test_a_gated_mlp_becomes_a_plain_mlp_of_one_and_a_half_times_the_width() -> None:
     case = next(one for one in cases() if one.problem.model.ffn.gated)
     width = calculon_input(case, overlap=False)["application"]["feedforward"]
     assert width == int(1.5 * case.problem.model.ffn.size)
 
 
-def test_answers_come_in_order_and_refusals_are_none(checkout: str) -> None:
+def test_answers_are_in_order_and_rejected_runs_are_none(checkout: str) -> None:
     chosen = cases()[:40]
     answers = calculon_seconds(chosen, False, sys.executable, checkout)
     assert answers == [None if case.layout.tp == 8 else 3.0 for case in chosen]
 
 
-def test_the_overlap_that_suits_the_other_tool_is_the_one_that_counts(checkout: str) -> None:
+def test_the_better_overlap_setting_of_calculon_counts(checkout: str) -> None:
     rows = predict_by_calculon(cases(), sys.executable, checkout)
     assert rows
     assert {round(row.calculon * row.case.seconds, 9) for row in rows} <= {2.0, 3.0}
@@ -113,7 +113,7 @@ def test_the_overlap_that_suits_the_other_tool_is_the_one_that_counts(checkout: 
     assert lines[-1].startswith(f"| all | {len(rows)} |")
 
 
-def test_a_checkout_that_is_none_is_said(
+def test_a_folder_without_calculon_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path)]) == 2

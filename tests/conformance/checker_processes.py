@@ -23,13 +23,13 @@ Case = dict[str, Any]
 Verdict = dict[str, Any]
 
 
-class JudgeProcess:
+class CheckerProcess:
     """One judge, started with ``command``."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
-        self._heard = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process lives)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process lives)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._heard, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True
         )
 
     def verdicts(self, cases: Iterator[Case]) -> list[Verdict]:
@@ -37,13 +37,13 @@ class JudgeProcess:
         return [self._verdict(case) for case in cases]
 
     def _verdict(self, case: Case) -> Verdict:
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
-        assert answers is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
         try:
-            print(json.dumps(case), file=asked, flush=True)
-            ready, _, _ = select.select([answers], [], [], LONGEST_CASE_SECONDS)
-            answer = answers.readline() if ready else ""
+            print(json.dumps(case), file=stdin, flush=True)
+            ready, _, _ = select.select([stdout], [], [], LONGEST_CASE_SECONDS)
+            answer = stdout.readline() if ready else ""
         except BrokenPipeError:
             answer = ""
         assert answer, f"no verdict of {self._process.args} on {case}: {self._last_words()}"
@@ -53,20 +53,20 @@ class JudgeProcess:
     def _last_words(self) -> str:
         self._process.kill()
         self._process.wait()
-        self._heard.seek(0)
-        return self._heard.read()[-2000:].decode("utf-8", "replace")
+        self._stderr.seek(0)
+        return self._stderr.read()[-2000:].decode("utf-8", "replace")
 
     def end(self) -> None:
         self._process.kill()
         self._process.communicate()
-        self._heard.close()
+        self._stderr.close()
 
 
-_kept: dict[tuple[str, ...], list[JudgeProcess]] = {}
+_kept: dict[tuple[str, ...], list[CheckerProcess]] = {}
 """By command, the one that was asked last at the end."""
 
 
-def judged(command: list[str], cases: list[Case]) -> list[Verdict]:
+def run_cases(command: list[str], cases: list[Case]) -> list[Verdict]:
     """Verdicts in any order; the cases are dealt to a few processes."""
     processes = _processes(tuple(command), 1 if len(cases) <= FEW else PROCESSES)
     waiting = iter(cases)
@@ -74,26 +74,26 @@ def judged(command: list[str], cases: list[Case]) -> list[Verdict]:
         try:
             found = list(pool.map(lambda one: one.verdicts(waiting), processes))
         except BaseException:
-            end_judges(tuple(command))
+            end_checkers(tuple(command))
             raise
     return [verdict for some in found for verdict in some]
 
 
-def _processes(command: tuple[str, ...], count: int) -> list[JudgeProcess]:
+def _processes(command: tuple[str, ...], count: int) -> list[CheckerProcess]:
     """At least so many of the judge, with those that are there already."""
     processes = _kept.pop(command, [])
     for other in list(_kept)[: 1 - KEPT]:
-        end_judges(other)
-    processes += [JudgeProcess(command) for _ in range(count - len(processes))]
+        end_checkers(other)
+    processes += [CheckerProcess(command) for _ in range(count - len(processes))]
     _kept[command] = processes
     return processes
 
 
-def end_judges(*commands: tuple[str, ...]) -> None:
+def end_checkers(*commands: tuple[str, ...]) -> None:
     """End those of the commands; without any, all."""
     for command in commands or list(_kept):
         for process in _kept.pop(command, []):
             process.end()
 
 
-atexit.register(end_judges)
+atexit.register(end_checkers)

@@ -38,15 +38,15 @@ def run_script(script: Path, *words: str, seconds: float = LONGEST_SECONDS, **en
     leaves, or whose port is taken, is started once more.
     """
     try:
-        status, said = _run(script, words, seconds, env)
-        again = [why for what, why in NOT_OURS.items() if status and what in said]
+        status, output = _run(script, words, seconds, env)
+        again = [why for what, why in NOT_OURS.items() if status and what in output]
     except StoodStillError:
         again = ["gloo stood still"]
     if again:
         print(f"{script}: started once more: {again[0]}")
-        status, said = _run(script, words, seconds, env)
-    assert status == 0, f"{script.name} ended with {status}:\n{said[-4000:]}"
-    return said
+        status, output = _run(script, words, seconds, env)
+    assert status == 0, f"{script.name} ended with {status}:\n{output[-4000:]}"
+    return output
 
 
 def _run(
@@ -63,14 +63,14 @@ def _run(
         start_new_session=True,
     ) as running:
         try:
-            said = _listen(running, seconds)
+            output = _listen(running, seconds)
         except subprocess.TimeoutExpired as late:
             end(running)
-            said, _ = running.communicate()
-            raise AssertionError(f"{script.name} ran past {seconds} s:\n{said[-4000:]}") from late
+            output, _ = running.communicate()
+            raise AssertionError(f"{script.name} ran past {seconds} s:\n{output[-4000:]}") from late
         finally:
             end(running)
-    return running.returncode, said
+    return running.returncode, output
 
 
 def _listen(running: subprocess.Popen[str], seconds: float) -> str:
@@ -148,7 +148,7 @@ def reference(program: Path, *words: str) -> str:
     return done.stdout
 
 
-def losses(said: str) -> list[float]:
+def losses(output: str) -> list[float]:
     """The numbers of the line `losses: 1.0 0.5 ...`, which rank 0 prints once."""
-    (line,) = re.findall(r"losses:((?: \d+\.\d{6})+)", said)
+    (line,) = re.findall(r"losses:((?: \d+\.\d{6})+)", output)
     return [float(number) for number in line.split()]

@@ -50,11 +50,11 @@ def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
                     start_new_session=True,
                 )
             )
-        said = [agent.communicate(timeout=LONGEST_SECONDS)[0] for agent in agents]
+        output = [agent.communicate(timeout=LONGEST_SECONDS)[0] for agent in agents]
     finally:
         for agent in agents:
             end(agent)
-    return [agent.returncode for agent in agents], said[0]
+    return [agent.returncode for agent in agents], output[0]
 
 
 def planned_hosts() -> tuple[str, ...]:
@@ -62,15 +62,15 @@ def planned_hosts() -> tuple[str, ...]:
     return tuple(json.loads(expected.text)["hosts"])
 
 
-def test_ranks_in_their_places_pass_and_every_group_is_timed(tmp_path: Path) -> None:
-    statuses, said = started(tmp_path, planned_hosts())
-    assert statuses == [0, 0], said
-    assert "4 ranks on 2 hosts are where the plan has them" in said
-    assert "tp: 2 groups" in said
+def test_ranks_on_their_planned_hosts_pass_and_every_group_is_timed(tmp_path: Path) -> None:
+    statuses, output = started(tmp_path, planned_hosts())
+    assert statuses == [0, 0], output
+    assert "4 ranks on 2 hosts are where the plan has them" in output
+    assert "tp: 2 groups" in output
 
 
 def test_swapped_hosts_stop_the_job_with_a_table(tmp_path: Path) -> None:
     first, second = planned_hosts()
-    statuses, said = started(tmp_path, (second, first))
-    assert all(statuses), said
-    assert f"rank 0: host {second}, planned {first}" in said
+    statuses, output = started(tmp_path, (second, first))
+    assert all(statuses), output
+    assert f"rank 0: host {second}, planned {first}" in output

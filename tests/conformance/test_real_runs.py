@@ -45,7 +45,7 @@ def test_deepspeed_trains_to_the_losses_of_one_process(stage: int, tmp_path: Pat
     assert found == pytest.approx(reference_losses(), abs=2e-6)
 
 
-def test_a_script_that_fails_or_hangs_is_told(tmp_path: Path) -> None:
+def test_a_script_that_fails_or_hangs_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "launch.sh"
     script.write_text("echo before; exit 3\n")
     with pytest.raises(AssertionError, match=r"ended with 3:\nbefore"):

@@ -1,4 +1,4 @@
-"""The judges are judged: each accepts the good, refuses the bad, and names what is ignored."""
+"""The judges are run_cases: each accepts the good, rejects the bad, and names what is ignored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.checker_processes import judged
+from tests.conformance.checker_processes import run_cases
 from tests.conformance.good_inputs import (
     ACCELERATE,
     DEEPSPEED,
@@ -33,32 +33,32 @@ Case = dict[str, Any]
 SHARED = Path(__file__).with_name("shared")
 
 
-def test_a_case_that_ends_its_process_or_breaks_the_judge_is_a_fault(tmp_path: Path) -> None:
+def test_a_case_that_ends_its_process_or_breaks_the_checker_is_a_fault(tmp_path: Path) -> None:
     program = tmp_path / "checker.py"
     program.write_text(
         f"import os, sys\nsys.path.insert(0, {str(SHARED)!r})\n"
         "from case_lines import answer_cases\n"
-        "def judge(case, verdict):\n"
+        "def check(case, verdict):\n"
         "    print('noise')\n"
         "    if case['do'] == 'die': os._exit(3)\n"
         "    if case['do'] == 'miss': import no_such_module\n"
-        "    if case['do'] == 'refuse': raise ValueError('no')\n"
-        "answer_cases(judge)\n"
+        "    if case['do'] == 'reject': raise ValueError('no')\n"
+        "answer_cases(check)\n"
     )
-    cases = [{"name": do, "do": do} for do in ("die", "miss", "refuse", "accept")]
-    told = {
+    cases = [{"name": do, "do": do} for do in ("die", "miss", "reject", "accept")]
+    outcomes = {
         v["name"]: (v["accepted"], v["fault"])
-        for v in judged([sys.executable, str(program)], cases)
+        for v in run_cases([sys.executable, str(program)], cases)
     }
-    assert told == {
+    assert outcomes == {
         "die": (False, True),
         "miss": (False, True),
-        "refuse": (False, False),
+        "reject": (False, False),
         "accept": (True, False),
     }
 
 
-def test_deepspeed_accepts_refuses_and_names_what_it_never_reads() -> None:
+def test_the_deepspeed_checker_accepts_rejects_and_lists_keys_that_are_never_read() -> None:
     zero = {"stage": 3, "zero_hpz_partition_size": 8}
     offload = {"stage": 2, "offload_param": {"device": "cpu"}}
     cases = [
@@ -76,16 +76,16 @@ def test_deepspeed_accepts_refuses_and_names_what_it_never_reads() -> None:
         {"config": DEEPSPEED | {"zero_optimization": offload}, "world": 16},
         {"config": DEEPSPEED | {"optimizer": {"type": "AdamW", "params": {"rl": 1}}}, "world": 16},
     ]
-    told = deepspeed_verdicts(cases)
-    assert [v["accepted"] for v in told] == [True, *[False] * 4, True, True, True, False]
-    assert told[0]["resolved"]["train_batch_size"] == 128
-    assert told[0]["groups"]["hpz"] == list(range(8))
+    verdicts = deepspeed_verdicts(cases)
+    assert [v["accepted"] for v in verdicts] == [True, *[False] * 4, True, True, True, False]
+    assert verdicts[0]["resolved"]["train_batch_size"] == 128
+    assert verdicts[0]["groups"]["hpz"] == list(range(8))
     ignored = ["aio.thread_count", "foo", "pipeline.schedule"]
-    assert [v["keys_ignored"] for v in told[5:8]] == [ignored, ["gradient_clipping"], []]
-    assert told[7]["keys_without_effect"] == ["zero_optimization.offload_param"]
+    assert [v["keys_ignored"] for v in verdicts[5:8]] == [ignored, ["gradient_clipping"], []]
+    assert verdicts[7]["keys_without_effect"] == ["zero_optimization.offload_param"]
 
 
-def test_the_engine_of_deepspeed_refuses_what_its_config_let_pass() -> None:
+def test_the_deepspeed_engine_rejects_configs_that_the_parser_accepts() -> None:
     zero2, zero3 = ({"zero_optimization": {"stage": n}} for n in (2, 3))
     tensor = {"tensor_parallel": {"autotp_size": 2}}
     ulysses = {"data_parallel_size": 4, "sequence_parallel_size": 4}
@@ -97,34 +97,37 @@ def test_the_engine_of_deepspeed_refuses_what_its_config_let_pass() -> None:
         {"config": DEEPSPEED | tensor, "rank": 5, "groups": True},
         {"config": DEEPSPEED | ulysses, "rank": 5, "groups": True},
     ]
-    told = deepspeed_verdicts([case | {"world": 16, "engine": True} for case in cases])
-    assert [v["accepted"] for v in told] == [True, False, False, True, True, True]
-    assert told[0]["engine"]["class"] == "PipelineEngine"
-    assert told[0]["groups"] == {"pipe": [1, 5, 9, 13], "data": [5, 7], "model": [4, 5]}
-    assert {told[1]["stage"], told[2]["stage"]} == {"engine"}
-    assert (told[3]["groups"]["ep"], told[3]["groups"]["edp"]) == ([8, 9, 10, 11], [1, 5, 9, 13])
-    assert (told[4]["groups"]["autotp"], told[5]["groups"]["sp"]) == ([4, 5], [4, 5, 6, 7])
+    verdicts = deepspeed_verdicts([case | {"world": 16, "engine": True} for case in cases])
+    assert [v["accepted"] for v in verdicts] == [True, False, False, True, True, True]
+    assert verdicts[0]["engine"]["class"] == "PipelineEngine"
+    assert verdicts[0]["groups"] == {"pipe": [1, 5, 9, 13], "data": [5, 7], "model": [4, 5]}
+    assert {verdicts[1]["stage"], verdicts[2]["stage"]} == {"engine"}
+    assert (verdicts[3]["groups"]["ep"], verdicts[3]["groups"]["edp"]) == (
+        [8, 9, 10, 11],
+        [1, 5, 9, 13],
+    )
+    assert (verdicts[4]["groups"]["autotp"], verdicts[5]["groups"]["sp"]) == ([4, 5], [4, 5, 6, 7])
     # AutoTP trains half of the batch that the config was checked against, and says nothing
-    engine = told[4]["engine"]
+    engine = verdicts[4]["engine"]
     assert (engine["dp"], engine["train_batch_size"], engine["real_batch_size"]) == (8, 128, 64)
 
 
-def test_the_mesh_of_torch_is_row_major_and_flattens_pairs() -> None:
+def test_the_torch_device_mesh_is_row_major_and_flattens_pairs() -> None:
     wide = [["pp", 16], ["dp_replicate", 8], ["dp_shard", 32], ["cp", 2], ["tp", 8]]
     cases = [
         {"mesh": [["pp", 2], ["dp", 2], ["cp", 2], ["tp", 2]], "ranks": [5], "digests": True},
         {"mesh": wide, "ranks": [40000], "together": [["dp_shard", "cp"]]},
         {"mesh": [["pp", 0], ["dp", 2]]},
     ]
-    told = mesh_verdicts(cases)
-    assert [v["accepted"] for v in told] == [True, True, False]
-    groups = told[0]["groups"]["5"]
+    verdicts = mesh_verdicts(cases)
+    assert [v["accepted"] for v in verdicts] == [True, True, False]
+    groups = verdicts[0]["groups"]["5"]
     assert (groups["dp"], groups["dp-cp"]) == ([1, 5], [1, 3, 5, 7])
-    assert len(told[0]["digests"]) == 4
-    assert told[1]["groups"]["40000"]["dp_shard-cp"] == list(range(39936, 40448, 8))
+    assert len(verdicts[0]["digests"]) == 4
+    assert verdicts[1]["groups"]["40000"]["dp_shard-cp"] == list(range(39936, 40448, 8))
 
 
-def test_the_launchers_give_ranks_in_the_order_of_the_hostfile_and_know_their_flags() -> None:
+def test_launchers_number_ranks_in_hostfile_order_and_reject_unknown_flags() -> None:
     static = ["--nnodes", "4", "--nproc-per-node", "8", "--node-rank", "2", "--master-addr", "h1"]
     cases = [
         {"launcher": "torchrun", "argv": [*static, "train.py", "--lr", "1"]},
@@ -132,13 +135,13 @@ def test_the_launchers_give_ranks_in_the_order_of_the_hostfile_and_know_their_fl
         {"launcher": "deepspeed", "argv": ["train.py"], "hostfile": "b slots=2\na slots=2\n"},
         {"launcher": "deepspeed", "argv": ["train.py"], "hostfile": "b 2\n"},
     ]
-    told = launch_verdicts(cases)
-    assert [v["accepted"] for v in told] == [True, False, True, False]
-    assert told[0]["resolved"]["rdzv_backend"] == "static"
-    assert told[2]["resolved"]["hosts"] == [["b", [0, 1]], ["a", [0, 1]]]
+    verdicts = launch_verdicts(cases)
+    assert [v["accepted"] for v in verdicts] == [True, False, True, False]
+    assert verdicts[0]["resolved"]["rdzv_backend"] == "static"
+    assert verdicts[2]["resolved"]["hosts"] == [["b", [0, 1]], ["a", [0, 1]]]
 
 
-def test_torchtitan_checks_attributes_degrees_and_schedules_but_not_unused_ones() -> None:
+def test_torchtitan_checks_attributes_sizes_and_schedules_unless_they_are_unused() -> None:
     pp = "p.pipeline_parallel_degree = 4"
     cases = [
         {"module_text": titan_module("p.tensor_parallel_degree = 8"), "world": 256},
@@ -150,14 +153,14 @@ def test_torchtitan_checks_attributes_degrees_and_schedules_but_not_unused_ones(
         {"module_text": titan_module("p.pipeline_parallel_schedule = 'none'"), "world": 256},
         {"module_text": titan_module(pp, "p.pipeline_parallel_schedule = 'none'"), "world": 256},
     ]
-    told = torchtitan_verdicts(cases)
+    verdicts = torchtitan_verdicts(cases)
     stages = ["", "parse", "dims", "model", "stages", "parse", "", "stages"]
-    assert [v["stage"] for v in told] == stages
-    assert told[0]["sizes"]["dp_shard"] == 32
-    assert told[0]["groups"]["tp"] == list(range(8))
+    assert [v["stage"] for v in verdicts] == stages
+    assert verdicts[0]["sizes"]["dp_shard"] == 32
+    assert verdicts[0]["groups"]["tp"] == list(range(8))
 
 
-def test_accelerate_refuses_unknown_keys_at_the_top_and_ignores_them_below() -> None:
+def test_accelerate_rejects_unknown_top_level_keys_and_ignores_unknown_nested_keys() -> None:
     typo = ACCELERATE.replace("fsdp_config:", "fsdp_config:\n  fsdp_reshard_typo: 1")
     cases = [
         {"yaml_text": ACCELERATE, "args": ["--machine_rank", "3"]},
@@ -167,18 +170,18 @@ def test_accelerate_refuses_unknown_keys_at_the_top_and_ignores_them_below() -> 
         {"yaml_text": ACCELERATE, "args": ["--machine_ranks", "3"]},
         {"yaml_text": typo},
     ]
-    told = accelerate_verdicts(cases)
-    assert [v["stage"] for v in told] == ["", "parse", "parallel", "plugin", "parse", ""]
-    resolved = told[0]["resolved"]
+    verdicts = accelerate_verdicts(cases)
+    assert [v["stage"] for v in verdicts] == ["", "parse", "parallel", "plugin", "parse", ""]
+    resolved = verdicts[0]["resolved"]
     assert (resolved["node_rank"], resolved["nproc_per_node"], resolved["tp"]) == (3, "8", 8)
-    assert told[0]["groups"]["dp_shard_cp"] == [0, 8, 16, 24]
-    assert (told[0]["keys_ignored"], told[5]["keys_ignored"]) == (
+    assert verdicts[0]["groups"]["dp_shard_cp"] == [0, 8, 16, 24]
+    assert (verdicts[0]["keys_ignored"], verdicts[5]["keys_ignored"]) == (
         [],
         ["fsdp_config.fsdp_reshard_typo"],
     )
 
 
-def test_kubernetes_refuses_types_enums_and_rules_and_drops_unknown_keys() -> None:
+def test_kubernetes_rejects_wrong_types_enums_and_rules_and_drops_unknown_keys() -> None:
     text = json.dumps(GOOD_LWS)
     texts = [
         text,
@@ -190,16 +193,16 @@ def test_kubernetes_refuses_types_enums_and_rules_and_drops_unknown_keys() -> No
         text.replace("startupPolicy", "startUpPolicy"),
         text.replace('"containers"', '"priority_class": "x", "containers"'),
     ]
-    told = kubernetes_verdicts([{"manifest": json.loads(text)} for text in texts])
+    verdicts = kubernetes_verdicts([{"manifest": json.loads(text)} for text in texts])
     stages = ["", "schema", "schema", "model", "rules", "rules", "", ""]
-    assert [v["stage"] for v in told] == stages
-    assert told[0]["keys_ignored"] == []
-    assert told[6]["keys_ignored"] == ["spec.startUpPolicy"]
+    assert [v["stage"] for v in verdicts] == stages
+    assert verdicts[0]["keys_ignored"] == []
+    assert verdicts[6]["keys_ignored"] == ["spec.startUpPolicy"]
     where = "spec.leaderWorkerTemplate.workerTemplate.spec.priority_class"
-    assert told[7]["keys_ignored"] == [where]
+    assert verdicts[7]["keys_ignored"] == [where]
 
 
-def test_vllm_refuses_flags_and_degrees_and_accepts_what_it_pays_for_later() -> None:
+def test_vllm_rejects_unknown_flags_and_wrong_sizes_but_not_too_many_engines() -> None:
     def case(words: str, **more: Any) -> Case:
         return {"argv": ["model", *words.split()], "config": LLAMA_70B} | more
 
@@ -212,17 +215,17 @@ def test_vllm_refuses_flags_and_degrees_and_accepts_what_it_pays_for_later() -> 
         case(f"-tp 8 -pp 4 {nodes}", env={"VLLM_PP_LAYER_PARTITION": "20,20,20,19"}),
         case("-tp 4 -dp 4"),  # sixteen GPUs on a host of eight
     ]
-    told = vllm_verdicts(cases)
-    assert [v["stage"] for v in told] == ["", "parse", "config", "config", "config", ""]
-    sizes = told[0]["sizes"]
+    verdicts = vllm_verdicts(cases)
+    assert [v["stage"] for v in verdicts] == ["", "parse", "config", "config", "config", ""]
+    sizes = verdicts[0]["sizes"]
     assert (sizes["pp_layers"], sizes["node_ranks"]) == ([19, 21, 21, 19], list(range(24, 32)))
-    assert len(told[5]["sizes"]["node_ranks"]) == 16
+    assert len(verdicts[5]["sizes"]["node_ranks"]) == 16
 
 
-def test_vllm_makes_groups_of_experts_across_replicas() -> None:
+def test_vllm_expert_groups_span_data_parallel_replicas() -> None:
     words = ["model", "-tp", "2", "-pp", "2", "-dp", "2", "--enable-expert-parallel"]
-    (told,) = vllm_verdicts([{"argv": words, "config": QWEN_MOE, "groups": True}])
-    groups = {name: sorted(told["groups"][name]) for name in ("tp", "pp", "dp", "ep")}
+    (verdict,) = vllm_verdicts([{"argv": words, "config": QWEN_MOE, "groups": True}])
+    groups = {name: sorted(verdict["groups"][name]) for name in ("tp", "pp", "dp", "ep")}
     assert groups == {
         "tp": [[0, 1], [2, 3], [4, 5], [6, 7]],
         "pp": [[0, 2], [1, 3], [4, 6], [5, 7]],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir import Gpu
-from tests.conformance.checker_processes import Case, Verdict, judged
+from tests.conformance.checker_processes import Case, Verdict, run_cases
 
 HERE = Path(__file__).parent
 
@@ -83,14 +83,16 @@ def tool_python(tool: str) -> str:
 
 
 def tool_verdicts(tool: str, program: str, cases: list[Case]) -> list[Verdict]:
-    """Verdicts of one judge; fails where the judge broke on a case."""
+    """Verdicts of one judge; fails where the checking program failed on a case."""
     command = [tool_python(tool), str(HERE / program)]
     named = [case | {"name": str(number)} for number, case in enumerate(cases)]
-    told = {verdict["name"]: verdict for verdict in judged(command, named)}
+    verdict_of = {verdict["name"]: verdict for verdict in run_cases(command, named)}
     verdicts = [
-        told[str(number)] | {"name": case.get("name", str(number))}
+        verdict_of[str(number)] | {"name": case.get("name", str(number))}
         for number, case in enumerate(cases)
     ]
     broken = [v for v in verdicts if v["fault"]]
-    assert not broken, f"the judge broke on {len(broken)} cases, so on {broken[0]}"
+    assert not broken, (
+        f"the checking program failed on {len(broken)} cases, the first is {broken[0]}"
+    )
     return verdicts

@@ -56,7 +56,9 @@ def rendered(code: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("code", FOLDERS)
-def test_a_bad_spec_is_told_exactly_this(code: str, request: pytest.FixtureRequest) -> None:
+def test_a_bad_spec_gives_exactly_the_expected_text(
+    code: str, request: pytest.FixtureRequest
+) -> None:
     codes, text = rendered(code)
     assert f"PARC-{code}" in codes
     golden = HERE / code / "expected.txt"
@@ -65,7 +67,7 @@ def test_a_bad_spec_is_told_exactly_this(code: str, request: pytest.FixtureReque
     assert text == golden.read_text("utf-8")
 
 
-def test_the_title_of_a_code_is_read_without_its_family() -> None:
+def test_the_title_of_a_code_equals_that_of_its_full_entry() -> None:
     assert {code: code_title(code) for code in CODES} == {
         code: info.title for code, info in CODES.items()
     }
@@ -77,7 +79,7 @@ def test_codes_and_folders_are_the_same_set() -> None:
 
 
 @pytest.mark.parametrize("code", ELSEWHERE)
-def test_a_code_without_a_spec_is_tested_where_the_table_says(code: str) -> None:
+def test_a_code_without_a_spec_is_tested_in_the_listed_file(code: str) -> None:
     assert f'"{code}"' in (ROOT / ELSEWHERE[code]).read_text("utf-8").replace("PARC-", "")
 
 
@@ -93,7 +95,7 @@ def test_every_code_has_a_section_and_every_family_a_name() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_row_says_why_what_to_do_and_where_it_is_written(code: str) -> None:
+def test_an_entry_has_a_reason_a_fix_an_example_and_sources(code: str) -> None:
     info = CODES[code]
     assert info.severity in ("error", "warning", "advice")
     for text in (info.title, info.rule, info.why, info.fix, info.bad):
@@ -101,7 +103,7 @@ def test_a_row_says_why_what_to_do_and_where_it_is_written(code: str) -> None:
     assert info.sources or code[0] in OURS
 
 
-def test_the_code_of_every_report_has_a_row() -> None:
+def test_every_reported_code_has_an_entry() -> None:
     import re
 
     used = {

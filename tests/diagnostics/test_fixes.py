@@ -31,7 +31,7 @@ def told(code: str, *edits: str) -> tuple[Diagnostic, ...]:
 
 
 @pytest.mark.parametrize("code", [code for code in FOLDERS if code not in STAY])
-def test_what_a_finding_offers_ends_it(code: str) -> None:
+def test_the_offered_edit_removes_the_finding(code: str) -> None:
     for found in told(code):
         edit = EDIT.fullmatch(found.finding.fix)
         if found.severity != "error" or edit is None or OPEN.search(edit[2]):
@@ -41,7 +41,7 @@ def test_what_a_finding_offers_ends_it(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["D01", "D09", "D10", "S07", "T11"])
-def test_an_edit_of_the_layout_is_enough(code: str) -> None:
+def test_one_edit_of_the_layout_removes_all_errors(code: str) -> None:
     (edit, *_) = [EDIT.fullmatch(one.finding.fix) for one in told(code) if one.finding.fix]
     assert edit is not None
     assert not [one for one in told(code, f"{edit[1]}={edit[2]}") if one.severity == "error"]
@@ -77,7 +77,9 @@ TRAINED = {
         (TRAINED, {"layout": {"tp": 4, "pp": 3}}, "layout.pp: 2"),
     ],
 )
-def test_a_mistake_is_offered_the_edit_that_ends_it(base: Any, mistake: Any, fix: str) -> None:
+def test_a_mistake_is_reported_with_the_edit_that_fixes_it(
+    base: Any, mistake: Any, fix: str
+) -> None:
     _, sink = planned(changed(base, mistake))
     assert fix in {one.finding.fix for one in sink.diagnostics if one.severity == "error"}
 

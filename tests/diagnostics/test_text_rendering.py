@@ -84,13 +84,13 @@ def test_a_cause_in_another_file_has_its_own_listing() -> None:
     assert listing in text
 
 
-def test_a_cause_that_nobody_wrote_becomes_a_note() -> None:
+def test_a_cause_without_a_position_becomes_a_note() -> None:
     sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
     sink.report("D01", HEADS, at="layout.tp")
     assert "  = note: model.heads: heads come from here\n" in render([sink])
 
 
-def test_without_a_span_the_file_alone_is_named() -> None:
+def test_without_a_span_only_the_file_is_named() -> None:
     sink = Sink(Positions("spec.yaml"))
     sink.report("D01", Finding("nothing fits", label="2 > 1"))
     assert render([sink]) == (
@@ -117,7 +117,7 @@ def caret_under(line: str, column: int, length: int = 1) -> str:
     return shown
 
 
-def test_the_caret_stands_under_the_value_after_tabs_and_wide_and_combining_characters() -> None:
+def test_the_caret_is_under_the_value_after_tabs_and_wide_and_combining_characters() -> None:
     assert caret_under("\ttp: 6", 6) == "6"
     assert caret_under("名前: x, tp: 77", 12, 2) == "77"
     assert caret_under("e\u0301te\u0301: 5", 8) == "5"

@@ -51,7 +51,9 @@ def plan_of(spec: dict[str, Any]) -> Plan | None:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(specs())
-def test_the_degrees_fill_the_world_and_every_rank_has_one_device(spec: dict[str, Any]) -> None:
+def test_parallel_sizes_multiply_to_the_world_size_and_every_rank_has_one_device(
+    spec: dict[str, Any],
+) -> None:
     plan = plan_of(spec)
     if plan is None:
         return

@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from case_lines import Case, Refused, Verdict, answer_cases, import_before_forks
+from case_lines import Case, Rejected, Verdict, answer_cases, import_before_forks
 from deepspeed_engine import build_engine
 from deepspeed_groups import groups_of_rank, rehearse
 from deepspeed_keys import READ_BY_INITIALIZE
@@ -62,8 +62,8 @@ class MegatronSizes:
         return int(self._pp)
 
 
-def judge(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that refuses."""
+def check(case: Case, verdict: Verdict) -> None:
+    """All stages in turn, up to the first that rejects."""
     rehearse(case.get("rank", 0), case["world"])
     verdict["stage"] = "config"
     trace = ReadTrace(case["config"])
@@ -165,13 +165,13 @@ def check_params(parsed: Any) -> None:
 
     if parsed.optimizer_name in ("adam", "adamw"):  # runtime/engine.py, _configure_basic_optimizer
         known = {"torch_adam", "adam_w_mode", *keywords(FusedAdam)} | keywords(DeepSpeedCPUAdam)
-        refuse_unknown("optimizer.params", parsed.optimizer_params, known)
+        reject_unknown("optimizer.params", parsed.optimizer_params, known)
     elif parsed.optimizer_name is not None and hasattr(torch.optim, parsed.optimizer_name):
         known = keywords(getattr(torch.optim, parsed.optimizer_name))
-        refuse_unknown("optimizer.params", parsed.optimizer_params, known)
+        reject_unknown("optimizer.params", parsed.optimizer_params, known)
     if parsed.scheduler_name is not None:
         known = keywords(getattr(lr_schedules, parsed.scheduler_name))
-        refuse_unknown("scheduler.params", parsed.scheduler_params, known)
+        reject_unknown("scheduler.params", parsed.scheduler_params, known)
 
 
 def rates(parsed: Any) -> dict[str, float]:
@@ -196,9 +196,9 @@ def keywords(made: Any) -> set[str]:
     return set(inspect.signature(made).parameters) - {"params", "model_params", "optimizer"}
 
 
-def refuse_unknown(section: str, given: dict[str, Any] | None, known: set[str]) -> None:
+def reject_unknown(section: str, given: dict[str, Any] | None, known: set[str]) -> None:
     if unknown := sorted(set(given or {}) - known):
-        raise Refused(f"{section}: unexpected keywords {unknown}")
+        raise Rejected(f"{section}: unexpected keywords {unknown}")
 
 
 def main() -> int:
@@ -210,7 +210,7 @@ def main() -> int:
     # the attribute deepspeed.comm.torch means torch itself by now
     vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
     import_before_forks("deepspeed.pipe", "deepspeed.moe.layer")
-    return answer_cases(judge, needs=lambda case: IMPORTED_BY_ENGINE if case.get("engine") else ())
+    return answer_cases(check, needs=lambda case: IMPORTED_BY_ENGINE if case.get("engine") else ())
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     DS_ACCELERATOR=cpu python deepspeed_keys.py > keys.jsonl
 
-A line: {"key": "zero_optimization.stage"}; "closed" where a section refuses keys that it does not
-know, "refused" for a key that ends the parsing because it was removed. DeepSpeedConfig is run on
+A line: {"key": "zero_optimization.stage"}; "closed" where a section rejects keys that it does not
+know, "rejected" for a key that ends the parsing because it was removed. DeepSpeedConfig is run on
 configs that note which keys they are asked for; the fields of a section that pydantic reads are
-those of the model that refuses a key of our own.
+those of the model that rejects a key of our own.
 
 Runs under the Python that has DeepSpeed; imports neither PARC nor pytest.
 """
@@ -26,32 +26,32 @@ PROBE = "parc_probe"
 Row = dict[str, Any]
 
 
-class Asked(dict[str, Any]):
+class LookupTrace(dict[str, Any]):
     """A config that notes which keys are asked for, there or not."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        self.keys_asked: set[str] = set()
+        self.keys_looked_up: set[str] = set()
 
     def __getitem__(self, key: str) -> Any:
-        self.keys_asked.add(key)
+        self.keys_looked_up.add(key)
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.keys_asked.add(key)
+        self.keys_looked_up.add(key)
         return super().get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        self.keys_asked.add(str(key))
+        self.keys_looked_up.add(str(key))
         return super().__contains__(key)
 
     def keys(self) -> Any:
         return self  # "x in config.keys()"
 
-    def __copy__(self) -> Asked:
+    def __copy__(self) -> LookupTrace:
         return self
 
-    def __deepcopy__(self, memory: dict[int, Any]) -> Asked:
+    def __deepcopy__(self, memory: dict[int, Any]) -> LookupTrace:
         return self
 
 
@@ -59,9 +59,9 @@ def top_keys() -> set[str]:
     """Keys of the whole config."""
     from deepspeed.runtime.config import DeepSpeedConfig
 
-    config = Asked({"train_batch_size": 1})
+    config = LookupTrace({"train_batch_size": 1})
     DeepSpeedConfig(config)
-    return {*config.keys_asked, *READ_BY_INITIALIZE}
+    return {*config.keys_looked_up, *READ_BY_INITIALIZE}
 
 
 def rows_of(key: str) -> Iterator[Row]:
@@ -70,19 +70,19 @@ def rows_of(key: str) -> Iterator[Row]:
     from deepspeed.runtime.config_utils import DeepSpeedConfigModel
     from pydantic import ValidationError
 
-    section = Asked({PROBE: 1, "type": "Adam"})  # "params" are read of what has a type
+    section = LookupTrace({PROBE: 1, "type": "Adam"})  # "params" are read of what has a type
     try:
         DeepSpeedConfig({"train_batch_size": 1, key: section})
-    except ValidationError as refusal:
-        path = next(e["loc"] for e in refusal.errors() if e["type"] == "extra_forbidden")
+    except ValidationError as rejection:
+        path = next(e["loc"] for e in rejection.errors() if e["type"] == "extra_forbidden")
         named = {model.__name__: model for model in _models(DeepSpeedConfigModel)}
-        yield from _fields(key, _inner(named[refusal.title], path[:-1]))
-    except Exception as refusal:
-        removed = type(refusal).__name__ == "DeepSpeedConfigError" and "removed" in str(refusal)
-        yield {"key": key, "refused": True} if removed else {"key": key}
+        yield from _fields(key, _inner(named[rejection.title], path[:-1]))
+    except Exception as rejection:
+        removed = type(rejection).__name__ == "DeepSpeedConfigError" and "removed" in str(rejection)
+        yield {"key": key, "rejected": True} if removed else {"key": key}
     else:
         yield {"key": key}
-        yield from ({"key": f"{key}.{name}"} for name in section.keys_asked)
+        yield from ({"key": f"{key}.{name}"} for name in section.keys_looked_up)
 
 
 def _models(base: Any) -> Iterator[Any]:
@@ -119,7 +119,7 @@ def _fields(key: str, model: Any) -> Iterator[Row]:
 
 def removed_of_zero(key: str) -> Row:
     """A key of the section that was removed, as DeepSpeed's own list has it."""
-    return {"key": f"zero_optimization.{key}", "refused": True}
+    return {"key": f"zero_optimization.{key}", "rejected": True}
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ class ReadTrace(dict[str, Any]):
 
     Overriding ``__iter__`` makes ``**trace`` and ``dict(trace)`` go through ``keys`` and
     ``__getitem__``, so that those count as reading as well. A section that was handed on without
-    one look into it (to a pydantic model, which refuses what it does not know) says nothing about
+    one look into it (to a pydantic model, which rejects what it does not know) says nothing about
     its keys.
     """
 

@@ -11,7 +11,7 @@ from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.compiler.ir import Layout, Plan
 from tests.compiled import examples, planned
 from tests.conformance.deepspeed.cases import Case, case_of
-from tests.conformance.deepspeed.specs import CPU_CANNOT, KINDS, kind_of, legal_spec
+from tests.conformance.deepspeed.specs import CPU_CANNOT, KINDS, kind_of, valid_spec
 from tests.conformance.tool_checkers import deepspeed_verdicts
 from tests.hyperparameters import planned_rate
 
@@ -21,10 +21,10 @@ ENGINES = 54
 RANKS = (0, 5)
 
 
-def legal_plans() -> dict[int, Plan]:
+def valid_plans() -> dict[int, Plan]:
     plans = {}
     for seed in range(SPECS):
-        plan, sink = planned(legal_spec(seed))
+        plan, sink = planned(valid_spec(seed))
         assert plan is not None, (seed, [one.finding.message for one in sink.diagnostics])
         plans[seed] = plan
     return plans
@@ -33,7 +33,7 @@ def legal_plans() -> dict[int, Plan]:
 def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
     """Everything in which DeepSpeed and the plan do not agree."""
     if not verdict["accepted"]:
-        return [f"refused at {verdict['stage']}: {verdict['error']}"]
+        return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     found = [f"{key} is never read" for key in verdict["keys_ignored"]]
     found += [f"{key} has no effect" for key in verdict["keys_without_effect"]]
     for name, value in expected(plan).items():
@@ -73,10 +73,10 @@ def expected(plan: Plan) -> dict[str, Any]:
 def rate_differences(plan: Plan, rates: dict[str, float]) -> list[str]:
     """Learning rates in the warm-up, of two steps at least, and at the end of three at least."""
     job = plan.problem.job
-    told = replace(
+    emitted_job = replace(
         job, warmup_steps=max(job.warmup_steps, 2), lr_decay_steps=max(job.lr_decay_steps, 3)
     )
-    wanted = {step: planned_rate(told, int(step)) for step in rates}
+    wanted = {step: planned_rate(emitted_job, int(step)) for step in rates}
     return [] if rates == pytest.approx(wanted) else [f"rates {rates}, PARC {wanted}"]
 
 
@@ -104,8 +104,8 @@ def disagreeing(plans: dict[Any, Plan], cases: list[Case]) -> dict[str, list[str
     return {name: rows for name, rows in found.items() if rows}
 
 
-def test_random_legal_specs_are_accepted_and_every_key_is_read() -> None:
-    plans = legal_plans()
+def test_random_valid_specs_are_accepted_and_every_key_is_read() -> None:
+    plans = valid_plans()
     cases = [case_of(str(seed), plan.problem, plan.layout) for seed, plan in plans.items()]
     assert disagreeing(plans, cases) == {}
 
@@ -117,10 +117,10 @@ def test_every_example_is_accepted_and_every_key_is_read() -> None:
     assert disagreeing(plans, cases) == {}
 
 
-def test_the_real_engine_takes_a_sample_of_every_kind_that_a_cpu_can_run() -> None:
+def test_the_real_engine_accepts_specs_of_every_kind_that_a_cpu_can_run() -> None:
     plans = {}
     for seed in range(ENGINES):
-        plan, _ = planned(legal_spec(seed))
+        plan, _ = planned(valid_spec(seed))
         assert plan is not None
         cut_by_code = (
             plan.layout.tp > 1 and kind_of(seed) == "experts"
@@ -155,10 +155,10 @@ def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
     return found
 
 
-def test_topology_and_groups_are_those_of_the_plan() -> None:
+def test_deepspeed_builds_the_groups_of_the_plan() -> None:
     plans, cases = [], []
     for seed in range(0, SPECS, 2):
-        plan, _ = planned(legal_spec(seed))
+        plan, _ = planned(valid_spec(seed))
         assert plan is not None
         for rank in RANKS:
             plans.append((plan, rank))
@@ -167,14 +167,14 @@ def test_topology_and_groups_are_those_of_the_plan() -> None:
     for (plan, rank), verdict in zip(plans, deepspeed_verdicts(cases), strict=True):
         assert verdict["accepted"], verdict
         own = own_groups(plan, rank)
-        told = {name: sorted(verdict["groups"][name]) for name in own}
-        assert told == own, (verdict["name"], kind_of(int(verdict["name"].split()[0])))
+        groups = {name: sorted(verdict["groups"][name]) for name in own}
+        assert groups == own, (verdict["name"], kind_of(int(verdict["name"].split()[0])))
 
 
 @pytest.mark.parametrize(
     ("pp", "dp", "tp", "ep"), [(16, 512, 8, 1), (8, 1024, 8, 64), (1, 65536, 1, 256), (4, 96, 2, 6)]
 )
-def test_groups_of_large_worlds_are_the_same(pp: int, dp: int, tp: int, ep: int) -> None:
+def test_deepspeed_builds_the_groups_of_large_layouts(pp: int, dp: int, tp: int, ep: int) -> None:
     from tests.placement.placement_plans import layout
 
     of: Layout = layout(pp=pp, dp=dp, tp=tp, ep=ep, etp=tp)

@@ -1,4 +1,4 @@
-"""The table of known keys is what the real DeepSpeed reads and refuses."""
+"""The table of known keys is what the real DeepSpeed reads and rejects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.conformance
 PROGRAM = Path(__file__).with_name("deepspeed_keys.py")
 
 
-def test_the_known_keys_of_the_default_are_those_that_it_reads_and_refuses() -> None:
+def test_the_known_keys_equal_the_keys_that_deepspeed_reads_or_rejects() -> None:
     command = [tool_python("torch"), str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     real = {row["key"]: row for row in map(json.loads, done.stdout.splitlines())}
@@ -27,5 +27,5 @@ def test_the_known_keys_of_the_default_are_those_that_it_reads_and_refuses() -> 
         if there or "refused_since" in row:
             own[key] = {"key": key}
             own[key] |= {"closed": True} if there and "closed_since" in row else {}
-            own[key] |= {} if there else {"refused": True}
+            own[key] |= {} if there else {"rejected": True}
     assert own == real

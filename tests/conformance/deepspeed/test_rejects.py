@@ -1,4 +1,4 @@
-"""Whatever DeepSpeed refuses, or takes and ignores, PARC has refused first."""
+"""Whatever DeepSpeed rejects, or takes and ignores, PARC has rejected first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conformance.tool_checkers import deepspeed_verdicts
 
 pytestmark = pytest.mark.conformance
 VARIATIONS = 360
-REFUSALS = 100
+REJECTIONS = 100
 ENGINE_EVERY = 8
 """The real engine takes a second or two, a config a tenth of one."""
 
@@ -29,14 +29,14 @@ def runs_on_cpu(config: dict[str, Any]) -> bool:
 
 
 def taken(verdict: dict[str, Any]) -> str:
-    """How DeepSpeed takes a case: the stage at which it refuses, ``silent``, or empty."""
+    """How DeepSpeed takes a case: the stage at which it rejects, ``silent``, or empty."""
     if not verdict["accepted"]:
         return str(verdict["stage"])
     return "silent" if verdict["keys_ignored"] or verdict["keys_without_effect"] else ""
 
 
-def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_check() -> None:
-    cases, refused_by_parc = [], []
+def test_random_variations_that_deepspeed_rejects_or_ignores_are_rejected_by_parc() -> None:
+    cases, rejected_by_parc = [], []
     for seed in range(VARIATIONS):
         problem, _ = resolved(variation(seed))
         layout = layout_as_pinned(problem) if problem is not None else None
@@ -46,21 +46,21 @@ def test_every_random_variation_that_deepspeed_refuses_or_ignores_is_refused_by_
         engine = seed % ENGINE_EVERY == 0 and runs_on_cpu(case["config"])
         cases.append(case | {"engine": engine})
         plan, sink = planned(variation(seed))
-        refused_by_parc.append(plan is None and sink.failed())
+        rejected_by_parc.append(plan is None and sink.failed())
     verdicts = deepspeed_verdicts(cases)
     bad = [taken(verdict) for verdict in verdicts]
     stages = Counter(filter(None, bad))
     missed = {
         verdict["name"]: (how, verdict.get("error"))
-        for verdict, how, ours in zip(verdicts, bad, refused_by_parc, strict=True)
+        for verdict, how, ours in zip(verdicts, bad, rejected_by_parc, strict=True)
         if how and not ours
     }
     assert missed == {}, stages
-    assert stages.total() >= REFUSALS, stages
+    assert stages.total() >= REJECTIONS, stages
     assert len(stages) >= 3, stages
 
 
-def test_hybrid_shards_are_refused_because_mics_is_gone() -> None:
+def test_hybrid_sharding_is_rejected_because_deepspeed_removed_mics() -> None:
     mics = {"stage": 3, "mics_shard_size": 8}
     spec = variation(0) | {"layout": {"zero_stage": 3, "dp_shard": 4, "micro_batch": 1}}
     plan, sink = planned(spec)
@@ -72,7 +72,7 @@ def test_hybrid_shards_are_refused_because_mics_is_gone() -> None:
     assert "MiCS" in verdict["error"]
 
 
-def test_deepspeed_takes_the_bad_side_of_each_boundary_as_the_table_says() -> None:
+def test_deepspeed_handles_the_bad_spec_of_each_boundary_as_listed() -> None:
     cases, expected = [], []
     for k, boundary in enumerate(BOUNDARIES):
         for spec in (boundary.bad, boundary.good):

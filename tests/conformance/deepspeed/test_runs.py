@@ -57,9 +57,9 @@ def written(spec: dict[str, Any], folder: Path) -> Path:
     return folder
 
 
-def losses(said: str) -> list[float]:
+def losses(output: str) -> list[float]:
     """All ranks write to one stream, and a line of one may begin in that of another."""
-    return [float(number) for number in re.findall(r"step \d+ loss (\d+\.\d{6})", said)]
+    return [float(number) for number in re.findall(r"step \d+ loss (\d+\.\d{6})", output)]
 
 
 def spec_of(layout: dict[str, Any]) -> dict[str, Any]:
@@ -87,11 +87,11 @@ def test_a_launch_trains_to_the_losses_of_plain_torch(
 
 def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: list[float]) -> None:
     folder = written(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
-    said = run_script(folder / "deepspeed/launch.sh")
-    assert losses(said) == pytest.approx(expected, abs=2e-5)
+    output = run_script(folder / "deepspeed/launch.sh")
+    assert losses(output) == pytest.approx(expected, abs=2e-5)
 
 
-def test_experts_train(tmp_path: Path) -> None:
+def test_a_model_with_experts_trains(tmp_path: Path) -> None:
     spec = spec_of({"dp": 4, "ep": 2, "etp": 1})
     spec["model"] = TINY["model"] | {"experts": EXPERTS}
     found = losses(run_script(written(spec, tmp_path) / "torchrun/launch.sh"))

@@ -3,7 +3,7 @@
     python kubernetes_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "manifest": {...}}. A verdict adds "keys_ignored": what an API server would drop
-(or refuse, with strict validation). Stages:
+(or reject, with strict validation). Stages:
 
     schema     schemas/KIND.json, for kinds that have no model in the package
     model      the generated pydantic model of the kind, and of pod templates in it
@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from case_lines import Case, Refused, Verdict, answer_cases, import_before_forks
+from case_lines import Case, Rejected, Verdict, answer_cases, import_before_forks
 from kubernetes_rules import broken_rules, pod_templates
 
 MODELS = {
@@ -44,7 +44,7 @@ POD_TEMPLATE = "IoK8sApiCoreV1PodTemplateSpec"
 SCHEMAS = Path(__file__).with_name("schemas")
 
 
-def judge(case: Case, verdict: Verdict) -> None:
+def check(case: Case, verdict: Verdict) -> None:
     """Schema or model, then rules."""
     manifest = case["manifest"]
     kind = manifest.get("kind", "")
@@ -59,16 +59,16 @@ def judge(case: Case, verdict: Verdict) -> None:
     else:
         verdict["stage"] = "model"
         if kind not in MODELS:
-            raise Refused(f"no model and no schema of kind {kind!r}")
+            raise Rejected(f"no model and no schema of kind {kind!r}")
         version, right = manifest.get("apiVersion"), VERSIONS.get(kind)
         if right is None:
             right = "trainer.kubeflow.org/v1alpha1"
         if version != right:
-            raise Refused(f"apiVersion {version!r} of {kind} is not {right!r}")
+            raise Rejected(f"apiVersion {version!r} of {kind} is not {right!r}")
         verdict["keys_ignored"] = against_model(manifest, MODELS[kind], "")
     verdict["stage"] = "rules"
     if broken := broken_rules(manifest):
-        raise Refused("; ".join(broken))
+        raise Rejected("; ".join(broken))
 
 
 def against_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str]:
@@ -84,7 +84,7 @@ def against_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str
         else:
             errors.append(f"{where}: {error.message}")
     if errors:
-        raise Refused("; ".join(errors))
+        raise Rejected("; ".join(errors))
     return unknown
 
 
@@ -108,7 +108,7 @@ def dropped(given: Any, kept: Any, where: str) -> list[str]:
 
 def main() -> int:
     import_before_forks("jsonschema", "kubeflow_trainer_api.models")
-    return answer_cases(judge)
+    return answer_cases(check)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""JobSet's own models take every object that is emitted, and what they refuse PARC refuses."""
+"""JobSet's own models take every object that is emitted, and what they reject PARC rejects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.compiled import example
 from tests.conformance.tool_checkers import kubernetes_verdicts
 
 pytestmark = pytest.mark.conformance
-LEGAL, ILLEGAL = 220, 120
+VALID, INVALID = 220, 120
 GOOD = KubernetesJob(
     image="registry.example.com/trainer:1",
     rack_label="network.topology.nvidia.com/leaf",
@@ -80,11 +80,11 @@ def cases_of(plan: Plan, name: str) -> list[dict[str, Any]]:
     return [{"name": f"{name} {one['kind']}", "manifest": one} for one in objects(plan)]
 
 
-def test_every_object_of_the_example_and_of_random_plans_is_taken_whole() -> None:
+def test_objects_of_the_example_and_of_random_plans_are_accepted_with_all_keys() -> None:
     shown = example("llama-3-70b-kubernetes")
     assert isinstance(shown, Plan)
     cases = cases_of(shown, "example")
-    for seed in range(LEGAL):
+    for seed in range(VALID):
         plan = random_plan(seed)
         assert errors(plan) == set()
         cases += cases_of(plan, str(seed))
@@ -94,7 +94,7 @@ def test_every_object_of_the_example_and_of_random_plans_is_taken_whole() -> Non
     assert wrong == []
 
 
-def test_the_objects_of_a_service_are_taken_whole() -> None:
+def test_objects_of_a_serving_plan_are_accepted_with_all_keys() -> None:
     shown = example("llama-3.1-405b-serve-kubernetes")
     assert isinstance(shown, ServingPlan)
     (artifact,) = BACKEND.emit_serving(shown)
@@ -105,15 +105,15 @@ def test_the_objects_of_a_service_are_taken_whole() -> None:
     assert [one for one in verdicts if not one["accepted"] or one["keys_ignored"]] == []
 
 
-def test_what_an_api_server_would_refuse_is_refused_by_a_check() -> None:
+def test_settings_that_an_api_server_rejects_are_rejected_by_parc() -> None:
     """The models alone see few of these mistakes; all of them are in the API's own rules."""
     dice, plans = Random("broken"), []
-    for seed in range(ILLEGAL):
+    for seed in range(INVALID):
         made = random_plan(seed)
         job = replace(made.problem.launch.kubernetes, **dice.choice(BROKEN))
         plans.append(with_launch(made, kubernetes=job))
     assert [number for number, plan in enumerate(plans) if not errors(plan)] == []
     cases = [case for number, plan in enumerate(plans) for case in cases_of(plan, str(number))]
-    refused = [one for one in kubernetes_verdicts(cases) if not one["accepted"]]
-    assert len(refused) >= 5
-    assert not any(one["fault"] for one in refused)
+    rejected = [one for one in kubernetes_verdicts(cases) if not one["accepted"]]
+    assert len(rejected) >= 5
+    assert not any(one["fault"] for one in rejected)

@@ -13,26 +13,26 @@ from parc.backends.megatron.stages.split import SplitPins, find_split
 from parc.backends.registry import framework
 from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
 from tests.compiled import Spec, planned, resolved
-from tests.conformance.checker_processes import judged
+from tests.conformance.checker_processes import run_cases
 from tests.every_layout import enumerate_layouts
 
-JUDGE = Path(__file__).with_name("megatron_checker.py")
+CHECKER = Path(__file__).with_name("megatron_checker.py")
 Case = dict[str, Any]
 Verdict = dict[str, Any]
 
 
-def judge_command() -> list[str]:
+def checker_command() -> list[str]:
     """The judge under its own Python, as tests/conformance/run set it up."""
     python, megatron = (
         os.environ["PARC_CONFORMANCE_PYTHON"],
         os.environ["PARC_CONFORMANCE_MEGATRON"],
     )
-    return [python, str(JUDGE), megatron]
+    return [python, str(CHECKER), megatron]
 
 
-def judge(cases: list[Case]) -> dict[str, Verdict]:
+def megatron_verdicts(cases: list[Case]) -> dict[str, Verdict]:
     """Verdict by name of case."""
-    return {verdict["name"]: verdict for verdict in judged(judge_command(), cases)}
+    return {verdict["name"]: verdict for verdict in run_cases(checker_command(), cases)}
 
 
 def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
@@ -87,9 +87,9 @@ def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> C
     return case
 
 
-def refused_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, str]]:
-    """(what Megatron refuses of ``specs`` as they are pinned, errors of it that check misses)."""
-    cases, refused_by_parc = [], {}
+def rejected_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, str]]:
+    """(what Megatron rejects of ``specs`` as they are pinned, errors of it that check misses)."""
+    cases, rejected_by_parc = [], {}
     for number, spec in enumerate(specs):
         problem, _ = resolved(spec)
         layout = layout_as_pinned(problem) if isinstance(problem, Problem) else None
@@ -99,9 +99,9 @@ def refused_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, 
         # a pinned dp may leave GPUs idle; ranks that do not exist are not started
         cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
         plan, sink = planned(spec)
-        refused_by_parc[name] = plan is None and sink.failed()
-    refused = {name: one for name, one in judge(cases).items() if not one["accepted"]}
-    return refused, {n: one["error"] for n, one in refused.items() if not refused_by_parc[n]}
+        rejected_by_parc[name] = plan is None and sink.failed()
+    rejected = {name: one for name, one in megatron_verdicts(cases).items() if not one["accepted"]}
+    return rejected, {n: one["error"] for n, one in rejected.items() if not rejected_by_parc[n]}
 
 
 LEVELS = ("cp-a2a", "cp-p2p")

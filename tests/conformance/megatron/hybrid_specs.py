@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.conformance.megatron.specs import Spec, legal_spec, variation
+from tests.conformance.megatron.specs import Spec, valid_spec, variation
 
 CUT_BY = 128
 """Heads and groups are multiples of what cuts them, widths of what low precision demands."""
@@ -18,7 +18,7 @@ NOT_BESIDE = ("latent", "mtp_layers", "qkv_bias", "attention_output_bias", "mlp_
 
 def hybrid_spec(seed: int) -> Spec:
     """One spec that should compile; the same for the same seed."""
-    dice, spec = Random(f"hybrid {seed}"), legal_spec(seed)
+    dice, spec = Random(f"hybrid {seed}"), valid_spec(seed)
     model, layout = spec["model"], spec["layout"]
     for key in NOT_BESIDE:
         model.pop(key, None)

@@ -41,13 +41,13 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from build_model import count_parameters
-from emulated_gpu import hardware, install_stand_ins
+from emulated_gpu import hardware, make_megatron_importable
 from hybrid_stages import divide_mamba, model_config, segment
 from megatron_optimizer import optimizer_of
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}
-REFUSALS = (
+REJECTIONS = (
     AssertionError,
     AttributeError,
     ImportError,
@@ -61,7 +61,7 @@ REFUSALS = (
 )
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """Megatron says no."""
 
 
@@ -74,7 +74,7 @@ def parse(case: dict[str, Any]) -> Namespace:
         with contextlib.redirect_stderr(heard):
             return parser.parse_args()
     except SystemExit as stop:
-        raise Refused(heard.getvalue().strip().splitlines()[-1]) from stop
+        raise Rejected(heard.getvalue().strip().splitlines()[-1]) from stop
     finally:
         sys.argv = before
 
@@ -281,8 +281,8 @@ def sizes(args: Namespace) -> dict[str, Any]:
     }
 
 
-def judge(case: dict[str, Any]) -> Verdict:
-    """All stages in turn, up to the first that refuses."""
+def check(case: dict[str, Any]) -> Verdict:
+    """All stages in turn, up to the first that rejects."""
     verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "parse"}
     world = {"WORLD_SIZE": str(case["world_size"]), "RANK": "0", "LOCAL_RANK": "0"}
     before = dict(os.environ)
@@ -291,8 +291,8 @@ def judge(case: dict[str, Any]) -> Verdict:
         with hardware(case.get("arch", 9)), contextlib.redirect_stdout(sys.stderr):
             _stages(case, verdict)
         verdict.update(accepted=True, stage="")
-    except (Refused, *REFUSALS) as refusal:
-        verdict["error"] = f"{type(refusal).__name__}: {refusal}"[:500]
+    except (Rejected, *REJECTIONS) as rejection:
+        verdict["error"] = f"{type(rejection).__name__}: {rejection}"[:500]
     finally:
         leave()
         os.environ.clear()
@@ -362,7 +362,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     builtins.exit = sys.exit  # that of site, which validate_args calls, closes the input as well
-    install_stand_ins(sys.argv[1])
+    make_megatron_importable(sys.argv[1])
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         import megatron.training.arguments  # noqa: F401
@@ -371,7 +371,7 @@ def main() -> int:
         json.dump(flags(), out)
         return 0
     for line in sys.stdin:
-        print(json.dumps(judge(json.loads(line))), file=out, flush=True)
+        print(json.dumps(check(json.loads(line))), file=out, flush=True)
     return 0
 
 

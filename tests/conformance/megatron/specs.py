@@ -35,7 +35,7 @@ class Grid:
         return self.tp * self.cp * self.pp * self.dp
 
 
-def legal_spec(seed: int) -> Spec:
+def valid_spec(seed: int) -> Spec:
     """One spec that should compile; the same for the same seed."""
     dice = Random(f"legal {seed}")
     routed = dice.random() < 0.5
@@ -220,7 +220,7 @@ def _pins(dice: Random, grid: Grid, micro_batch: int, routed: bool) -> Spec:
 def variation(seed: int) -> Spec:
     """A legal spec with one or two numbers changed; whether it still is legal is not said."""
     dice = Random(f"variation {seed}")
-    spec = copy.deepcopy(legal_spec(seed))
+    spec = copy.deepcopy(valid_spec(seed))
     for _ in range(dice.choice([1, 1, 2])):
         _change(dice, spec)
     return spec

@@ -8,8 +8,8 @@ import pytest
 
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
-from tests.conformance.megatron.cases import case_of, judge, own_groups
-from tests.conformance.megatron.specs import legal_spec
+from tests.conformance.megatron.cases import case_of, megatron_verdicts, own_groups
+from tests.conformance.megatron.specs import valid_spec
 from tests.hyperparameters import planned_rate
 
 pytestmark = pytest.mark.conformance
@@ -20,7 +20,7 @@ def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
     """Everything in which Megatron and the plan do not agree."""
     layout, found = plan.layout, []
     if not verdict["accepted"]:
-        return [f"refused at {verdict['stage']}: {verdict['error']}"]
+        return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     for name, value in verdict["sizes"].items():
         if getattr(layout, name) != value:
             found.append(f"{name}: Megatron {value}, PARC {getattr(layout, name)}")
@@ -57,15 +57,15 @@ def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
 def agree(plans: dict[str, Plan]) -> dict[str, list[str]]:
     """Differences by name, of those that have any."""
     cases = [case_of(name, p.problem, p.layout, p.layout.world) for name, p in plans.items()]
-    verdicts = judge(cases)
+    verdicts = megatron_verdicts(cases)
     found = {name: differences(plan, verdicts[name]) for name, plan in plans.items()}
     return {name: rows for name, rows in found.items() if rows}
 
 
-def test_random_legal_specs_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
+def test_random_valid_specs_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
     plans = {}
     for seed in range(SPECS):
-        plan, sink = planned(legal_spec(seed))
+        plan, sink = planned(valid_spec(seed))
         if plan is not None:
             plans[f"legal {seed}"] = plan
         else:

@@ -6,17 +6,17 @@ import pytest
 
 from tests.backends.megatron.boundaries import BOUNDARIES
 from tests.compiled import resolved
-from tests.conformance.megatron.cases import case_as_pinned, judge, layout_as_pinned
+from tests.conformance.megatron.cases import case_as_pinned, layout_as_pinned, megatron_verdicts
 
 pytestmark = pytest.mark.conformance
 
 
-def test_megatron_refuses_the_bad_spec_where_the_table_says_and_accepts_the_good_one() -> None:
+def test_megatron_rejects_the_bad_spec_of_each_boundary_and_accepts_the_good_one() -> None:
     cases, expected = [], {}
     for k, boundary in enumerate(BOUNDARIES):
         for kind, spec in (("bad", boundary.bad), ("good", boundary.good)):
             problem, sink = resolved(spec)
-            if problem is None:  # refused while the model is read, D17
+            if problem is None:  # rejected while the model is read, D17
                 assert f"PARC-{boundary.code}" in {found.code for found in sink.diagnostics}
                 continue
             layout = layout_as_pinned(problem)
@@ -25,5 +25,5 @@ def test_megatron_refuses_the_bad_spec_where_the_table_says_and_accepts_the_good
             world = min(layout.world, problem.cluster.gpus) if kind == "good" else 24
             cases.append(case_as_pinned(name, problem, layout, world))
             expected[name] = boundary.taken if kind == "bad" else ""
-    verdicts = judge(cases)
+    verdicts = megatron_verdicts(cases)
     assert {name: verdict["stage"] for name, verdict in verdicts.items()} == expected

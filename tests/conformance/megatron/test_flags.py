@@ -11,24 +11,26 @@ from parc.backends.megatron.arguments.arguments import PACKAGE
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
 from parc.backends.shared.extra_arguments import known_flags
 from tests.compiled import examples
-from tests.conformance.megatron.cases import case_of, judge, judge_command
+from tests.conformance.megatron.cases import case_of, checker_command, megatron_verdicts
 
 pytestmark = pytest.mark.conformance
 
 
 def takes() -> dict[str, int | str]:
     """Number of values of every spelling of the real parser."""
-    done = subprocess.run([*judge_command(), "--flags"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*checker_command(), "--flags"], capture_output=True, text=True, check=True
+    )
     rows = json.loads(done.stdout)
     return {row["flag"]: row["takes"] for row in rows if row["flag"].startswith("--")}
 
 
-def test_the_known_flags_of_0_19_are_those_of_the_real_parser() -> None:
+def test_the_flags_of_0_19_equal_those_of_the_real_parser() -> None:
     own = {flag: known_flags(PACKAGE)[flag].get("takes", 1) for flag in flags_of("0.19")}
     assert own == takes()
 
 
-def test_removed_flags_are_unknown_to_the_real_parser_or_stop_it() -> None:
+def test_the_real_parser_rejects_removed_flags() -> None:
     plan, real = examples("megatron")["gpt2-small"], takes()
     sound = case_of("sound", plan.problem, plan.layout, plan.layout.world)
     still = [flag for flag in removed_flags() if flag in real]
@@ -36,6 +38,6 @@ def test_removed_flags_are_unknown_to_the_real_parser_or_stop_it() -> None:
         {**sound, "name": flag, "argv": [*sound["argv"], flag, *["1"] * int(real[flag])]}
         for flag in still
     ]
-    verdicts = judge([sound, *cases])
+    verdicts = megatron_verdicts([sound, *cases])
     assert verdicts["sound"]["accepted"], verdicts["sound"]
     assert {flag: verdicts[flag]["stage"] for flag in still} == dict.fromkeys(still, "validate")

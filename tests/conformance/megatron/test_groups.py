@@ -13,8 +13,8 @@ import pytest
 from parc.backends.megatron.meshes import FAMILIES, ORDERS, meshes
 from parc.compiler.ir import Layout, Mesh, Problem
 from tests.compiled import planned
-from tests.conformance.megatron.cases import case_of, judge
-from tests.conformance.megatron.specs import legal_spec
+from tests.conformance.megatron.cases import case_of, megatron_verdicts
+from tests.conformance.megatron.specs import valid_spec
 
 pytestmark = pytest.mark.conformance
 LARGE = [
@@ -53,8 +53,8 @@ def grids() -> list[tuple[int, ...]]:
 
 def problem_and_layout() -> tuple[Problem, Layout]:
     """Any legal pair with experts: the sizes are put in afterwards."""
-    seeds = (seed for seed in range(100) if "experts" in legal_spec(seed)["model"])
-    plan, _ = planned(legal_spec(next(seeds)))
+    seeds = (seed for seed in range(100) if "experts" in valid_spec(seed)["model"])
+    plan, _ = planned(valid_spec(next(seeds)))
     assert plan is not None
     return plan.problem, plan.layout
 
@@ -95,10 +95,10 @@ def sizes(layout: Layout) -> list[str]:
     return [word for flag, value in values.items() for word in (flag, str(value))]
 
 
-def test_every_group_of_every_token_equals_that_of_the_rank_generator() -> None:
+def test_every_process_group_equals_that_of_the_rank_generator() -> None:
     problem, layout = problem_and_layout()
     made = {str(grid): case(problem, layout, grid) for grid in grids()}
-    verdicts = judge([one for one, _ in made.values()])
+    verdicts = megatron_verdicts([one for one, _ in made.values()])
     for name, (_, own) in made.items():
         assert verdicts[name]["accepted"], (name, verdicts[name])
         assert verdicts[name]["digests"] == own_digests(own), name

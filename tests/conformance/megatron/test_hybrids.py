@@ -11,17 +11,17 @@ import pytest
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, Plan, Problem
 from tests.compiled import planned, resolved
-from tests.conformance.megatron.cases import case_of, judge, refused_as_pinned
+from tests.conformance.megatron.cases import case_of, megatron_verdicts, rejected_as_pinned
 from tests.conformance.megatron.hybrid_specs import hybrid_spec, hybrid_variation
 from tests.conformance.megatron.test_accepts import agree
 from tests.every_layout import enumerate_layouts
 
 pytestmark = pytest.mark.conformance
 SPECS, VARIATIONS, OFFERED = 160, 160, 12
-REFUSALS = 60
+REJECTIONS = 60
 
 
-def test_random_legal_hybrids_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
+def test_random_valid_hybrids_are_accepted_with_the_same_sizes_layers_and_groups() -> None:
     plans: dict[str, Plan] = {}
     codes: Counter[str] = Counter()
     for seed in range(SPECS):
@@ -50,7 +50,7 @@ def offered(spec: dict[str, Any], seed: int) -> tuple[Problem, list[Layout]]:
     return problem, Random(seed).sample(legal, min(OFFERED, len(legal)))
 
 
-def test_every_layout_that_is_offered_for_a_hybrid_is_accepted() -> None:
+def test_megatron_accepts_the_layouts_that_the_search_offers_for_a_hybrid() -> None:
     cases, names = [], Counter[str]()
     for seed in range(16):
         problem, layouts = offered(hybrid_spec(seed), seed)
@@ -58,11 +58,11 @@ def test_every_layout_that_is_offered_for_a_hybrid_is_accepted() -> None:
             cases.append(case_of(f"{seed} {k}", problem, layout, layout.world))
             names["pattern" if problem.model.pattern else "linear"] += 1
     assert min(names["pattern"], names["linear"]) >= 60
-    refused = {n: v["error"] for n, v in judge(cases).items() if not v["accepted"]}
-    assert refused == {}
+    rejected = {n: v["error"] for n, v in megatron_verdicts(cases).items() if not v["accepted"]}
+    assert rejected == {}
 
 
-def test_every_random_variation_of_a_hybrid_that_megatron_refuses_is_refused_by_check() -> None:
-    refused, missed = refused_as_pinned([hybrid_variation(seed) for seed in range(VARIATIONS)])
+def test_random_variations_of_hybrids_that_megatron_rejects_are_rejected_by_parc() -> None:
+    rejected, missed = rejected_as_pinned([hybrid_variation(seed) for seed in range(VARIATIONS)])
     assert missed == {}
-    assert len(refused) >= REFUSALS, Counter(verdict["stage"] for verdict in refused.values())
+    assert len(rejected) >= REJECTIONS, Counter(verdict["stage"] for verdict in rejected.values())

@@ -12,9 +12,9 @@ from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.ir import Plan
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from tests.compiled import planned
-from tests.conformance.megatron.cases import case_of, judge
+from tests.conformance.megatron.cases import case_of, megatron_verdicts
 from tests.conformance.megatron.hybrid_specs import hybrid_spec
-from tests.conformance.megatron.specs import legal_spec
+from tests.conformance.megatron.specs import valid_spec
 
 pytestmark = pytest.mark.conformance
 MODELS, HYBRIDS, STAGED = 40, 16, 16
@@ -45,7 +45,7 @@ def models() -> dict[str, Any]:
     """Random ones, with a vocabulary that needs no padding, and published ones."""
     found: dict[str, Any] = {name: name for name in PUBLISHED}
     for seed in range(MODELS):
-        model = legal_spec(seed)["model"]
+        model = valid_spec(seed)["model"]
         if "q_lora_rank" not in model.get("latent", {"q_lora_rank": 0}):
             continue  # a layer that Megatron builds with TransformerEngine only
         found[f"random {seed}"] = {**model, "vocab": model["vocab"] // 128 * 128}
@@ -62,7 +62,7 @@ def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
         assert plan is not None, (name, sink.diagnostics)
         plans[name] = plan
     cases = [{**case_of(name, p.problem, p.layout, 1), "build": True} for name, p in plans.items()]
-    verdicts = judge(cases)
+    verdicts = megatron_verdicts(cases)
     different = {}
     for name, plan in plans.items():
         own, model = params.total(plan.problem.model, mtp=True), plan.problem.model
@@ -72,7 +72,7 @@ def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
     assert different == {}
 
 
-def test_the_first_and_the_last_rank_of_a_hybrid_hold_what_parc_counts_on_their_stages() -> None:
+def test_the_first_and_last_stage_of_a_hybrid_have_as_many_parameters_as_parc_counts() -> None:
     cases, own = [], {}
     for seed in range(STAGED):
         spec = hybrid_spec(seed)
@@ -88,6 +88,6 @@ def test_the_first_and_the_last_rank_of_a_hybrid_hold_what_parc_counts_on_their_
             cases.append({**case, "ranks": [rank], "build": True, "built_rank": rank})
             load = stage_load(problem.model, layout.split, stage)
             own[name] = sum(pricing.stage_parameters(layout, load))
-    found = {name: verdict.get("parameters") for name, verdict in judge(cases).items()}
+    found = {name: verdict.get("parameters") for name, verdict in megatron_verdicts(cases).items()}
     assert len(own) >= STAGED * 3 // 2
     assert found == own

@@ -1,4 +1,4 @@
-"""Whatever Megatron-Core refuses, PARC has refused first."""
+"""Whatever Megatron-Core rejects, PARC has rejected first."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import Counter
 
 import pytest
 
-from tests.conformance.megatron.cases import refused_as_pinned
+from tests.conformance.megatron.cases import rejected_as_pinned
 from tests.conformance.megatron.specs import variation
 
 pytestmark = pytest.mark.conformance
 VARIATIONS = 420
-REFUSALS = 200
+REJECTIONS = 200
 
 
-def test_every_random_variation_that_megatron_refuses_is_refused_by_check() -> None:
-    refused, missed = refused_as_pinned([variation(seed) for seed in range(VARIATIONS)])
+def test_random_variations_that_megatron_rejects_are_rejected_by_parc() -> None:
+    rejected, missed = rejected_as_pinned([variation(seed) for seed in range(VARIATIONS)])
     assert missed == {}
-    stages = Counter(verdict["stage"] for verdict in refused.values())
-    assert len(refused) >= REFUSALS, stages
+    stages = Counter(verdict["stage"] for verdict in rejected.values())
+    assert len(rejected) >= REJECTIONS, stages
     assert len(stages) >= 5, stages

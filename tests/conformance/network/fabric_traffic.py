@@ -51,7 +51,7 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         for index in range(len(case["sends"])):
             before, earlier = counters(case), resent(ranks)
             for rank in ranks:
-                rank.tell(index)
+                rank.start_send(index)
             for rank in ranks:
                 rank.wait()
             after = counters(case)
@@ -89,7 +89,7 @@ class Rank:
         self.number, self.process = rank, os.fork()
         if self.process == 0:
             try:
-                obey(case, rank, store, order_out, done_in)
+                run_rank(case, rank, store, order_out, done_in)
                 os._exit(0)
             except BaseException as error:
                 print(f"rank {rank}: {error!r}", file=sys.stderr, flush=True)
@@ -97,7 +97,7 @@ class Rank:
         os.close(order_out)
         os.close(done_in)
 
-    def tell(self, index: int) -> None:
+    def start_send(self, index: int) -> None:
         """Let it do one send."""
         os.write(self.order, bytes([index]))
 
@@ -108,13 +108,13 @@ class Rank:
 
     def end(self) -> None:
         """Tell it to end; other ranks hold its pipe open too, so closing it would say nothing."""
-        self.tell(END)
+        self.start_send(END)
         os.close(self.order)
         os.waitpid(self.process, 0)
         os.close(self.done)
 
 
-def obey(case: dict[str, Any], rank: int, store: str, order: int, done: int) -> None:
+def run_rank(case: dict[str, Any], rank: int, store: str, order: int, done: int) -> None:
     """A rank: move to the host's namespace, join, then send as told."""
     enter(case["hosts"][rank])
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
@@ -132,9 +132,9 @@ def obey(case: dict[str, Any], rank: int, store: str, order: int, done: int) -> 
     for index, send in enumerate(case["sends"]):  # opens every connection once
         PATTERNS[send["pattern"]](*mine[index], 4 * len(mine[index][1]))
     os.write(done, b".")
-    while (told := os.read(order, 1)[0]) != END:
-        send = case["sends"][told]
-        PATTERNS[send["pattern"]](*mine[told], send["bytes"])
+    while (index := os.read(order, 1)[0]) != END:
+        send = case["sends"][index]
+        PATTERNS[send["pattern"]](*mine[index], send["bytes"])
         os.write(done, b".")
 
 

@@ -135,7 +135,7 @@ def predicted(placement: Placement, send: Send) -> dict[str, float]:
     return {rack: leaving[index] * sent.unit_bytes for index, rack in enumerate(racks)}
 
 
-def asked(fabric: RackFabric, placement: Placement, case: Case) -> str:
+def case_line(fabric: RackFabric, placement: Placement, case: Case) -> str:
     """A line for the program: every send, with its size and with twice that."""
     hosts = [
         fabric.namespaces[host.name]
@@ -196,7 +196,7 @@ def _measured(request: pytest.FixtureRequest) -> Measured:
         rack.name: [host.name for host in rack.hosts] for rack in interleaved(CASES[title]).racks
     }
     with RackFabric(racks) as fabric:
-        lines = [asked(fabric, order, CASES[title]) for order in orders.values()]
+        lines = [case_line(fabric, order, CASES[title]) for order in orders.values()]
         rows = counted(lines)
         found = differences(fabric, dict(zip(orders, rows, strict=True)))
     return title, found
@@ -222,7 +222,7 @@ def busiest(sends: list[dict[str, float]]) -> float:
     return max(sum(send[rack] for send in sends) for rack in sends[0])
 
 
-def test_every_uplink_carries_what_was_predicted(measured: Measured) -> None:
+def test_every_uplink_carries_the_predicted_bytes(measured: Measured) -> None:
     title, orders = measured
     for order, rows in orders.items():
         for send, row in zip(CASES[title].sends, rows, strict=True):
@@ -236,7 +236,9 @@ def table(wanted: dict[str, float], row: dict[str, float]) -> list[str]:
     return [f"{rack} {wanted[rack] / MIB:.2f} {row[rack] / MIB:.2f}" for rack in wanted]
 
 
-def test_the_placed_job_sends_no_more_than_name_order(measured: Measured) -> None:
+def test_the_order_of_the_plan_sends_no_more_over_the_busiest_uplink_than_name_order(
+    measured: Measured,
+) -> None:
     title, orders = measured
     placed, names = busiest(orders["placed"]), busiest(orders["names"])
     print(f"{title}: busiest uplink {names / MIB:.1f} MiB by name, {placed / MIB:.1f} placed")

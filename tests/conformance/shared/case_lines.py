@@ -26,7 +26,7 @@ from typing import Any
 
 Case = dict[str, Any]
 Verdict = dict[str, Any]
-Judge = Callable[[Case, Verdict], None]
+Check = Callable[[Case, Verdict], None]
 HERE = str(Path(__file__).parents[1])
 LONGEST_ERROR = 2000
 LONGEST_CASE_SECONDS = 600
@@ -34,7 +34,7 @@ FAULTS: tuple[type[Exception], ...] = (ImportError, NameError)
 """What no tool says to a case: something that the judge needs is missing."""
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The tool says no in a way that is not an exception of its own."""
 
 
@@ -49,20 +49,20 @@ def import_before_forks(*modules: str) -> None:
             sys.modules[module].set_num_threads(1)
 
 
-def nothing_more(_: Case) -> tuple[str, ...]:
+def no_modules(_: Case) -> tuple[str, ...]:
     """A case for which all is imported."""
     return ()
 
 
 def answer_cases(
-    judge: Judge,
+    check: Check,
     faults: tuple[type[Exception], ...] = FAULTS,
-    needs: Callable[[Case], tuple[str, ...]] = nothing_more,
+    needs: Callable[[Case], tuple[str, ...]] = no_modules,
 ) -> int:
     """Judge the cases of stdin; what the tool prints goes to stderr, only verdicts to stdout.
 
-    ``judge`` writes what it finds into the verdict, keeps its "stage" current, and raises where
-    the tool refuses; an exception of ``faults`` is none of the tool's. ``needs``: what a case
+    ``check`` writes what it finds into the verdict, keeps its "stage" current, and raises where
+    the tool rejects; an exception of ``faults`` is none of the tool's. ``needs``: what a case
     would import that many cases do without.
     """
     verdicts = os.fdopen(os.dup(1), "w")
@@ -71,11 +71,11 @@ def answer_cases(
         case = json.loads(line)
         import_before_forks(*needs(case))
         gc.freeze()  # a collection in a child would copy every page that the imports filled
-        print(_judge_in_child(judge, case, faults), file=verdicts, flush=True)
+        print(_run_in_child(check, case, faults), file=verdicts, flush=True)
     return 0
 
 
-def _judge_in_child(judge: Judge, case: Case, faults: tuple[type[Exception], ...]) -> str:
+def _run_in_child(check: Check, case: Case, faults: tuple[type[Exception], ...]) -> str:
     """The verdict as JSON, also where the child does not live to tell it."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -83,8 +83,8 @@ def _judge_in_child(judge: Judge, case: Case, faults: tuple[type[Exception], ...
     child = os.fork()
     if child == 0:
         os.close(reader)
-        with os.fdopen(writer, "w") as told:
-            told.write(json.dumps(_verdict(judge, case, faults), default=str))
+        with os.fdopen(writer, "w") as pipe_in:
+            pipe_in.write(json.dumps(_verdict(check, case, faults), default=str))
         os._exit(0)
     os.close(writer)
     text = _read(reader, child)
@@ -106,18 +106,18 @@ def _read(reader: int, child: int) -> str:
             chunks.append(chunk)
 
 
-def _verdict(judge: Judge, case: Case, faults: tuple[type[Exception], ...]) -> Verdict:
+def _verdict(check: Check, case: Case, faults: tuple[type[Exception], ...]) -> Verdict:
     verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "read", "fault": False}
     try:
-        judge(case, verdict)
+        check(case, verdict)
         verdict.update(accepted=True, stage="")
-    except (Exception, SystemExit) as refusal:
-        verdict["error"] = f"{type(refusal).__name__}: {refusal}"[:LONGEST_ERROR]
-        ours = isinstance(refusal, faults) or _own(refusal)
-        verdict["fault"] = ours and not isinstance(refusal, Refused)
+    except (Exception, SystemExit) as rejection:
+        verdict["error"] = f"{type(rejection).__name__}: {rejection}"[:LONGEST_ERROR]
+        ours = isinstance(rejection, faults) or _raised_by_us(rejection)
+        verdict["fault"] = ours and not isinstance(rejection, Rejected)
     return verdict
 
 
-def _own(refusal: BaseException) -> bool:
+def _raised_by_us(rejection: BaseException) -> bool:
     """Whether it was raised by a line of the judges, not of a tool."""
-    return traceback.extract_tb(refusal.__traceback__)[-1].filename.startswith(HERE)
+    return traceback.extract_tb(rejection.__traceback__)[-1].filename.startswith(HERE)

@@ -19,7 +19,7 @@ TRANSFORMER_ENGINE = "2.19.0"
 """The version that is assumed to be installed: its functions are asked for and never called."""
 
 
-def install_stand_ins(megatron: str) -> None:
+def make_megatron_importable(megatron: str) -> None:
     """Make Megatron-Core importable from the folder ``megatron``; once, before its first import."""
     sys.path.insert(0, megatron)
     import typing
@@ -31,10 +31,10 @@ def install_stand_ins(megatron: str) -> None:
     try:
         import triton  # noqa: F401
     except ImportError:
-        stand_in_for_triton()
+        install_fake_triton()
 
 
-def stand_in_for_triton() -> None:
+def install_fake_triton() -> None:
     """A triton whose decorators do nothing; some modules on the import path hold kernels."""
     import torch.utils._triton
 

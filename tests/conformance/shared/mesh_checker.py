@@ -24,7 +24,7 @@ from typing import Any
 from case_lines import Case, Verdict, answer_cases, import_before_forks
 
 
-def judge(case: Case, verdict: Verdict) -> None:
+def check(case: Case, verdict: Verdict) -> None:
     """Make the mesh as each of the ranks would."""
     names = [name for name, _ in case["mesh"]]
     long = [name for name, size in case["mesh"] if size > 1]
@@ -79,7 +79,7 @@ def main() -> int:
     import_before_forks(
         "torch", "torch.distributed.device_mesh", "torch.testing._internal.distributed.fake_pg"
     )
-    return answer_cases(judge)
+    return answer_cases(check)
 
 
 if __name__ == "__main__":

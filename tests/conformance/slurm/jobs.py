@@ -77,12 +77,12 @@ def sent(
     script: str = "out/slurm/job.sbatch",
     **env: str,
 ) -> str:
-    """The number of a job that is submitted; fails where sbatch refuses it."""
+    """The number of a job that is submitted; fails where sbatch rejects it."""
     path = f"{work}/bin:{os.environ['PATH']}"
     words = ("sbatch", "--parsable", *flags, script)
-    said = cluster.run(*words, cwd=work, PATH=path, **env)
-    job = said.strip().rpartition("\n")[2]  # above it sbatch may say that it has to wait
-    assert job.isdigit(), said
+    output = cluster.run(*words, cwd=work, PATH=path, **env)
+    job = output.strip().rpartition("\n")[2]  # above it sbatch may say that it has to wait
+    assert job.isdigit(), output
     return job
 
 
@@ -96,8 +96,8 @@ def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
             break
         assert time.monotonic() < deadline, shown
         time.sleep(0.2)
-    said = "".join(one.read_text() for one in sorted(work.glob("*.out")))
-    return said, shown.partition("ExitCode=")[2].partition(":")[0]
+    output = "".join(one.read_text() for one in sorted(work.glob("*.out")))
+    return output, shown.partition("ExitCode=")[2].partition(":")[0]
 
 
 def found(work: Path) -> list[tuple[str, ...]]:

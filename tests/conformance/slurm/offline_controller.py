@@ -24,7 +24,7 @@ from tests.conformance.slurm.private_cluster import (
 )
 from tests.conformance.slurm.release import SlurmRelease
 
-PAPER = """\
+PARTITIONS = """\
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=86400
@@ -39,7 +39,7 @@ NODES = (
 AS_CONTROLLER = "hostname localhost"
 
 
-class PaperSlurm:
+class OfflineController:
     """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
     def __init__(
@@ -59,18 +59,20 @@ class PaperSlurm:
         (root / "topology.conf").write_text(topology_text(racks, topology))
         (root / "gres.conf").write_text(f"Name=gpu Count={gpus}\n")
 
-    def __enter__(self) -> PaperSlurm:
+    def __enter__(self) -> OfflineController:
         for _ in range(ATTEMPTS):
             if self._started():
                 return self
-        said = (self.root / "slurmctld.out").read_text("utf-8", "replace")[-900:]
-        pytest.skip(f"slurmctld does not run on this machine: {said}")
+        output = (self.root / "slurmctld.out").read_text("utf-8", "replace")[-900:]
+        pytest.skip(f"slurmctld does not run on this machine: {output}")
 
     def _started(self) -> bool:
         """Whether it answers; False where it has ended, for another process may have a port."""
         ports = free_ports(2)
         text = CONFIG.format(root=self.root, spool=self.root, ports=ports, topology=self.topology)
-        (self.root / "slurm.conf").write_text(text + self.release.plugins() + self.nodes + PAPER)
+        (self.root / "slurm.conf").write_text(
+            text + self.release.plugins() + self.nodes + PARTITIONS
+        )
         daemon = ["slurmctld", "-D", "-c", "-i", "-f", str(self.root / "slurm.conf")]
         with (self.root / "slurmctld.out").open("wb") as log:
             self.controller = subprocess.Popen(
@@ -98,7 +100,7 @@ class PaperSlurm:
         self.controller.kill()  # nobody reads what it would save
         self.controller.wait()
 
-    def judge(self, script: str, *flags: str) -> tuple[int, str]:
+    def test_only(self, script: str, *flags: str) -> tuple[int, str]:
         """Exit status and words of ``sbatch --test-only`` for the text of a job script."""
         path = self.root / "job.sbatch"
         path.write_text(script)

@@ -116,12 +116,12 @@ class SlurmCluster:
             try:
                 self._start_all()
                 return self
-            except NotStartedError as said:
+            except NotStartedError as error:
                 # another process took a port meanwhile, or this machine cannot
                 self._stop()
                 if attempt == ATTEMPTS:
                     self.__exit__()
-                    pytest.skip(f"Slurm's daemons do not run on this machine: {said}")
+                    pytest.skip(f"Slurm's daemons do not run on this machine: {error}")
             except BaseException:
                 self.__exit__()
                 raise

@@ -103,8 +103,8 @@ def known_version(known: Sequence[str], release: SlurmRelease) -> str:
 
 
 def _number(command: list[str]) -> tuple[int, ...]:
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return _parts(said.split()[1])[:2]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return _parts(output.split()[1])[:2]
 
 
 def _parts(version: str) -> tuple[int, ...]:

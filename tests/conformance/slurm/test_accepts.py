@@ -12,8 +12,8 @@ from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Plan
 from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.reading.source import Source, read_source
-from tests.conformance.megatron.specs import legal_spec
-from tests.conformance.slurm.offline_controller import PaperSlurm
+from tests.conformance.megatron.specs import valid_spec
+from tests.conformance.slurm.offline_controller import OfflineController
 from tests.conformance.slurm.release import SlurmRelease, chosen, known_version, missing
 
 pytestmark = [
@@ -47,15 +47,17 @@ def racks_of(plan: Plan) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("kind", ["tree", "newer tree"])
 @pytest.mark.parametrize("example", JOBS)
-def test_the_job_of_an_example_could_run(example: str, kind: str, tmp_path: Path) -> None:
+def test_sbatch_test_only_accepts_the_job_of_an_example(
+    example: str, kind: str, tmp_path: Path
+) -> None:
     release, topology = chosen(kind)
     plan = planned(read_source(str(EXAMPLES / example / "spec.yaml")), release)
     gpus = plan.problem.cluster.node.gpus
-    with PaperSlurm(tmp_path / "slurm", racks_of(plan), gpus, release, topology) as slurm:
-        status, said = slurm.judge(job_of(plan))
-        assert status == 0, said
-        assert "to start at" in said
-        beyond = slurm.judge(job_of(plan), f"--gpus-per-node={gpus + 1}")
+    with OfflineController(tmp_path / "slurm", racks_of(plan), gpus, release, topology) as slurm:
+        status, output = slurm.test_only(job_of(plan))
+        assert status == 0, output
+        assert "to start at" in output
+        beyond = slurm.test_only(job_of(plan), f"--gpus-per-node={gpus + 1}")
         assert beyond[0] != 0, beyond
 
 
@@ -69,28 +71,30 @@ def dealt(spec: dict[str, object], hosts: int, racks: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", ["tree", "newer tree"])
-def test_the_jobs_of_random_plans_could_run(kind: str, tmp_path: Path) -> None:
+def test_sbatch_test_only_accepts_the_jobs_of_random_plans(kind: str, tmp_path: Path) -> None:
     """Half of them on hosts with names that take turns in two or three racks."""
     release, topology = chosen(kind)
     racks = {f"leaf{i}": [f"n{i * RACK + k + 1}" for k in range(RACK)] for i in range(64)}
-    refused, taken = {}, 0
-    with PaperSlurm(tmp_path / "slurm", racks, 8, release, topology) as slurm:
+    rejected, taken = {}, 0
+    with OfflineController(tmp_path / "slurm", racks, 8, release, topology) as slurm:
         for seed in range(RANDOM):
-            spec = {**legal_spec(seed), "emit": ["megatron", "slurm", "torchrun"]}
+            spec = {**valid_spec(seed), "emit": ["megatron", "slurm", "torchrun"]}
             hosts = spec["cluster"]["nodes"]
             if seed % 2 and hosts > 1:
                 spec = dealt(spec, hosts, 2 + seed % 4 // 2)
             plan = planned(Source("<spec>", json.dumps(spec), None), release)
-            status, said = slurm.judge(job_of(plan))
+            status, output = slurm.test_only(job_of(plan))
             taken += status == 0
             if status:
-                refused[seed] = said
-    assert refused == {}
+                rejected[seed] = output
+    assert rejected == {}
     assert taken == RANDOM
 
 
 @pytest.mark.parametrize(("nodes", "each"), [(36, 18), (32, 16), (20, 10), (16, 16)])
-def test_the_job_of_nvlink_racks_could_run_on_blocks(nodes: int, each: int, tmp_path: Path) -> None:
+def test_sbatch_test_only_accepts_the_job_of_nvlink_racks_on_blocks(
+    nodes: int, each: int, tmp_path: Path
+) -> None:
     """Blocks of 18 hosts, of which the plan takes some: the segment that it asks for."""
     release, topology = chosen("block")
     spec = {
@@ -102,18 +106,18 @@ def test_the_job_of_nvlink_racks_could_run_on_blocks(nodes: int, each: int, tmp_
         "layout": {"tp": 4, "pp": 1},
     }
     blocks = {f"rack{i}": [f"t{i * 18 + k:03}" for k in range(18)] for i in range(4)}
-    with PaperSlurm(tmp_path / "slurm", blocks, 4, release, topology) as slurm:
+    with OfflineController(tmp_path / "slurm", blocks, 4, release, topology) as slurm:
         job = job_of(planned(Source("<spec>", json.dumps(spec), None), release))
         assert f"#SBATCH --segment={each}" in job
-        status, said = slurm.judge(job)
-        assert status == 0, said
-        assert slurm.judge(job, "--segment=7")[0] != 0
+        status, output = slurm.test_only(job)
+        assert status == 0, output
+        assert slurm.test_only(job, "--segment=7")[0] != 0
 
 
-def test_the_job_of_named_nvlink_racks_could_run_on_blocks(tmp_path: Path) -> None:
+def test_sbatch_test_only_accepts_the_job_of_named_nvlink_racks_on_blocks(tmp_path: Path) -> None:
     release, topology = chosen("block")
     plan = planned(read_source(str(EXAMPLES / "qwen3-235b-a22b/spec.yaml")), release)
     gpus = plan.problem.cluster.node.gpus
-    with PaperSlurm(tmp_path / "slurm", racks_of(plan), gpus, release, topology) as slurm:
-        status, said = slurm.judge(job_of(plan))
-    assert status == 0, said
+    with OfflineController(tmp_path / "slurm", racks_of(plan), gpus, release, topology) as slurm:
+        status, output = slurm.test_only(job_of(plan))
+    assert status == 0, output

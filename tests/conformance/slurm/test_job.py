@@ -67,30 +67,30 @@ def on(plan: Plan, *names: str) -> Plan:
     return with_slurm(with_names(plan, *names), time_limit=TIME_LIMIT, signal_seconds=60)
 
 
-def test_the_plan_orders_the_nodes_and_not_their_names(cluster: SlurmCluster) -> None:
+def test_node_ranks_follow_the_plan_and_not_the_host_names(cluster: SlurmCluster) -> None:
     work = emit(on(named_plan(), "n5", "n1", "n8", "n2"), cluster, "named")
-    said, status = submit(cluster, work)
-    assert status == "0", said
+    output, status = submit(cluster, work)
+    assert status == "0", output
     assert node_ranks(work) == {"n5": "0", "n1": "1", "n8": "2", "n2": "3"}
 
 
-def test_nodes_without_names_are_ordered_by_rack(cluster: SlurmCluster) -> None:
+def test_nodes_that_slurm_chooses_are_ordered_by_rack(cluster: SlurmCluster) -> None:
     work = emit(nameless_plan(4, 4), cluster, "nameless")
-    said, status = submit(cluster, work)
-    assert status == "0", said
+    output, status = submit(cluster, work)
+    assert status == "0", output
     order = sorted(node_ranks(work), key=lambda node: int(node_ranks(work)[node]))
     assert order == ["n1", "n3", "n5", "n7", "n2", "n4", "n6", "n8"]
 
 
-def test_an_allocation_of_another_shape_is_refused(cluster: SlurmCluster) -> None:
+def test_an_allocation_with_other_rack_sizes_stops_the_job(cluster: SlurmCluster) -> None:
     work = emit(nameless_plan(3, 3), cluster, "shape")
-    said, status = submit(cluster, work)
-    assert "the plan needs racks of 3 3 hosts" in said
+    output, status = submit(cluster, work)
+    assert "the plan needs racks of 3 3 hosts" in output
     assert status == "3"
     assert node_ranks(work) == {}
 
 
-def test_a_hostile_job_name_is_a_name(cluster: SlurmCluster) -> None:
+def test_a_job_name_with_shell_syntax_is_not_executed(cluster: SlurmCluster) -> None:
     plan = on(named_plan(), "n1", "n3", "n2", "n4")
     work = emit(replace(plan, problem=replace(plan.problem, name=HOSTILE)), cluster, "hostile")
     submit(cluster, work)
@@ -99,17 +99,17 @@ def test_a_hostile_job_name_is_a_name(cluster: SlurmCluster) -> None:
     assert not list(work.rglob("pwned"))
 
 
-def test_one_dead_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
+def test_a_failed_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
     work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, "failure")
-    said, status = submit(cluster, work, FAIL="2", NAP="1")
+    output, status = submit(cluster, work, FAIL="2", NAP="1")
     assert status not in {"0", ""}
-    assert "task 2: Exited with exit code 7" in said
+    assert "task 2: Exited with exit code 7" in output
 
 
 @pytest.mark.parametrize(
     ("words", "nap", "saved"), [("--exit-signal-handler", "90", 4), ("", "5", 0)]
 )
-def test_the_warning_reaches_the_ranks_where_they_listen(
+def test_the_time_limit_warning_reaches_ranks_that_handle_the_signal(
     cluster: SlurmCluster, words: str, nap: str, saved: int
 ) -> None:
     work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, f"signal{saved}", words)
@@ -117,7 +117,7 @@ def test_the_warning_reaches_the_ranks_where_they_listen(
     listening = "until [[ $(cat logs/*.log | grep -c listening) = 4 ]]; do sleep 0.1; done"
     cluster.run("bash", "-c", listening, cwd=work)
     cluster.run("scancel", "--batch", "--signal=USR1", job)
-    said, status = ended(cluster, work, job)
+    output, status = ended(cluster, work, job)
     logs = [path.read_text() for path in work.glob("logs/*.log")]
     assert sum("saved" in log for log in logs) == saved
-    assert status == "0", said
+    assert status == "0", output

@@ -35,7 +35,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 LEFT = [("clean", title) for title in sorted(LAYOUTS)] + [("left over", "stages")]
 SIX = {"rack1": ["n1", "n3", "n5"], "rack2": ["n2", "n4", "n6"]}
-"""More hosts than a block has: topology/block refuses fewer by name, if they are in two blocks."""
+"""More hosts than a block has: topology/block rejects fewer by name, if they are in two blocks."""
 
 
 @pytest.fixture(scope="module", params=["tree", "block"])
@@ -55,30 +55,30 @@ def test_ranks_are_on_the_hosts_and_gpus_of_the_rank_map(
     work = compiled(cluster, title, named_spec(RACKS, **LAYOUTS[title]), TORCHRUN)
     (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
     stale = {"SLURM_HOSTFILE": str(work / "stale"), "SLURM_DISTRIBUTION": "cyclic"}
-    said, status = submit(cluster, work, **(stale if left == "left over" else {}))
-    assert status == "0", said
+    output, status = submit(cluster, work, **(stale if left == "left over" else {}))
+    assert status == "0", output
     assert found(work) == rank_map(work)
     assert len(found(work)) == 64
 
 
-def test_hosts_without_names_take_the_places_of_the_plan(cluster: SlurmCluster) -> None:
+def test_hosts_that_slurm_chooses_get_the_ranks_of_the_plan(cluster: SlurmCluster) -> None:
     work = compiled(cluster, "counted", counted(8, 4, tp=8, pp=2), TORCHRUN)
-    said, status = submit(cluster, work)
-    assert status == "0", said
+    output, status = submit(cluster, work)
+    assert status == "0", output
     assert_in_place(work)
 
 
-def test_an_old_host_file_does_not_reorder_hosts_without_names(cluster: SlurmCluster) -> None:
+def test_an_old_host_file_does_not_reorder_hosts_that_slurm_chooses(cluster: SlurmCluster) -> None:
     """It changes nothing, or sbatch takes no --nodes with it (since 23.11)."""
     work = compiled(cluster, "reordered", counted(8, 4, tp=8, pp=2), TORCHRUN)
     (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
     stale = {"SLURM_HOSTFILE": str(work / "stale")}
     if cluster.release.number >= BLOCK_SINCE:
-        said = cluster.run("sbatch", "out/slurm/job.sbatch", cwd=work, **stale)
-        assert "--nodes is incompatible with --distribution=arbitrary" in said
+        output = cluster.run("sbatch", "out/slurm/job.sbatch", cwd=work, **stale)
+        assert "--nodes is incompatible with --distribution=arbitrary" in output
         return
-    said, status = submit(cluster, work, **stale)
-    assert status == "0", said
+    output, status = submit(cluster, work, **stale)
+    assert status == "0", output
     assert_in_place(work)
 
 
@@ -115,30 +115,30 @@ def test_segments_keep_the_hosts_of_an_nvlink_domain_in_a_block(tmp_path: Path) 
         script = (work / "out/slurm/job.sbatch").read_text()
         segment = "#SBATCH --segment=3\n"
         assert segment in script
-        said, status = submit(blocks, work)
-        assert status == "0", said
+        output, status = submit(blocks, work)
+        assert status == "0", output
         spilt = compiled(blocks, "spilt", trays(3), TORCHRUN)
         (spilt / "out/slurm/job.sbatch").write_text(script.replace(segment, ""))
-        refused, ended = submit(blocks, spilt)
+        rejected, ended = submit(blocks, spilt)
     assert_in_place(work)
-    assert "the plan needs racks of 3 3 hosts, the job got" in refused
+    assert "the plan needs racks of 3 3 hosts, the job got" in rejected
     assert (ended, found(spilt)) == ("3", [])
 
 
-def test_hosts_in_other_racks_than_the_plan_has_them_stop_the_job(cluster: SlurmCluster) -> None:
+def test_a_job_stops_if_its_hosts_are_in_other_racks_than_planned(cluster: SlurmCluster) -> None:
     wrong = {"rack1": ["n1", "n2", "n3", "n4"], "rack2": ["n5", "n6", "n7", "n10"]}
     work = compiled(cluster, "racks", named_spec(wrong, tp=8, pp=2), TORCHRUN)
-    said, status = submit(cluster, work)
-    assert "share a rack in the plan" in said
-    assert f"{cluster.place('rack1')} and {cluster.place('rack2')} of Slurm" in said
+    output, status = submit(cluster, work)
+    assert "share a rack in the plan" in output
+    assert f"{cluster.place('rack1')} and {cluster.place('rack2')} of Slurm" in output
     assert status == "3"
     assert found(work) == []
 
 
-def test_other_hosts_of_the_same_shape_are_ordered_by_rack(cluster: SlurmCluster) -> None:
+def test_other_hosts_with_the_same_rack_sizes_are_ordered_by_rack(cluster: SlurmCluster) -> None:
     work = compiled(cluster, "moved", six(), TORCHRUN)
-    said, status = submit(cluster, work, "--nodelist=n3,n5,n7,n4,n6,n10")
-    assert status == "0", said
+    output, status = submit(cluster, work, "--nodelist=n3,n5,n7,n4,n6,n10")
+    assert status == "0", output
     planned = (work / "out/slurm/hostfile").read_text().split()
     instead = {"n1": "n3", "n3": "n5", "n5": "n7", "n2": "n4", "n4": "n6", "n6": "n10"}
     assert [host for _, host, _ in found(work)][::8] == [instead[host] for host in planned]
@@ -149,11 +149,11 @@ def six() -> dict[str, Any]:
     return {**spec, "job": {**spec["job"], "global_batch": 240}}
 
 
-def test_other_hosts_of_another_shape_stop_the_job(cluster: SlurmCluster) -> None:
+def test_a_job_stops_if_its_allocation_has_other_rack_sizes(cluster: SlurmCluster) -> None:
     work = compiled(cluster, "shape", six(), TORCHRUN)
-    said, status = submit(cluster, work, "--nodelist=n1,n3,n5,n7,n6,n10")
+    output, status = submit(cluster, work, "--nodelist=n1,n3,n5,n7,n6,n10")
     got = f"{cluster.place('rack1')}=4 {cluster.place('rack2')}=2"
-    assert f"the plan needs racks of 3 3 hosts, the job got {got}" in said
+    assert f"the plan needs racks of 3 3 hosts, the job got {got}" in output
     assert status == "3"
     assert found(work) == []
 
@@ -169,24 +169,24 @@ def drained(cluster: SlurmCluster, nodes: str) -> Iterator[None]:
         cluster.run(*update, "State=RESUME")
 
 
-def test_a_job_that_names_a_drained_node_is_refused(cluster: SlurmCluster) -> None:
+def test_a_job_that_names_a_drained_node_is_rejected(cluster: SlurmCluster) -> None:
     work = compiled(cluster, "drained", named_spec(RACKS, tp=8, pp=2), TORCHRUN)
     with drained(cluster, "n4"):
-        said = cluster.run("sbatch", "--test-only", "out/slurm/job.sbatch", cwd=work)
-    assert "allocation failure" in said
+        output = cluster.run("sbatch", "--test-only", "out/slurm/job.sbatch", cwd=work)
+    assert "allocation failure" in output
 
 
 @pytest.mark.parametrize(("nodes", "status"), [("n4,n6", "0"), ("n1,n4", "3")])
-def test_a_job_without_names_runs_around_drained_nodes_or_stops(
+def test_a_job_without_host_names_avoids_drained_nodes_or_stops(
     cluster: SlurmCluster, nodes: str, status: str
 ) -> None:
-    """Four hosts of one rack and two of another, or nothing: three and three are refused."""
+    """Four hosts of one rack and two of another, or nothing: three and three are rejected."""
     work = compiled(cluster, f"nameless{status}", counted(6, 4, tp=8, pp=2), TORCHRUN)
     with drained(cluster, nodes):
-        said, ended = submit(cluster, work)
-    assert ended == status, said
+        output, ended = submit(cluster, work)
+    assert ended == status, output
     started = {host for _, host, _ in found(work)}
     assert len(started) == (6 if status == "0" else 0)
     assert not started & set(nodes.split(","))
     got = f"the job got {cluster.place('rack1')}=3 {cluster.place('rack2')}=3"
-    assert (got in said) == (status == "3")
+    assert (got in output) == (status == "3")

@@ -76,20 +76,24 @@ def logs(work: Path) -> str:
     ids=["tree", "tree, moved", "block"],
     indirect=["cluster"],
 )
-def test_preflight_agrees_with_the_job(cluster: SlurmCluster, flags: tuple[str, ...]) -> None:
+def test_preflight_passes_in_a_job_on_the_planned_or_equivalent_hosts(
+    cluster: SlurmCluster, flags: tuple[str, ...]
+) -> None:
     """On the hosts of the plan, and on others of the same shape."""
     work = ready(cluster, f"agrees{len(flags)}")
-    said, status = submit(cluster, work, *flags, **settings())
-    assert status == "0", said + logs(work)
+    output, status = submit(cluster, work, *flags, **settings())
+    assert status == "0", output + logs(work)
     assert "check_ranks: 2 ranks on 2 hosts are where the plan has them" in logs(work)
 
 
 @pytest.mark.parametrize("cluster", ["tree", "block"], indirect=True)
-def test_preflight_stops_a_launch_that_an_old_host_file_reorders(cluster: SlurmCluster) -> None:
-    """Set where the job begins: with it in its own environment, newer sbatch refuses --nodes."""
+def test_preflight_stops_a_manual_launch_that_an_old_host_file_reorders(
+    cluster: SlurmCluster,
+) -> None:
+    """Set where the job begins: with it in its own environment, newer sbatch rejects --nodes."""
     work = ready(cluster, "stale")
     (work / "stale").write_text("n2\nn1\n")
     (work / "environment").write_text("export SLURM_HOSTFILE=$PWD/stale\n")
-    said, status = submit(cluster, work, script="by_hand.sbatch", **settings())
-    assert status not in {"0", ""}, said
-    assert "rank 0: host n2, planned n1" in said
+    output, status = submit(cluster, work, script="by_hand.sbatch", **settings())
+    assert status not in {"0", ""}, output
+    assert "rank 0: host n2, planned n1" in output

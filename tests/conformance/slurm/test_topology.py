@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.conformance,
     pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
 ]
-SAID = {"sinfo": ["sinfo", "--json"], "scontrol": ["scontrol", "show", "nodes", "--json"]}
+QUERIES = {"sinfo": ["sinfo", "--json"], "scontrol": ["scontrol", "show", "nodes", "--json"]}
 SCONTROL_SINCE = (23, 2)
 RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
 
@@ -48,7 +48,7 @@ def fragment(*texts: str) -> dict[str, object]:
     return tree
 
 
-def test_the_topology_that_it_prints_is_the_file_that_it_read(cluster: SlurmCluster) -> None:
+def test_slurm_prints_the_topology_of_its_topology_conf(cluster: SlurmCluster) -> None:
     printed = fragment(cluster.run("scontrol", "show", "topology"))
     assert printed == fragment((cluster.root / "topology.conf").read_text())
     above = {} if cluster.topology == "block" else {"above": ["spine"]}
@@ -58,8 +58,8 @@ def test_the_topology_that_it_prints_is_the_file_that_it_read(cluster: SlurmClus
     ]
 
 
-@pytest.mark.parametrize("by", sorted(SAID))
-def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(
+@pytest.mark.parametrize("by", sorted(QUERIES))
+def test_imported_nodes_have_their_gpus_and_a_drained_node_is_unavailable(
     cluster: SlurmCluster, by: str
 ) -> None:
     if by == "scontrol" and cluster.release.number < SCONTROL_SINCE:
@@ -68,7 +68,7 @@ def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(
     cluster.run(*drain, "State=DRAIN", "Reason=test")
     try:
         topology = cluster.run("scontrol", "show", "topology")
-        nodes = cluster.run(*SAID[by])
+        nodes = cluster.run(*QUERIES[by])
     finally:
         cluster.run(*drain, "State=RESUME")
     tree = fragment(topology, nodes)
@@ -83,16 +83,16 @@ def test_its_nodes_have_their_gpus_and_a_drained_one_is_unavailable(
     ]
 
 
-def test_the_hosts_of_a_job_are_read_from_its_queue(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_the_hosts_of_a_job_are_imported_from_squeue(cluster: SlurmCluster, tmp_path: Path) -> None:
     """While the job waits for a file; its GPUs too."""
     ask = ("--nodes=3", "--exclusive", "--gpus-per-node=8", "--account=ml")
     wait = f"--wrap=timeout 900 sh -c 'until test -e {tmp_path}/go; do sleep 0.1; done'"
     job = cluster.run("sbatch", "--parsable", *ask, wait).strip()
-    said = read_queue(cluster, job)
+    output = read_queue(cluster, job)
     (tmp_path / "go").touch()
-    nodes = {str(node) for one in said["jobs"] for node in expand(one["nodes"])}
+    nodes = {str(node) for one in output["jobs"] for node in expand(one["nodes"])}
     topology = cluster.run("scontrol", "show", "topology")
-    tree = fragment(topology, json.dumps(said))
+    tree = fragment(topology, json.dumps(output))
     racks = tree["racks"]
     assert isinstance(racks, list)
     assert len(nodes) == 3
@@ -104,8 +104,8 @@ def read_queue(cluster: SlurmCluster, job: str) -> dict[str, Any]:
     """squeue's answer as soon as the job runs."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        said: dict[str, Any] = json.loads(cluster.run("squeue", "--json", f"--jobs={job}"))
-        if [one["job_state"] for one in said["jobs"]] in (["RUNNING"], [["RUNNING"]]):
-            return said
-        assert time.monotonic() < deadline, said
+        output: dict[str, Any] = json.loads(cluster.run("squeue", "--json", f"--jobs={job}"))
+        if [one["job_state"] for one in output["jobs"]] in (["RUNNING"], [["RUNNING"]]):
+            return output
+        assert time.monotonic() < deadline, output
         time.sleep(0.1)

@@ -31,7 +31,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from case_lines import Case, Refused, Verdict, answer_cases, import_before_forks
+from case_lines import Case, Rejected, Verdict, answer_cases, import_before_forks
 from mesh_checker import join, ranks_of
 
 SECTIONS = {
@@ -47,17 +47,17 @@ TORCHRUN = ("nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port
 PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_")
 
 
-def judge(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that refuses."""
+def check(case: Case, verdict: Verdict) -> None:
+    """All stages in turn, up to the first that rejects."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for name, text in case.get("files", {}).items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(text)
         Path("accelerate.yaml").write_text(case["yaml_text"])
-        judge_here(case, verdict)
+        check_in_folder(case, verdict)
 
 
-def judge_here(case: Case, verdict: Verdict) -> None:
+def check_in_folder(case: Case, verdict: Verdict) -> None:
     """In the folder that holds the files."""
     verdict["stage"] = "parse"
     args, config, known = parse(case)
@@ -89,7 +89,7 @@ def parse(case: Case) -> tuple[Namespace, Any, set[str]]:
             words = ["--config_file", "accelerate.yaml", *case.get("args", []), "train.py"]
             args = parser.parse_args(words)
     except SystemExit as stop:
-        raise Refused(heard.getvalue().rpartition("error: ")[2].strip()) from stop
+        raise Rejected(heard.getvalue().rpartition("error: ")[2].strip()) from stop
     args, config, precision_from_file = launch._validate_launch_command(args)
     if args.use_deepspeed:  # as launch_command does, for the plugin to find conflicts
         fields = [*config.deepspeed_config, *(["mixed_precision"] if precision_from_file else [])]
@@ -194,7 +194,7 @@ def main() -> int:
         "torch.distributed.fsdp",
         "torch.testing._internal.distributed.fake_pg",
     )
-    return answer_cases(judge)
+    return answer_cases(check)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from absent_modules import install_absent_modules
 from case_lines import Case, Verdict, answer_cases, import_before_forks
-from emulated_gpu import stand_in_for_triton
+from emulated_gpu import install_fake_triton
 from torchtitan_checker import UNUSED
 
 FEW_BYTES = 8
 """Of a token: statistics of a norm."""
 
 
-def judge(case: Case, verdict: Verdict) -> None:
+def check(case: Case, verdict: Verdict) -> None:
     """Build the layer and run it forward."""
     import torch
 
@@ -174,8 +174,8 @@ LAYERS: dict[str, Callable[[Path], Built]] = {
 def main() -> int:
     import_before_forks("torch", "transformers", "deepspeed")
     install_absent_modules(*UNUSED)
-    stand_in_for_triton()
-    return answer_cases(judge)
+    install_fake_triton()
+    return answer_cases(check)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ OWN = {
 """Name of a mesh in torchtitan or Accelerate -> family of the rank map."""
 
 
-def legal_plans(name: str, count: int) -> dict[str, Plan]:
+def valid_plans(name: str, count: int) -> dict[str, Plan]:
     """Plans of random legal specs, all of which compile."""
     plans = {}
     for seed in range(count):
@@ -42,7 +42,7 @@ def legal_plans(name: str, count: int) -> dict[str, Plan]:
     return plans
 
 
-def unjudged_plan(problem: Problem, layout: Layout) -> Plan:
+def plan_without_checks(problem: Problem, layout: Layout) -> Plan:
     """As much of a plan as the files are made from, whatever the rules say."""
     return Plan(problem, layout, cast(Any, None), cast(Any, None), cast(Any, None))
 

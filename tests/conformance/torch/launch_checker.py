@@ -22,10 +22,10 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from case_lines import Case, Refused, Verdict, answer_cases, import_before_forks
+from case_lines import Case, Rejected, Verdict, answer_cases, import_before_forks
 
 
-def judge(case: Case, verdict: Verdict) -> None:
+def check(case: Case, verdict: Verdict) -> None:
     """Parse, as the launcher would before it starts anything."""
     verdict["stage"] = "parse"
     for variable in [name for name in os.environ if name.startswith("PET_")]:
@@ -37,7 +37,7 @@ def judge(case: Case, verdict: Verdict) -> None:
 def torchrun(case: Case) -> dict[str, Any]:
     from torch.distributed import run
 
-    args = refusing(run.parse_args, case["argv"])
+    args = rejecting(run.parse_args, case["argv"])
     config, command, words = run.config_from_args(args)
     return {
         "min_nodes": config.min_nodes,
@@ -56,7 +56,7 @@ def torchrun(case: Case) -> dict[str, Any]:
 def deepspeed(case: Case) -> dict[str, Any]:
     from deepspeed.launcher import runner
 
-    args = refusing(runner.parse_args, case["argv"])
+    args = rejecting(runner.parse_args, case["argv"])
     found: dict[str, Any] = {
         "launcher": args.launcher,
         "master_addr": args.master_addr,
@@ -73,20 +73,20 @@ def deepspeed(case: Case) -> dict[str, Any]:
     return found
 
 
-def refusing(parse: Callable[[list[str]], Any], argv: list[str]) -> Any:
+def rejecting(parse: Callable[[list[str]], Any], argv: list[str]) -> Any:
     """argparse ends the process; a judge wants the sentence."""
     heard = io.StringIO()
     try:
         with contextlib.redirect_stderr(heard):
             return parse(argv)
     except SystemExit as stop:
-        raise Refused(heard.getvalue().rpartition("error: ")[2].strip()) from stop
+        raise Rejected(heard.getvalue().rpartition("error: ")[2].strip()) from stop
 
 
 def main() -> int:
     os.environ["DS_ACCELERATOR"] = "cpu"
     import_before_forks("torch", "torch.distributed.run", "deepspeed.launcher.runner")
-    return answer_cases(judge)
+    return answer_cases(check)
 
 
 if __name__ == "__main__":

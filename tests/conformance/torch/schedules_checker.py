@@ -4,7 +4,7 @@
 
 A case: {"tool", "schedule", "ranks", "micro_batches", "chunks", "group"}; tool is ``torch``
 (schedule: a name of torch.distributed.pipelining) or ``megatron``. An answer: {"rows": one list
-of actions a rank} or {"refused": what the tool says}.
+of actions a rank} or {"rejected": what the tool says}.
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from emulated_gpu import install_stand_ins
+from emulated_gpu import make_megatron_importable
 
 Case = dict[str, Any]
 Rows = list[list[str]]
@@ -104,8 +104,8 @@ def megatron_rows(case: Case) -> Rows:
 def answer(case: Case) -> dict[str, Any]:
     try:
         return {"rows": {"torch": torch_rows, "megatron": megatron_rows}[case["tool"]](case)}
-    except (ValueError, AssertionError) as refusal:
-        return {"refused": f"{type(refusal).__name__}: {refusal}"}
+    except (ValueError, AssertionError) as rejection:
+        return {"rejected": f"{type(rejection).__name__}: {rejection}"}
 
 
 def main() -> int:
@@ -114,7 +114,7 @@ def main() -> int:
 
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    install_stand_ins(sys.argv[1])
+    make_megatron_importable(sys.argv[1])
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
     return 0

@@ -15,18 +15,18 @@ from tests.conformance.torch.cases import (
     accelerate_case,
     differing_groups,
     layout_as_pinned,
-    legal_plans,
-    unjudged_plan,
+    plan_without_checks,
+    valid_plans,
 )
 
 pytestmark = pytest.mark.conformance
-LEGAL, ILLEGAL = 120, 320
+VALID, INVALID = 120, 320
 
 
 def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
     """Everything in which Accelerate and the plan do not agree."""
     if not verdict["accepted"]:
-        return [f"refused at {verdict['stage']}: {verdict['error']}"]
+        return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     layout, each, found = plan.layout, plan.placement.ranks_per_node, []
     sizes: dict[str, Any] = {"num_processes": layout.world, "mixed_precision": "bf16"}
     sizes |= {"nproc_per_node": str(each)}
@@ -45,8 +45,8 @@ def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
     return found + [f"group {name}" for name in differing_groups(plan, groups, rank)]
 
 
-def test_random_legal_specs_and_the_examples_are_accepted_and_mean_the_same() -> None:
-    plans = legal_plans("accelerate", LEGAL) | examples("accelerate")
+def test_random_valid_specs_and_the_examples_are_accepted_as_planned() -> None:
+    plans = valid_plans("accelerate", VALID) | examples("accelerate")
     ranks = {name: Random(name).randrange(plan.layout.world) for name, plan in plans.items()}
     cases = [accelerate_case(name, plan, ranks[name]) for name, plan in plans.items()]
     verdicts = accelerate_verdicts(cases)
@@ -75,15 +75,15 @@ def variation(seed: int) -> Spec:
     return changed(spec, {path: dice.choice(WHOLE[path]) for path in chosen})
 
 
-def test_what_accelerate_refuses_or_ignores_parc_refuses() -> None:
+def test_specs_that_accelerate_rejects_or_ignores_are_rejected_by_parc() -> None:
     specs = {}
-    for seed in range(ILLEGAL):
+    for seed in range(INVALID):
         made = layout_as_pinned(variation(seed))
         if made is not None:
             specs[f"variation {seed}"] = (variation(seed), made)
     cases = []
     for name, (_, (problem, layout)) in specs.items():
-        case = accelerate_case(name, unjudged_plan(problem, layout), 0)
+        case = accelerate_case(name, plan_without_checks(problem, layout), 0)
         # the GPUs that there are, whatever the degrees come to
         gpus = problem.cluster.gpus
         words = [w for w in case["args"] if not w.startswith(("--num_p", "--num_m"))]

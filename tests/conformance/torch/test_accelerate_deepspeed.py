@@ -11,20 +11,20 @@ import pytest
 from parc.backends.deepspeed.versions import DEFAULT
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
-from tests.conformance.deepspeed.specs import CPU_CANNOT, Spec, kind_of, legal_spec, variation
+from tests.conformance.deepspeed.specs import CPU_CANNOT, Spec, kind_of, valid_spec, variation
 from tests.conformance.deepspeed.test_accepts import differences
 from tests.conformance.deepspeed.test_rejects import runs_on_cpu, taken
 from tests.conformance.tool_checkers import accelerate_verdicts, deepspeed_verdicts
 from tests.conformance.torch.cases import (
     accelerate_case,
     layout_as_pinned,
-    unjudged_plan,
+    plan_without_checks,
 )
 
 pytestmark = pytest.mark.conformance
 PLUGGED = ("zero", "offload", "nvme", "plus")
 """Kinds of specs that Accelerate has a way for."""
-LEGAL, VARIATIONS, REFUSALS = 120, 320, 100
+VALID, VARIATIONS, REJECTIONS = 120, 320, 100
 ENGINES, ENGINE_EVERY = 8, 15
 
 
@@ -43,10 +43,10 @@ def behind_accelerate(spec: Spec) -> Spec:
     return spec | {"emit": emit} | ({"launch": launch} if launch else {})
 
 
-def told(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
+def launch_differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
     """Everything in which Accelerate and the plan do not agree."""
     if not verdict["accepted"]:
-        return [f"refused at {verdict['stage']}: {verdict['error']}"]
+        return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     layout, each = plan.layout, plan.placement.ranks_per_node
     sizes: dict[str, Any] = {"num_processes": layout.world, "zero_stage": layout.zero_stage}
     sizes |= {"nproc_per_node": str(each), "use_parallelism_config": False}
@@ -63,10 +63,10 @@ def handed_on(verdict: dict[str, Any], world: int) -> dict[str, Any]:
     return {"config": verdict["resolved"]["deepspeed_config"], "world": world}
 
 
-def test_random_legal_specs_and_the_examples_are_accepted_by_both_and_mean_the_same() -> None:
+def test_accelerate_and_deepspeed_accept_random_valid_specs_and_the_examples_as_planned() -> None:
     plans = {}
-    for seed in seeds(LEGAL):
-        plan, sink = planned(behind_accelerate(legal_spec(seed)))
+    for seed in seeds(VALID):
+        plan, sink = planned(behind_accelerate(valid_spec(seed)))
         assert plan is not None, (seed, [one.finding.message for one in sink.diagnostics])
         plans[f"legal {seed}"] = plan
     ours = examples("deepspeed").items()
@@ -74,7 +74,9 @@ def test_random_legal_specs_and_the_examples_are_accepted_by_both_and_mean_the_s
     ranks = {name: Random(name).randrange(plan.layout.world) for name, plan in plans.items()}
     cases = [accelerate_case(name, plan, ranks[name]) for name, plan in plans.items()]
     first = dict(zip(plans, accelerate_verdicts(cases), strict=True))
-    found = {name: told(plan, first[name], ranks[name]) for name, plan in plans.items()}
+    found = {
+        name: launch_differences(plan, first[name], ranks[name]) for name, plan in plans.items()
+    }
     assert {name: rows for name, rows in found.items() if rows} == {}
     cases = [handed_on(first[name], plan.layout.world) for name, plan in plans.items()]
     built = [case for case in cases if runs_on_cpu(case["config"])][:ENGINES]
@@ -86,14 +88,14 @@ def test_random_legal_specs_and_the_examples_are_accepted_by_both_and_mean_the_s
     assert {name: rows for name, rows in found.items() if rows} == {}
 
 
-def test_what_both_refuse_or_ignore_parc_refuses() -> None:
-    cases, plans, refused_by_parc = [], [], []
+def test_specs_that_deepspeed_rejects_or_ignores_behind_accelerate_are_rejected_by_parc() -> None:
+    cases, plans, rejected_by_parc = [], [], []
     for seed in seeds(VARIATIONS):
         spec = behind_accelerate(variation(seed))
         made = layout_as_pinned(spec)
         if made is None:
             continue
-        plan = unjudged_plan(*made)
+        plan = plan_without_checks(*made)
         gpus = plan.problem.cluster.gpus
         case = accelerate_case(f"variation {seed}", plan, 0)
         # the GPUs that there are, whatever the degrees come to
@@ -101,7 +103,7 @@ def test_what_both_refuse_or_ignore_parc_refuses() -> None:
         words += [f"--num_processes={gpus}", f"--num_machines={plan.problem.cluster.nodes}"]
         cases.append(case | {"args": words})
         plans.append(plan)
-        refused_by_parc.append(planned(spec)[0] is None)
+        rejected_by_parc.append(planned(spec)[0] is None)
     first = accelerate_verdicts(cases)
     assert all(verdict["accepted"] for verdict in first)  # what is wrong is in DeepSpeed's file
     second = []
@@ -111,14 +113,14 @@ def test_what_both_refuse_or_ignore_parc_refuses() -> None:
         second.append(case | {"engine": engine, "groups": True})
     bad = [taken(verdict) for verdict in deepspeed_verdicts(second)]
     stages = Counter(filter(None, bad))
-    missed = [case["name"] for case, how, ours in zip(second, bad, refused_by_parc, strict=True)
+    missed = [case["name"] for case, how, ours in zip(second, bad, rejected_by_parc, strict=True)
               if how and not ours]  # fmt: skip
     assert missed == [], stages
-    assert stages.total() >= REFUSALS, stages
+    assert stages.total() >= REJECTIONS, stages
 
 
-def test_keys_that_conflict_with_a_file_of_deepspeed_are_refused_by_accelerate() -> None:
-    plan, _ = planned(behind_accelerate(legal_spec(seeds(1)[0])))
+def test_accelerate_rejects_keys_that_conflict_with_the_deepspeed_config_file() -> None:
+    plan, _ = planned(behind_accelerate(valid_spec(seeds(1)[0])))
     assert plan is not None
     case = accelerate_case("plain", plan, 0)
     conflict = "  gradient_accumulation_steps: 4\n"

@@ -74,8 +74,8 @@ def in_fp32(config_file: Path) -> None:
     config_file.write_text(json.dumps(config))
 
 
-def losses(said: str) -> list[float]:
-    return [float(one) for one in re.findall(r"step \d+ loss (\d+\.\d{6}) ", said)]
+def losses(output: str) -> list[float]:
+    return [float(one) for one in re.findall(r"step \d+ loss (\d+\.\d{6}) ", output)]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -84,7 +84,7 @@ def test_a_launch_trains_to_the_losses_of_plain_torch(name: str, tmp_path: Path)
     script, env = folder / "torchrun/launch.sh", {"ACCELERATE_TORCH_DEVICE": "cpu"}
     if name == "DDP":
         env = {"ACCELERATE_USE_CPU": "true"}
-    said = run_script(script, **env)
-    found, alone = losses(said), losses(reference(PLAIN, str(folder)))
+    output = run_script(script, **env)
+    found, alone = losses(output), losses(reference(PLAIN, str(folder)))
     assert len(found) == len(set(alone)) == STEPS  # each printed once, by the first rank
     assert found == pytest.approx(alone, abs=2e-5)

@@ -72,12 +72,14 @@ def verdicts() -> dict[str, dict[str, Any]]:
         }
         for name in PROGRAMS
     ]
-    told = tool_verdicts("torch", "torch/activations_checker.py", cases)
-    return {verdict["name"]: verdict for verdict in told}
+    found = tool_verdicts("torch", "torch/activations_checker.py", cases)
+    return {verdict["name"]: verdict for verdict in found}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_layer_keeps_what_autograd_saves(name: str, verdicts: dict[str, dict[str, Any]]) -> None:
+def test_the_memory_model_counts_the_bytes_that_autograd_saves(
+    name: str, verdicts: dict[str, dict[str, Any]]
+) -> None:
     plan, verdict = plan_of(name), verdicts[name]
     pricing = pricing_for(plan.problem, framework(plan.problem.framework))
     program = program_memory(pricing, plan.layout.zero_stage)

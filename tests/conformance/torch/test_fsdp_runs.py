@@ -87,8 +87,8 @@ def emit(folder: Path, layout: dict[str, Any]) -> None:
         target.write_text(text)
 
 
-def losses(said: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"loss (\d+\.\d{6}) ", said)]
+def losses(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"loss (\d+\.\d{6}) ", output)]
 
 
 @cache

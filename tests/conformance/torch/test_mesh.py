@@ -49,7 +49,7 @@ def sizes_of(seed: int, world: int) -> dict[str, int]:
     return sizes | {"tp": left}
 
 
-def test_every_group_of_every_axis_is_that_of_device_mesh() -> None:
+def test_every_group_of_every_axis_equals_that_of_device_mesh() -> None:
     worlds = [64, 96, 512, 4096, 16384, 65536, 65536]
     meshes = [sizes_of(seed, world) for seed, world in enumerate(worlds)]
     cases = [

@@ -15,7 +15,7 @@ from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.table import Shape
 
 pytestmark = pytest.mark.conformance
-JUDGE = Path(__file__).with_name("schedules_checker.py")
+CHECKER = Path(__file__).with_name("schedules_checker.py")
 NAMES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -58,7 +58,7 @@ def megatron_cases() -> list[Case]:
     return interleaved + plain
 
 
-def run_judge(cases: list[Case]) -> list[dict[str, Any]]:
+def run_checker(cases: list[Case]) -> list[dict[str, Any]]:
     lines = "".join(
         json.dumps(
             {
@@ -75,7 +75,7 @@ def run_judge(cases: list[Case]) -> list[dict[str, Any]]:
     )
     command = [
         os.environ["PARC_CONFORMANCE_PYTHON"],
-        str(JUDGE),
+        str(CHECKER),
         os.environ["PARC_CONFORMANCE_MEGATRON"],
     ]
     done = subprocess.run(
@@ -86,9 +86,9 @@ def run_judge(cases: list[Case]) -> list[dict[str, Any]]:
 
 
 @cache
-def judged() -> list[tuple[Case, dict[str, Any]]]:
+def answered_cases() -> list[tuple[Case, dict[str, Any]]]:
     cases = torch_cases() + megatron_cases()
-    return list(zip(cases, run_judge(cases), strict=True))
+    return list(zip(cases, run_checker(cases), strict=True))
 
 
 def own_rows(name: str, shape: Shape) -> list[list[str]]:
@@ -99,27 +99,27 @@ def own_rows(name: str, shape: Shape) -> list[list[str]]:
     ("tool", "name"),
     [*(("torch", name) for name in NAMES), ("megatron", "1f1b"), ("megatron", "interleaved")],
 )
-def test_every_table_that_the_tool_makes_is_ours_word_for_word(tool: str, name: str) -> None:
-    mine = [(case, told) for case, told in judged() if case[:2] == (tool, name)]
-    made = [(shape, told["rows"]) for (_, _, shape), told in mine if "rows" in told]
+def test_action_tables_equal_those_of_the_tool(tool: str, name: str) -> None:
+    mine = [(case, answer) for case, answer in answered_cases() if case[:2] == (tool, name)]
+    made = [(shape, answer["rows"]) for (_, _, shape), answer in mine if "rows" in answer]
     assert len(made) > 10
     assert [shape for shape, rows in made if own_rows(name, shape) != rows] == []
 
 
-def test_what_the_tools_run_is_not_refused_here() -> None:
-    refused = [
+def test_parc_rejects_no_schedule_that_a_tool_accepts() -> None:
+    rejected = [
         (case, reason)
-        for case, told in judged()
-        if "rows" in told and (reason := SCHEDULES[case[1]].refusal(case[2]))
+        for case, answer in answered_cases()
+        if "rows" in answer and (reason := SCHEDULES[case[1]].refusal(case[2]))
     ]
-    assert refused == []
+    assert rejected == []
 
 
-def test_what_we_refuse_of_dualpipe_v_torch_refuses_too() -> None:
+def test_torch_rejects_the_dualpipe_v_shapes_that_parc_rejects() -> None:
     ours = [
-        told
-        for (_, name, shape), told in judged()
+        answer
+        for (_, name, shape), answer in answered_cases()
         if name == "dualpipe-v" and SCHEDULES[name].refusal(shape)
     ]
     assert len(ours) > 10
-    assert all("refused" in told for told in ours)
+    assert all("rejected" in answer for answer in ours)

@@ -1,4 +1,4 @@
-"""torchtitan accepts what PARC emits, means the same, and refuses nothing that PARC lets pass."""
+"""torchtitan accepts what PARC emits, means the same, and rejects nothing that PARC lets pass."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.conformance.tool_checkers import torchtitan_verdicts
 from tests.conformance.torch.cases import (
     differing_groups,
     layout_as_pinned,
-    legal_plans,
+    plan_without_checks,
     titan_case,
-    unjudged_plan,
+    valid_plans,
 )
 from tests.hyperparameters import planned_rate
 
 pytestmark = pytest.mark.conformance
-LEGAL, ILLEGAL = 120, 260
+VALID, INVALID = 120, 260
 
 
 def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
     """Everything in which torchtitan and the plan do not agree."""
     if not verdict["accepted"]:
-        return [f"refused at {verdict['stage']}: {verdict['error']}"]
+        return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     layout, job, found = plan.layout, plan.problem.job, []
     shard = 1 if layout.zero_stage == 0 else layout.dp_shard
     sizes = {name: getattr(layout, name) for name in ("pp", "cp", "tp", "ep")}
@@ -104,8 +104,8 @@ def disagreements(plans: dict[str, Plan]) -> dict[str, list[str]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
-def test_random_legal_specs_and_the_examples_are_accepted_and_mean_the_same() -> None:
-    plans = legal_plans("torchtitan", LEGAL) | examples("torchtitan")
+def test_random_valid_specs_and_the_examples_are_accepted_as_planned() -> None:
+    plans = valid_plans("torchtitan", VALID) | examples("torchtitan")
     assert len({plan.layout.schedule for plan in plans.values() if plan.layout.pp > 1}) == 6
     assert any(plan.layout.ep > 1 for plan in plans.values())
     assert disagreements(plans) == {}
@@ -138,25 +138,25 @@ def variation(seed: int) -> Spec:
     return changed(spec, {path: dice.choice(WHOLE[path]) for path in chosen})
 
 
-def test_what_torchtitan_refuses_parc_refuses() -> None:
+def test_specs_that_torchtitan_rejects_are_rejected_by_parc() -> None:
     specs = {}
-    for seed in range(ILLEGAL):
+    for seed in range(INVALID):
         made = layout_as_pinned(variation(seed))
         if made is not None:
             specs[f"variation {seed}"] = (variation(seed), made)
     cases = [
-        titan_case(name, unjudged_plan(*made), 0) | {"world": made[0].cluster.gpus}
+        titan_case(name, plan_without_checks(*made), 0) | {"world": made[0].cluster.gpus}
         for name, (_, made) in specs.items()
     ]
     verdicts = torchtitan_verdicts(cases)
-    refused = [
+    rejected = [
         name for name, verdict in zip(specs, verdicts, strict=True) if not verdict["accepted"]
     ]
-    assert len(refused) >= 100
-    assert [name for name in refused if planned(specs[name][0])[0] is not None] == []
+    assert len(rejected) >= 100
+    assert [name for name in rejected if planned(specs[name][0])[0] is not None] == []
 
 
-def test_boundaries_stand_where_torchtitan_has_them() -> None:
+def test_torchtitan_handles_both_specs_of_each_boundary_as_listed() -> None:
     rows = [row for row in BOUNDARIES if row.framework == "torchtitan"]
     sides = {}
     for number, row in enumerate(rows):
@@ -166,7 +166,7 @@ def test_boundaries_stand_where_torchtitan_has_them() -> None:
                 sides[f"{number} {row.code} {side}"] = (made, row.taken * (side == "bad"))
     cases = []
     for name, (made, _) in sides.items():
-        case = titan_case(name, unjudged_plan(*made), 0)
+        case = titan_case(name, plan_without_checks(*made), 0)
         cases.append(case | {"world": made[0].cluster.gpus})
     wrong = {}
     for (name, (_, wanted)), verdict in zip(sides.items(), torchtitan_verdicts(cases), strict=True):

@@ -59,9 +59,9 @@ def written(layout: dict[str, Any], folder: Path) -> Path:
     return folder
 
 
-def losses(said: str) -> list[float]:
+def losses(output: str) -> list[float]:
     """One a step: every rank that has the loss prints the same."""
-    rows = re.findall(r"step: +(\d+) +loss: +(\d+\.\d+)", said)
+    rows = re.findall(r"step: +(\d+) +loss: +(\d+\.\d+)", output)
     found = {int(step): {float(loss) for n, loss in rows if n == step} for step, _ in rows}
     assert all(len(values) == 1 for values in found.values()), found
     return [found[step].pop() for step in sorted(found)]

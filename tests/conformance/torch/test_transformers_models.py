@@ -16,11 +16,11 @@ from tests.conformance.tool_checkers import transformers_verdicts
 pytestmark = pytest.mark.conformance
 OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
 """DBRX says its rotary base in attn_config; Hunyuan's alpha is a larger base here."""
-Judged = list[tuple[dict[str, Any], int, dict[str, Any]]]
+CheckedConfigs = list[tuple[dict[str, Any], int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def judged() -> Judged:
+def checked_configs() -> CheckedConfigs:
     """Every counted config, and those of the catalog: the config, its count, the verdict."""
     rows = counted_configs()
     rows += [
@@ -32,23 +32,27 @@ def judged() -> Judged:
     return [(*row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
 
 
-def test_transformers_builds_models_of_the_counted_parameters(judged: Judged) -> None:
+def test_transformers_builds_models_with_the_counted_parameters(
+    checked_configs: CheckedConfigs,
+) -> None:
     wrong = [
         (config, count, verdict.get("parameters", verdict.get("error")))
-        for config, count, verdict in judged
+        for config, count, verdict in checked_configs
         if verdict.get("parameters") != count
     ]
     assert not wrong
 
 
-def test_transformers_means_the_same_by_keys_that_have_no_shape(judged: Judged) -> None:
+def test_transformers_reads_the_same_positions_windows_and_epsilons(
+    checked_configs: CheckedConfigs,
+) -> None:
     wrong = []
-    for config, _, verdict in judged:
+    for config, _, verdict in checked_configs:
         mine, theirs = facts(resolved(config)[0]), verdict["facts"]
-        told = {key: value for key, value in theirs.items() if value is not None}
+        stated = {key: value for key, value in theirs.items() if value is not None}
         wrong += [
             (config, key, value, mine[key])
-            for key, value in told.items()
+            for key, value in stated.items()
             if mine[key] is not None and mine[key] != pytest.approx(value)
         ]
     assert not wrong
@@ -70,7 +74,7 @@ def facts(model: Model) -> dict[str, Any]:
     }
 
 
-def test_the_judge_sees_another_count_and_an_unknown_family() -> None:
+def test_the_checker_reports_another_count_and_an_unknown_family() -> None:
     llama = {"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 100}
     cases = [{"config": llama | more} for more in ({}, {"mlp_bias": True}, {"model_type": "?"})]
     plain, biased, unknown = transformers_verdicts(cases)

@@ -23,7 +23,7 @@ import torch
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from absent_modules import install_absent_modules
-from emulated_gpu import stand_in_for_triton
+from emulated_gpu import install_fake_triton
 
 UNUSED = ("PIL", "datasets", "torch.utils.tensorboard", "torchdata", "wandb")
 SEED, VOCABULARY = 1234, 128
@@ -119,7 +119,7 @@ def plain_name(name: str) -> str:
 
 def stand_in() -> None:
     """Before torchtitan's trainer is imported."""
-    stand_in_for_triton()
+    install_fake_triton()
     install_absent_modules(*UNUSED)
     import torchtitan.tools.utils as tools
 

@@ -29,18 +29,18 @@ from typing import Any
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from absent_modules import install_absent_modules
-from case_lines import FAULTS, Case, Refused, Verdict, answer_cases, import_before_forks
-from emulated_gpu import stand_in_for_triton
+from case_lines import FAULTS, Case, Rejected, Verdict, answer_cases, import_before_forks
+from emulated_gpu import install_fake_triton
 from mesh_checker import join, ranks_of
 
 UNUSED = ("PIL", "datasets", "torch.utils.tensorboard", "torchdata", "wandb")
-MODULE = "judged_config"
+MODULE = "checked_config"
 MODELS = ("deepseek_v3", "llama3")
 """Those whose configs are read before the forks; others cost a second each time."""
 
 
-def judge(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that refuses."""
+def check(case: Case, verdict: Verdict) -> None:
+    """All stages in turn, up to the first that rejects."""
     verdict["stage"] = "parse"
     config = parse(case)
     sections = config.to_dict()
@@ -71,30 +71,31 @@ def parse(case: Case) -> Any:
         words = ["--module", MODULE, "--config", case.get("function", "run")]
         try:
             return ConfigManager().parse_args([*words, *case.get("args", [])])
-        except FAULTS as error:  # of the text, not of the judge
-            raise Refused(f"{type(error).__name__}: {error}") from error
+        except FAULTS as error:  # raised by the config module, not by this program
+            raise Rejected(f"{type(error).__name__}: {error}") from error
         except SystemExit as stop:
-            raise Refused("the command line; tyro says why on stderr") from stop
+            raise Rejected("the command line; tyro says why on stderr") from stop
 
 
 def optimizer_of(config: Any) -> dict[str, Any]:
-    """What optimizer and schedule are told; "rates" by number of step, the first is 0."""
+    """What optimizer and schedule are settings; "rates" by number of step, the first is 0."""
     import torch
 
     (group,) = config.optimizer.param_groups
-    told = dict(group.optimizer_kwargs)
+    settings = dict(group.optimizer_kwargs)
     steps = config.training.steps
-    made = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=told["lr"])
+    made = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings["lr"])
     (schedule,) = config.lr_scheduler.build(optimizers=[made], training_steps=steps)
     rates = {
-        step: told["lr"] * schedule.lr_lambdas[0](step) for step in (0, 5, steps // 2, steps - 1)
+        step: settings["lr"] * schedule.lr_lambdas[0](step)
+        for step in (0, 5, steps // 2, steps - 1)
     }
     return {
         "rates": rates,
         "name": group.optimizer_name,
-        "betas": list(told["betas"]),
-        "adam_epsilon": told["eps"],
-        "weight_decay": told["weight_decay"],
+        "betas": list(settings["betas"]),
+        "adam_epsilon": settings["eps"],
+        "weight_decay": settings["weight_decay"],
         "max_norm": config.training.max_norm,
         "seed": config.debug.seed,
     }
@@ -123,11 +124,11 @@ def batch_of(config: Any, dims: Any) -> dict[str, int]:
     cut = dims.tp if parallelism.enable_sequence_parallel else 1
     cut *= 2 * dims.cp if dims.cp > 1 else 1
     if training.seq_len % cut:
-        raise Refused(f"seq_len {training.seq_len} must be divisible by {cut}")
+        raise Rejected(f"seq_len {training.seq_len} must be divisible by {cut}")
     at_once = training.local_batch_size * dims.dp_replicate * dims.dp_shard
     in_all = at_once if training.global_batch_size < 0 else training.global_batch_size
     if in_all % at_once or in_all <= 0:
-        raise Refused(f"global batch size {in_all} must be a multiple of {at_once}")
+        raise Rejected(f"global batch size {in_all} must be a multiple of {at_once}")
     size = parallelism.pipeline_parallel_microbatch_size
     return {
         "global_batch_size": in_all,
@@ -175,7 +176,7 @@ def read_a_config() -> None:
 
 
 def main() -> int:
-    stand_in_for_triton()
+    install_fake_triton()
     install_absent_modules(*UNUSED)
     models = [f"torchtitan.models.{name}.config_registry" for name in MODELS]
     import_before_forks(
@@ -184,7 +185,7 @@ def main() -> int:
     import_before_forks("torchtitan.config.manager", "torchtitan.distributed.pipeline_parallel")
     import_before_forks(*models)
     read_a_config()
-    return answer_cases(judge)
+    return answer_cases(check)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 from case_lines import Case, Verdict, answer_cases, import_before_forks
 
 
-def judge(case: Case, verdict: Verdict) -> None:
+def check(case: Case, verdict: Verdict) -> None:
     """Read the config, build the model, count."""
     import torch
     from transformers import AutoConfig
@@ -85,7 +85,7 @@ def module_of(case: Case) -> tuple[str, ...]:
 
 def main() -> int:
     import_before_forks("torch", "transformers")
-    return answer_cases(judge, needs=module_of)
+    return answer_cases(check, needs=module_of)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def case_of(plan: ServingPlan, process: Process, groups: bool) -> Case:
 def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) -> list[str]:
     """Everything in which vLLM and the plan do not agree."""
     if not verdict["accepted"]:
-        return [f"refused at {verdict['stage']}: {verdict['error'][:300]}"]
+        return [f"rejected at {verdict['stage']}: {verdict['error'][:300]}"]
     layout, limits = plan.layout, plan.limits
     wanted: dict[str, Any] = {
         "tp": layout.tp,
@@ -203,17 +203,17 @@ def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) ->
         "block_size": plan.problem.service.block_tokens,
         "pp_layers": [stage.layers for stage in plan.stages],
     }
-    told = verdict["sizes"]
+    sizes = verdict["sizes"]
     found = [
-        f"{name}: vLLM {told.get(name)}, PARC {value}"
+        f"{name}: vLLM {sizes.get(name)}, PARC {value}"
         for name, value in wanted.items()
-        if told.get(name) != value
+        if sizes.get(name) != value
     ]
     expected = _own_ranks(plan, process)
     if process.ports and len(process.ports) > 1:
         return found  # a supervisor: its children are engines of one rank each
-    if told["node_ranks"] != expected:
-        found.append(f"ranks: vLLM {told['node_ranks']}, PARC {expected}")
+    if sizes["node_ranks"] != expected:
+        found.append(f"ranks: vLLM {sizes['node_ranks']}, PARC {expected}")
     return found + _group_differences(plan, verdict)
 
 

@@ -13,7 +13,7 @@ HYBRID = ("qwen3_next", "nemotron_h")
 LATENT = {"q_lora_rank": 384, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64}
 
 
-def legal_service(seed: int) -> Spec:
+def valid_service(seed: int) -> Spec:
     """One spec that should compile; the same for the same seed."""
     dice = Random(f"service {seed}")
     family = dice.choice(["llama", "qwen3", *ROUTED, *HYBRID])

@@ -12,7 +12,7 @@ from parc.compiler.ir import ServingPlan
 from tests.compiled import examples
 from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import case_of, cases_of, differences
-from tests.conformance.vllm.specs import legal_service
+from tests.conformance.vllm.specs import valid_service
 from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
 from tests.search.serving_specs import planned
 
@@ -37,7 +37,7 @@ def test_every_command_of_every_example_is_accepted_with_the_same_sizes_and_grou
     assert disagreements(plans) == {}
 
 
-def test_the_command_that_ray_starts_is_accepted_with_ray_as_the_executor() -> None:
+def test_the_command_for_ray_is_accepted_with_ray_as_the_executor() -> None:
     cases = []
     for plan in examples("vllm").values():
         if plan.layout.dp == 1:
@@ -50,10 +50,10 @@ def test_the_command_that_ray_starts_is_accepted_with_ray_as_the_executor() -> N
         assert verdict["sizes"]["executor"] == "ray"
 
 
-def test_random_legal_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
+def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
     plans = []
     for seed in range(SPECS):
-        plan, sink = planned(legal_service(seed))
+        plan, sink = planned(valid_service(seed))
         assert plan is not None or sink.failed()
         plans += [plan] if plan is not None else []
     assert len(plans) >= 200

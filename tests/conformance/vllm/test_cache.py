@@ -10,7 +10,7 @@ from parc.compiler.cost.serving.shard import Layers
 from parc.compiler.ir import ServingPlan
 from tests.conformance.tool_checkers import vllm_verdicts
 from tests.conformance.vllm.cases import cases_of
-from tests.conformance.vllm.specs import HYBRID, legal_service
+from tests.conformance.vllm.specs import HYBRID, valid_service
 from tests.search.serving_specs import plan_of, planned, spec
 
 pytestmark = pytest.mark.conformance
@@ -20,7 +20,7 @@ ROUNDING = 0.01
 """Requests: vLLM counts whole blocks of the longest one, PARC its tokens where it has no states."""
 
 
-def judgeable(tree: dict[str, Any], plan: ServingPlan) -> bool:
+def is_checkable(tree: dict[str, Any], plan: ServingPlan) -> bool:
     """Whether a CPU can build the classes, and vLLM can tell one page size on every stage.
 
     Blocks of fp8 scales and latent attention ask for compiled kernels; on Blackwell, the kernels of
@@ -38,19 +38,19 @@ def judgeable(tree: dict[str, Any], plan: ServingPlan) -> bool:
     return all(held)
 
 
-def differences(plan: ServingPlan, told: dict[str, Any]) -> list[str]:
+def differences(plan: ServingPlan, found_by_vllm: dict[str, Any]) -> list[str]:
     """What PARC and vLLM do not agree on."""
     limits = plan.limits
     found = [
-        f"{name}: vLLM {told[name]}, PARC {value}"
+        f"{name}: vLLM {found_by_vllm[name]}, PARC {value}"
         for name, value in (("block_tokens", limits.block_tokens), ("blocks", limits.blocks))
-        if told[name] != value
+        if found_by_vllm[name] != value
     ]
     weights = [stage.weights_bytes for stage in plan.stages]
-    if weights != pytest.approx(told["weights_bytes"], rel=1e-4):
-        found.append(f"weights: vLLM {told['weights_bytes']}, PARC {weights}")
-    if limits.full_requests != pytest.approx(told["requests"], rel=ROUNDING):
-        found.append(f"requests: vLLM {told['requests']}, PARC {limits.full_requests}")
+    if weights != pytest.approx(found_by_vllm["weights_bytes"], rel=1e-4):
+        found.append(f"weights: vLLM {found_by_vllm['weights_bytes']}, PARC {weights}")
+    if limits.full_requests != pytest.approx(found_by_vllm["requests"], rel=ROUNDING):
+        found.append(f"requests: vLLM {found_by_vllm['requests']}, PARC {limits.full_requests}")
     return found
 
 
@@ -69,12 +69,12 @@ def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
     return {name: found for name, found in wrong.items() if found}
 
 
-def test_weights_blocks_and_requests_are_those_of_vllm() -> None:
+def test_weights_blocks_and_requests_of_random_specs_equal_those_of_vllm() -> None:
     plans = []
     for seed in range(SPECS):
-        tree = legal_service(seed)
+        tree = valid_service(seed)
         plan, _ = planned(tree)
-        if plan is not None and judgeable(tree, plan):
+        if plan is not None and is_checkable(tree, plan):
             plans.append(plan)
     hybrids = [plan for plan in plans if plan.problem.model.family in HYBRID]
     assert len(hybrids) >= 20
@@ -93,7 +93,7 @@ CATALOG = [
 """Model, hosts of eight H200, layout."""
 
 
-def test_models_of_the_catalog_weigh_and_hold_what_they_do_in_vllm() -> None:
+def test_weights_blocks_and_requests_of_catalog_models_equal_those_of_vllm() -> None:
     job = {"max_model_len": 8192}
     trees = [spec(name, "hgx-h200", nodes, job=job, layout=at) for name, nodes, at in CATALOG]
     assert disagreements([plan_of(tree) for tree in trees]) == {}

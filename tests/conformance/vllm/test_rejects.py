@@ -1,4 +1,4 @@
-"""What vLLM refuses, or accepts and pays for later, is refused by ``parc check``."""
+"""What vLLM rejects, or accepts and pays for later, is rejected by ``parc check``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from tests.conformance.tool_checkers import vllm_gpu, vllm_verdicts
 from tests.conformance.vllm.cases import config_of
-from tests.conformance.vllm.invalid_specs import Bad, bad_services
+from tests.conformance.vllm.invalid_specs import InvalidSpec, invalid_services
 from tests.search.serving_specs import planned
 
 pytestmark = pytest.mark.conformance
@@ -33,9 +33,9 @@ LIMITS = {
 }
 
 
-def case_as_pinned(bad: Bad) -> dict[str, Any]:
+def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
     """The command that a user would write who means what the spec says."""
-    tree = bad.tree
+    tree = invalid.tree
     layout, job = tree.get("layout", {}), tree["job"]
     words = ["model"]
     words += [w for key, flag in FLAGS.items() if key in layout for w in (flag, str(layout[key]))]
@@ -56,7 +56,7 @@ def case_as_pinned(bad: Bad) -> dict[str, Any]:
     stages = layout.get("stage_layers")
     blocks = "fp8" if job.get("precision") == "fp8" else "bf16"
     return {
-        "name": bad.name,
+        "name": invalid.name,
         "argv": words,
         "env": {"VLLM_PP_LAYER_PARTITION": ",".join(map(str, stages))} if stages else {},
         "gpu": vllm_gpu(cluster.gpu),
@@ -70,20 +70,20 @@ def _few(layout: dict[str, Any]) -> dict[str, Any]:
     return {"replicas": layout["replicas"]} if layout.get("replicas", 1) > 1 else {}
 
 
-@pytest.mark.parametrize("bad", bad_services(), ids=lambda bad: bad.name)
-def test_the_spec_has_an_error(bad: Bad) -> None:
-    plan, sink = planned(bad.tree)
+@pytest.mark.parametrize("invalid", invalid_services(), ids=lambda invalid: invalid.name)
+def test_parc_rejects_the_spec(invalid: InvalidSpec) -> None:
+    plan, sink = planned(invalid.tree)
     assert plan is None
     assert sink.failed()
 
 
-def test_vllm_does_with_the_commands_what_the_table_says() -> None:
-    judged = [bad for bad in bad_services() if bad.fate != "later"]
-    verdicts = vllm_verdicts([case_as_pinned(bad) for bad in judged])
+def test_vllm_handles_the_commands_of_invalid_specs_as_listed() -> None:
+    checked = [invalid for invalid in invalid_services() if invalid.outcome != "later"]
+    verdicts = vllm_verdicts([case_as_pinned(invalid) for invalid in checked])
     wrong = {
-        bad.name: verdict.get("error", "accepted")[:200]
-        for bad, verdict in zip(judged, verdicts, strict=True)
-        if verdict["accepted"] != (bad.fate == "silent")
+        invalid.name: verdict.get("error", "accepted")[:200]
+        for invalid, verdict in zip(checked, verdicts, strict=True)
+        if verdict["accepted"] != (invalid.outcome == "silent")
     }
     assert wrong == {}
-    assert len(bad_services()) >= 100
+    assert len(invalid_services()) >= 100

@@ -35,7 +35,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
-from case_lines import FAULTS, Case, Refused, Verdict, answer_cases, import_before_forks
+from case_lines import FAULTS, Case, Rejected, Verdict, answer_cases, import_before_forks
 from vllm_cache import caches
 from vllm_machine import MACHINES, Machine, install_machine
 
@@ -60,8 +60,8 @@ QUIET = {
 MACHINE = Machine(**vars(MACHINES["h100"]))
 
 
-def judge(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that refuses."""
+def check(case: Case, verdict: Verdict) -> None:
+    """All stages in turn, up to the first that rejects."""
     gpu = case.get("gpu", "h100")
     vars(MACHINE).update(gpu if isinstance(gpu, dict) else vars(MACHINES[gpu]))
     MACHINE.capability = tuple(MACHINE.capability)
@@ -93,7 +93,7 @@ def parse(argv: list[str]) -> Namespace:
         with contextlib.redirect_stderr(heard):
             args = parser.parse_args(["serve", *argv])
     except SystemExit as stop:
-        raise Refused(heard.getvalue().rpartition("error: ")[2].strip()) from stop
+        raise Rejected(heard.getvalue().rpartition("error: ")[2].strip()) from stop
     command.validate(args)
     return args
 
@@ -101,7 +101,7 @@ def parse(argv: list[str]) -> Namespace:
 def write_config(config: dict[str, Any]) -> str:
     """A folder that holds the model's config.json and nothing else; the same for equal configs."""
     text = json.dumps(config, sort_keys=True)
-    name = "parc-judge-vllm-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    name = "parc-vllm-checker-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir(), name)
     folder.mkdir(exist_ok=True)
     draft = folder / f"config.json.{os.getpid()}"
@@ -123,9 +123,9 @@ def configure(args: Namespace) -> tuple[str, Any]:
         context = UsageContext.OPENAI_API_SERVER
         config = engine.create_engine_config(usage_context=context, headless=headless)
         if headless and engine.data_parallel_hybrid_lb:  # the two checks of run_headless
-            raise Refused("data_parallel_hybrid_lb is not applicable in headless mode")
+            raise Rejected("data_parallel_hybrid_lb is not applicable in headless mode")
         if headless and config.parallel_config.data_parallel_size_local <= 0:
-            raise Refused("data_parallel_size_local must be > 0 in headless mode")
+            raise Rejected("data_parallel_size_local must be > 0 in headless mode")
         made.append((name, config))
 
     serve.run_dp_supervisor = lambda args: launch("supervisor", args)
@@ -247,7 +247,7 @@ def main() -> int:
     install_machine(MACHINE)
     import_before_forks("vllm.entrypoints.cli.serve", *IMPORTED_LATE)
     parse(["model"])  # fills its caches
-    return answer_cases(judge, (AttributeError, *FAULTS))  # of what we put in the way
+    return answer_cases(check, (AttributeError, *FAULTS))  # of what we put in the way
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_the_schema_that_the_modeline_names_is_there() -> None:
     assert (EXAMPLES[0] / "../../schemas/spec.schema.json").resolve().is_file()
 
 
-def test_the_example_of_the_readme_is_an_example_of_the_house() -> None:
+def test_the_example_in_the_readme_is_one_of_the_examples() -> None:
     shown = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert shown
     assert shown[1] in {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
@@ -47,7 +47,7 @@ def test_the_readme_has_a_row_for_every_command_and_no_other() -> None:
     assert rows == set(main.list_commands(click.Context(main)))
 
 
-def test_the_targets_that_papers_name_are_in_the_makefile() -> None:
+def test_the_targets_that_the_pages_name_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     papers = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -55,7 +55,7 @@ def test_the_targets_that_papers_name_are_in_the_makefile() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
-def test_links_between_papers_lead_to_files() -> None:
+def test_links_between_pages_lead_to_files() -> None:
     papers = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
     broken = [
         f"{paper.name}: {target}"
@@ -73,7 +73,7 @@ def test_the_licence_is_apache_2() -> None:
     assert text.rstrip().endswith("limitations under the License.")
 
 
-def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+def test_the_changelog_has_an_unreleased_section() -> None:
     assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
@@ -85,7 +85,7 @@ def test_make_without_a_target_lists_every_documented_target() -> None:
         assert f"make {target} " in done.stdout
 
 
-def test_make_demo_refuses_an_old_python_in_one_clear_sentence(tmp_path: Path) -> None:
+def test_make_demo_rejects_an_old_python_with_a_clear_message(tmp_path: Path) -> None:
     if not _has_make():
         pytest.skip("make is not installed")
     old = tmp_path / "python"
