@@ -1,7 +1,8 @@
-"""Judges as processes that stay for the next test: what a judge imports takes it seconds.
+"""Processes of checking programs that stay alive for the next test, because their imports take
+seconds.
 
-A process is given a case a line and answers with a verdict a line. Those of the two judges that
-were asked last are kept; all end with this process, which they notice on their stdin.
+A process reads one case per line and answers with one verdict per line. The processes of the two
+programs that were used last are kept. All end with this process, because their stdin closes.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Any
 
 PROCESSES, KEPT = 2, 2
 FEW = 6
-"""Up to so many cases one process is quicker than two, which both import the tool."""
+"""Up to this number of cases one process is faster than two, because each imports the tool."""
 LONGEST_CASE_SECONDS = 900
 Case = dict[str, Any]
 Verdict = dict[str, Any]
 
 
 class CheckerProcess:
-    """One judge, started with ``command``."""
+    """A checking program, started with ``command``."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process lives)
@@ -33,7 +34,9 @@ class CheckerProcess:
         )
 
     def verdicts(self, cases: Iterator[Case]) -> list[Verdict]:
-        """Those of the cases that it gets hold of; ``cases`` is shared with other judges."""
+        """Return the verdicts of the cases that this process takes from ``cases``, an iterator that
+        it shares with other processes.
+        """
         return [self._verdict(case) for case in cases]
 
     def _verdict(self, case: Case) -> Verdict:
@@ -63,11 +66,11 @@ class CheckerProcess:
 
 
 _kept: dict[tuple[str, ...], list[CheckerProcess]] = {}
-"""By command, the one that was asked last at the end."""
+"""Processes by command; the command that was used last is at the end."""
 
 
 def run_cases(command: list[str], cases: list[Case]) -> list[Verdict]:
-    """Verdicts in any order; the cases are dealt to a few processes."""
+    """Return the verdicts in any order. The cases are distributed to up to two processes."""
     processes = _processes(tuple(command), 1 if len(cases) <= FEW else PROCESSES)
     waiting = iter(cases)
     with ThreadPoolExecutor(PROCESSES) as pool:
@@ -80,7 +83,7 @@ def run_cases(command: list[str], cases: list[Case]) -> list[Verdict]:
 
 
 def _processes(command: tuple[str, ...], count: int) -> list[CheckerProcess]:
-    """At least so many of the judge, with those that are there already."""
+    """Return at least ``count`` processes of a command and reuse those that are alive."""
     processes = _kept.pop(command, [])
     for other in list(_kept)[: 1 - KEPT]:
         end_checkers(other)
@@ -90,7 +93,7 @@ def _processes(command: tuple[str, ...], count: int) -> list[CheckerProcess]:
 
 
 def end_checkers(*commands: tuple[str, ...]) -> None:
-    """End those of the commands; without any, all."""
+    """End the processes of these commands, or all processes if none is given."""
     for command in commands or list(_kept):
         for process in _kept.pop(command, []):
             process.end()

@@ -1,4 +1,4 @@
-"""The preflight program, really started: all well, hosts swapped, one host for two node ranks."""
+"""The preflight program, started for real: ranks as planned, and two hosts swapped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ pytestmark = pytest.mark.conformance
 
 
 def small_plan() -> Plan:
-    """Two hosts of two ranks: tp inside, dp across."""
+    """Return a plan for two hosts of two ranks: tp within a host, dp across hosts."""
     on = cluster(1, 1, node=replace(NODE, gpus=2, nvlink_domain=2))
     made = plan(on, layout(tp=2, dp=2))
     return replace(launch_plan(on), placement=made.placement, layout=made.layout)
 
 
 def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
-    """(exit statuses, output of the first) of an agent a node rank, each told its host's name."""
+    """Return (exit statuses, output of the first agent) of one launch agent per node rank, each
+    with its host name.
+    """
     for artifact in BACKEND.emit(small_plan()):
         target = folder / artifact.path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""The judges are run_cases: each accepts the good, rejects the bad, and names what is ignored."""
+"""Tests of the checking programs: each accepts a good case, rejects a bad one, and lists ignored
+settings.
+"""
 
 from __future__ import annotations
 

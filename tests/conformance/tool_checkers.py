@@ -1,7 +1,9 @@
-"""The judges of DeepSpeed, torch, torchtitan, Accelerate, Kubernetes and vLLM, as functions.
+"""Functions that run the checking programs of DeepSpeed, torch, torchtitan, Accelerate, Kubernetes
+and vLLM.
 
-Each takes the cases that the judge of the same name describes and returns their verdicts, in the
-same order. tests/conformance/run says where the tools are; without it the tests are skipped.
+Each function accepts the cases that its program describes and returns their verdicts in the same
+order. tests/conformance/run sets the variables with the paths of the tools; without them the tests
+are skipped.
 """
 
 from __future__ import annotations
@@ -19,47 +21,49 @@ HERE = Path(__file__).parent
 
 
 def deepspeed_verdicts(cases: list[Case]) -> list[Verdict]:
-    """What DeepSpeed says to ds_config.json files (deepspeed_checker.py)."""
+    """Check ds_config.json files with DeepSpeed (deepspeed_checker.py)."""
     return tool_verdicts("torch", "deepspeed/deepspeed_checker.py", cases)
 
 
 def mesh_verdicts(cases: list[Case]) -> list[Verdict]:
-    """Groups of torch's DeviceMesh (mesh_checker.py)."""
+    """Return the groups of torch's DeviceMesh (mesh_checker.py)."""
     return tool_verdicts("torch", "shared/mesh_checker.py", cases)
 
 
 def launch_verdicts(cases: list[Case]) -> list[Verdict]:
-    """What torchrun and the launcher of DeepSpeed make of a command line (launch_checker.py)."""
+    """Parse command lines with torchrun and DeepSpeed's launcher (launch_checker.py)."""
     return tool_verdicts("torch", "torch/launch_checker.py", cases)
 
 
 def torchtitan_verdicts(cases: list[Case]) -> list[Verdict]:
-    """What torchtitan says to config modules (torchtitan_checker.py)."""
+    """Check config modules with torchtitan (torchtitan_checker.py)."""
     return tool_verdicts("torch", "torch/torchtitan_checker.py", cases)
 
 
 def accelerate_verdicts(cases: list[Case]) -> list[Verdict]:
-    """What Accelerate says to config files (accelerate_checker.py)."""
+    """Check config files with Accelerate (accelerate_checker.py)."""
     return tool_verdicts("torch", "torch/accelerate_checker.py", cases)
 
 
 def transformers_verdicts(cases: list[Case]) -> list[Verdict]:
-    """How many parameters the models of transformers have (transformers_checker.py)."""
+    """Count the parameters of models that transformers builds (transformers_checker.py)."""
     return tool_verdicts("torch", "torch/transformers_checker.py", cases)
 
 
 def kubernetes_verdicts(cases: list[Case]) -> list[Verdict]:
-    """What the models and schemas of Kubernetes say to manifests (kubernetes_checker.py)."""
+    """Check manifests with the models and schemas of Kubernetes (kubernetes_checker.py)."""
     return tool_verdicts("torch", "kubernetes/kubernetes_checker.py", cases)
 
 
 def vllm_verdicts(cases: list[Case]) -> list[Verdict]:
-    """What vLLM says to `vllm serve` commands (vllm_checker.py)."""
+    """Check `vllm serve` commands with vLLM (vllm_checker.py)."""
     return tool_verdicts("vllm", "vllm/vllm_checker.py", cases)
 
 
 def vllm_gpu(gpu: Gpu) -> dict[str, Any]:
-    """A GPU of PARC's catalog as vllm_checker.py wants it: vLLM's defaults depend on it."""
+    """Return a GPU of PARC's catalog in the fields of vllm_checker.py; vLLM's defaults depend on
+    it.
+    """
     return {
         "name": f"NVIDIA {gpu.catalog_name}",
         "memory_gib": gpu.memory_bytes / 2**30,
@@ -69,7 +73,7 @@ def vllm_gpu(gpu: Gpu) -> dict[str, Any]:
 
 
 def tool_python(tool: str) -> str:
-    """The Python that has ``tool``; skips the test where there is none.
+    """Return the path of the Python that has ``tool``; skip the test if there is none.
 
     Args:
         tool: "torch" (with DeepSpeed, torchtitan, Accelerate and Kubeflow's models) or "vllm".
@@ -83,7 +87,7 @@ def tool_python(tool: str) -> str:
 
 
 def tool_verdicts(tool: str, program: str, cases: list[Case]) -> list[Verdict]:
-    """Verdicts of one judge; fails where the checking program failed on a case."""
+    """Return the verdicts of a checking program; fail if the program itself failed on a case."""
     command = [tool_python(tool), str(HERE / program)]
     named = [case | {"name": str(number)} for number, case in enumerate(cases)]
     verdict_of = {verdict["name"]: verdict for verdict in run_cases(command, named)}

@@ -1,13 +1,13 @@
-"""Let the Kubernetes models of Kubeflow's API package, and CRDs' schemas, judge manifests.
+"""Check manifests with the Kubernetes models of Kubeflow's API package and with schemas of CRDs.
 
     python kubernetes_checker.py < cases.jsonl > verdicts.jsonl
 
-A case: {"name", "manifest": {...}}. A verdict adds "keys_ignored": what an API server would drop
-(or reject, with strict validation). Stages:
+A case: {"name", "manifest": {...}}. A verdict adds "keys_ignored": keys that an API server would
+drop (or reject, with strict validation). Stages:
 
     schema     schemas/KIND.json, for kinds that have no model in the package
-    model      the generated pydantic model of the kind, and of pod templates in it
-    rules      kubernetes_rules.py: what webhooks check besides
+    model      the generated pydantic model of the kind, and of the pod templates in it
+    rules      kubernetes_rules.py: the additional checks of webhooks
 
 Runs under a Python that has kubeflow-trainer-api and jsonschema; imports neither PARC nor pytest.
 """
@@ -45,7 +45,7 @@ SCHEMAS = Path(__file__).with_name("schemas")
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """Schema or model, then rules."""
+    """Check the schema or the model, then the rules."""
     manifest = case["manifest"]
     kind = manifest.get("kind", "")
     schema = SCHEMAS / f"{kind.lower()}.json"
@@ -72,7 +72,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def against_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str]:
-    """Keys that the schema does not know; anything else that it says against it is raised."""
+    """Return the keys that are not in the schema; raise Rejected for all other errors."""
     from jsonschema import Draft202012Validator
 
     unknown, errors = [], []
@@ -89,13 +89,13 @@ def against_schema(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str
 
 
 def against_model(manifest: dict[str, Any], name: str, where: str) -> list[str]:
-    """Keys that the model drops, where it accepts the rest."""
+    """Return the keys that the model drops; the model raises for other errors."""
     model = getattr(import_module("kubeflow_trainer_api.models"), name)
     return dropped(manifest, model.from_dict(manifest).to_dict(), where)
 
 
 def dropped(given: Any, kept: Any, where: str) -> list[str]:
-    """Paths that are in ``given`` and not in ``kept``."""
+    """Return the paths that are in ``given`` and not in ``kept``."""
     if isinstance(given, dict) and isinstance(kept, dict):
         found = [f"{where}.{key}".strip(".") for key in given if key not in kept]
         both = [key for key in given if key in kept]

@@ -1,6 +1,6 @@
-"""Rules of Kubernetes objects that no schema says: what their webhooks and controllers check.
+"""Rules of Kubernetes objects that no schema contains: checks of their webhooks and controllers.
 
-Restated from the admission webhooks of Kubernetes, JobSet, LeaderWorkerSet and Kueue. Imports
+Reimplemented from the admission webhooks of Kubernetes, JobSet, LeaderWorkerSet and Kueue. Imports
 neither PARC nor pytest.
 """
 
@@ -20,12 +20,12 @@ QUANTITY = re.compile(
 )
 LONGEST_LABEL = 63
 POD_SUFFIX = 6
-"""A pod of a Job is named after its index, a dash and five random characters."""
+"""Length of the suffix of a pod of a Job: a dash and five random characters, after its index."""
 KUEUE = "kueue.x-k8s.io/podset-"
 
 
 def broken_rules(manifest: Manifest) -> list[str]:
-    """Sentences on what is wrong; none where all is well."""
+    """Return one sentence per violated rule."""
     found = list(RULES.get(manifest.get("kind", ""), lambda _: iter(()))(manifest))
     for where, template in pod_templates(manifest):
         found += [f"{where}: {text}" for text in (*quantities(template), *topology(template))]
@@ -33,7 +33,7 @@ def broken_rules(manifest: Manifest) -> list[str]:
 
 
 def pod_templates(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
-    """Every pod template of an object, and where it stands."""
+    """Yield the path and content of every pod template of an object."""
     spec = manifest.get("spec", {})
     for index, job in enumerate(spec.get("replicatedJobs", [])):
         where = f"spec.replicatedJobs[{index}].template.spec.template"
@@ -46,7 +46,9 @@ def pod_templates(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
 
 
 def quantities(template: Manifest) -> Iterator[str]:
-    """Amounts of resources; extended ones, as GPUs are, must be whole, and as limited as asked."""
+    """Check amounts of resources. Extended resources such as GPUs must be integers, with requests
+    equal to limits.
+    """
     for container in template.get("spec", {}).get("containers", []):
         resources = container.get("resources", {})
         asked, limits = resources.get("requests", {}), resources.get("limits", {})
@@ -60,7 +62,7 @@ def quantities(template: Manifest) -> Iterator[str]:
 
 
 def topology(template: Manifest) -> Iterator[str]:
-    """Kueue's annotations for topology-aware scheduling."""
+    """Check Kueue's annotations for topology-aware scheduling."""
     notes = template.get("metadata", {}).get("annotations", {})
     asked = {key.removeprefix(KUEUE): v for key, v in notes.items() if key.startswith(KUEUE)}
     whole = [
@@ -84,7 +86,7 @@ def topology(template: Manifest) -> Iterator[str]:
 
 
 def job_set(manifest: Manifest) -> Iterator[str]:
-    """JobSet's webhook: names of what it makes, and of its subdomain."""
+    """Apply the rules of JobSet's webhook: names of pods and of the subdomain."""
     name, spec = manifest["metadata"]["name"], manifest["spec"]
     subdomain = spec.get("network", {}).get("subdomain", name)
     if not is_label(subdomain):
@@ -103,7 +105,7 @@ def job_set(manifest: Manifest) -> Iterator[str]:
 
 
 def job(manifest: Manifest) -> Iterator[str]:
-    """The same of a Job that stands alone."""
+    """Apply the rules of a Job that is not part of a JobSet."""
     if not is_label(manifest["metadata"]["name"]):
         yield f"metadata.name: {manifest['metadata']['name']!r} is not a DNS label"
     yield from job_spec(manifest["spec"])
@@ -118,7 +120,7 @@ def job_spec(spec: Manifest) -> Iterator[str]:
 
 
 def leader_worker_set(manifest: Manifest) -> Iterator[str]:
-    """LeaderWorkerSet's webhook: sizes of subgroups, amounts of a rollout."""
+    """Apply the rules of LeaderWorkerSet's webhook: sizes of subgroups, amounts of a rollout."""
     template = manifest["spec"]["leaderWorkerTemplate"]
     size, policy = template.get("size", 1), template.get("subGroupPolicy", {})
     part = policy.get("subGroupSize", 1)

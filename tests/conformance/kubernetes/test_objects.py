@@ -1,4 +1,6 @@
-"""JobSet's own models take every object that is emitted, and what they reject PARC rejects."""
+"""The Kubernetes models accept every emitted object, and PARC rejects the settings that they
+reject.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def objects(plan: Plan) -> list[dict[str, Any]]:
 
 
 def random_plan(seed: int) -> Plan:
-    """A plan with as much said for Kubernetes as fits."""
+    """Return a plan with as many Kubernetes settings as are compatible."""
     dice = Random(f"kubernetes {seed}")
     if dice.random() < 0.3:
         made = nvl72_plan(*(dice.randint(1, 4) for _ in range(dice.randint(1, 3))), named=False)
@@ -106,7 +108,7 @@ def test_objects_of_a_serving_plan_are_accepted_with_all_keys() -> None:
 
 
 def test_settings_that_an_api_server_rejects_are_rejected_by_parc() -> None:
-    """The models alone see few of these mistakes; all of them are in the API's own rules."""
+    """The models reject only some of these mistakes; all of them violate rules of the API."""
     dice, plans = Random("broken"), []
     for seed in range(INVALID):
         made = random_plan(seed)

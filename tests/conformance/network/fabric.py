@@ -1,7 +1,7 @@
-"""A network of racks on one machine: a namespace a host, a bridge a rack, racks on a core bridge.
+"""Network of racks on one machine: one namespace per host, one bridge per rack, and a core bridge.
 
-Needs CAP_NET_ADMIN and ``ip`` of iproute2. What leaves a rack crosses its uplink, a pair of
-interfaces whose counters the kernel keeps. The machine's own network stays as it is.
+Needs CAP_NET_ADMIN and ``ip`` of iproute2. Traffic that leaves a rack crosses its uplink, a pair of
+interfaces whose counters the kernel maintains. The machine's own network is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _numbers = itertools.count()
 
 
 def missing() -> str:
-    """Why no network can be made here; empty where one can."""
+    """Return the reason why no network can be built here, or an empty string."""
     if shutil.which("ip") is None:
         return "not installed: ip (iproute2)"
     name = f"parc{os.getpid()}-probe"
@@ -35,10 +35,10 @@ def _says_no(command: list[str]) -> bool:
 
 
 class RackFabric:
-    """Racks of hosts, ``{"rack1": ["n1", "n3"]}``; a context manager."""
+    """Network of racks of hosts, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
     def __init__(self, racks: dict[str, Sequence[str]]) -> None:
-        """At most 250 hosts; names of any length, for interfaces are numbered."""
+        """Prepare at most 250 hosts. Names may have any length, because interfaces are numbered."""
         prefix = f"parc{os.getpid()}-{next(_numbers)}"
         self.racks = racks
         self.switch = f"{prefix}-switch"
@@ -71,7 +71,7 @@ class RackFabric:
 
     @property
     def uplinks(self) -> dict[str, str]:
-        """Rack -> interface in the namespace ``switch`` that sends what leaves the rack."""
+        """Rack -> interface in the namespace ``switch`` that sends the traffic leaving the rack."""
         return {rack: f"up{number}" for number, rack in enumerate(self.racks)}
 
     def _add(self, name: str) -> None:

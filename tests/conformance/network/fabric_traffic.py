@@ -1,16 +1,17 @@
-"""Send what a plan's groups send, over gloo between namespaces, and count it on uplinks.
+"""Send the traffic of a plan's groups over gloo between namespaces, and count it on the rack
+uplinks.
 
-Runs under a Python that has torch, as root, and imports nothing of PARC. stdin: a case a line,
+Runs under a Python that has torch, as root, and imports nothing of PARC. stdin: one case per line,
   {"switch": NAMESPACE, "uplinks": [INTERFACE], "hosts": [NAMESPACE of every rank],
    "sends": [{"pattern": "all-reduce", "groups": [[RANK]], "bytes": N}]}
-stdout: for each case a line, {"sends": [{INTERFACE: bytes sent}], "resent": [N], "seconds": S};
-resent counts the segments that TCP sent once more during a send.
+stdout: one line per case, {"sends": [{INTERFACE: bytes sent}], "resent": [N], "seconds": S};
+"resent" counts the segments that TCP retransmitted during a send.
 
-Patterns, with ``bytes`` of a rank's whole tensor:
-  all-reduce, all-gather   gloo's, which are rings
-  reduce-scatter           a ring of sends, as NCCL does it: gloo's own is no ring
-  all-to-all               gloo's, each sends a share to every other
-  line                     a message to the next in the group, and one back
+Patterns; ``bytes`` is the size of a rank's whole tensor:
+  all-reduce, all-gather   gloo's collectives, which are rings
+  reduce-scatter           a ring of sends as in NCCL, because gloo's own is not a ring
+  all-to-all               gloo's collective: each rank sends a share to every other rank
+  line                     a message to the next rank of the group, and one back
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ Groups = list[list[int]]
 
 
 def main() -> None:
-    """Answer every case."""
+    """Read cases from stdin and print a line per case."""
     torch.set_num_threads(1)
     for line in sys.stdin:
         print(json.dumps(run_case(json.loads(line))), flush=True)
 
 
 def run_case(case: dict[str, Any]) -> dict[str, Any]:
-    """Fork a process a rank; count around every send."""
+    """Fork one process per rank, and read the counters before and after every send."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         ranks = [Rank(case, rank, f"file://{folder}/store") for rank in range(len(case["hosts"]))]
@@ -63,7 +64,8 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def resent(ranks: list[Rank]) -> int:
-    """Segments that TCP has sent more than once, over the namespaces of all ranks."""
+    """Return the number of segments that TCP has retransmitted, over the namespaces of all ranks.
+    """
     total = 0
     for rank in ranks:
         rows = Path(f"/proc/{rank.process}/net/snmp").read_text().splitlines()
@@ -73,7 +75,7 @@ def resent(ranks: list[Rank]) -> int:
 
 
 def counters(case: dict[str, Any]) -> dict[str, int]:
-    """Bytes that every uplink has sent so far."""
+    """Return the bytes that every uplink has sent so far."""
     command = ["ip", "-n", case["switch"], "-s", "-j", "link", "show"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     links = {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in json.loads(done.stdout)}
@@ -81,7 +83,7 @@ def counters(case: dict[str, Any]) -> dict[str, int]:
 
 
 class Rank:
-    """A forked process, told over a pipe what to send next."""
+    """Forked process of a rank, which receives the index of its next send over a pipe."""
 
     def __init__(self, case: dict[str, Any], rank: int, store: str) -> None:
         order_out, self.order = os.pipe()
@@ -98,16 +100,18 @@ class Rank:
         os.close(done_in)
 
     def start_send(self, index: int) -> None:
-        """Let it do one send."""
+        """Start the send with this index."""
         os.write(self.order, bytes([index]))
 
     def wait(self) -> None:
-        """Until it has done what it was told."""
+        """Wait until the rank has finished its current send."""
         if not os.read(self.done, 1):
             sys.exit(f"rank {self.number} died")
 
     def end(self) -> None:
-        """Tell it to end; other ranks hold its pipe open too, so closing it would say nothing."""
+        """End the process with a message; closing the pipe is not enough, because other ranks
+        inherited its write end.
+        """
         self.start_send(END)
         os.close(self.order)
         os.waitpid(self.process, 0)
@@ -115,7 +119,8 @@ class Rank:
 
 
 def run_rank(case: dict[str, Any], rank: int, store: str, order: int, done: int) -> None:
-    """A rank: move to the host's namespace, join, then send as told."""
+    """Move to the namespace of the host, join the process group, then execute the requested sends.
+    """
     enter(case["hosts"][rank])
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=len(case["hosts"]))
@@ -147,25 +152,25 @@ def enter(namespace: str) -> None:
 
 
 def tensor(size_bytes: int) -> torch.Tensor:
-    """So many bytes of float32."""
+    """Return a float32 tensor of this size."""
     return torch.ones(size_bytes // 4)
 
 
 def all_reduce(group: Any, members: list[int], size_bytes: int) -> None:
-    """gloo's ring: 2(n-1)/n of the tensor to the neighbour."""
+    """Use gloo's ring, which sends 2(n-1)/n of the tensor to the neighbour."""
     data = tensor(size_bytes)
     dist.all_reduce(data, group=group)
     assert data[0] == len(members)
 
 
 def all_gather(group: Any, members: list[int], size_bytes: int) -> None:
-    """gloo's ring: n-1 shares to the neighbour."""
+    """Use gloo's ring, which sends n-1 shares to the neighbour."""
     share = tensor(size_bytes // len(members))
     dist.all_gather([torch.empty_like(share) for _ in members], share, group=group)
 
 
 def reduce_scatter(group: Any, members: list[int], size_bytes: int) -> None:
-    """A ring of sends: n-1 shares, each added up on its way."""
+    """Send n-1 shares around a ring; each rank adds its own share."""
     place = members.index(dist.get_rank())
     following, before = members[(place + 1) % len(members)], members[place - 1]
     share = tensor(size_bytes // len(members))
@@ -179,13 +184,13 @@ def reduce_scatter(group: Any, members: list[int], size_bytes: int) -> None:
 
 
 def all_to_all(group: Any, members: list[int], size_bytes: int) -> None:
-    """gloo's: a share to every other."""
+    """Use gloo's all-to-all, which sends a share to every other rank."""
     data = tensor(size_bytes)
     dist.all_to_all_single(torch.empty_like(data), data, group=group)
 
 
 def line(group: Any, members: list[int], size_bytes: int) -> None:
-    """Activations to the next stage, gradients back."""
+    """Send activations to the next stage, and gradients back."""
     place = members.index(dist.get_rank())
     data = tensor(size_bytes)
     for step in (1, -1):

@@ -1,7 +1,7 @@
-"""Bytes on rack uplinks are those that PARC counts, and the placed job sends few of them.
+"""Bytes on rack uplinks equal PARC's count, and the order of the plan sends less than name order.
 
-Ranks send over gloo between network namespaces; the kernel counts. A send is done with two sizes
-and the difference is compared, so that what does not grow with the data drops out.
+Ranks send over gloo between network namespaces; the kernel counts. Every transfer runs with two
+sizes and the difference is compared, so that constant overhead cancels.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ PROGRAM = Path(__file__).with_name("fabric_traffic.py")
 MIB = 2**20
 LONGEST_SECONDS = 900
 COUNTS = 8
-"""Of a send, until TCP sends nothing twice in one."""
+"""Attempts to measure a send without a TCP retransmission."""
 TOLERANCE = 0.05
 Measured = tuple[str, dict[str, list[dict[str, float]]]]
 NOISE_BYTES = 64 * 1024
-"""Acknowledgements and address resolution, where nothing of the data crosses."""
+"""Acknowledgements and address resolution on an uplink that no data crosses."""
 SENT: dict[str, tuple[Pattern, float]] = {
     "all-reduce": ("ring", 2.0),
     "all-gather": ("ring", 1.0),
     "reduce-scatter": ("ring", 1.0),
     "all-to-all": ("all-to-all", 1.0),
 }
-"""Pattern on the wire -> who sends to whom, and what a rank sends as a multiple of (n-1)/n."""
+"""Collective -> pattern of its messages, and bytes sent per rank as a multiple of (n-1)/n."""
 
 
 @dataclass(frozen=True)
 class Send:
-    """One kind of traffic of a step, as a rank's tensor."""
+    """Traffic of one kind in a step, as the tensor of one rank."""
 
     axis: str
     mesh: str
@@ -56,7 +56,7 @@ class Send:
     mib: float
 
     def rank_bytes(self, members: int) -> float:
-        """What a rank in the middle sends."""
+        """Return the bytes that a rank in the middle of its group sends."""
         if self.pattern == "line":
             return 2 * self.mib * MIB
         return SENT[self.pattern][1] * (members - 1) / members * self.mib * MIB
@@ -64,7 +64,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Case:
-    """Hosts of racks whose names take turns, a layout, and what it sends."""
+    """Hosts whose names alternate between the racks, a layout, and its traffic."""
 
     racks: tuple[int, ...]
     gpus: int
@@ -87,7 +87,7 @@ CASES = {
 
 
 def interleaved(case: Case) -> Cluster:
-    """Hosts n1, n2, ... dealt to the racks in turn."""
+    """Return a cluster whose hosts n1, n2, ... are assigned to the racks in turn."""
     node = replace(NODE, gpus=case.gpus, nvlink_domain=case.gpus)
     dealt: list[list[Host]] = [[] for _ in case.racks]
     turns = [
@@ -112,7 +112,7 @@ def members(placement: Placement, send: Send) -> int:
 
 @cache
 def placements(title: str) -> dict[str, Placement]:
-    """As PARC places the case, and in name order."""
+    """Return the placement of the plan and the placement in name order."""
     case = CASES[title]
     on = interleaved(case)
     first = plan(on, case.of).placement
@@ -126,7 +126,7 @@ def placements(title: str) -> dict[str, Placement]:
 
 
 def predicted(placement: Placement, send: Send) -> dict[str, float]:
-    """Bytes that leave each rack, as placement counts them."""
+    """Return the bytes that leave each rack according to PARC's placement."""
     groups = node_groups(mesh_of(placement, send), send.axes, placement.ranks_per_node)
     pattern: Pattern = "line" if send.pattern == "line" else SENT[send.pattern][0]
     sent = flow(groups, pattern, send.rank_bytes(groups.size), 1.0)
@@ -136,7 +136,7 @@ def predicted(placement: Placement, send: Send) -> dict[str, float]:
 
 
 def case_line(fabric: RackFabric, placement: Placement, case: Case) -> str:
-    """A line for the program: every send, with its size and with twice that."""
+    """Return a line for the program: every send with its size and with twice its size."""
     hosts = [
         fabric.namespaces[host.name]
         for host in placement.hosts
@@ -156,9 +156,10 @@ def case_line(fabric: RackFabric, placement: Placement, case: Case) -> str:
 
 
 def counted(lines: list[str]) -> list[list[dict[str, int]]]:
-    """What the program counts, for each line and each of its sends.
+    """Return the bytes that the program counts, for each line and each of its sends.
 
-    A busy machine makes TCP send some segments twice; it says so, and that send is counted anew.
+    TCP retransmits some segments on a busy machine; the program reports this, and that send is
+    measured again.
     """
     rows: dict[tuple[int, int], dict[str, int]] = {}
     for _ in range(COUNTS):
@@ -189,7 +190,7 @@ def counted_once(lines: list[str]) -> list[dict[str, Any]]:
 
 @pytest.fixture(name="measured", scope="module", params=sorted(CASES))
 def _measured(request: pytest.FixtureRequest) -> Measured:
-    """Bytes that leave each rack, for each order and each of its sends."""
+    """Measure the bytes that leave each rack, for each order of hosts and each of its sends."""
     title: str = request.param
     orders = placements(title)
     racks = {
@@ -207,7 +208,9 @@ Sends = dict[str, list[dict[str, float]]]
 
 
 def differences(fabric: RackFabric, rows: dict[str, list[dict[str, int]]]) -> Sends:
-    """What the second of two sends adds, so that greetings and headers cancel."""
+    """Return the additional bytes of the second of two sends, so that handshakes and headers
+    cancel.
+    """
     return {
         order: [
             {rack: float(twice[name] - once[name]) for rack, name in fabric.uplinks.items()}
@@ -218,7 +221,7 @@ def differences(fabric: RackFabric, rows: dict[str, list[dict[str, int]]]) -> Se
 
 
 def busiest(sends: list[dict[str, float]]) -> float:
-    """Bytes of a step over the fullest uplink."""
+    """Return the bytes per step over the busiest uplink."""
     return max(sum(send[rack] for send in sends) for rack in sends[0])
 
 
@@ -232,7 +235,7 @@ def test_every_uplink_carries_the_predicted_bytes(measured: Measured) -> None:
 
 
 def table(wanted: dict[str, float], row: dict[str, float]) -> list[str]:
-    """Predicted and counted MiB of each rack."""
+    """Return the predicted and the counted MiB of each rack."""
     return [f"{rack} {wanted[rack] / MIB:.2f} {row[rack] / MIB:.2f}" for rack in wanted]
 
 

@@ -1,4 +1,4 @@
-"""Modules that a tool imports and never uses while it reads its config: empty ones in their place.
+"""Empty modules in place of those that a tool imports but never uses while it reads its config.
 
 Runs under the Python of a tool; imports neither PARC nor pytest.
 """
@@ -13,7 +13,9 @@ from typing import Any
 
 
 class AbsentModules(MetaPathFinder, Loader):
-    """Finds modules of the given packages; every name in them is a class that does nothing."""
+    """Import hook that finds any module of the given packages; every name in such a module is a
+    class that does nothing.
+    """
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self._packages = packages
@@ -32,12 +34,14 @@ class AbsentModules(MetaPathFinder, Loader):
 
 
 def any_name(name: str) -> Any:
-    """A class for whatever is asked of a module, save what Python asks itself."""
+    """Return an empty class for an attribute of a module. Names with leading underscores raise
+    AttributeError, because Python's import system looks them up itself.
+    """
     if name.startswith("__"):
         raise AttributeError(name)
     return type(name, (), {"__init__": lambda *_, **__: None})
 
 
 def install_absent_modules(*packages: str) -> None:
-    """Let imports from these packages succeed."""
+    """Make imports from these packages succeed."""
     sys.meta_path.insert(0, AbsentModules(packages))

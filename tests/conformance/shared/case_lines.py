@@ -1,9 +1,10 @@
-"""Cases in, verdicts out, a JSON line each: what every judge does around its judging.
+"""Read cases from stdin and write verdicts to stdout, one line of JSON per case, for all checking
+programs.
 
-A case has a "name"; the verdict repeats it. A verdict has "accepted", and where that is false
-"stage" and "error". "fault" is true where the judge itself broke: that says nothing about the
-case. Every case runs in a process of its own, forked after the imports, so that it finds the
-tool untouched and cannot end the judge.
+A case has a "name"; the verdict repeats it. A verdict has "accepted" and, if that is false, "stage"
+and "error". "fault" is true if the checking program itself failed, so that the verdict contains
+nothing about the case. Every case runs in a separate process that is forked after the imports: it
+finds the tool in its initial state and cannot end the checking program.
 
 Runs under the Python of a tool; imports neither PARC nor pytest.
 """
@@ -31,15 +32,19 @@ HERE = str(Path(__file__).parents[1])
 LONGEST_ERROR = 2000
 LONGEST_CASE_SECONDS = 600
 FAULTS: tuple[type[Exception], ...] = (ImportError, NameError)
-"""What no tool says to a case: something that the judge needs is missing."""
+"""Exceptions that no tool raises about a case: a module or name that the checking program needs is
+missing.
+"""
 
 
 class Rejected(Exception):
-    """The tool says no in a way that is not an exception of its own."""
+    """The tool rejects the case in a way that is not one of its own exceptions."""
 
 
 def import_before_forks(*modules: str) -> None:
-    """Pay once for what every case needs; torch gets one thread, so that it can be forked."""
+    """Import modules that every case needs, once. torch gets one thread, because a process with
+    several threads cannot be forked safely.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -50,7 +55,7 @@ def import_before_forks(*modules: str) -> None:
 
 
 def no_modules(_: Case) -> tuple[str, ...]:
-    """A case for which all is imported."""
+    """Return no modules: the case needs no further imports."""
     return ()
 
 
@@ -59,11 +64,14 @@ def answer_cases(
     faults: tuple[type[Exception], ...] = FAULTS,
     needs: Callable[[Case], tuple[str, ...]] = no_modules,
 ) -> int:
-    """Judge the cases of stdin; what the tool prints goes to stderr, only verdicts to stdout.
+    """Check the cases of stdin and return 0. Output of the tool goes to stderr; only verdicts go to
+    stdout.
 
-    ``check`` writes what it finds into the verdict, keeps its "stage" current, and raises where
-    the tool rejects; an exception of ``faults`` is none of the tool's. ``needs``: what a case
-    would import that many cases do without.
+    Args:
+        check: writes its results into the verdict, keeps "stage" current, and raises if the tool
+            rejects the case.
+        faults: exceptions that mean that the checking program failed.
+        needs: returns the modules that this case needs and many other cases do not.
     """
     verdicts = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -76,7 +84,7 @@ def answer_cases(
 
 
 def _run_in_child(check: Check, case: Case, faults: tuple[type[Exception], ...]) -> str:
-    """The verdict as JSON, also where the child does not live to tell it."""
+    """Return the verdict as JSON, even if the forked process dies before it writes one."""
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -94,7 +102,7 @@ def _run_in_child(check: Check, case: Case, faults: tuple[type[Exception], ...])
 
 
 def _read(reader: int, child: int) -> str:
-    """All that the child tells, in the time that it has."""
+    """Read the output of the child, and kill it if it is silent for too long."""
     chunks: list[bytes] = []
     with os.fdopen(reader, "rb", buffering=0) as pipe:
         while True:
@@ -119,5 +127,6 @@ def _verdict(check: Check, case: Case, faults: tuple[type[Exception], ...]) -> V
 
 
 def _raised_by_us(rejection: BaseException) -> bool:
-    """Whether it was raised by a line of the judges, not of a tool."""
+    """Return True if the exception was raised by a line of the conformance tests and not of a tool.
+    """
     return traceback.extract_tb(rejection.__traceback__)[-1].filename.startswith(HERE)

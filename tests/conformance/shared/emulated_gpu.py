@@ -1,7 +1,7 @@
-"""What Megatron-Core asks of a GPU machine, answered on one without: nothing that judges.
+"""Replacements on a CPU for the GPU queries and triton that Megatron-Core and torchtitan import.
 
-Runs under the Python that has torch and Megatron-Core, not under PARC's own; it may import
-neither PARC nor pytest.
+Runs under the Python that has torch and Megatron-Core, not under PARC's own; it may import neither
+PARC nor pytest.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 from absent_modules import any_name
 
 TRANSFORMER_ENGINE = "2.19.0"
-"""The version that is assumed to be installed: its functions are asked for and never called."""
+"""Version that is reported as installed; its functions are looked up and never called."""
 
 
 def make_megatron_importable(megatron: str) -> None:
-    """Make Megatron-Core importable from the folder ``megatron``; once, before its first import."""
+    """Make Megatron-Core importable from the folder ``megatron``. Call it once, before its first
+    import.
+    """
     sys.path.insert(0, megatron)
     import typing
 
@@ -35,7 +37,9 @@ def make_megatron_importable(megatron: str) -> None:
 
 
 def install_fake_triton() -> None:
-    """A triton whose decorators do nothing; some modules on the import path hold kernels."""
+    """Install a triton whose decorators do nothing, because modules that are imported on the way
+    define triton kernels.
+    """
     import torch.utils._triton
 
     for module in ("torch._dynamo", "torch._inductor.codecache"):
@@ -58,7 +62,9 @@ def install_fake_triton() -> None:
 
 @contextlib.contextmanager
 def hardware(major: int) -> Iterator[None]:
-    """A GPU of compute capability ``major``.0 with TransformerEngine, as far as anyone asks."""
+    """Report a GPU of compute capability ``major``.0 with TransformerEngine to all queries of
+    Megatron-Core.
+    """
     import megatron.core.models.common.embeddings.rope_utils as rope
     import megatron.core.transformer.moe.moe_utils as moe
     import megatron.core.utils as core
@@ -85,7 +91,7 @@ def hardware(major: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def swapped(swaps: list[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Each (owner, name, value) in place of what the owner has under that name."""
+    """Replace attributes, given as (owner, name, value), and restore them at the end."""
     before = [getattr(owner, name) for owner, name, _ in swaps]
     for owner, name, value in swaps:
         setattr(owner, name, value)

@@ -1,13 +1,13 @@
-"""The groups that torch's DeviceMesh makes, on a CPU, for worlds of any size.
+"""Groups that torch's DeviceMesh builds on a CPU, for worlds of any size.
 
     python mesh_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "mesh": [["pp", 8], ["dp", 64], ["tp", 8]], "ranks": [0], "together":
 [["dp", "cp"]], "digests": false}; the mesh lists its axes from the slowest to the fastest.
 A verdict adds "groups": {"0": {"pp": [...], "dp": [...], "dp-tp": [...], ...}}, for every axis
-and everything "together" (by default every pair of axes that are longer than 1), from process
-groups that init_device_mesh and its flattening really make, on torch's fake backend; and on
-demand "digests": {"pp": sha256 of all groups of the axis, sorted, as compact JSON}.
+and every entry of "together" (default: every pair of axes longer than 1). The groups are those of
+init_device_mesh and its flattening on torch's fake backend. On request it adds "digests":
+{"pp": sha256 of all groups of the axis, sorted, as compact JSON}.
 
 Runs under the Python that has torch; imports neither PARC nor pytest.
 """
@@ -25,7 +25,7 @@ from case_lines import Case, Verdict, answer_cases, import_before_forks
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """Make the mesh as each of the ranks would."""
+    """Build the mesh from the point of view of each requested rank."""
     names = [name for name, _ in case["mesh"]]
     long = [name for name, size in case["mesh"] if size > 1]
     together = case.get("together", list(itertools.combinations(long, 2)))
@@ -43,7 +43,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def mesh_of(axes: list[tuple[str, int]], rank: int) -> Any:
-    """The mesh over the whole world, as ``rank`` sees it."""
+    """Return the mesh over the whole world, built by ``rank``."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -53,7 +53,7 @@ def mesh_of(axes: list[tuple[str, int]], rank: int) -> Any:
 
 
 def join(rank: int, world: int) -> None:
-    """A process group that sends nothing, so that one process can be any rank of any world."""
+    """Join a process group that sends nothing, so that one process can be any rank of any world."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -63,14 +63,14 @@ def join(rank: int, world: int) -> None:
 
 
 def ranks_of(group: Any) -> list[int]:
-    """Ranks of a process group, in its order."""
+    """Return the ranks of a process group, in its order."""
     import torch.distributed as dist
 
     return list(dist.get_process_group_ranks(group))
 
 
 def digest(grid: Any, axis: int) -> str:
-    """sha256 of all groups along one axis of the tensor of ranks, sorted."""
+    """Return the sha256 of all groups along one axis of the tensor of ranks, sorted."""
     groups = sorted(grid.movedim(axis, -1).reshape(-1, grid.shape[axis]).tolist())
     return hashlib.sha256(json.dumps(groups, separators=(",", ":")).encode()).hexdigest()
 

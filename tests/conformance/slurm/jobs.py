@@ -1,4 +1,4 @@
-"""Compiled jobs on a real Slurm: specs, files, submission, and what the ranks say."""
+"""Compiled jobs on a real Slurm: specs, files, submission, and the output of their ranks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ for ((local = 0; local < each; local++)); do
 done
 """
 TIME_LIMIT = "00:40:00"
-"""Slurm warns up to 90 s too early: a job must be long over by then on the slowest machine."""
+"""Slurm warns up to 90 s too early, so a job must end long before that on the slowest machine."""
 PATIENCE_SECONDS = 1200.0
 WAITING = {"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
-"""States of a job that has not ended; no state is said where the controller is late."""
+"""States of a job that has not ended; the state is empty if the controller answers late."""
 
 
 def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
-    """A job on every host of ``racks``, with all files that bear on placement."""
+    """Return a spec on every host of ``racks``, with all targets that affect placement."""
     return {
         "parc": 1,
         "name": "placed",
@@ -46,7 +46,9 @@ def named_spec(racks: dict[str, list[str]], **layout: Any) -> dict[str, Any]:
 
 
 def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: str) -> Path:
-    """The folder that the job is submitted from, with the files for its Slurm in ``out``."""
+    """Return the folder that the job is submitted from, with the files for the cluster's Slurm
+    version in ``out``.
+    """
     version = known_version(BACKEND.versions, cluster.release)
     spec = changed(spec, {"versions.slurm": version})
     work = cluster.root / "job" / name
@@ -66,7 +68,7 @@ def submit(
     script: str = "out/slurm/job.sbatch",
     **env: str,
 ) -> tuple[str, str]:
-    """(what the job prints, its exit status) of a job that is waited for."""
+    """Submit a job, wait for its end, and return (output, exit status)."""
     return ended(cluster, work, sent(cluster, work, *flags, script=script, **env))
 
 
@@ -77,7 +79,7 @@ def sent(
     script: str = "out/slurm/job.sbatch",
     **env: str,
 ) -> str:
-    """The number of a job that is submitted; fails where sbatch rejects it."""
+    """Submit a job and return its number; fail if sbatch rejects it."""
     path = f"{work}/bin:{os.environ['PATH']}"
     words = ("sbatch", "--parsable", *flags, script)
     output = cluster.run(*words, cwd=work, PATH=path, **env)
@@ -87,7 +89,7 @@ def sent(
 
 
 def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
-    """The same of a job that was submitted before."""
+    """Wait for a submitted job and return (output, exit status)."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         shown = cluster.run("scontrol", "show", "job", job)
@@ -101,19 +103,19 @@ def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
 
 
 def found(work: Path) -> list[tuple[str, ...]]:
-    """(rank, host, gpu) of every rank that started, as it says."""
+    """Return (rank, host, gpu) of every rank that started, from its output."""
     lines = [line for log in work.glob("logs/*.log") for line in log.read_text().splitlines()]
     ranks = {tuple(line.split()[1:]) for line in lines if line.startswith("is ")}
     return sorted(ranks, key=lambda one: int(one[0]))
 
 
 def rank_map(work: Path) -> list[tuple[str, ...]]:
-    """(rank, host, gpu) of every rank in the plan."""
+    """Return (rank, host, gpu) of every rank in the plan."""
     return [(row["rank"], row["host"], row["gpu"]) for row in _rows(work)]
 
 
 def rank_racks(work: Path) -> list[str]:
-    """Rack of every rank in the plan."""
+    """Return the rack of every rank in the plan."""
     return [row["rack"] for row in _rows(work)]
 
 

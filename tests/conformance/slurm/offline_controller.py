@@ -1,7 +1,7 @@
-"""A Slurm controller over nodes that exist on paper only: it judges job scripts of any size.
+"""Slurm controller over nodes without daemons, which checks job scripts of any size.
 
-Nodes are of the cloud and powered down, so that a job may be planned on them though no daemon
-runs there. Nothing can be run; ``sbatch --test-only`` says whether a job could be.
+The nodes are cloud nodes and powered down, so Slurm plans jobs on them although no daemon runs
+there. Nothing can be run; ``sbatch --test-only`` reports whether a job could be.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AS_CONTROLLER = "hostname localhost"
 
 
 class OfflineController:
-    """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
+    """Controller over racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class OfflineController:
         release: SlurmRelease,
         topology: str = "tree",
     ) -> None:
-        """``topology``: as for SlurmCluster."""
+        """Write the configuration; ``topology`` is "tree" or "block" as for SlurmCluster."""
         self.root, self.release, self.topology = root, release, topology
         (root / "state").mkdir(parents=True)
         self.nodes = "".join(
@@ -67,7 +67,9 @@ class OfflineController:
         pytest.skip(f"slurmctld does not run on this machine: {output}")
 
     def _started(self) -> bool:
-        """Whether it answers; False where it has ended, for another process may have a port."""
+        """Start slurmctld and return True if it answers, or False if it ended, for example because
+        another process took its port.
+        """
         ports = free_ports(2)
         text = CONFIG.format(root=self.root, spool=self.root, ports=ports, topology=self.topology)
         (self.root / "slurm.conf").write_text(
@@ -101,7 +103,8 @@ class OfflineController:
         self.controller.wait()
 
     def test_only(self, script: str, *flags: str) -> tuple[int, str]:
-        """Exit status and words of ``sbatch --test-only`` for the text of a job script."""
+        """Return the exit status and output of ``sbatch --test-only`` for the text of a job script.
+        """
         path = self.root / "job.sbatch"
         path.write_text(script)
         return self._client("sbatch", "--test-only", *flags, str(path))

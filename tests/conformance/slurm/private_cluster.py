@@ -1,7 +1,7 @@
-"""A Slurm of several nodes on one machine: the real daemons, all on the loopback interface.
+"""Slurm cluster of several nodes on one machine: the real daemons, all on the loopback interface.
 
 Needs root, ``slurmctld`` and ``slurmd`` (Debian: apt-get install slurmctld slurmd slurm-client).
-Every slurmd gets a host name and an /etc/hosts of its own; the machine's stay as they are.
+Every slurmd gets a separate host name and /etc/hosts; those of the machine are unchanged.
 """
 
 from __future__ import annotations
@@ -51,24 +51,28 @@ BatchStartTimeout=300
 SlurmdTimeout=0
 UnkillableStepTimeout=600
 """
-"""As patient as Slurm lets one be: a busy machine answers late, and no node is down for that."""
+"""slurm.conf with the longest timeouts that Slurm accepts, because a busy machine answers late and
+must not lose nodes.
+"""
 NODE = (
     "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=64 Sockets=2 "
     "CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
 )
 AS_NODE = 'hostname "$1"; mount --bind "$2" /etc/hosts; shift 2'
 ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""A node is a namespace of processes too: whatever it runs ends with it, jobs as well."""
+"""Separate process namespace per node, so that all its processes, including jobs, end with it."""
 PATIENCE_SECONDS = 600.0
 ATTEMPTS = 3
 
 
 class NotStartedError(Exception):
-    """A daemon ended before the cluster was ready, and said this."""
+    """A daemon ended before the cluster was ready; contains its output."""
 
 
 def topology_text(racks: dict[str, Sequence[str]], topology: str) -> str:
-    """topology.conf: racks as leaves of a spine, or as blocks, which must be of one size."""
+    """Return topology.conf with racks as leaves of a spine, or as blocks, which must have the same
+    size.
+    """
     rows = {rack: ",".join(nodes) for rack, nodes in racks.items()}
     if topology == "block":
         blocks = [f"BlockName={rack} Nodes={nodes}" for rack, nodes in rows.items()]
@@ -79,7 +83,7 @@ def topology_text(racks: dict[str, Sequence[str]], topology: str) -> str:
 
 
 class SlurmCluster:
-    """Racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
+    """Cluster of racks of nodes, ``{"rack1": ["n1", "n3"]}``; a context manager."""
 
     def __init__(
         self,
@@ -88,13 +92,13 @@ class SlurmCluster:
         release: SlurmRelease,
         topology: str = "tree",
     ) -> None:
-        """Daemons start when the cluster is entered.
+        """Prepare the cluster; the daemons start when it is entered.
 
         Args:
-            root: an empty folder; jobs are submitted from its ``job``.
+            root: an empty folder; jobs are submitted from its subfolder ``job``.
             racks: hosts of each rack.
             release: the Slurm to start.
-            topology: "tree", or "block" where ``release`` knows it and all racks are of one size.
+            topology: "tree", or "block" if ``release`` supports it and all racks are of one size.
         """
         self.root, self.racks, self.release, self.topology = root, racks, release, topology
         self.nodes = sorted(node for nodes in racks.values() for node in nodes)
@@ -102,7 +106,7 @@ class SlurmCluster:
         self.daemons: list[subprocess.Popen[bytes]] = []
 
     def place(self, rack: str) -> str:
-        """A rack as SLURM_TOPOLOGY_ADDR has it."""
+        """Return a rack in the notation of SLURM_TOPOLOGY_ADDR."""
         return rack if self.topology == "block" else f"spine.{rack}"
 
     def __enter__(self) -> SlurmCluster:
@@ -147,7 +151,7 @@ class SlurmCluster:
         self.daemons.clear()
 
     def run(self, *command: str, cwd: Path | None = None, **env: str) -> str:
-        """Output of a client's command; both streams together, any exit status."""
+        """Return the output of a client command: both streams together, with any exit status."""
         done = subprocess.run(
             self._as("localhost", *command),
             cwd=cwd or self.root / "job",
@@ -182,7 +186,7 @@ class SlurmCluster:
             time.sleep(0.1)
 
     def _last_words(self) -> str:
-        """What the daemons that ended have said."""
+        """Return the last output of the daemons."""
         logs = sorted(self.root.glob("slurm*.out"))
         return " ".join(log.read_text("utf-8", "replace")[-300:] for log in logs)[-900:]
 
@@ -202,5 +206,7 @@ class SlurmCluster:
         (self.root / "hosts").write_text(Path("/etc/hosts").read_text() + hosts)
 
     def _cgroup(self) -> str:
-        """Since 23.x slurmd wants a cgroup plugin, and must be told that there is none."""
+        """Return cgroup.conf, which must disable cgroups since 23.x, because slurmd then requires a
+        plugin.
+        """
         return "" if self.release.number < (23,) else "CgroupPlugin=disabled\n"

@@ -1,8 +1,8 @@
-"""Which Slurm a test runs: the machine's own, or a newer one laid over the machine's /usr.
+"""Slurm release of a test: the machine's own, or a newer one mounted over the machine's /usr.
 
-``topology/block`` came with Slurm 23.11. Where the machine's packages are older, newer ones are
-unpacked into a folder (tests/conformance/run). A process that enters them has that folder over
-/usr, in a mount namespace of its own, so that every other program stays where it is.
+``topology/block`` was added in Slurm 23.11. If the machine's packages are older, newer ones are
+unpacked into a folder (tests/conformance/run). A process that uses them has that folder mounted
+over /usr in a separate mount namespace, so that all other programs are unaffected.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ OVERLAY = 'mount -t overlay overlay -o "lowerdir=$1:/usr" /usr'
 
 @dataclass(frozen=True)
 class SlurmRelease:
-    """A Slurm that can be started: (22, 5); ``usr``: what lies over /usr while it runs."""
+    """Slurm that can be started: version such as (22, 5), and the folder ``usr`` that is mounted
+    over /usr while it runs.
+    """
 
     number: tuple[int, ...]
     usr: Path | None = None
 
     def within(self, setup: str, *words: str) -> list[str]:
-        """A command that runs ``setup`` and then ``words`` with this Slurm on the path.
+        """Return a command that runs ``setup`` and then ``words`` with this Slurm on the path.
 
         Args:
-            setup: shell text that may take words from ``$1`` on, and shifts them away.
-            words: those of ``setup``, then the command.
+            setup: shell text that may use arguments from ``$1`` on and must shift them away.
+            words: the arguments of ``setup``, then the command.
         """
         over = f"{OVERLAY}; shift; {setup}" if self.usr else setup
         usr = [str(self.usr)] if self.usr else []
@@ -43,7 +45,9 @@ class SlurmRelease:
         return ["unshare", "--uts", "--mount", "bash", "-c", script, "_", *usr, *words]
 
     def plugins(self) -> str:
-        """The line of slurm.conf that keeps plugins of two releases apart; empty: as built."""
+        """Return the line of slurm.conf that sets the plugin folder of an unpacked release, or an
+        empty string for the machine's own.
+        """
         if self.usr is None:
             return ""
         (folder,) = self.usr.glob("lib/*/slurm-wlm")
@@ -51,7 +55,7 @@ class SlurmRelease:
 
 
 def missing() -> str:
-    """Why no cluster can be started here; empty where one can."""
+    """Return the reason why no cluster can be started here, or an empty string."""
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
@@ -60,16 +64,13 @@ def missing() -> str:
 
 @cache
 def installed() -> SlurmRelease:
-    """This machine's own."""
+    """Return this machine's own release."""
     return SlurmRelease(_number(["slurmctld", "-V"]))
 
 
 @cache
 def newer() -> SlurmRelease | None:
-    """The one that lies beside the machine's; None where there is none.
-
-    Skips the test where it cannot be entered.
-    """
+    """Return the unpacked newer release, or None. Skip the test if it cannot be started."""
     folder = os.environ.get(NEWER, "")
     if not folder:
         return None
@@ -82,9 +83,10 @@ def newer() -> SlurmRelease | None:
 
 
 def chosen(name: str) -> tuple[SlurmRelease, str]:
-    """(Slurm, topology plugin) of "tree", "newer tree" or "block"; skips where there is none.
+    """Return (Slurm, topology plugin) for "tree", "newer tree" or "block"; skip the test if there
+    is none.
 
-    "tree" is the machine's own. "block" is its own too, where that knows blocks.
+    "tree" is the machine's own release. "block" is also the machine's own if it supports blocks.
     """
     own, kind = installed(), name.split()[-1]
     if name == "tree" or (kind == "block" and own.number >= BLOCK_SINCE):
@@ -97,7 +99,7 @@ def chosen(name: str) -> tuple[SlurmRelease, str]:
 
 
 def known_version(known: Sequence[str], release: SlurmRelease) -> str:
-    """The newest of ``known`` that is not newer than ``release``."""
+    """Return the newest version of ``known`` that is not newer than ``release``."""
     older = [one for one in known if _parts(one) <= release.number]
     return older[-1] if older else known[0]
 

@@ -1,4 +1,4 @@
-"""``sbatch --test-only`` of a real Slurm takes the job of every example and of random plans."""
+"""``sbatch --test-only`` of a real Slurm accepts the job of every example and of random plans."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def job_of(plan: Plan) -> str:
 
 
 def racks_of(plan: Plan) -> dict[str, list[str]]:
-    """The cluster's racks with the names of their hosts, spares too."""
+    """Return the cluster's racks with the names of their hosts, including spares."""
     cluster = plan.problem.cluster
     return {rack.name: [host.name for host in rack.hosts] for rack in cluster.racks}
 
@@ -62,7 +62,7 @@ def test_sbatch_test_only_accepts_the_job_of_an_example(
 
 
 def dealt(spec: dict[str, object], hosts: int, racks: int) -> dict[str, object]:
-    """The spec on named hosts, dealt to the racks in turn."""
+    """Return the spec on named hosts that are assigned to the racks in turn."""
     names = [[f"n{number + 1}" for number in range(rack, hosts, racks)] for rack in range(racks)]
     named = [{"name": f"rack{i}", "nodes": ",".join(some)} for i, some in enumerate(names) if some]
     cluster = spec["cluster"]
@@ -72,7 +72,7 @@ def dealt(spec: dict[str, object], hosts: int, racks: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("kind", ["tree", "newer tree"])
 def test_sbatch_test_only_accepts_the_jobs_of_random_plans(kind: str, tmp_path: Path) -> None:
-    """Half of them on hosts with names that take turns in two or three racks."""
+    """Half of the plans use named hosts that alternate between two or three racks."""
     release, topology = chosen(kind)
     racks = {f"leaf{i}": [f"n{i * RACK + k + 1}" for k in range(RACK)] for i in range(64)}
     rejected, taken = {}, 0
@@ -95,7 +95,7 @@ def test_sbatch_test_only_accepts_the_jobs_of_random_plans(kind: str, tmp_path: 
 def test_sbatch_test_only_accepts_the_job_of_nvlink_racks_on_blocks(
     nodes: int, each: int, tmp_path: Path
 ) -> None:
-    """Blocks of 18 hosts, of which the plan takes some: the segment that it asks for."""
+    """Blocks have 18 hosts, of which the plan uses some: the segment size."""
     release, topology = chosen("block")
     spec = {
         "parc": 1,

@@ -1,4 +1,4 @@
-"""The real Slurm takes the emitted script, and gives each node the rank of the plan."""
+"""A real Slurm runs the emitted script and gives each node the node rank of the plan."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ sys.exit(worker.wait() or int(os.environ.get("FAIL") == os.environ["SLURM_PROCID
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SlurmCluster]:
-    """Eight nodes in two racks whose names do not follow the racks."""
+    """Start eight nodes in two racks; the host names do not follow the racks."""
     racks = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n8"]}
     with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, *chosen(request.param)) as running:
         yield running
 
 
 def emit(plan: Plan, cluster: SlurmCluster, name: str, words: str = "") -> Path:
-    """The emitted files, and the folder that the job is submitted from."""
+    """Write the emitted files and return the folder that the job is submitted from."""
     work = cluster.root / "job" / name
     tools = {"bin/torchrun": TORCHRUN, "out/megatron/args.sh": f"MEGATRON_ARGS=({words})\n"}
     files = {"pretrain_gpt.py": "", **tools}
@@ -58,7 +58,7 @@ def emit(plan: Plan, cluster: SlurmCluster, name: str, words: str = "") -> Path:
 
 
 def node_ranks(work: Path) -> dict[str, str]:
-    """Node -> node rank that torchrun was told there."""
+    """Return node -> node rank in the arguments of torchrun."""
     lines = [path.read_text().split("node ")[-1].split() for path in work.glob("logs/*.log")]
     return {words[0]: words[3].removeprefix("--node-rank=") for words in lines}
 

@@ -1,4 +1,4 @@
-"""A compiled job on a real Slurm: ranks are where the rank map has them, or do not run."""
+"""Ranks of a compiled job on a real Slurm run on the hosts of the rank map, or the job stops."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 LEFT = [("clean", title) for title in sorted(LAYOUTS)] + [("left over", "stages")]
 SIX = {"rack1": ["n1", "n3", "n5"], "rack2": ["n2", "n4", "n6"]}
-"""More hosts than a block has: topology/block rejects fewer by name, if they are in two blocks."""
+"""More hosts than a block has, because topology/block rejects fewer hosts by name if they are in
+two blocks.
+"""
 
 
 @pytest.fixture(scope="module", params=["tree", "block"])
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SlurmCluster]:
-    """Eight nodes in two racks whose names do not follow the racks."""
+    """Start eight nodes in two racks; the host names do not follow the racks."""
     with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
         yield running
 
@@ -51,7 +53,7 @@ def cluster(
 def test_ranks_are_on_the_hosts_and_gpus_of_the_rank_map(
     cluster: SlurmCluster, title: str, left: str
 ) -> None:
-    """Whatever order an earlier job left in the environment."""
+    """This holds even if an earlier job left another order in the environment."""
     work = compiled(cluster, title, named_spec(RACKS, **LAYOUTS[title]), TORCHRUN)
     (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
     stale = {"SLURM_HOSTFILE": str(work / "stale"), "SLURM_DISTRIBUTION": "cyclic"}
@@ -69,7 +71,7 @@ def test_hosts_that_slurm_chooses_get_the_ranks_of_the_plan(cluster: SlurmCluste
 
 
 def test_an_old_host_file_does_not_reorder_hosts_that_slurm_chooses(cluster: SlurmCluster) -> None:
-    """It changes nothing, or sbatch takes no --nodes with it (since 23.11)."""
+    """It has no effect, or sbatch rejects --nodes together with it (since 23.11)."""
     work = compiled(cluster, "reordered", counted(8, 4, tp=8, pp=2), TORCHRUN)
     (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
     stale = {"SLURM_HOSTFILE": str(work / "stale")}
@@ -83,14 +85,16 @@ def test_an_old_host_file_does_not_reorder_hosts_that_slurm_chooses(cluster: Slu
 
 
 def counted(nodes: int, each: int, **layout: Any) -> dict[str, Any]:
-    """A job on so many hosts, racks of ``each``, that Slurm chooses."""
+    """Return a job on this number of hosts in racks of ``each``; Slurm chooses the hosts."""
     spec = named_spec({}, **layout)
     spec["cluster"] = {"node": "dgx-h100", "nodes": nodes, "nodes_per_rack": each}
     return {**spec, "job": {**spec["job"], "global_batch": 240 if nodes % 3 == 0 else 256}}
 
 
 def assert_in_place(work: Path) -> None:
-    """All ranks run on the GPUs of the map; two ranks share a rack where the map has it so."""
+    """Check that ranks run on the GPUs of the map and that two ranks share a rack only if they do
+    so in the map.
+    """
     rack_of = {host: rack for rack, hosts in RACKS.items() for host in hosts}
     ran, planned = found(work), rank_map(work)
     assert [(rank, gpu) for rank, _, gpu in ran] == [(rank, gpu) for rank, _, gpu in planned]
@@ -102,14 +106,18 @@ def assert_in_place(work: Path) -> None:
 
 
 def trays(domain: int) -> dict[str, Any]:
-    """A job on six hosts of four GPUs; the hosts of an NVLink domain are a rack of the plan."""
+    """Return a job on six hosts of four GPUs; the hosts of an NVLink domain form a rack of the
+    plan.
+    """
     spec = counted(6, domain, tp=4, pp=2)
     node = {"base": "gb200-nvl72", "nvlink_domain": 4 * domain}
     return {**spec, "cluster": {**spec["cluster"], "node": node}}
 
 
 def test_segments_keep_the_hosts_of_an_nvlink_domain_in_a_block(tmp_path: Path) -> None:
-    """Three and three of two blocks of four; without the segment Slurm fills a block first."""
+    """Slurm must allocate three hosts of each of two blocks of four; without the segment it fills
+    one block first.
+    """
     with SlurmCluster(tmp_path, RACKS, *chosen("block")) as blocks:
         work = compiled(blocks, "segment", trays(3), TORCHRUN)
         script = (work / "out/slurm/job.sbatch").read_text()
@@ -160,7 +168,7 @@ def test_a_job_stops_if_its_allocation_has_other_rack_sizes(cluster: SlurmCluste
 
 @contextmanager
 def drained(cluster: SlurmCluster, nodes: str) -> Iterator[None]:
-    """So many nodes are down for the administrator."""
+    """Drain these nodes, and resume them at the end."""
     update = ("scontrol", "update", f"NodeName={nodes}")
     cluster.run(*update, "State=DRAIN", "Reason=test")
     try:
@@ -180,7 +188,7 @@ def test_a_job_that_names_a_drained_node_is_rejected(cluster: SlurmCluster) -> N
 def test_a_job_without_host_names_avoids_drained_nodes_or_stops(
     cluster: SlurmCluster, nodes: str, status: str
 ) -> None:
-    """Four hosts of one rack and two of another, or nothing: three and three are rejected."""
+    """Four hosts of one rack and two of another are accepted; three and three are not."""
     work = compiled(cluster, f"nameless{status}", counted(6, 4, tp=8, pp=2), TORCHRUN)
     with drained(cluster, nodes):
         output, ended = submit(cluster, work)

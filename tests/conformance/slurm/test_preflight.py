@@ -1,4 +1,6 @@
-"""The preflight program in a real Slurm job: it lets a placed job run, and stops another."""
+"""The preflight program in a real Slurm job passes if ranks are as planned, and stops the job
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,15 @@ srun --kill-on-bad-exit=1 bash -c 'NODE_RANK=$SLURM_PROCID bash out/torchrun/lau
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SlurmCluster]:
-    """A node in each of three racks."""
+    """Start three racks with one node each."""
     racks = {"rack1": ["n1"], "rack2": ["n2"], "rack3": ["n3"]}
     with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, *chosen(request.param)) as running:
         yield running
 
 
 def small_spec() -> dict[str, Any]:
-    """Two hosts of one GPU: as many ranks as a small machine can start at once."""
+    """Return a spec for two hosts of one GPU, as many ranks as a small machine can start at once.
+    """
     spec = named_spec({"rack1": ["n1"], "rack2": ["n2"]}, tp=1, pp=1)
     node = {"base": "dgx-h100", "gpus_per_node": 1, "nvlink_domain": 1, "nics": 1}
     cluster = {**spec["cluster"], "node": node}
@@ -50,7 +53,7 @@ def small_spec() -> dict[str, Any]:
 
 
 def ready(cluster: SlurmCluster, name: str) -> Path:
-    """A compiled job whose torchrun is the real one."""
+    """Return the folder of a compiled job that uses the real torchrun."""
     torchrun = Path(tool_python("torch")).with_name("torchrun")
     work = compiled(cluster, name, small_spec(), f'#!/bin/sh\nexec {torchrun} "$@"\n')
     (work / "by_hand.sbatch").write_text(BY_HAND)
@@ -58,7 +61,7 @@ def ready(cluster: SlurmCluster, name: str) -> Path:
 
 
 def settings() -> dict[str, str]:
-    """A free port, and the loopback that all nodes share."""
+    """Return a free port, and the loopback interface that all nodes share."""
     return {
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
@@ -79,7 +82,7 @@ def logs(work: Path) -> str:
 def test_preflight_passes_in_a_job_on_the_planned_or_equivalent_hosts(
     cluster: SlurmCluster, flags: tuple[str, ...]
 ) -> None:
-    """On the hosts of the plan, and on others of the same shape."""
+    """It passes on the hosts of the plan, and on other hosts in as many racks."""
     work = ready(cluster, f"agrees{len(flags)}")
     output, status = submit(cluster, work, *flags, **settings())
     assert status == "0", output + logs(work)
@@ -90,7 +93,9 @@ def test_preflight_passes_in_a_job_on_the_planned_or_equivalent_hosts(
 def test_preflight_stops_a_manual_launch_that_an_old_host_file_reorders(
     cluster: SlurmCluster,
 ) -> None:
-    """Set where the job begins: with it in its own environment, newer sbatch rejects --nodes."""
+    """The variable is set within the job, because newer sbatch rejects --nodes if it is in sbatch's
+    own environment.
+    """
     work = ready(cluster, "stale")
     (work / "stale").write_text("n2\nn1\n")
     (work / "environment").write_text("export SLURM_HOSTFILE=$PWD/stale\n")

@@ -1,4 +1,4 @@
-"""What a real Slurm says about itself reads back as the cluster that it was started with."""
+"""``parc import`` reads the output of a real Slurm back as the cluster that it was started with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SlurmCluster]:
-    """Eight nodes in two racks whose names do not follow the racks."""
+    """Start eight nodes in two racks; the host names do not follow the racks."""
     with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
         yield running
 
@@ -84,7 +84,7 @@ def test_imported_nodes_have_their_gpus_and_a_drained_node_is_unavailable(
 
 
 def test_the_hosts_of_a_job_are_imported_from_squeue(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """While the job waits for a file; its GPUs too."""
+    """The job waits for a file while squeue is read. Its GPUs are imported too."""
     ask = ("--nodes=3", "--exclusive", "--gpus-per-node=8", "--account=ml")
     wait = f"--wrap=timeout 900 sh -c 'until test -e {tmp_path}/go; do sleep 0.1; done'"
     job = cluster.run("sbatch", "--parsable", *ask, wait).strip()
@@ -101,7 +101,7 @@ def test_the_hosts_of_a_job_are_imported_from_squeue(cluster: SlurmCluster, tmp_
 
 
 def read_queue(cluster: SlurmCluster, job: str) -> dict[str, Any]:
-    """squeue's answer as soon as the job runs."""
+    """Return the output of squeue as soon as the job runs."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         output: dict[str, Any] = json.loads(cluster.run("squeue", "--json", f"--jobs={job}"))
