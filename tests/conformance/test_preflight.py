@@ -26,7 +26,7 @@ def small_plan() -> Plan:
     return replace(launch_plan(on), placement=made.placement, layout=made.layout)
 
 
-def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
+def run_preflight(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
     """Return (exit statuses, output of the first agent) of one launch agent per node rank, each
     with its host name.
     """
@@ -65,7 +65,7 @@ def planned_hosts() -> tuple[str, ...]:
 
 
 def test_ranks_on_their_planned_hosts_pass_and_every_group_is_timed(tmp_path: Path) -> None:
-    statuses, output = started(tmp_path, planned_hosts())
+    statuses, output = run_preflight(tmp_path, planned_hosts())
     assert statuses == [0, 0], output
     assert "4 ranks on 2 hosts are where the plan has them" in output
     assert "tp: 2 groups" in output
@@ -73,6 +73,6 @@ def test_ranks_on_their_planned_hosts_pass_and_every_group_is_timed(tmp_path: Pa
 
 def test_swapped_hosts_stop_the_job_with_a_table(tmp_path: Path) -> None:
     first, second = planned_hosts()
-    statuses, output = started(tmp_path, (second, first))
+    statuses, output = run_preflight(tmp_path, (second, first))
     assert all(statuses), output
     assert f"rank 0: host {second}, planned {first}" in output

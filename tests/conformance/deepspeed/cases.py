@@ -1,4 +1,4 @@
-"""Plans as cases of the judge of DeepSpeed."""
+"""Plans as cases of the checking program of DeepSpeed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Case = dict[str, Any]
 
 
 def layout_as_pinned(problem: Problem) -> Layout | None:
-    """The layout that the pins ask for, legal or not."""
+    """Return the layout with the pinned sizes, valid or not."""
     first = next(enumerate_layouts(problem, framework("deepspeed")), None)
     return first[0] if first else None
 
 
 def case_of(name: str, problem: Problem, layout: Layout, **more: Any) -> Case:
-    """What DeepSpeed would be given, on as many ranks as the cluster has."""
+    """Return the config and sizes that DeepSpeed gets, on as many ranks as the cluster has."""
     code_cuts = layout.tp > 1 and not uses_autotp(problem, layout)
     config = json.loads(json.dumps(tree(DS_CONFIG, problem, layout)))
     return {

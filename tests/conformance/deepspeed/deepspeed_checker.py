@@ -1,15 +1,15 @@
-"""Let the real DeepSpeed judge a ds_config.json, on a CPU.
+"""Check a ds_config.json with the real DeepSpeed, on a CPU.
 
     DS_ACCELERATOR=cpu python deepspeed_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "config": {...}, "world": 16, "pp": 1, "mp": 1, "ep": 1, "rank": 0, "engine":
-false, "groups": false}. "mp" is a model-parallel size that
-the training code brings (Megatron's, or that of a pipeline's grid); AutoTP stands in the config.
-A verdict adds "keys_ignored" (accepted and never read, dotted), "keys_without_effect" (read, and
-then not used at this ZeRO stage), "resolved", and on demand "groups" of the rank (see
+false, "groups": false}. "mp" is a model-parallel size of the training code (Megatron's, or that of
+a pipeline's grid); AutoTP is set in the config instead.
+A verdict adds "keys_ignored" (accepted and never read, dotted), "keys_without_effect" (read, but
+not used at this ZeRO stage), "resolved", and on request "groups" of the rank (see
 deepspeed_groups.py). Stages:
 
-    config     DeepSpeedConfig, on a config that traces who reads what
+    config     DeepSpeedConfig, on a config that records which keys are read
     params     the keywords of the optimizer and of the learning-rate schedule
     groups     PipeModelDataParallelTopology and the groups of experts
     engine     deepspeed.initialize: the (Pipeline)Engine of a small model on the fake backend
@@ -30,7 +30,7 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 
 from case_lines import Case, Rejected, Verdict, answer_cases, import_before_forks
 from deepspeed_engine import build_engine
-from deepspeed_groups import groups_of_rank, rehearse
+from deepspeed_groups import groups_of_rank, join_as_rank
 from deepspeed_keys import READ_BY_INITIALIZE
 from read_trace import ReadTrace
 
@@ -41,12 +41,14 @@ IMPORTED_BY_ENGINE = (
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.runtime.zero.muon.muon_optimizer",
 )
-"""Late, and for two seconds, where a case builds the engine."""
+"""Modules that the engine imports late, which takes two seconds; imported only for cases that build
+the engine.
+"""
 ONLY_STAGE_3 = ("offload_param", "zero_hpz_partition_size", "zero_quantized_", "stage3_")
 
 
 class MegatronSizes:
-    """What DeepSpeed asks the parallel state of the training code for."""
+    """Sizes that DeepSpeed reads from the parallel state of the training code."""
 
     def __init__(self, case: Case) -> None:
         self._pp, self._mp = case.get("pp", 1), case.get("mp", 1)
@@ -63,13 +65,15 @@ class MegatronSizes:
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that rejects."""
-    rehearse(case.get("rank", 0), case["world"])
+    """Run the stages in order, up to the first that rejects the case."""
+    join_as_rank(case.get("rank", 0), case["world"])
     verdict["stage"] = "config"
     trace = ReadTrace(case["config"])
     parsed = parse(case, trace)
-    verdict["keys_ignored"] = unread(trace, case["config"])
-    verdict["keys_without_effect"] = without_effect(case["config"], int(parsed.zero_config.stage))
+    verdict["keys_ignored"] = unread_keys(trace, case["config"])
+    verdict["keys_without_effect"] = keys_without_effect(
+        case["config"], int(parsed.zero_config.stage)
+    )
     verdict["resolved"] = resolved(parsed)
     verdict["stage"] = "params"
     check_params(parsed)
@@ -83,7 +87,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def parse(case: Case, trace: ReadTrace) -> Any:
-    """DeepSpeedConfig, as deepspeed.initialize makes it."""
+    """Build DeepSpeedConfig as deepspeed.initialize does."""
     from deepspeed import comm
     from deepspeed.runtime.config import DeepSpeedConfig
 
@@ -97,30 +101,34 @@ def parse(case: Case, trace: ReadTrace) -> Any:
     return DeepSpeedConfig(trace, MegatronSizes(case) if parallel else None, mesh_device=mesh)
 
 
-def unread(trace: ReadTrace, config: dict[str, Any]) -> list[str]:
-    """Keys that DeepSpeed never read, and values "auto", which only Hugging Face replaces."""
+def unread_keys(trace: ReadTrace, config: dict[str, Any]) -> list[str]:
+    """Return the keys that DeepSpeed never read, and keys with the value "auto", which only Hugging
+    Face replaces.
+    """
     from deepspeed.runtime.config import get_pipeline_config
 
     found = [key for key in trace.unread() if ".params." not in key]
     known = get_pipeline_config({})  # the section is copied whole; these are what is used of it
     found += [f"pipeline.{key}" for key in config.get("pipeline", {}) if key not in known]
-    found += [key for key in autos(config) if not key.startswith(AUTO_MEANS_SOMETHING)]
+    found += [key for key in paths_with_auto(config) if not key.startswith(AUTO_MEANS_SOMETHING)]
     return sorted(found)
 
 
-def autos(config: dict[str, Any], prefix: str = "") -> list[str]:
-    """Where the config says "auto"."""
+def paths_with_auto(config: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return the paths with the value "auto"."""
     found = []
     for key, value in config.items():
         if isinstance(value, dict):
-            found += autos(value, f"{prefix}{key}.")
+            found += paths_with_auto(value, f"{prefix}{key}.")
         elif value == "auto":
             found.append(prefix + key)
     return found
 
 
-def without_effect(config: dict[str, Any], stage: int) -> list[str]:
-    """Keys of ZeRO-3 at a lower stage (restated: DeepSpeed reads them and says nothing)."""
+def keys_without_effect(config: dict[str, Any], stage: int) -> list[str]:
+    """Return keys of ZeRO-3 at a lower stage (reimplemented: DeepSpeed reads them without a
+    message).
+    """
     if stage == 3:
         return []
     keys = config.get("zero_optimization", {})
@@ -128,7 +136,7 @@ def without_effect(config: dict[str, Any], stage: int) -> list[str]:
 
 
 def resolved(parsed: Any) -> dict[str, Any]:
-    """What DeepSpeed understood."""
+    """Return the settings that DeepSpeed derived."""
     zero = parsed.zero_config
     return {
         "batch_world": parsed.world_size,
@@ -158,7 +166,7 @@ def device_of(offload: Any) -> str:
 
 
 def check_params(parsed: Any) -> None:
-    """The keywords that the classes named in "optimizer" and "scheduler" take."""
+    """Check the keywords against the classes named in "optimizer" and "scheduler"."""
     import torch
     from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
     from deepspeed.runtime import lr_schedules
@@ -175,7 +183,7 @@ def check_params(parsed: Any) -> None:
 
 
 def rates(parsed: Any) -> dict[str, float]:
-    """Learning rate of the schedule by steps that the engine has done with it."""
+    """Return the learning rate of the schedule after a number of steps."""
     import torch
     from deepspeed.runtime import lr_schedules
 

@@ -11,7 +11,7 @@ HIDDEN, LAYERS = 16, 8
 
 
 def build_engine(case: Case, config: dict[str, Any]) -> dict[str, Any]:
-    """Build it, as the training code would, and say what came out."""
+    """Build the engine as the training code does, and return its properties."""
     import deepspeed
 
     use_torch_adam(config)
@@ -39,7 +39,7 @@ def build_engine(case: Case, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def use_torch_adam(config: dict[str, Any]) -> None:
-    """DeepSpeed's own Adam is a CUDA extension; torch's takes the same place."""
+    """Use torch's Adam, because DeepSpeed's own is a CUDA extension."""
     optimizer = config.setdefault("optimizer", {"type": "AdamW"})
     params = optimizer.setdefault("params", {})
     if optimizer.get("type", "").lower() in ("adam", "adamw"):
@@ -48,7 +48,9 @@ def use_torch_adam(config: dict[str, Any]) -> None:
 
 
 def toy_model(case: Case) -> Any:
-    """As much of a model as the strategy needs: stages, experts, or projections to cut."""
+    """Return a small model with the parts that the strategy needs: stages, experts, or projections
+    that AutoTP splits.
+    """
     import torch
     from torch.nn import Linear
 
@@ -63,7 +65,7 @@ def toy_model(case: Case) -> Any:
 
 
 def toy_block(ep: int) -> Any:
-    """Names that AutoTP knows: it looks for them to find what it may cut."""
+    """Return a block with the names by which AutoTP finds the layers that it may split."""
     from torch.nn import Linear, Module
 
     block = Module()

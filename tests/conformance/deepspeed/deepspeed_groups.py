@@ -1,4 +1,4 @@
-"""The groups that DeepSpeed makes for a rank: of its topology, of experts, of hpZ."""
+"""Groups that DeepSpeed builds for a rank: of its topology, of experts, of hpZ."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from case_lines import Case
 from mesh_checker import ranks_of
 
 
-def rehearse(rank: int, world: int) -> None:
-    """Be that rank of that world, on torch's fake backend."""
+def join_as_rank(rank: int, world: int) -> None:
+    """Initialize DeepSpeed as this rank of this world, on torch's fake backend."""
     import deepspeed
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -22,7 +22,7 @@ def rehearse(rank: int, world: int) -> None:
 
 
 def topology(case: Case) -> Any:
-    """The order of ranks that DeepSpeed has for pipelines."""
+    """Return DeepSpeed's order of ranks for pipelines."""
     from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
     pp, mp = case.get("pp", 1), case.get("mp", 1)
@@ -30,10 +30,10 @@ def topology(case: Case) -> Any:
 
 
 def groups_of_rank(case: Case) -> dict[str, list[int]]:
-    """Groups of the rank, in the order that DeepSpeed gives them.
+    """Return the groups of the rank, in the order that DeepSpeed gives them.
 
-    "pipe", "data" and "model" of the topology; "ep" and "edp" of experts, "hpz" of secondary
-    weights, "autotp" with "autotp-data", and "sp" with "sp-data", where the case has them.
+    "pipe", "data" and "model" of the topology; and, if the case has them, "ep" and "edp" of
+    experts, "hpz" of secondary weights, "autotp" with "autotp-data", and "sp" with "sp-data".
     """
     rank, config = case.get("rank", 0), case["config"]
     grid = topology(case)
@@ -50,12 +50,16 @@ def groups_of_rank(case: Case) -> dict[str, list[int]]:
 
 
 def containing(groups: list[list[int]], rank: int) -> list[int]:
-    """The group of a rank; alone where the axis has size 1 and DeepSpeed makes no groups."""
+    """Return the group of a rank, or only the rank if the axis has size 1, for which DeepSpeed
+    builds no groups.
+    """
     return next((list(group) for group in groups if rank in group), [rank])
 
 
 def expert_groups(case: Case) -> dict[str, list[int]]:
-    """Groups of experts: created, or where a model-parallel state is asked for, its table."""
+    """Return the groups of experts: created ones, or DeepSpeed's table of ranks if it would need a
+    model-parallel state.
+    """
     from deepspeed.utils import groups
 
     ep, mp, pp = case["ep"], case.get("mp", 1), case.get("pp", 1)
@@ -74,7 +78,7 @@ def expert_groups(case: Case) -> dict[str, list[int]]:
 
 
 def hpz_group(size: int) -> list[int]:
-    """The ranks that hold one secondary copy of the weights."""
+    """Return the ranks that share one secondary copy of the weights."""
     from deepspeed.utils import groups
 
     groups._create_zero_param_parallel_group(size)
@@ -92,7 +96,9 @@ def autotp_groups(size: int) -> dict[str, list[int]]:
 
 
 def sequence_groups(dp: int, sp: int) -> dict[str, list[int]]:
-    """The mesh of deepspeed.initialize, where both sizes stand in the config."""
+    """Return the groups of the mesh that deepspeed.initialize builds if both sizes are in the
+    config.
+    """
     from deepspeed import comm
 
     mesh = comm.initialize_mesh_device((dp, sp), ("data_parallel", "sequence_parallel"))

@@ -1,11 +1,12 @@
-"""Every key of ds_config.json that the real DeepSpeed knows, as JSON lines sorted by key.
+"""List the keys of ds_config.json that the real DeepSpeed reads or rejects, as JSON lines sorted by
+key.
 
     DS_ACCELERATOR=cpu python deepspeed_keys.py > keys.jsonl
 
-A line: {"key": "zero_optimization.stage"}; "closed" where a section rejects keys that it does not
-know, "rejected" for a key that ends the parsing because it was removed. DeepSpeedConfig is run on
-configs that note which keys they are asked for; the fields of a section that pydantic reads are
-those of the model that rejects a key of our own.
+A line: {"key": "zero_optimization.stage"}; "closed" if a section rejects unknown keys, "rejected"
+for a key that stops the parser because it was removed. DeepSpeedConfig runs on configs that record
+which keys are looked up. For a section that pydantic reads, the keys are the fields of the model
+that rejects an unknown key.
 
 Runs under the Python that has DeepSpeed; imports neither PARC nor pytest.
 """
@@ -20,14 +21,16 @@ from contextlib import redirect_stdout
 from typing import Any, get_args
 
 READ_BY_INITIALIZE = ("data_parallel_size", "sequence_parallel_size")
-"""deepspeed/__init__.py, initialize: they become the mesh that DeepSpeedConfig is given."""
+"""Keys that deepspeed/__init__.py, initialize, turns into the mesh that it passes to
+DeepSpeedConfig.
+"""
 PROBE = "parc_probe"
-"""A key that nobody knows."""
+"""Key that is unknown to DeepSpeed."""
 Row = dict[str, Any]
 
 
 class LookupTrace(dict[str, Any]):
-    """A config that notes which keys are asked for, there or not."""
+    """Config that records which keys are looked up, whether or not it contains them."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
@@ -56,7 +59,7 @@ class LookupTrace(dict[str, Any]):
 
 
 def top_keys() -> set[str]:
-    """Keys of the whole config."""
+    """Return the top-level keys."""
     from deepspeed.runtime.config import DeepSpeedConfig
 
     config = LookupTrace({"train_batch_size": 1})
@@ -65,7 +68,7 @@ def top_keys() -> set[str]:
 
 
 def rows_of(key: str) -> Iterator[Row]:
-    """The row of a key of the whole config, and those of its section, if it is one."""
+    """Yield the row of a top-level key, and those of its section if it is one."""
     from deepspeed.runtime.config import DeepSpeedConfig
     from deepspeed.runtime.config_utils import DeepSpeedConfigModel
     from pydantic import ValidationError
@@ -92,14 +95,14 @@ def _models(base: Any) -> Iterator[Any]:
 
 
 def _inner(model: Any, path: tuple[Any, ...]) -> Any:
-    """The model of the section at ``path`` below ``model``."""
+    """Return the model of the section at ``path`` below ``model``."""
     for name in path:
         model = _model_of(model.model_fields[name])
     return model
 
 
 def _model_of(field: Any) -> Any:
-    """The model that a field holds; None where it holds none."""
+    """Return the model class of a field, or None."""
     from deepspeed.runtime.config_utils import DeepSpeedConfigModel
 
     kinds = (field.annotation, *get_args(field.annotation))
@@ -108,7 +111,7 @@ def _model_of(field: Any) -> Any:
 
 
 def _fields(key: str, model: Any) -> Iterator[Row]:
-    """A section that pydantic reads: by the name of a field or by its alias."""
+    """Yield the rows of a section that pydantic reads, by the names and aliases of its fields."""
     yield {"key": key, "closed": True}
     for name, field in model.model_fields.items():
         inner = _model_of(field)
@@ -118,7 +121,7 @@ def _fields(key: str, model: Any) -> Iterator[Row]:
 
 
 def removed_of_zero(key: str) -> Row:
-    """A key of the section that was removed, as DeepSpeed's own list has it."""
+    """Return the row of a removed key of the ZeRO section, from DeepSpeed's own list."""
     return {"key": f"zero_optimization.{key}", "rejected": True}
 
 

@@ -1,4 +1,4 @@
-"""A mapping that remembers which of its keys somebody read."""
+"""Mapping that records which of its keys were read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 
 class ReadTrace(dict[str, Any]):
-    """A nested config as a tool is given it.
+    """Nested config that records reads.
 
-    Overriding ``__iter__`` makes ``**trace`` and ``dict(trace)`` go through ``keys`` and
-    ``__getitem__``, so that those count as reading as well. A section that was handed on without
-    one look into it (to a pydantic model, which rejects what it does not know) says nothing about
-    its keys.
+    Overriding ``__iter__`` makes ``**trace`` and ``dict(trace)`` call ``keys`` and
+    ``__getitem__``, so these count as reads too. If a section was passed on without any access to
+    its keys (to a pydantic model, which rejects unknown keys), its keys are not reported.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -64,7 +63,7 @@ class ReadTrace(dict[str, Any]):
         return self
 
     def unread(self, prefix: str = "") -> list[str]:
-        """Keys that nobody read, with the names of their sections before them."""
+        """Return the dotted paths of keys that were not read."""
         found = []
         for key in list(super().keys()):
             value = super().__getitem__(key)

@@ -1,9 +1,9 @@
-"""The model of an emitted deepspeed folder, trained by one process of plain torch.
+"""Train the model of an emitted deepspeed folder in one process of plain torch.
 
-    python reference_training.py FOLDER
+    python reference_training.py FOLDER WORK_FOLDER
 
-Takes model.py (for one rank), the samples of train.py and the numbers of ds_config.json, and
-nothing of DeepSpeed's engine. Prints ``step N loss X`` as train.py does.
+Uses model.py (for one rank), the samples of train.py and the numbers of ds_config.json, but not
+DeepSpeed's engine. Prints ``step N loss X`` as train.py does.
 """
 
 from __future__ import annotations

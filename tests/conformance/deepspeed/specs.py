@@ -1,4 +1,4 @@
-"""Random specs for DeepSpeed, seeded: legal ones of every kind, and variations that may not be."""
+"""Random specs for DeepSpeed, seeded: valid ones of every kind, and variations that may be invalid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Spec = dict[str, Any]
 GPUS = 8
 KINDS = ("zero", "offload", "nvme", "plus", "autotp", "sequences", "pipeline", "grid", "experts")
 CPU_CANNOT = ("nvme", "plus")
-"""Kinds whose engine asks for hardware: NVMe's library, CUDA kernels that quantize."""
+"""Kinds whose engine requires hardware: NVMe's library, or CUDA kernels that quantize."""
 
 
 def kind_of(seed: int) -> str:
@@ -20,7 +20,7 @@ def kind_of(seed: int) -> str:
 
 
 def valid_spec(seed: int) -> Spec:
-    """One spec that should compile; the same for the same seed."""
+    """Return a spec that should compile, the same one for the same seed."""
     dice, kind = Random(f"deepspeed {seed}"), kind_of(seed)
     nodes = dice.choice([1, 2, 3, 4])
     tp, cp, pp, ep = degrees(dice, kind)
@@ -58,11 +58,11 @@ def valid_spec(seed: int) -> Spec:
         "emit": ["deepspeed", "rankmap", "torchrun"],
     }
     spec["job"] |= _optimizer(seed, spec["job"])
-    return completed(dice, kind, spec, ep)
+    return add_features(dice, kind, spec, ep)
 
 
 def _optimizer(seed: int, job: Spec) -> Spec:
-    """Hyperparameters that DeepSpeed can be told."""
+    """Return hyperparameters that DeepSpeed can express."""
     found = hyperparameters(seed, job["steps"], ("cosine", "linear", "constant"), least_warmup=2)
     if found.get("lr_decay") == "linear":
         found["min_learning_rate"] = 0
@@ -70,7 +70,7 @@ def _optimizer(seed: int, job: Spec) -> Spec:
 
 
 def degrees(dice: Random, kind: str) -> tuple[int, int, int, int]:
-    """(tp, cp, pp, ep) that divide the ranks of a host."""
+    """Return (tp, cp, pp, ep) that divide the ranks of a host."""
     if kind == "autotp":
         return dice.choice([2, 4, 8]), 1, 1, 1
     if kind == "sequences":
@@ -106,8 +106,8 @@ def stage_and_more(dice: Random, kind: str) -> Spec:
     return {"zero_stage": dice.choice(stages.get(kind, [1, 2, 3]))}
 
 
-def completed(dice: Random, kind: str, spec: Spec, ep: int) -> Spec:
-    """Experts, types of numbers, and the program."""
+def add_features(dice: Random, kind: str, spec: Spec, ep: int) -> Spec:
+    """Add experts, precision, and the program."""
     if kind == "experts":
         tp = spec["layout"]["tp"]
         count = ep * dice.choice([1, 2])
@@ -131,7 +131,7 @@ def completed(dice: Random, kind: str, spec: Spec, ep: int) -> Spec:
 
 
 def variation(seed: int) -> Spec:
-    """A legal spec with something changed; whether it still is legal is not said."""
+    """Return a valid spec with a change, which may make it invalid."""
     dice = Random(f"deepspeed variation {seed}")
     spec = copy.deepcopy(valid_spec(seed))
     changes = (_stage, _stage, _plus, _offload, _degree, _batch, _experts, _types)

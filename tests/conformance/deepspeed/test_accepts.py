@@ -1,4 +1,4 @@
-"""DeepSpeed accepts what PARC emits, reads every key of it, and means the same by it."""
+"""DeepSpeed accepts the files that PARC emits, reads every key of them, and derives the same plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def valid_plans() -> dict[int, Plan]:
 
 
 def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
-    """Everything in which DeepSpeed and the plan do not agree."""
+    """Return all differences between DeepSpeed's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     found = [f"{key} is never read" for key in verdict["keys_ignored"]]
@@ -71,7 +71,9 @@ def expected(plan: Plan) -> dict[str, Any]:
 
 
 def rate_differences(plan: Plan, rates: dict[str, float]) -> list[str]:
-    """Learning rates in the warm-up, of two steps at least, and at the end of three at least."""
+    """Compare learning rates during warm-up (at least two steps) and at the end (at least three
+    steps), as emitted.
+    """
     job = plan.problem.job
     emitted_job = replace(
         job, warmup_steps=max(job.warmup_steps, 2), lr_decay_steps=max(job.lr_decay_steps, 3)
@@ -98,7 +100,7 @@ def engine_differences(plan: Plan, engine: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def disagreeing(plans: dict[Any, Plan], cases: list[Case]) -> dict[str, list[str]]:
+def plan_differences(plans: dict[Any, Plan], cases: list[Case]) -> dict[str, list[str]]:
     verdicts = zip(plans, deepspeed_verdicts(cases), strict=True)
     found = {str(name): differences(plans[name], verdict) for name, verdict in verdicts}
     return {name: rows for name, rows in found.items() if rows}
@@ -107,14 +109,14 @@ def disagreeing(plans: dict[Any, Plan], cases: list[Case]) -> dict[str, list[str
 def test_random_valid_specs_are_accepted_and_every_key_is_read() -> None:
     plans = valid_plans()
     cases = [case_of(str(seed), plan.problem, plan.layout) for seed, plan in plans.items()]
-    assert disagreeing(plans, cases) == {}
+    assert plan_differences(plans, cases) == {}
 
 
 def test_every_example_is_accepted_and_every_key_is_read() -> None:
     plans = examples("deepspeed")
     assert len(plans) >= 3
     cases = [case_of(name, plan.problem, plan.layout) for name, plan in plans.items()]
-    assert disagreeing(plans, cases) == {}
+    assert plan_differences(plans, cases) == {}
 
 
 def test_the_real_engine_accepts_specs_of_every_kind_that_a_cpu_can_run() -> None:
@@ -132,11 +134,11 @@ def test_the_real_engine_accepts_specs_of_every_kind_that_a_cpu_can_run() -> Non
     cases = [
         case_of(str(seed), plan.problem, plan.layout, engine=True) for seed, plan in plans.items()
     ]
-    assert disagreeing(plans, cases) == {}
+    assert plan_differences(plans, cases) == {}
 
 
-def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
-    """Groups of one rank by PARC's meshes, under the names that the judge uses."""
+def planned_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
+    """Return the groups of one rank by PARC's meshes, under the names of the checking program."""
     layout, dense, expert = plan.layout, plan.placement.dense, plan.placement.expert
     of = {"pipe": (dense, ["pp"]), "data": (dense, ["dp"]), "model": (dense, ["tp"])}
     if layout.ep > 1:
@@ -166,7 +168,7 @@ def test_deepspeed_builds_the_groups_of_the_plan() -> None:
             cases.append(case_of(f"{seed} {rank}", plan.problem, plan.layout, **more))
     for (plan, rank), verdict in zip(plans, deepspeed_verdicts(cases), strict=True):
         assert verdict["accepted"], verdict
-        own = own_groups(plan, rank)
+        own = planned_groups(plan, rank)
         groups = {name: sorted(verdict["groups"][name]) for name in own}
         assert groups == own, (verdict["name"], kind_of(int(verdict["name"].split()[0])))
 

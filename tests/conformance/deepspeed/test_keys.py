@@ -1,4 +1,4 @@
-"""The table of known keys is what the real DeepSpeed reads and rejects."""
+"""PARC's table of known keys equals the keys that the real DeepSpeed reads and rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever DeepSpeed rejects, or takes and ignores, PARC has rejected first."""
+"""PARC rejects every spec that DeepSpeed rejects, or accepts and ignores in part."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ pytestmark = pytest.mark.conformance
 VARIATIONS = 360
 REJECTIONS = 100
 ENGINE_EVERY = 8
-"""The real engine takes a second or two, a config a tenth of one."""
+"""The engine is built for every eighth spec, because it needs one or two seconds and a config needs
+a tenth of one.
+"""
 
 
 def runs_on_cpu(config: dict[str, Any]) -> bool:
-    """Whether the engine can be built here: no fp16, no kernels of CUDA, no library of NVMe."""
+    """Return True if the engine can be built here: no fp16, no CUDA kernels, no NVMe library."""
     zero = config["zero_optimization"]
     quantized = any(key.startswith("zero_quantized") for key in zero)
     half = config.get("fp16", {}).get("enabled", False)
     return not (half or quantized or "aio" in config)
 
 
-def taken(verdict: dict[str, Any]) -> str:
-    """How DeepSpeed takes a case: the stage at which it rejects, ``silent``, or empty."""
+def reaction_to(verdict: dict[str, Any]) -> str:
+    """Return the stage at which DeepSpeed rejects a case, ``silent`` if it ignores keys, or an
+    empty string.
+    """
     if not verdict["accepted"]:
         return str(verdict["stage"])
     return "silent" if verdict["keys_ignored"] or verdict["keys_without_effect"] else ""
@@ -48,7 +52,7 @@ def test_random_variations_that_deepspeed_rejects_or_ignores_are_rejected_by_par
         plan, sink = planned(variation(seed))
         rejected_by_parc.append(plan is None and sink.failed())
     verdicts = deepspeed_verdicts(cases)
-    bad = [taken(verdict) for verdict in verdicts]
+    bad = [reaction_to(verdict) for verdict in verdicts]
     stages = Counter(filter(None, bad))
     missed = {
         verdict["name"]: (how, verdict.get("error"))
@@ -84,4 +88,4 @@ def test_deepspeed_handles_the_bad_spec_of_each_boundary_as_listed() -> None:
             cases.append(case | {"engine": runs_on_cpu(case["config"])})
             expected.append(boundary.taken if spec is boundary.bad else "")
     verdicts = deepspeed_verdicts(cases)
-    assert [taken(verdict) for verdict in verdicts] == expected
+    assert [reaction_to(verdict) for verdict in verdicts] == expected

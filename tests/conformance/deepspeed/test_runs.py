@@ -1,4 +1,4 @@
-"""Emitted launch scripts and programs really train: four ranks over gloo, against plain torch."""
+"""Emitted launch scripts and programs train: four ranks over gloo reach the losses of plain torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.compiled import files_of
 from tests.conformance.real_runs import reference, run_script
 
 pytestmark = pytest.mark.conformance
-PLAIN = Path(__file__).with_name("reference_training.py")
+REFERENCE = Path(__file__).with_name("reference_training.py")
 TINY: dict[str, Any] = {
     "parc": 1,
     "name": "tiny",
@@ -41,8 +41,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 EXPERTS = {"count": 4, "top_k": 2, "size": 64}
 
 
-def written(spec: dict[str, Any], folder: Path) -> Path:
-    """The files of a spec, with what a CPU needs: fp32, and torch's Adam for that of CUDA."""
+def write_files(spec: dict[str, Any], folder: Path) -> Path:
+    """Write the files of a spec, changed for a CPU: fp32, and torch's Adam instead of the CUDA one."""
     for path, text in files_of(spec).items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,9 @@ def written(spec: dict[str, Any], folder: Path) -> Path:
 
 
 def losses(output: str) -> list[float]:
-    """All ranks write to one stream, and a line of one may begin in that of another."""
+    """Return the losses even if the output of another rank splits a line, because all ranks write
+    to one stream.
+    """
     return [float(number) for number in re.findall(r"step \d+ loss (\d+\.\d{6})", output)]
 
 
@@ -68,9 +70,9 @@ def spec_of(layout: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Losses of one process of plain torch."""
-    folder = written(spec_of({"dp": 4}), tmp_path_factory.mktemp("one"))
-    found = losses(reference(PLAIN, str(folder / "deepspeed"), str(folder)))
+    """Return the losses of one process of plain torch."""
+    folder = write_files(spec_of({"dp": 4}), tmp_path_factory.mktemp("one"))
+    found = losses(reference(REFERENCE, str(folder / "deepspeed"), str(folder)))
     assert len(found) == 4
     assert len(set(found)) == 4
     return found
@@ -80,13 +82,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_a_launch_trains_to_the_losses_of_plain_torch(
     name: str, tmp_path: Path, expected: list[float]
 ) -> None:
-    folder = written(spec_of(LAYOUTS[name]), tmp_path)
+    folder = write_files(spec_of(LAYOUTS[name]), tmp_path)
     found = losses(run_script(folder / "torchrun/launch.sh"))
     assert found == pytest.approx(expected, abs=2e-5)
 
 
 def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: list[float]) -> None:
-    folder = written(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
+    folder = write_files(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
     output = run_script(folder / "deepspeed/launch.sh")
     assert losses(output) == pytest.approx(expected, abs=2e-5)
 
@@ -94,6 +96,6 @@ def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: li
 def test_a_model_with_experts_trains(tmp_path: Path) -> None:
     spec = spec_of({"dp": 4, "ep": 2, "etp": 1})
     spec["model"] = TINY["model"] | {"experts": EXPERTS}
-    found = losses(run_script(written(spec, tmp_path) / "torchrun/launch.sh"))
+    found = losses(run_script(write_files(spec, tmp_path) / "torchrun/launch.sh"))
     assert len(found) == 4
     assert max(found) < 7

@@ -1,7 +1,7 @@
-"""Layers of a hybrid on the meta device: Megatron's own mixers between its local linear layers.
+"""Layers of a hybrid model on the meta device: Megatron's own mixers with its local linear layers.
 
-Its specs of such layers name TransformerEngine's classes and nothing else. Where a class of theirs
-has a norm inside, the stand-in has one of the same shape. Kernels are never called.
+Megatron's specs of such layers contain only TransformerEngine's classes. If such a class contains a
+norm, its replacement has one of the same shape. Kernels are never called.
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -18,7 +18,7 @@ Swap = tuple[Any, str, Any]
 
 
 def swaps(config: Any) -> list[Swap]:
-    """What a model with ``config`` needs, where it is a hybrid."""
+    """Return the replacements for building a hybrid model with ``config``."""
     import megatron.core.models.gpt.experimental_attention_variant_module_specs as variants
     import megatron.core.models.hybrid.hybrid_block as block
     import megatron.core.ssm.gated_delta_net.common as gated_delta_net
@@ -54,7 +54,7 @@ def _backend() -> Any:
 
 
 def normed_column() -> type:
-    """A column-parallel layer with a norm of its input, as TransformerEngine has one."""
+    """Return a column-parallel layer with a norm of its input, like TransformerEngine's."""
     import torch
     from megatron.core.tensor_parallel import ColumnParallelLinear
 
@@ -69,7 +69,7 @@ def normed_column() -> type:
 
 
 def _inner_norm() -> type:
-    """The gated norm inside a Mamba layer, of another library."""
+    """Return a class like the gated norm inside a Mamba layer, which belongs to another library."""
     import torch
 
     class InnerNorm(torch.nn.Module):
@@ -81,7 +81,7 @@ def _inner_norm() -> type:
 
 
 def _plain_attention(config: Any, backend: Any = None) -> Any:
-    """Attention between layers of linear attention."""
+    """Return the spec of full attention between layers of linear attention."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 
     layer = get_gpt_layer_local_spec(
@@ -92,8 +92,8 @@ def _plain_attention(config: Any, backend: Any = None) -> Any:
     return spec
 
 
-def stack_of(config: Any) -> Any:
-    """hybrid_layer_specs.py with local layers: what each letter of a pattern builds."""
+def hybrid_stack_spec(config: Any) -> Any:
+    """Return hybrid_layer_specs.py with local layers: the layer for each letter of a pattern."""
     from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add as add
     from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
     from megatron.core.models.hybrid.hybrid_block import HybridStack, HybridStackSubmodules

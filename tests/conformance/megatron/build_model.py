@@ -1,7 +1,8 @@
-"""Build the model of a rank on the meta device with Megatron's own builder, and count it.
+"""Build the model of a rank on the meta device with Megatron's own builder, and count its
+parameters.
 
-Only what changes no parameter's shape is swapped: fused kernels, TransformerEngine's layers for
-Megatron's local ones, sequence and context parallelism, recompute, low precision.
+Only settings that change no parameter's shape are replaced: fused kernels, TransformerEngine's
+layers (by Megatron's local ones), sequence and context parallelism, recompute, low precision.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from build_hybrid import stack_of
+from build_hybrid import hybrid_stack_spec
 from build_hybrid import swaps as hybrid_swaps
 from hybrid_stages import model_config
 
@@ -34,7 +35,7 @@ NONE = ("recompute_granularity", "recompute_method", "recompute_modules", "recom
 
 
 def count_parameters(args: Namespace, padded_vocab: int) -> int:
-    """Parameters that the joined rank holds, each once."""
+    """Return the number of parameters of the joined rank; shared parameters count once."""
     from megatron.core.process_groups_config import ProcessGroupCollection
 
     local = copy.copy(args)
@@ -46,7 +47,7 @@ def count_parameters(args: Namespace, padded_vocab: int) -> int:
     vars(local).update(softmax_type="vanilla", window_size=None)
     config = model_config(local)
     if local.hybrid_layer_pattern is not None:
-        config.hybrid_stack_spec = stack_of(config.transformer)
+        config.hybrid_stack_spec = hybrid_stack_spec(config.transformer)
     module, name = config.builder.rsplit(".", 1)
     builder = getattr(importlib.import_module(module), name)(config)
     groups, vpp = (
@@ -59,7 +60,7 @@ def count_parameters(args: Namespace, padded_vocab: int) -> int:
 
 
 def _chunk(builder: Any, groups: Any, virtual: int, vpp: int | None) -> Any:
-    """One chunk of the joined rank (training/models/dist_utils.py)."""
+    """Build a model chunk of the joined rank, as training/models/dist_utils.py does."""
     first = virtual == 0 and groups.pp.rank() == 0
     last = virtual == (vpp or 1) - 1 and groups.pp.rank() == groups.pp.size() - 1
     return builder.build_model(
@@ -69,7 +70,7 @@ def _chunk(builder: Any, groups: Any, virtual: int, vpp: int | None) -> Any:
 
 @contextlib.contextmanager
 def _meta(config: Any) -> Iterator[None]:
-    """Everything that would touch a GPU lands on the meta device."""
+    """Create all tensors and streams that would need a GPU on the meta device."""
     import torch
     from megatron.core.transformer import multi_token_prediction as mtp
     from megatron.core.transformer.dot_product_attention import DotProductAttention

@@ -1,4 +1,4 @@
-"""Plans as cases for the judge of Megatron-Core, and the judge itself, a process of its own."""
+"""Plans as cases for Megatron-Core, and the checking program that runs it in a separate process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Verdict = dict[str, Any]
 
 
 def checker_command() -> list[str]:
-    """The judge under its own Python, as tests/conformance/run set it up."""
+    """Return the command of the checking program with the paths that tests/conformance/run sets."""
     python, megatron = (
         os.environ["PARC_CONFORMANCE_PYTHON"],
         os.environ["PARC_CONFORMANCE_MEGATRON"],
@@ -31,12 +31,12 @@ def checker_command() -> list[str]:
 
 
 def megatron_verdicts(cases: list[Case]) -> dict[str, Verdict]:
-    """Verdict by name of case."""
+    """Return the verdict by name of the case."""
     return {verdict["name"]: verdict for verdict in run_cases(checker_command(), cases)}
 
 
 def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
-    """What the launch script would run."""
+    """Return the arguments and environment of the launch script."""
     argv = [word for a in arguments(problem, layout) for word in (a.flag, *a.values)]
     gpu = problem.cluster.gpu
     return {
@@ -50,7 +50,7 @@ def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
 
 
 def layout_as_pinned(problem: Problem) -> Layout | None:
-    """The layout that the pins ask for, legal or not."""
+    """Return the layout with the pinned sizes, valid or not."""
     first = next(enumerate_layouts(problem, framework("megatron")), None)
     if first is None:
         return None
@@ -61,7 +61,7 @@ def layout_as_pinned(problem: Problem) -> Layout | None:
 
 
 def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
-    """A split that says to Megatron what the pins say, though it cannot be had."""
+    """Return a split that passes the pins to Megatron although no valid split exists."""
     pins = SplitPins.of(problem.pins)
     if pins.text is not None:
         return Split("string", False, False, pins.text, ())
@@ -76,7 +76,7 @@ def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
 
 
 def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> Case:
-    """As ``case_of``, but an end of the pipeline that is not pinned is not mentioned."""
+    """Return ``case_of`` without flags for an end of the pipeline that is not pinned."""
     case = case_of(name, problem, layout, world)
     if find_split(problem, layout.pp, layout.vpp) is None:
         pins, argv = problem.pins, case["argv"]
@@ -88,7 +88,9 @@ def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> C
 
 
 def rejected_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, str]]:
-    """(what Megatron rejects of ``specs`` as they are pinned, errors of it that check misses)."""
+    """Check specs with their pinned sizes and return (verdicts of specs that Megatron rejects,
+    errors of those that PARC accepts).
+    """
     cases, rejected_by_parc = [], {}
     for number, spec in enumerate(specs):
         problem, _ = resolved(spec)
@@ -105,11 +107,11 @@ def rejected_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str,
 
 
 LEVELS = ("cp-a2a", "cp-p2p")
-"""Of a hierarchy of context ranks."""
+"""Groups of hierarchical context parallelism."""
 
 
-def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
-    """Groups of one rank by PARC's meshes, under the names that the judge uses."""
+def planned_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
+    """Return the groups of one rank by PARC's meshes, under the names of the checking program."""
     dense, expert = plan.placement.dense, plan.placement.expert
     found = {}
     for name, mesh, axes in (

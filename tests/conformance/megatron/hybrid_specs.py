@@ -1,7 +1,7 @@
-"""Random specs of models whose layers differ in what mixes tokens, seeded.
+"""Random specs of models whose layers use different token mixers, seeded.
 
-They are those of ``megatron_specs`` with another model: half of them have linear attention in most
-layers, half a pattern of layers of one part each.
+They are the specs of ``specs.py`` with another model: half of them have linear attention in most
+layers, the other half have a pattern of layers with one part each.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 from tests.conformance.megatron.specs import Spec, valid_spec, variation
 
 CUT_BY = 128
-"""Heads and groups are multiples of what cuts them, widths of what low precision demands."""
+"""Heads and groups are multiples of the parallel sizes; widths are multiples of this for low
+precision.
+"""
 NOT_BESIDE = ("latent", "mtp_layers", "qkv_bias", "attention_output_bias", "mlp_bias")
 
 
 def hybrid_spec(seed: int) -> Spec:
-    """One spec that should compile; the same for the same seed."""
+    """Return a spec that should compile, the same one for the same seed."""
     dice, spec = Random(f"hybrid {seed}"), valid_spec(seed)
     model, layout = spec["model"], spec["layout"]
     for key in NOT_BESIDE:
@@ -35,7 +37,7 @@ def hybrid_spec(seed: int) -> Spec:
 
 
 def _linear(dice: Random, model: Spec, layout: Spec) -> None:
-    """Gated DeltaNet in all but every n-th layer."""
+    """Use Gated DeltaNet in all layers except every n-th."""
     ranks = layout["tp"] * layout["cp"]
     keys = ranks * dice.choice([1, 2])
     model |= {"gated": True, "activation": "silu"}
@@ -50,7 +52,7 @@ def _linear(dice: Random, model: Spec, layout: Spec) -> None:
 
 
 def _pattern(dice: Random, model: Spec, layout: Spec) -> None:
-    """Mamba, attention, MLPs and experts in any order; MLPs do not come first."""
+    """Use Mamba, attention, MLPs and experts in any order; an MLP is never the first layer."""
     experts = model.get("experts")
     letters = "M*-E" if experts else "M*-"
     must = letters.replace("-", "")
@@ -74,7 +76,7 @@ def _pattern(dice: Random, model: Spec, layout: Spec) -> None:
 
 
 def hybrid_variation(seed: int) -> Spec:
-    """A legal spec with something changed; whether it still is legal is not said."""
+    """Return a valid spec with a change, which may make it invalid."""
     dice, spec = Random(f"hybrid variation {seed}"), hybrid_spec(seed)
     if dice.random() < 0.4:
         varied = variation(seed)
@@ -87,7 +89,7 @@ def hybrid_variation(seed: int) -> Spec:
 
 
 def _change(dice: Random, model: dict[str, Any], layout: Spec) -> None:
-    """Other heads or groups, or other ranks for them."""
+    """Change heads or groups, or a parallel size."""
     mixer = model.get("linear_attention") or model["mamba"]
     fields = [key for key in ("key_heads", "value_heads", "heads", "groups") if key in mixer]
     field = dice.choice(fields)

@@ -1,4 +1,4 @@
-"""What Megatron-Core makes of a model whose layers follow a pattern, for the judge.
+"""Configuration and pipeline split of models with a layer pattern, by Megatron-Core.
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -15,28 +15,30 @@ from emulated_gpu import swapped
 
 
 def model_config(args: Namespace) -> Any:
-    """As pretrain_gpt.py makes it, or pretrain_hybrid.py where there is a pattern."""
+    """Build the config as pretrain_gpt.py does, or as pretrain_hybrid.py does if there is a
+    pattern.
+    """
     from megatron.training.argument_utils import gpt_config_from_args, hybrid_config_from_args
 
     return (hybrid_config_from_args if args.hybrid_layer_pattern else gpt_config_from_args)(args)
 
 
 def segment(pattern: str, pp: int, rank: int, virtual: int | None) -> list[int]:
-    """[first layer, layers] of a chunk, by the function that HybridModel asks."""
+    """Return [first layer, number of layers] of a chunk, by the function that HybridModel calls."""
     from megatron.core.models.hybrid.hybrid_layer_allocation import (
         parse_hybrid_pattern,
         select_pipeline_segment,
     )
 
     main = parse_hybrid_pattern(pattern).main_pattern
-    with _standing_at(rank, pp):
+    with _as_rank_of(rank, pp):
         letters, first = select_pipeline_segment(main, object(), virtual)
     return [first, len(letters)]
 
 
 @contextlib.contextmanager
-def _standing_at(rank: int, size: int) -> Iterator[None]:
-    """Every process group has ``size`` ranks, and we are ``rank``."""
+def _as_rank_of(rank: int, size: int) -> Iterator[None]:
+    """Make every process group report ``size`` ranks and this process as ``rank``."""
     import torch.distributed as dist
     from megatron.core.models.hybrid import hybrid_layer_allocation as allocation
 
@@ -51,7 +53,7 @@ def _standing_at(rank: int, size: int) -> Iterator[None]:
 
 
 def divide_mamba(config: Any) -> None:
-    """The checks of MambaMixer, restated, and those of its context ranks, asked for."""
+    """Apply the checks of MambaMixer (reimplemented) and of its context parallelism (called)."""
     from megatron.core.ssm.mamba_context_parallel import MambaContextParallel
 
     heads, groups = config.mamba_num_heads, config.mamba_num_groups

@@ -1,4 +1,4 @@
-"""Let the real Megatron-Core judge launch arguments, on a CPU.
+"""Check launch arguments with the real Megatron-Core, on a CPU.
 
     python megatron_checker.py MEGATRON_FOLDER < cases.jsonl > verdicts.jsonl
     python megatron_checker.py MEGATRON_FOLDER --flags > flags.json
@@ -10,15 +10,15 @@ verdict: {"name", "accepted", "stage", "error", "sizes", "layers", "groups", "di
 
     parse      parse_args
     validate   validate_args
-    config     TransformerConfig, as pretrain_gpt.py makes it
+    config     TransformerConfig, as pretrain_gpt.py builds it
     batch      the calculator of micro-batches
     overlap    settings of data parallelism and optimizer
-    optimizer  the scheduler of the learning rate, asked for the rates of four steps
-    schedule   the two checks of the interleaved schedule (restated: it allocates on a GPU first)
+    optimizer  the learning-rate scheduler, evaluated at four steps
+    schedule   the two checks of the interleaved schedule (reimplemented: it needs a GPU first)
     groups     initialize_model_parallel on torch's fake process group, for the sampled ranks
     layers     decoder layers of each chunk, from the functions that build them
-    build      the model on the meta device, where the case asks for it
-    divide     widths that column-parallel layers cut (restated: building them takes seconds)
+    build      the model on the meta device, if the case requests it
+    divide     widths that column-parallel layers split (reimplemented: building them takes seconds)
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -43,7 +43,6 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 from build_model import count_parameters
 from emulated_gpu import hardware, make_megatron_importable
 from hybrid_stages import divide_mamba, model_config, segment
-from megatron_optimizer import optimizer_of
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}
@@ -62,7 +61,7 @@ REJECTIONS = (
 
 
 class Rejected(Exception):
-    """Megatron says no."""
+    """Megatron rejects the case in a way that is not one of its own exceptions."""
 
 
 def parse(case: dict[str, Any]) -> Namespace:
@@ -122,7 +121,9 @@ def overlap(args: Namespace) -> None:
 
 
 def schedule(args: Namespace, micro_batches: int) -> None:
-    """pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving."""
+    """Apply the checks of forward_backward_pipelining_with_interleaving in
+    pipeline_parallel/schedules.py.
+    """
     pp = args.pipeline_model_parallel_size
     if args.virtual_pipeline_model_parallel_size is None:
         return
@@ -134,7 +135,9 @@ def schedule(args: Namespace, micro_batches: int) -> None:
 
 
 def join(args: Namespace, rank: int) -> None:
-    """The call of training/initialize.py, on a process group that sends nothing."""
+    """Call initialize_model_parallel as training/initialize.py does, on a process group that sends
+    nothing.
+    """
     import torch.distributed as dist
     from megatron.core import parallel_state
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -168,7 +171,7 @@ def leave() -> None:
 
 
 def groups_of_rank() -> dict[str, list[int]]:
-    """Groups of the rank that joined, by PARC's names of groups."""
+    """Return the groups of the rank that joined, by PARC's names of groups."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 
@@ -192,7 +195,7 @@ def groups_of_rank() -> dict[str, list[int]]:
 
 
 def layer_table(args: Namespace, config: Any) -> list[list[list[int]]]:
-    """[first layer, layers] of each chunk, rank by rank."""
+    """Return [first layer, number of layers] of each chunk of each rank."""
     vpp, pp = args.virtual_pipeline_model_parallel_size, args.pipeline_model_parallel_size
     pattern = args.hybrid_layer_pattern
 
@@ -221,7 +224,7 @@ def _chunk(config: Any, rank: int, virtual: int | None) -> list[int]:
 
 
 def divide(args: Namespace, config: Any) -> None:
-    """core/utils.py, divide, as the layers call it for what they cut."""
+    """Call ``divide`` of core/utils.py for the widths that the layers split."""
     from megatron.core.utils import divide as whole
 
     frequency, layers = config.moe_layer_freq, config.num_layers
@@ -241,7 +244,7 @@ def divide(args: Namespace, config: Any) -> None:
 
 
 def digests(args: Namespace) -> dict[str, str]:
-    """sha256 of every group of every token that initialize_model_parallel asks for."""
+    """Return the sha256 of the groups of every token that initialize_model_parallel uses."""
     from megatron.core.parallel_state import RankGenerator
 
     order, pp = ORDERS[args.use_tp_pp_dp_mapping], args.pipeline_model_parallel_size
@@ -282,7 +285,7 @@ def sizes(args: Namespace) -> dict[str, Any]:
 
 
 def check(case: dict[str, Any]) -> Verdict:
-    """All stages in turn, up to the first that rejects."""
+    """Run the stages in order, up to the first that rejects the case."""
     verdict: Verdict = {"name": case["name"], "accepted": False, "stage": "parse"}
     world = {"WORLD_SIZE": str(case["world_size"]), "RANK": "0", "LOCAL_RANK": "0"}
     before = dict(os.environ)
@@ -311,7 +314,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
     config = stage("config", configure, args)
     verdict["micro_batches"] = stage("batch", count_batches, args)
     stage("overlap", overlap, args)
-    verdict["optimizer"] = stage("optimizer", optimizer_of, args)
+    verdict["optimizer"] = stage("optimizer", optimizer_settings, args)
     stage("schedule", schedule, args, verdict["micro_batches"])
     verdict["groups"] = {}
     for rank in case.get("ranks", [0]):
@@ -327,7 +330,7 @@ def _stages(case: dict[str, Any], verdict: Verdict) -> None:
 
 
 def flags() -> list[dict[str, Any]]:
-    """Every spelling of the parser: number of values and choices."""
+    """Return every spelling of the parser's flags with its number of values."""
     import megatron.training.arguments as arguments
 
     parser = ArgumentParser(allow_abbrev=False)
@@ -342,7 +345,9 @@ def flags() -> list[dict[str, Any]]:
 
 
 def read_docstrings_once() -> None:
-    """Every parser reads the source of each config class again, for the help; it stays the same."""
+    """Cache the docstrings of config classes, because every parser reads the source of each class
+    again for its help.
+    """
     from megatron.training.argument_utils import ArgumentGroupFactory as Factory
 
     read, known = Factory._get_field_docstrings, {}

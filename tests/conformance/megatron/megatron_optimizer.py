@@ -1,4 +1,4 @@
-"""What Megatron-Core's optimizer and its scheduler are told by parsed arguments.
+"""Settings of Megatron-Core's optimizer and learning-rate scheduler for parsed arguments.
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -11,8 +11,10 @@ from typing import Any
 from unittest.mock import patch
 
 
-def optimizer_of(args: Namespace) -> dict[str, Any]:
-    """What the optimizer and its scheduler are told; "rates" by steps done."""
+def optimizer_settings(args: Namespace) -> dict[str, Any]:
+    """Return the settings of the optimizer and its scheduler; "rates" has the learning rate after a
+    number of steps.
+    """
     from megatron.training import training
 
     config = training.get_megatron_optimizer_config(args)[0]

@@ -1,6 +1,6 @@
-"""Random specs for Megatron, seeded: legal ones of every degree and feature, and variations.
+"""Random specs for Megatron, seeded: valid ones with every parallelism and feature, and variations.
 
-A spec is a mapping as a user would write it; it goes through the whole compiler.
+A spec is a mapping as a user would write it; it passes through the whole compiler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GPUS_PER_NODE = 8
 
 @dataclass(frozen=True)
 class Grid:
-    """Degrees of a legal layout."""
+    """Parallel sizes of a valid layout."""
 
     tp: int
     cp: int
@@ -36,7 +36,7 @@ class Grid:
 
 
 def valid_spec(seed: int) -> Spec:
-    """One spec that should compile; the same for the same seed."""
+    """Return a spec that should compile, the same one for the same seed."""
     dice = Random(f"legal {seed}")
     routed = dice.random() < 0.5
     grid = _grid(dice, routed)
@@ -66,7 +66,7 @@ def valid_spec(seed: int) -> Spec:
 
 
 def _dispatch(dice: Random, pins: Spec, routed: bool) -> Spec:
-    """A dispatcher, and overlap where pipeline and recompute allow it."""
+    """Return a dispatcher, and overlap if pipeline and recompute allow it."""
     if not routed:
         return {}
     allowed = (pins["pp"] == 1 or pins["vpp"] > 1) and "full" not in str(pins["recompute"])
@@ -75,7 +75,7 @@ def _dispatch(dice: Random, pins: Spec, routed: bool) -> Spec:
 
 
 def _grid(dice: Random, routed: bool) -> Grid:
-    """Degrees that tile whole nodes."""
+    """Return parallel sizes that fill whole nodes."""
     tp, cp = dice.choice([1, 2, 4, 8]), dice.choice([1, 1, 2, 4])
     pp = dice.choice([1, 2, 3, 4, 4, 5, 6, 8])
     step = next(n for n in (1, 2, 4, 8) if tp * cp * pp * n % GPUS_PER_NODE == 0)
@@ -90,7 +90,7 @@ def _grid(dice: Random, routed: bool) -> Grid:
 
 
 def _model(dice: Random, grid: Grid, routed: bool) -> Spec:
-    """A small model that the degrees can cut."""
+    """Return a small model that is divisible by the parallel sizes."""
     heads = grid.tp * dice.choice([1, 2, 4, 8])
     kv = dice.choice([n for n in range(1, heads + 1) if heads % n == 0 and _shares(n, grid.tp)])
     bias = not routed and dice.random() < 0.2
@@ -146,7 +146,7 @@ def _position(dice: Random) -> Spec:
 
 
 def _latent(dice: Random) -> Spec:
-    """Multi-head latent attention; key-value heads are as many as heads."""
+    """Return multi-head latent attention, which has as many key-value heads as heads."""
     latent = {"kv_lora_rank": 64, "qk_nope_dim": 64, "qk_rope_dim": 32, "v_dim": 64}
     if dice.random() < 0.5:
         latent["q_lora_rank"] = 96
@@ -185,7 +185,9 @@ def _experts(dice: Random, grid: Grid, layers: int) -> Spec:
 
 
 def _swaps(grid: Grid, model: Spec) -> list[str]:
-    """Exchanges of context ranks that the heads of a tensor rank divide over."""
+    """Return the all-to-all modes of context parallelism whose sizes divide the heads of a
+    tensor-parallel rank.
+    """
     heads = model["heads"] // grid.tp
     keys = max(model.get("kv_heads", model["heads"]) // grid.tp, 1)
     levels = {"a2a": grid.cp, "a2a+p2p": 2 if grid.cp > 2 else 0}
@@ -218,7 +220,7 @@ def _pins(dice: Random, grid: Grid, micro_batch: int, routed: bool) -> Spec:
 
 
 def variation(seed: int) -> Spec:
-    """A legal spec with one or two numbers changed; whether it still is legal is not said."""
+    """Return a valid spec with one or two numbers changed, which may make it invalid."""
     dice = Random(f"variation {seed}")
     spec = copy.deepcopy(valid_spec(seed))
     for _ in range(dice.choice([1, 1, 2])):
@@ -227,7 +229,7 @@ def variation(seed: int) -> Spec:
 
 
 def _change(dice: Random, spec: Spec) -> None:
-    """Break something, perhaps."""
+    """Apply a random change."""
     changes = (_degree, _degree, _degree, _width, _depth, _numbers, _stages, _order, _routing)
     dice.choice(changes)(dice, spec)
 
@@ -276,7 +278,7 @@ def _routing(dice: Random, spec: Spec) -> None:
 
 
 def _string(dice: Random, layers: int, stages: int) -> str:
-    """A layout string that is nearly right."""
+    """Return a pipeline layout string that is correct or nearly correct."""
     cuts = sorted(dice.randint(0, layers) for _ in range(stages - 1))
     counts = [b - a for a, b in zip([0, *cuts], [*cuts, layers], strict=True)]
     text = "E" + "|".join("t" * count for count in counts) + "L"

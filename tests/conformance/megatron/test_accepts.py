@@ -1,4 +1,4 @@
-"""Megatron-Core accepts what PARC emits, and means the same by it."""
+"""Megatron-Core accepts the arguments that PARC emits, and derives the same plan from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
-from tests.conformance.megatron.cases import case_of, megatron_verdicts, own_groups
+from tests.conformance.megatron.cases import case_of, megatron_verdicts, planned_groups
 from tests.conformance.megatron.specs import valid_spec
 from tests.hyperparameters import planned_rate
 
@@ -17,7 +17,7 @@ SPECS = 320
 
 
 def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
-    """Everything in which Megatron and the plan do not agree."""
+    """Return all differences between Megatron's verdict and the plan."""
     layout, found = plan.layout, []
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error']}"]
@@ -32,13 +32,15 @@ def differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
         found.append(f"layers: Megatron {verdict['layers']}, PARC {layers}")
     found += optimizer_differences(plan, verdict["optimizer"])
     for rank, groups in verdict["groups"].items():
-        if groups != own_groups(plan, int(rank)):
+        if groups != planned_groups(plan, int(rank)):
             found.append(f"groups of rank {rank} differ")
     return found
 
 
 def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
-    """Hyperparameters and learning rates; Megatron takes a share of the steps unrounded."""
+    """Compare hyperparameters and learning rates. Rates are not compared if the warm-up fraction
+    gives no whole number of steps, because Megatron does not round it.
+    """
     job = plan.problem.job
     rates = optimizer.pop("rates")
     found = [
@@ -54,8 +56,8 @@ def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
     return found if rates == pytest.approx(wanted) else [*found, f"rates {rates}, PARC {wanted}"]
 
 
-def agree(plans: dict[str, Plan]) -> dict[str, list[str]]:
-    """Differences by name, of those that have any."""
+def plan_differences(plans: dict[str, Plan]) -> dict[str, list[str]]:
+    """Return the differences by name, for plans that have any."""
     cases = [case_of(name, p.problem, p.layout, p.layout.world) for name, p in plans.items()]
     verdicts = megatron_verdicts(cases)
     found = {name: differences(plan, verdicts[name]) for name, plan in plans.items()}
@@ -71,10 +73,10 @@ def test_random_valid_specs_are_accepted_with_the_same_sizes_layers_and_groups()
         else:
             assert sink.failed()
     assert len(plans) >= 300
-    assert agree(plans) == {}
+    assert plan_differences(plans) == {}
 
 
 def test_every_example_is_accepted_with_the_same_sizes_layers_and_groups() -> None:
     plans = examples("megatron")
     assert len(plans) >= 8
-    assert agree(plans) == {}
+    assert plan_differences(plans) == {}

@@ -1,4 +1,4 @@
-"""The list of known flags is the list of the real parser."""
+"""PARC's list of Megatron's flags equals the list of the real parser."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.conformance.megatron.cases import case_of, checker_command, megatron_
 pytestmark = pytest.mark.conformance
 
 
-def takes() -> dict[str, int | str]:
-    """Number of values of every spelling of the real parser."""
+def value_counts() -> dict[str, int | str]:
+    """Return the number of values of every spelling of the real parser."""
     done = subprocess.run(
         [*checker_command(), "--flags"], capture_output=True, text=True, check=True
     )
@@ -27,11 +27,11 @@ def takes() -> dict[str, int | str]:
 
 def test_the_flags_of_0_19_equal_those_of_the_real_parser() -> None:
     own = {flag: known_flags(PACKAGE)[flag].get("takes", 1) for flag in flags_of("0.19")}
-    assert own == takes()
+    assert own == value_counts()
 
 
 def test_the_real_parser_rejects_removed_flags() -> None:
-    plan, real = examples("megatron")["gpt2-small"], takes()
+    plan, real = examples("megatron")["gpt2-small"], value_counts()
     sound = case_of("sound", plan.problem, plan.layout, plan.layout.world)
     still = [flag for flag in removed_flags() if flag in real]
     cases = [

@@ -1,4 +1,4 @@
-"""Every group of every token equals those of Megatron's RankGenerator, to 16,384 ranks."""
+"""Every group of every token equals that of Megatron's RankGenerator, up to 16,384 ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def own_digests(layout: Layout) -> dict[str, str]:
 
 
 def grids() -> list[tuple[int, ...]]:
-    """Large ones, and random ones, in both orders."""
+    """Return large and random parallel sizes, in both rank orders."""
     dice = Random("grids")
     found = list(LARGE)
     while len(found) < LAYOUTS:
@@ -52,7 +52,7 @@ def grids() -> list[tuple[int, ...]]:
 
 
 def problem_and_layout() -> tuple[Problem, Layout]:
-    """Any legal pair with experts: the sizes are put in afterwards."""
+    """Return any valid pair with experts; the sizes are replaced afterwards."""
     seeds = (seed for seed in range(100) if "experts" in valid_spec(seed)["model"])
     plan, _ = planned(valid_spec(next(seeds)))
     assert plan is not None
@@ -60,7 +60,9 @@ def problem_and_layout() -> tuple[Problem, Layout]:
 
 
 def case(problem: Problem, layout: Layout, grid: tuple[int, ...]) -> tuple[dict[str, Any], Layout]:
-    """A model that every degree divides, so that only the groups are judged."""
+    """Return a case whose model is divisible by every parallel size, so that only the groups are
+    compared.
+    """
     tp, cp, pp, dp, ep, etp, order = grid
     layout = replace(
         layout,

@@ -1,4 +1,4 @@
-"""Megatron-Core and PARC agree about models whose layers differ in what mixes tokens."""
+"""Megatron-Core and PARC agree about models whose layers use different token mixers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parc.compiler.ir import Layout, Plan, Problem
 from tests.compiled import planned, resolved
 from tests.conformance.megatron.cases import case_of, megatron_verdicts, rejected_as_pinned
 from tests.conformance.megatron.hybrid_specs import hybrid_spec, hybrid_variation
-from tests.conformance.megatron.test_accepts import agree
+from tests.conformance.megatron.test_accepts import plan_differences
 from tests.every_layout import enumerate_layouts
 
 pytestmark = pytest.mark.conformance
@@ -32,11 +32,11 @@ def test_random_valid_hybrids_are_accepted_with_the_same_sizes_layers_and_groups
     assert len(plans) >= SPECS - 5, codes
     kinds = Counter(bool(plan.problem.model.pattern) for plan in plans.values())
     assert min(kinds[True], kinds[False]) >= SPECS // 3
-    assert agree(plans) == {}
+    assert plan_differences(plans) == {}
 
 
-def offered(spec: dict[str, Any], seed: int) -> tuple[Problem, list[Layout]]:
-    """Some of the legal layouts where the spec pins none."""
+def offered_layouts(spec: dict[str, Any], seed: int) -> tuple[Problem, list[Layout]]:
+    """Return some of the valid layouts for a spec without pins."""
     problem, sink = resolved({**spec, "layout": {}})
     assert isinstance(problem, Problem), sink.diagnostics
     rules = framework("megatron").rules(problem)
@@ -53,7 +53,7 @@ def offered(spec: dict[str, Any], seed: int) -> tuple[Problem, list[Layout]]:
 def test_megatron_accepts_the_layouts_that_the_search_offers_for_a_hybrid() -> None:
     cases, names = [], Counter[str]()
     for seed in range(16):
-        problem, layouts = offered(hybrid_spec(seed), seed)
+        problem, layouts = offered_layouts(hybrid_spec(seed), seed)
         for k, layout in enumerate(layouts):
             cases.append(case_of(f"{seed} {k}", problem, layout, layout.world))
             names["pattern" if problem.model.pattern else "linear"] += 1

@@ -1,4 +1,4 @@
-"""Every model of the catalog compiles to arguments that Megatron-Core accepts, or says why not."""
+"""Catalog models compile to arguments that Megatron-Core accepts, or are rejected with the reason."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from parc.compiler.catalog.library import Library
 from parc.compiler.ir import Plan
 from tests.compiled import planned
-from tests.conformance.megatron.test_accepts import agree
+from tests.conformance.megatron.test_accepts import plan_differences
 
 pytestmark = pytest.mark.conformance
 CANNOT_SAY = {f"PARC-E0{number}" for number in range(1, 8)}
 
 
 def spec(model: str) -> dict[str, Any]:
-    """A short run on more GPUs than any of them needs."""
+    """Return a short run on more GPUs than any model needs."""
     return {
         "parc": 1,
         "name": "catalog",
@@ -37,4 +37,4 @@ def test_megatron_accepts_every_catalog_model_that_it_can_express() -> None:
             codes = {found.code for found in sink.diagnostics if found.severity == "error"}
             assert codes & CANNOT_SAY, (model, sink.diagnostics)
     assert len(plans) >= 30
-    assert agree(plans) == {}
+    assert plan_differences(plans) == {}

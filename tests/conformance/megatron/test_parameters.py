@@ -24,8 +24,10 @@ PUBLISHED = (
 )
 
 
-def alone(model: Any) -> dict[str, Any]:
-    """The whole model on one GPU: nothing is cut, nothing needs to be summed over ranks."""
+def single_gpu_spec(model: Any) -> dict[str, Any]:
+    """Return a spec for the whole model on one GPU, so that no weight is split and no count is
+    summed over ranks.
+    """
     return {
         "parc": 1,
         "name": "alone",
@@ -42,7 +44,7 @@ def alone(model: Any) -> dict[str, Any]:
 
 
 def models() -> dict[str, Any]:
-    """Random ones, with a vocabulary that needs no padding, and published ones."""
+    """Return random models with a vocabulary that needs no padding, and published models."""
     found: dict[str, Any] = {name: name for name in PUBLISHED}
     for seed in range(MODELS):
         model = valid_spec(seed)["model"]
@@ -58,7 +60,7 @@ def models() -> dict[str, Any]:
 def test_megatron_builds_as_many_parameters_as_parc_counts() -> None:
     plans: dict[str, Plan] = {}
     for name, model in models().items():
-        plan, sink = planned(alone(model))
+        plan, sink = planned(single_gpu_spec(model))
         assert plan is not None, (name, sink.diagnostics)
         plans[name] = plan
     cases = [{**case_of(name, p.problem, p.layout, 1), "build": True} for name, p in plans.items()]

@@ -1,4 +1,4 @@
-"""Whatever Megatron-Core rejects, PARC has rejected first."""
+"""PARC rejects every random variation that Megatron-Core rejects."""
 
 from __future__ import annotations
 

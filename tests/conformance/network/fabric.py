@@ -16,7 +16,7 @@ from types import TracebackType
 _numbers = itertools.count()
 
 
-def missing() -> str:
+def reason_to_skip() -> str:
     """Return the reason why no network can be built here, or an empty string."""
     if shutil.which("ip") is None:
         return "not installed: ip (iproute2)"

@@ -19,13 +19,13 @@ from parc.compiler.ir import Cluster, Host, Layout, Mesh, Placement, Rack
 from parc.compiler.topology.hostlist import natural_key
 from parc.compiler.topology.node_groups import node_groups
 from parc.compiler.topology.uplinks import Pattern, flow, zone_egress
-from tests.conformance.network.fabric import RackFabric, missing
+from tests.conformance.network.fabric import RackFabric, reason_to_skip
 from tests.conformance.tool_checkers import tool_python
 from tests.placement.placement_plans import NODE, cluster, estimate, layout, plan
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+    pytest.mark.skipif(reason_to_skip() != "", reason=reason_to_skip() or "can run"),
 ]
 PROGRAM = Path(__file__).with_name("fabric_traffic.py")
 MIB = 2**20
@@ -155,7 +155,7 @@ def case_line(fabric: RackFabric, placement: Placement, case: Case) -> str:
     return json.dumps({"switch": fabric.switch, "uplinks": uplinks, "hosts": hosts, "sends": sends})
 
 
-def counted(lines: list[str]) -> list[list[dict[str, int]]]:
+def measure(lines: list[str]) -> list[list[dict[str, int]]]:
     """Return the bytes that the program counts, for each line and each of its sends.
 
     TCP retransmits some segments on a busy machine; the program reports this, and that send is
@@ -163,7 +163,7 @@ def counted(lines: list[str]) -> list[list[dict[str, int]]]:
     """
     rows: dict[tuple[int, int], dict[str, int]] = {}
     for _ in range(COUNTS):
-        counts = counted_once(lines)
+        counts = measure_once(lines)
         places = [
             (line, send) for line, one in enumerate(counts) for send in range(len(one["sends"]))
         ]
@@ -175,7 +175,7 @@ def counted(lines: list[str]) -> list[list[dict[str, int]]]:
     raise AssertionError(f"in each of {COUNTS} counts of a send TCP sent something twice")
 
 
-def counted_once(lines: list[str]) -> list[dict[str, Any]]:
+def measure_once(lines: list[str]) -> list[dict[str, Any]]:
     done = subprocess.run(
         [tool_python("torch"), str(PROGRAM)],
         input="\n".join(lines),
@@ -198,8 +198,8 @@ def _measured(request: pytest.FixtureRequest) -> Measured:
     }
     with RackFabric(racks) as fabric:
         lines = [case_line(fabric, order, CASES[title]) for order in orders.values()]
-        rows = counted(lines)
-        found = differences(fabric, dict(zip(orders, rows, strict=True)))
+        rows = measure(lines)
+        found = marginal_bytes(fabric, dict(zip(orders, rows, strict=True)))
     return title, found
 
 
@@ -207,7 +207,7 @@ Sends = dict[str, list[dict[str, float]]]
 """Order of hosts -> send -> rack -> bytes."""
 
 
-def differences(fabric: RackFabric, rows: dict[str, list[dict[str, int]]]) -> Sends:
+def marginal_bytes(fabric: RackFabric, rows: dict[str, list[dict[str, int]]]) -> Sends:
     """Return the additional bytes of the second of two sends, so that handshakes and headers
     cancel.
     """

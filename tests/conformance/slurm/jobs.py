@@ -12,7 +12,7 @@ from typing import Any
 from parc.backends.slurm.backend import BACKEND
 from tests.compiled import changed, files_of
 from tests.conformance.slurm.private_cluster import SlurmCluster
-from tests.conformance.slurm.release import known_version
+from tests.conformance.slurm.release import newest_supported
 
 TORCHRUN = """#!/bin/bash
 # Stands in for torchrun: says where each rank is, and which GPU of the host it would take.
@@ -49,7 +49,7 @@ def compiled(cluster: SlurmCluster, name: str, spec: dict[str, Any], torchrun: s
     """Return the folder that the job is submitted from, with the files for the cluster's Slurm
     version in ``out``.
     """
-    version = known_version(BACKEND.versions, cluster.release)
+    version = newest_supported(BACKEND.versions, cluster.release)
     spec = changed(spec, {"versions.slurm": version})
     work = cluster.root / "job" / name
     shutil.rmtree(work, ignore_errors=True)
@@ -69,10 +69,10 @@ def submit(
     **env: str,
 ) -> tuple[str, str]:
     """Submit a job, wait for its end, and return (output, exit status)."""
-    return ended(cluster, work, sent(cluster, work, *flags, script=script, **env))
+    return wait_for_job(cluster, work, start_job(cluster, work, *flags, script=script, **env))
 
 
-def sent(
+def start_job(
     cluster: SlurmCluster,
     work: Path,
     *flags: str,
@@ -88,7 +88,7 @@ def sent(
     return job
 
 
-def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
+def wait_for_job(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
     """Wait for a submitted job and return (output, exit status)."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -102,7 +102,7 @@ def ended(cluster: SlurmCluster, work: Path, job: str) -> tuple[str, str]:
     return output, shown.partition("ExitCode=")[2].partition(":")[0]
 
 
-def found(work: Path) -> list[tuple[str, ...]]:
+def started_ranks(work: Path) -> list[tuple[str, ...]]:
     """Return (rank, host, gpu) of every rank that started, from its output."""
     lines = [line for log in work.glob("logs/*.log") for line in log.read_text().splitlines()]
     ranks = {tuple(line.split()[1:]) for line in lines if line.startswith("is ")}

@@ -54,7 +54,7 @@ class SlurmRelease:
         return f"PluginDir={folder}\n"
 
 
-def missing() -> str:
+def reason_to_skip() -> str:
     """Return the reason why no cluster can be started here, or an empty string."""
     absent = [tool for tool in TOOLS if shutil.which(tool) is None]
     if absent:
@@ -63,13 +63,13 @@ def missing() -> str:
 
 
 @cache
-def installed() -> SlurmRelease:
+def installed_release() -> SlurmRelease:
     """Return this machine's own release."""
     return SlurmRelease(_number(["slurmctld", "-V"]))
 
 
 @cache
-def newer() -> SlurmRelease | None:
+def unpacked_release() -> SlurmRelease | None:
     """Return the unpacked newer release, or None. Skip the test if it cannot be started."""
     folder = os.environ.get(NEWER, "")
     if not folder:
@@ -82,23 +82,23 @@ def newer() -> SlurmRelease | None:
     return SlurmRelease(number, usr)
 
 
-def chosen(name: str) -> tuple[SlurmRelease, str]:
+def choose_release(name: str) -> tuple[SlurmRelease, str]:
     """Return (Slurm, topology plugin) for "tree", "newer tree" or "block"; skip the test if there
     is none.
 
     "tree" is the machine's own release. "block" is also the machine's own if it supports blocks.
     """
-    own, kind = installed(), name.split()[-1]
+    own, kind = installed_release(), name.split()[-1]
     if name == "tree" or (kind == "block" and own.number >= BLOCK_SINCE):
         return own, kind
-    other = newer()
+    other = unpacked_release()
     if other is None:
         why = os.environ.get(f"{NEWER}_ABSENT", "run tests/conformance/run, which unpacks one")
         pytest.skip(f"no other Slurm than {own.number}: {why}")
     return other, kind
 
 
-def known_version(known: Sequence[str], release: SlurmRelease) -> str:
+def newest_supported(known: Sequence[str], release: SlurmRelease) -> str:
     """Return the newest version of ``known`` that is not newer than ``release``."""
     older = [one for one in known if _parts(one) <= release.number]
     return older[-1] if older else known[0]

@@ -14,11 +14,16 @@ from parc.compiler.pipeline import emit_plan, plan_spec
 from parc.compiler.spec.reading.source import Source, read_source
 from tests.conformance.megatron.specs import valid_spec
 from tests.conformance.slurm.offline_controller import OfflineController
-from tests.conformance.slurm.release import SlurmRelease, chosen, known_version, missing
+from tests.conformance.slurm.release import (
+    SlurmRelease,
+    choose_release,
+    newest_supported,
+    reason_to_skip,
+)
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+    pytest.mark.skipif(reason_to_skip() != "", reason=reason_to_skip() or "can run"),
 ]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 JOBS = sorted(path.parents[2].name for path in EXAMPLES.glob("*/expected/slurm/job.sbatch"))
@@ -28,7 +33,7 @@ RACK = 16
 
 def planned(source: Source, release: SlurmRelease) -> Plan:
     sink = Sink()
-    version = f"versions.slurm={known_version(BACKEND.versions, release)!r}"
+    version = f"versions.slurm={newest_supported(BACKEND.versions, release)!r}"
     plan = plan_spec(source, (version,), sink)
     assert plan is not None, sink.diagnostics
     return plan
@@ -50,7 +55,7 @@ def racks_of(plan: Plan) -> dict[str, list[str]]:
 def test_sbatch_test_only_accepts_the_job_of_an_example(
     example: str, kind: str, tmp_path: Path
 ) -> None:
-    release, topology = chosen(kind)
+    release, topology = choose_release(kind)
     plan = planned(read_source(str(EXAMPLES / example / "spec.yaml")), release)
     gpus = plan.problem.cluster.node.gpus
     with OfflineController(tmp_path / "slurm", racks_of(plan), gpus, release, topology) as slurm:
@@ -61,7 +66,7 @@ def test_sbatch_test_only_accepts_the_job_of_an_example(
         assert beyond[0] != 0, beyond
 
 
-def dealt(spec: dict[str, object], hosts: int, racks: int) -> dict[str, object]:
+def with_named_racks(spec: dict[str, object], hosts: int, racks: int) -> dict[str, object]:
     """Return the spec on named hosts that are assigned to the racks in turn."""
     names = [[f"n{number + 1}" for number in range(rack, hosts, racks)] for rack in range(racks)]
     named = [{"name": f"rack{i}", "nodes": ",".join(some)} for i, some in enumerate(names) if some]
@@ -73,7 +78,7 @@ def dealt(spec: dict[str, object], hosts: int, racks: int) -> dict[str, object]:
 @pytest.mark.parametrize("kind", ["tree", "newer tree"])
 def test_sbatch_test_only_accepts_the_jobs_of_random_plans(kind: str, tmp_path: Path) -> None:
     """Half of the plans use named hosts that alternate between two or three racks."""
-    release, topology = chosen(kind)
+    release, topology = choose_release(kind)
     racks = {f"leaf{i}": [f"n{i * RACK + k + 1}" for k in range(RACK)] for i in range(64)}
     rejected, taken = {}, 0
     with OfflineController(tmp_path / "slurm", racks, 8, release, topology) as slurm:
@@ -81,7 +86,7 @@ def test_sbatch_test_only_accepts_the_jobs_of_random_plans(kind: str, tmp_path: 
             spec = {**valid_spec(seed), "emit": ["megatron", "slurm", "torchrun"]}
             hosts = spec["cluster"]["nodes"]
             if seed % 2 and hosts > 1:
-                spec = dealt(spec, hosts, 2 + seed % 4 // 2)
+                spec = with_named_racks(spec, hosts, 2 + seed % 4 // 2)
             plan = planned(Source("<spec>", json.dumps(spec), None), release)
             status, output = slurm.test_only(job_of(plan))
             taken += status == 0
@@ -96,7 +101,7 @@ def test_sbatch_test_only_accepts_the_job_of_nvlink_racks_on_blocks(
     nodes: int, each: int, tmp_path: Path
 ) -> None:
     """Blocks have 18 hosts, of which the plan uses some: the segment size."""
-    release, topology = chosen("block")
+    release, topology = choose_release("block")
     spec = {
         "parc": 1,
         "name": "trays",
@@ -115,7 +120,7 @@ def test_sbatch_test_only_accepts_the_job_of_nvlink_racks_on_blocks(
 
 
 def test_sbatch_test_only_accepts_the_job_of_named_nvlink_racks_on_blocks(tmp_path: Path) -> None:
-    release, topology = chosen("block")
+    release, topology = choose_release("block")
     plan = planned(read_source(str(EXAMPLES / "qwen3-235b-a22b/spec.yaml")), release)
     gpus = plan.problem.cluster.node.gpus
     with OfflineController(tmp_path / "slurm", racks_of(plan), gpus, release, topology) as slurm:

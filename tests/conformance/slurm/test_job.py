@@ -11,13 +11,13 @@ import pytest
 from parc.backends.registry import backend
 from parc.compiler.ir import Plan
 from tests.backends.plans import HOSTILE, named_plan, nameless_plan, with_names, with_slurm
-from tests.conformance.slurm.jobs import TIME_LIMIT, ended, sent, submit
+from tests.conformance.slurm.jobs import TIME_LIMIT, start_job, submit, wait_for_job
 from tests.conformance.slurm.private_cluster import SlurmCluster
-from tests.conformance.slurm.release import chosen, missing
+from tests.conformance.slurm.release import choose_release, reason_to_skip
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+    pytest.mark.skipif(reason_to_skip() != "", reason=reason_to_skip() or "can run"),
 ]
 TORCHRUN = """#!/usr/bin/env python3
 import os, subprocess, sys
@@ -39,7 +39,9 @@ def cluster(
 ) -> Iterator[SlurmCluster]:
     """Start eight nodes in two racks; the host names do not follow the racks."""
     racks = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n8"]}
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), racks, *chosen(request.param)) as running:
+    with SlurmCluster(
+        tmp_path_factory.mktemp("slurm"), racks, *choose_release(request.param)
+    ) as running:
         yield running
 
 
@@ -63,12 +65,12 @@ def node_ranks(work: Path) -> dict[str, str]:
     return {words[0]: words[3].removeprefix("--node-rank=") for words in lines}
 
 
-def on(plan: Plan, *names: str) -> Plan:
+def on_hosts(plan: Plan, *names: str) -> Plan:
     return with_slurm(with_names(plan, *names), time_limit=TIME_LIMIT, signal_seconds=60)
 
 
 def test_node_ranks_follow_the_plan_and_not_the_host_names(cluster: SlurmCluster) -> None:
-    work = emit(on(named_plan(), "n5", "n1", "n8", "n2"), cluster, "named")
+    work = emit(on_hosts(named_plan(), "n5", "n1", "n8", "n2"), cluster, "named")
     output, status = submit(cluster, work)
     assert status == "0", output
     assert node_ranks(work) == {"n5": "0", "n1": "1", "n8": "2", "n2": "3"}
@@ -91,7 +93,7 @@ def test_an_allocation_with_other_rack_sizes_stops_the_job(cluster: SlurmCluster
 
 
 def test_a_job_name_with_shell_syntax_is_not_executed(cluster: SlurmCluster) -> None:
-    plan = on(named_plan(), "n1", "n3", "n2", "n4")
+    plan = on_hosts(named_plan(), "n1", "n3", "n2", "n4")
     work = emit(replace(plan, problem=replace(plan.problem, name=HOSTILE)), cluster, "hostile")
     submit(cluster, work)
     (log,) = work.glob("*.out")
@@ -100,7 +102,7 @@ def test_a_job_name_with_shell_syntax_is_not_executed(cluster: SlurmCluster) -> 
 
 
 def test_a_failed_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
-    work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, "failure")
+    work = emit(on_hosts(named_plan(), "n1", "n3", "n2", "n4"), cluster, "failure")
     output, status = submit(cluster, work, FAIL="2", NAP="1")
     assert status not in {"0", ""}
     assert "task 2: Exited with exit code 7" in output
@@ -112,12 +114,12 @@ def test_a_failed_rank_ends_the_job_at_once(cluster: SlurmCluster) -> None:
 def test_the_time_limit_warning_reaches_ranks_that_handle_the_signal(
     cluster: SlurmCluster, words: str, nap: str, saved: int
 ) -> None:
-    work = emit(on(named_plan(), "n1", "n3", "n2", "n4"), cluster, f"signal{saved}", words)
-    job = sent(cluster, work, NAP=nap)
+    work = emit(on_hosts(named_plan(), "n1", "n3", "n2", "n4"), cluster, f"signal{saved}", words)
+    job = start_job(cluster, work, NAP=nap)
     listening = "until [[ $(cat logs/*.log | grep -c listening) = 4 ]]; do sleep 0.1; done"
     cluster.run("bash", "-c", listening, cwd=work)
     cluster.run("scancel", "--batch", "--signal=USR1", job)
-    output, status = ended(cluster, work, job)
+    output, status = wait_for_job(cluster, work, job)
     logs = [path.read_text() for path in work.glob("logs/*.log")]
     assert sum("saved" in log for log in logs) == saved
     assert status == "0", output

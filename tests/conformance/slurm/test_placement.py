@@ -12,18 +12,18 @@ import pytest
 from tests.conformance.slurm.jobs import (
     TORCHRUN,
     compiled,
-    found,
     named_spec,
     rank_map,
     rank_racks,
+    started_ranks,
     submit,
 )
 from tests.conformance.slurm.private_cluster import SlurmCluster
-from tests.conformance.slurm.release import BLOCK_SINCE, chosen, missing
+from tests.conformance.slurm.release import BLOCK_SINCE, choose_release, reason_to_skip
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+    pytest.mark.skipif(reason_to_skip() != "", reason=reason_to_skip() or "can run"),
 ]
 RACKS = {"rack1": ["n1", "n3", "n5", "n7"], "rack2": ["n2", "n4", "n6", "n10"]}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -45,7 +45,9 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SlurmCluster]:
     """Start eight nodes in two racks; the host names do not follow the racks."""
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
+    with SlurmCluster(
+        tmp_path_factory.mktemp("slurm"), RACKS, *choose_release(request.param)
+    ) as running:
         yield running
 
 
@@ -59,12 +61,12 @@ def test_ranks_are_on_the_hosts_and_gpus_of_the_rank_map(
     stale = {"SLURM_HOSTFILE": str(work / "stale"), "SLURM_DISTRIBUTION": "cyclic"}
     output, status = submit(cluster, work, **(stale if left == "left over" else {}))
     assert status == "0", output
-    assert found(work) == rank_map(work)
-    assert len(found(work)) == 64
+    assert started_ranks(work) == rank_map(work)
+    assert len(started_ranks(work)) == 64
 
 
 def test_hosts_that_slurm_chooses_get_the_ranks_of_the_plan(cluster: SlurmCluster) -> None:
-    work = compiled(cluster, "counted", counted(8, 4, tp=8, pp=2), TORCHRUN)
+    work = compiled(cluster, "counted", spec_without_names(8, 4, tp=8, pp=2), TORCHRUN)
     output, status = submit(cluster, work)
     assert status == "0", output
     assert_in_place(work)
@@ -72,7 +74,7 @@ def test_hosts_that_slurm_chooses_get_the_ranks_of_the_plan(cluster: SlurmCluste
 
 def test_an_old_host_file_does_not_reorder_hosts_that_slurm_chooses(cluster: SlurmCluster) -> None:
     """It has no effect, or sbatch rejects --nodes together with it (since 23.11)."""
-    work = compiled(cluster, "reordered", counted(8, 4, tp=8, pp=2), TORCHRUN)
+    work = compiled(cluster, "reordered", spec_without_names(8, 4, tp=8, pp=2), TORCHRUN)
     (work / "stale").write_text("n10\nn1\nn2\nn3\nn4\nn5\nn6\nn7\n")
     stale = {"SLURM_HOSTFILE": str(work / "stale")}
     if cluster.release.number >= BLOCK_SINCE:
@@ -84,7 +86,7 @@ def test_an_old_host_file_does_not_reorder_hosts_that_slurm_chooses(cluster: Slu
     assert_in_place(work)
 
 
-def counted(nodes: int, each: int, **layout: Any) -> dict[str, Any]:
+def spec_without_names(nodes: int, each: int, **layout: Any) -> dict[str, Any]:
     """Return a job on this number of hosts in racks of ``each``; Slurm chooses the hosts."""
     spec = named_spec({}, **layout)
     spec["cluster"] = {"node": "dgx-h100", "nodes": nodes, "nodes_per_rack": each}
@@ -96,7 +98,7 @@ def assert_in_place(work: Path) -> None:
     so in the map.
     """
     rack_of = {host: rack for rack, hosts in RACKS.items() for host in hosts}
-    ran, planned = found(work), rank_map(work)
+    ran, planned = started_ranks(work), rank_map(work)
     assert [(rank, gpu) for rank, _, gpu in ran] == [(rank, gpu) for rank, _, gpu in planned]
     hosts = {(there, host) for (_, host, _), (_, there, _) in zip(ran, planned, strict=True)}
     shared = {(there, rack_of[ran[rank][1]]) for rank, there in enumerate(rank_racks(work))}
@@ -105,11 +107,11 @@ def assert_in_place(work: Path) -> None:
     assert {rack for _, rack in shared} == set(RACKS)
 
 
-def trays(domain: int) -> dict[str, Any]:
+def nvlink_spec(domain: int) -> dict[str, Any]:
     """Return a job on six hosts of four GPUs; the hosts of an NVLink domain form a rack of the
     plan.
     """
-    spec = counted(6, domain, tp=4, pp=2)
+    spec = spec_without_names(6, domain, tp=4, pp=2)
     node = {"base": "gb200-nvl72", "nvlink_domain": 4 * domain}
     return {**spec, "cluster": {**spec["cluster"], "node": node}}
 
@@ -118,19 +120,19 @@ def test_segments_keep_the_hosts_of_an_nvlink_domain_in_a_block(tmp_path: Path) 
     """Slurm must allocate three hosts of each of two blocks of four; without the segment it fills
     one block first.
     """
-    with SlurmCluster(tmp_path, RACKS, *chosen("block")) as blocks:
-        work = compiled(blocks, "segment", trays(3), TORCHRUN)
+    with SlurmCluster(tmp_path, RACKS, *choose_release("block")) as blocks:
+        work = compiled(blocks, "segment", nvlink_spec(3), TORCHRUN)
         script = (work / "out/slurm/job.sbatch").read_text()
         segment = "#SBATCH --segment=3\n"
         assert segment in script
         output, status = submit(blocks, work)
         assert status == "0", output
-        spilt = compiled(blocks, "spilt", trays(3), TORCHRUN)
+        spilt = compiled(blocks, "spilt", nvlink_spec(3), TORCHRUN)
         (spilt / "out/slurm/job.sbatch").write_text(script.replace(segment, ""))
         rejected, ended = submit(blocks, spilt)
     assert_in_place(work)
     assert "the plan needs racks of 3 3 hosts, the job got" in rejected
-    assert (ended, found(spilt)) == ("3", [])
+    assert (ended, started_ranks(spilt)) == ("3", [])
 
 
 def test_a_job_stops_if_its_hosts_are_in_other_racks_than_planned(cluster: SlurmCluster) -> None:
@@ -140,30 +142,30 @@ def test_a_job_stops_if_its_hosts_are_in_other_racks_than_planned(cluster: Slurm
     assert "share a rack in the plan" in output
     assert f"{cluster.place('rack1')} and {cluster.place('rack2')} of Slurm" in output
     assert status == "3"
-    assert found(work) == []
+    assert started_ranks(work) == []
 
 
 def test_other_hosts_with_the_same_rack_sizes_are_ordered_by_rack(cluster: SlurmCluster) -> None:
-    work = compiled(cluster, "moved", six(), TORCHRUN)
+    work = compiled(cluster, "moved", six_hosts_spec(), TORCHRUN)
     output, status = submit(cluster, work, "--nodelist=n3,n5,n7,n4,n6,n10")
     assert status == "0", output
     planned = (work / "out/slurm/hostfile").read_text().split()
     instead = {"n1": "n3", "n3": "n5", "n5": "n7", "n2": "n4", "n4": "n6", "n6": "n10"}
-    assert [host for _, host, _ in found(work)][::8] == [instead[host] for host in planned]
+    assert [host for _, host, _ in started_ranks(work)][::8] == [instead[host] for host in planned]
 
 
-def six() -> dict[str, Any]:
+def six_hosts_spec() -> dict[str, Any]:
     spec = named_spec(SIX, tp=8, pp=2)
     return {**spec, "job": {**spec["job"], "global_batch": 240}}
 
 
 def test_a_job_stops_if_its_allocation_has_other_rack_sizes(cluster: SlurmCluster) -> None:
-    work = compiled(cluster, "shape", six(), TORCHRUN)
+    work = compiled(cluster, "shape", six_hosts_spec(), TORCHRUN)
     output, status = submit(cluster, work, "--nodelist=n1,n3,n5,n7,n6,n10")
     got = f"{cluster.place('rack1')}=4 {cluster.place('rack2')}=2"
     assert f"the plan needs racks of 3 3 hosts, the job got {got}" in output
     assert status == "3"
-    assert found(work) == []
+    assert started_ranks(work) == []
 
 
 @contextmanager
@@ -189,11 +191,11 @@ def test_a_job_without_host_names_avoids_drained_nodes_or_stops(
     cluster: SlurmCluster, nodes: str, status: str
 ) -> None:
     """Four hosts of one rack and two of another are accepted; three and three are not."""
-    work = compiled(cluster, f"nameless{status}", counted(6, 4, tp=8, pp=2), TORCHRUN)
+    work = compiled(cluster, f"nameless{status}", spec_without_names(6, 4, tp=8, pp=2), TORCHRUN)
     with drained(cluster, nodes):
         output, ended = submit(cluster, work)
     assert ended == status, output
-    started = {host for _, host, _ in found(work)}
+    started = {host for _, host, _ in started_ranks(work)}
     assert len(started) == (6 if status == "0" else 0)
     assert not started & set(nodes.split(","))
     got = f"the job got {cluster.place('rack1')}=3 {cluster.place('rack2')}=3"

@@ -18,11 +18,11 @@ from parc.compiler.tools.importers.fragment_text import fragment_tree
 from parc.compiler.tools.importers.import_files import import_files
 from parc.compiler.topology.hostlist import expand
 from tests.conformance.slurm.private_cluster import PATIENCE_SECONDS, SlurmCluster
-from tests.conformance.slurm.release import chosen, missing
+from tests.conformance.slurm.release import choose_release, reason_to_skip
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(missing() != "", reason=missing() or "can run"),
+    pytest.mark.skipif(reason_to_skip() != "", reason=reason_to_skip() or "can run"),
 ]
 QUERIES = {"sinfo": ["sinfo", "--json"], "scontrol": ["scontrol", "show", "nodes", "--json"]}
 SCONTROL_SINCE = (23, 2)
@@ -34,7 +34,9 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SlurmCluster]:
     """Start eight nodes in two racks; the host names do not follow the racks."""
-    with SlurmCluster(tmp_path_factory.mktemp("slurm"), RACKS, *chosen(request.param)) as running:
+    with SlurmCluster(
+        tmp_path_factory.mktemp("slurm"), RACKS, *choose_release(request.param)
+    ) as running:
         yield running
 
 

@@ -1,16 +1,16 @@
-"""Let the real Accelerate judge a config file and `accelerate launch` arguments, on a CPU.
+"""Check a config file and `accelerate launch` arguments with the real Accelerate, on a CPU.
 
     python accelerate_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "yaml_text", "args": ["--machine_rank", "3"], "files": {"ds_config.json": "{}"},
-"rank": 0}; "args" stand before the training script, and "files" in the folder that it all runs
-in. A verdict adds "keys_ignored" (nested keys that `accelerate launch` has no
-argument for: it copies them and nothing reads them), "resolved" (torchrun's sizes, the FSDP
-plugin, the degrees), "environment" (what the training processes are given), and "groups" of the
-rank where there is a mesh. Stages:
+"rank": 0}; "args" precede the training script, and "files" are written to the working folder.
+A verdict adds "keys_ignored" (nested keys for which `accelerate launch` has no argument: it copies
+them and nothing reads them), "resolved" (torchrun's sizes, the FSDP plugin, the parallel sizes),
+"environment" (variables of the training processes), and "groups" of the rank if there is a mesh.
+Stages:
 
     parse       the config file and the parser of `accelerate launch`
-    launch      what is handed to torchrun, or to DeepSpeed's launcher, and to the processes
+    launch      the arguments of torchrun or DeepSpeed's launcher, and the environment
     plugin      FullyShardedDataParallelPlugin, or DeepSpeedPlugin, from that environment
     parallel    ParallelismConfig, its rules and its mesh on torch's fake backend
 
@@ -42,13 +42,13 @@ SECTIONS = {
     "fp8_config": "fp8_",
     "dynamo_config": "dynamo_",
 }
-"""Sections of the file, and the prefix that launch.py puts before keys that lack it."""
+"""Sections of the file, and the prefix that launch.py adds to keys that lack it."""
 TORCHRUN = ("nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port", "rdzv_backend")
 PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_")
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that rejects."""
+    """Write the files to a temporary folder and check them there."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for name, text in case.get("files", {}).items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def check_in_folder(case: Case, verdict: Verdict) -> None:
-    """In the folder that holds the files."""
+    """Run the stages in order, up to the first that rejects the case, in the folder with the files."""
     verdict["stage"] = "parse"
     args, config, known = parse(case)
     verdict["keys_ignored"] = unknown_keys(case["yaml_text"], known)
@@ -80,7 +80,7 @@ def check_in_folder(case: Case, verdict: Verdict) -> None:
 
 
 def parse(case: Case) -> tuple[Namespace, Any, set[str]]:
-    """Arguments with the file's settings in them, the file, and all names of arguments."""
+    """Return the arguments with the settings of the file, the file, and the names of all arguments."""
     from accelerate.commands import launch
 
     parser, heard = launch.launch_command_parser(), io.StringIO()
@@ -98,7 +98,7 @@ def parse(case: Case) -> tuple[Namespace, Any, set[str]]:
 
 
 def unknown_keys(text: str, known: set[str]) -> list[str]:
-    """Nested keys that are not the name of an argument."""
+    """Return the nested keys that are not the name of an argument."""
     import yaml
 
     document, found = yaml.safe_load(text), []
@@ -110,7 +110,7 @@ def unknown_keys(text: str, known: set[str]) -> list[str]:
 
 
 def prepare(args: Namespace) -> dict[str, str]:
-    """The environment of the training processes; fills in torchrun's arguments."""
+    """Return the environment of the training processes, and fill in torchrun's arguments."""
     from accelerate.utils import launch
 
     launch.is_port_in_use = lambda _: False  # of this machine, not of the job's
@@ -120,7 +120,7 @@ def prepare(args: Namespace) -> dict[str, str]:
 
 
 def plugin(args: Namespace) -> dict[str, Any]:
-    """What Accelerator makes of the environment."""
+    """Return the settings of the plugin that Accelerator builds from the environment."""
     if args.use_deepspeed:
         from accelerate.utils import DeepSpeedPlugin
 
@@ -142,14 +142,16 @@ def plugin(args: Namespace) -> dict[str, Any]:
 
 
 def offloads(policy: Any) -> bool:
-    """A policy of FSDP2, which is a class, or one of FSDP1, which has a flag, or a bool."""
+    """Return True if the policy offloads: a policy class of FSDP2, a policy of FSDP1 with a flag,
+    or a bool.
+    """
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     return isinstance(policy, CPUOffloadPolicy) or bool(getattr(policy, "offload_params", False))
 
 
 def parallelism(args: Namespace, config: Any) -> dict[str, Any]:
-    """The degrees; their rules where the launch uses them."""
+    """Return the parallel sizes, and apply their rules if the launch uses them."""
     from accelerate.parallelism_config import ParallelismConfig
 
     processes = int(args.num_processes)
@@ -172,7 +174,7 @@ def parallelism(args: Namespace, config: Any) -> dict[str, Any]:
 
 
 def groups_of_rank(case: Case, processes: int) -> dict[str, list[int]]:
-    """Groups of the mesh, flattened ones as well."""
+    """Return the groups of the mesh, including flattened ones."""
     from accelerate.parallelism_config import ParallelismConfig
 
     join(case.get("rank", 0), processes)

@@ -1,11 +1,11 @@
-"""Bytes that autograd saves for one layer of an emitted program, on a CPU.
+"""Measure the bytes that autograd saves for one layer of an emitted program, on a CPU.
 
     python activations_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "program": "fsdp", "files": {path: text}, "autocast": false, "tokens": [2, 256]}.
-A verdict adds "activations" and "weights": bytes of what is saved beside parameters, and of casts
-of parameters. Statistics of norms are left out. torch's RMSNorm has a kernel of its own on a GPU,
-which saves its input alone; here its LayerNorm stands in, which does the same on a CPU.
+A verdict adds "activations" and "weights": bytes of saved tensors other than parameters, and of
+casts of parameters. Statistics of norms are left out. On a GPU torch's RMSNorm is one kernel that
+saves only its input; on a CPU it is replaced by LayerNorm, which saves the same.
 
 Runs under the Python that has torch; imports neither PARC nor pytest.
 """
@@ -28,15 +28,15 @@ from emulated_gpu import install_fake_triton
 from torchtitan_checker import UNUSED
 
 FEW_BYTES = 8
-"""Of a token: statistics of a norm."""
+"""Bytes per token of the statistics of a norm."""
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """Build the layer and run it forward."""
+    """Build the layer and run its forward pass."""
     import torch
 
     verdict["stage"] = "the layer"
-    torch.nn.RMSNorm.forward = one_kernel  # type: ignore[method-assign]
+    torch.nn.RMSNorm.forward = single_kernel_norm  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         for path, text in case["files"].items():
             target = Path(folder, path)
@@ -72,7 +72,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def saved_by(layer: Any, stream: Any, rest: dict[str, Any]) -> list[Any]:
-    """One tensor of every storage that is saved, but for the arguments that need no gradient."""
+    """Return one tensor per saved storage, except the arguments that need no gradient."""
     import torch
 
     found: dict[int, Any] = {}
@@ -90,14 +90,14 @@ def saved_by(layer: Any, stream: Any, rest: dict[str, Any]) -> list[Any]:
 
 
 def parts_of(value: Any) -> list[Any]:
-    """The tensors of an argument."""
+    """Return the tensors of an argument."""
     if isinstance(value, (tuple, list)):
         return list(value)
     return [value] if hasattr(value, "untyped_storage") else []
 
 
-def one_kernel(norm: Any, x: Any) -> Any:
-    """A norm that saves its input and its statistics."""
+def single_kernel_norm(norm: Any, x: Any) -> Any:
+    """Apply a norm that saves only its input and its statistics."""
     import torch
 
     return torch.nn.functional.layer_norm(x, norm.normalized_shape, norm.weight)
@@ -108,7 +108,7 @@ Built = tuple[Any, Rest]
 
 
 def plain_layer(folder: Path) -> Built:
-    """A block of fsdp/model.py."""
+    """Return a block of fsdp/model.py."""
     import torch
     from model import Block
 
@@ -122,7 +122,7 @@ def plain_layer(folder: Path) -> Built:
 
 
 def transformers_layer(folder: Path) -> Built:
-    """The decoder layer that accelerate/train.py trains."""
+    """Return the decoder layer that accelerate/train.py trains."""
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -137,7 +137,7 @@ def transformers_layer(folder: Path) -> Built:
 
 
 def deepspeed_layer(folder: Path) -> Built:
-    """A block of deepspeed/model.py, with all its positions."""
+    """Return a block of deepspeed/model.py, with the positions of all tokens."""
     import model
     import torch
 
@@ -146,7 +146,9 @@ def deepspeed_layer(folder: Path) -> Built:
 
 
 def titan_layer(folder: Path) -> Built:
-    """A block of torchtitan/parc_titan.py, with torch's attention in place of the compiled one."""
+    """Return a block of torchtitan/parc_titan.py, with torch's attention instead of the compiled
+    one.
+    """
     import parc_titan
     import torch
     from torchtitan.models.common.attention import FlexAttention

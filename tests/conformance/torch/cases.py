@@ -1,4 +1,4 @@
-"""Plans of PyTorch's frameworks as cases for their judges, and what the judges must say."""
+"""Plans of PyTorch's frameworks as cases for their checking programs, and the expected groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.compiled import Spec, planned, resolved
 from tests.every_layout import enumerate_layouts
 
 Case = dict[str, Any]
-OWN = {
+FAMILY_OF = {
     "pp": "pp",
     "dp_replicate": "dp-replicate",
     "dp_shard": "dp-shard",
@@ -29,11 +29,11 @@ OWN = {
     "dp_shard_cp": "dp-shard-cp",
     "dp_cp": "dp-cp",
 }
-"""Name of a mesh in torchtitan or Accelerate -> family of the rank map."""
+"""Name of a mesh in torchtitan or Accelerate -> group family of the rank map."""
 
 
 def valid_plans(name: str, count: int) -> dict[str, Plan]:
-    """Plans of random legal specs, all of which compile."""
+    """Return plans of random valid specs, all of which compile."""
     plans = {}
     for seed in range(count):
         plan, sink = planned(legal_spec(name, seed))
@@ -43,12 +43,14 @@ def valid_plans(name: str, count: int) -> dict[str, Plan]:
 
 
 def plan_without_checks(problem: Problem, layout: Layout) -> Plan:
-    """As much of a plan as the files are made from, whatever the rules say."""
+    """Return a plan with the parts that the files are generated from, without checking any rule."""
     return Plan(problem, layout, cast(Any, None), cast(Any, None), cast(Any, None))
 
 
 def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
-    """What the pins ask for, legal or not; None where nothing can be made of them."""
+    """Return the problem and the layout with the pinned sizes, valid or not; None if there is no
+    such layout.
+    """
     problem, _ = resolved(spec)
     if problem is None:
         return None
@@ -58,14 +60,14 @@ def layout_as_pinned(spec: Spec) -> tuple[Problem, Layout] | None:
 
 
 def titan_case(name: str, plan: Plan, rank: int) -> Case:
-    """The module, judged on ``rank`` of as many GPUs as the cluster has for it."""
+    """Return the module as a case, checked on ``rank`` of the plan's world."""
     text = module_file(plan).text
     world = plan.layout.world
     return {"name": name, "module_text": text, "world": world, "rank": rank}
 
 
 def accelerate_case(name: str, plan: Plan, rank: int) -> Case:
-    """The config file, with the words of launch.sh on the host of ``rank``."""
+    """Return the config file with the arguments of launch.sh on the host of ``rank``."""
     layout = plan.layout
     each = ranks_per_node(plan.problem.cluster.node.gpus, layout.world)
     files = {artifact.path: artifact.text for artifact in accelerate_files(plan)}
@@ -83,8 +85,8 @@ def accelerate_case(name: str, plan: Plan, rank: int) -> Case:
     return case
 
 
-def own_group(plan: Plan, family: str, rank: int) -> list[int]:
-    """The group of ``rank`` in a family of the rank map, ascending."""
+def planned_group(plan: Plan, family: str, rank: int) -> list[int]:
+    """Return the group of ``rank`` in a family of the rank map, ascending."""
     placement = plan.placement
     one = next(found for found in placement.families if found.name == family)
     mesh = placement.mesh(one.mesh)
@@ -98,10 +100,10 @@ def own_group(plan: Plan, family: str, rank: int) -> list[int]:
 
 
 def differing_groups(plan: Plan, groups: dict[str, list[int]], rank: int) -> list[str]:
-    """Names of meshes whose group of ``rank`` is another one in the rank map."""
+    """Return the names of meshes whose group of ``rank`` differs from the rank map."""
     made = {one.name for one in plan.placement.families}
     return [
         name
         for name, ranks in groups.items()
-        if OWN[name] in made and sorted(ranks) != own_group(plan, OWN[name], rank)
+        if FAMILY_OF[name] in made and sorted(ranks) != planned_group(plan, FAMILY_OF[name], rank)
     ]

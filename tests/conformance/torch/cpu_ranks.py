@@ -1,8 +1,9 @@
-"""Ranks without a GPU, for Accelerate: imported by a program before it makes its Accelerator.
+"""Ranks without a GPU for Accelerate: a program imports this before it creates its Accelerator.
 
-Accelerate takes several processes of a CPU for another kind of job (MULTI_CPU), which knows neither
-FSDP2 nor DeepSpeed. Here they are what it calls MULTI_GPU, over gloo; ACCELERATE_TORCH_DEVICE=cpu
-says where tensors are. All else is Accelerate's own. Imports neither PARC nor pytest.
+Accelerate treats several processes on a CPU as another kind of job (MULTI_CPU), which supports
+neither FSDP2 nor DeepSpeed. Here they are reported as MULTI_GPU, over gloo;
+ACCELERATE_TORCH_DEVICE=cpu sets the device of tensors. The rest of Accelerate is unchanged. Imports
+neither PARC nor pytest.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Let the real parsers of torchrun and of DeepSpeed's launcher judge command lines.
+"""Parse command lines with the real parsers of torchrun and of DeepSpeed's launcher.
 
     python launch_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "launcher": "torchrun" | "deepspeed", "argv": [...], "hostfile": "h1 slots=8\\n"}.
-"argv" is what follows the launcher's name, script and all; "hostfile" takes the place of the file
-that --hostfile names. A verdict adds "resolved"; for torchrun its sizes, rendezvous and
-environment, for deepspeed "hosts" ([name, slots] in the order that ranks are given out).
+"argv" has all words after the launcher's name, including the script; "hostfile" replaces the file
+of --hostfile. A verdict adds "resolved": for torchrun its sizes, rendezvous and environment, for
+deepspeed "hosts" ([name, slots] in the order of ranks).
 
 Runs under the Python that has torch and DeepSpeed; imports neither PARC nor pytest.
 """
@@ -26,7 +26,7 @@ from case_lines import Case, Rejected, Verdict, answer_cases, import_before_fork
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """Parse, as the launcher would before it starts anything."""
+    """Parse as the launcher does before it starts anything."""
     verdict["stage"] = "parse"
     for variable in [name for name in os.environ if name.startswith("PET_")]:
         del os.environ[variable]  # torchrun takes defaults from them
@@ -74,7 +74,7 @@ def deepspeed(case: Case) -> dict[str, Any]:
 
 
 def rejecting(parse: Callable[[list[str]], Any], argv: list[str]) -> Any:
-    """argparse ends the process; a judge wants the sentence."""
+    """Turn the exit of argparse into Rejected with its message."""
     heard = io.StringIO()
     try:
         with contextlib.redirect_stderr(heard):

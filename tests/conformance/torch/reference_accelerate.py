@@ -1,10 +1,10 @@
-"""The model and the samples of an emitted accelerate/train.py, in one process of plain torch.
+"""Train the model of an emitted accelerate/train.py on its samples, in one process of plain torch.
 
     python reference_accelerate.py FOLDER
 
-FOLDER holds what PARC emitted for the optimizer of test_accelerate_runs.py. Where it has a
-configuration of DeepSpeed, its schedule is followed. Prints ``step N loss X`` as train.py does.
-Imports neither PARC nor pytest.
+FOLDER contains the files that PARC emitted for the optimizer of test_accelerate_runs.py. If it has
+a DeepSpeed config, that file's learning-rate schedule is used. Prints ``step N loss X`` as
+train.py does. Imports neither PARC nor pytest.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def main() -> None:
 
 
 def model_of(config: Path) -> Any:
-    """The model with the weights that the run starts from.
+    """Return the model with the weights that the run starts from.
 
-    Under ZeRO-3 transformers leaves the initialisation of torch out and draws its own alone.
+    Under ZeRO-3 transformers skips torch's initialization and draws only its own.
     """
     from train import build
     from transformers import initialization
@@ -58,7 +58,9 @@ def model_of(config: Path) -> Any:
 
 
 def schedule_of(config: Path, optimizer: Any) -> Any:
-    """DeepSpeed's learning rates; else a step of warm-up and a linear decay over all but that."""
+    """Return DeepSpeed's learning-rate schedule, or else one step of warm-up and a linear decay
+    over the remaining steps.
+    """
     if config.exists():
         from deepspeed.runtime.lr_schedules import WarmupDecayLR
 

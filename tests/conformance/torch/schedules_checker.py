@@ -4,7 +4,7 @@
 
 A case: {"tool", "schedule", "ranks", "micro_batches", "chunks", "group"}; tool is ``torch``
 (schedule: a name of torch.distributed.pipelining) or ``megatron``. An answer: {"rows": one list
-of actions a rank} or {"rejected": what the tool says}.
+of actions per rank} or {"rejected": the tool's message}.
 
 Runs under the Python that has torch and Megatron-Core; imports neither PARC nor pytest.
 """
@@ -27,7 +27,7 @@ V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
 
 
 class Stage:
-    """What a schedule reads of a stage, and a log of what it asks the stage to do."""
+    """Attributes of a stage that a schedule reads, and a log of the actions that it calls."""
 
     has_backward = True
 
@@ -53,7 +53,9 @@ class Stage:
 
 
 def torch_rows(case: Case) -> Rows:
-    """A schedule of one stage runs its step on the log; the others hold their order ready."""
+    """Return the actions per rank: schedules with one stage per rank run on the log, the other
+    schedules store their order.
+    """
     from torch.distributed.pipelining import schedules
 
     kind = schedules.get_schedule_class(case["schedule"])
@@ -77,7 +79,9 @@ def _step(kind: Any, stage: Stage, count: int) -> list[str]:
 
 
 def megatron_rows(case: Case) -> Rows:
-    """The loops of forward_backward_pipelining_with(out)_interleaving over the real tables."""
+    """Apply the loops of forward_backward_pipelining_with(out)_interleaving to Megatron's own
+    tables.
+    """
     from megatron.core.pipeline_parallel import schedules
 
     ranks, chunks, count = case["ranks"], case["chunks"], case["micro_batches"]

@@ -1,4 +1,4 @@
-"""Accelerate accepts what PARC emits, reads every key, and means the same by it."""
+"""Accelerate accepts the files that PARC emits, reads every key, and derives the same plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALID, INVALID = 120, 320
 
 
 def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
-    """Everything in which Accelerate and the plan do not agree."""
+    """Return all differences between Accelerate's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     layout, each, found = plan.layout, plan.placement.ranks_per_node, []
@@ -57,7 +57,7 @@ def test_random_valid_specs_and_the_examples_are_accepted_as_planned() -> None:
     assert {name: rows for name, rows in found.items() if rows} == {}
 
 
-WHOLE = {
+CHANGES = {
     "layout.tp": (3, 5, 6, 7),
     "layout.cp": (3, 5, 6),
     "layout.dp": (3, 5, 6, 12, 24),
@@ -67,12 +67,12 @@ WHOLE = {
 
 
 def variation(seed: int) -> Spec:
-    """A legal spec with one or two values changed; most are illegal."""
+    """Return a valid spec with one or two values changed, which makes most of them invalid."""
     dice = Random(f"variation {seed}")
     spec = legal_spec("accelerate", seed)
     spec["launch"] = {"program": "train.py"}
-    chosen = dice.sample(list(WHOLE), dice.choice((1, 2)))
-    return changed(spec, {path: dice.choice(WHOLE[path]) for path in chosen})
+    chosen = dice.sample(list(CHANGES), dice.choice((1, 2)))
+    return changed(spec, {path: dice.choice(CHANGES[path]) for path in chosen})
 
 
 def test_specs_that_accelerate_rejects_or_ignores_are_rejected_by_parc() -> None:

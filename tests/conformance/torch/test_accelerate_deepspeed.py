@@ -1,4 +1,6 @@
-"""Accelerate's DeepSpeed plugin takes what PARC emits, and so does DeepSpeed behind it."""
+"""Accelerate's DeepSpeed plugin accepts the files that PARC emits, and DeepSpeed accepts the
+result.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
 from tests.conformance.deepspeed.specs import CPU_CANNOT, Spec, kind_of, valid_spec, variation
 from tests.conformance.deepspeed.test_accepts import differences
-from tests.conformance.deepspeed.test_rejects import runs_on_cpu, taken
+from tests.conformance.deepspeed.test_rejects import reaction_to, runs_on_cpu
 from tests.conformance.tool_checkers import accelerate_verdicts, deepspeed_verdicts
 from tests.conformance.torch.cases import (
     accelerate_case,
@@ -23,19 +25,19 @@ from tests.conformance.torch.cases import (
 
 pytestmark = pytest.mark.conformance
 PLUGGED = ("zero", "offload", "nvme", "plus")
-"""Kinds of specs that Accelerate has a way for."""
+"""Kinds of specs that Accelerate supports."""
 VALID, VARIATIONS, REJECTIONS = 120, 320, 100
 ENGINES, ENGINE_EVERY = 8, 15
 
 
 def seeds(count: int, kinds: tuple[str, ...] = PLUGGED) -> list[int]:
-    """The first seeds of these kinds."""
+    """Return the first seeds of these kinds."""
     every = (seed for seed in range(10 * count) if kind_of(seed) in kinds)
     return [seed for seed, _ in zip(every, range(count), strict=False)]
 
 
-def behind_accelerate(spec: Spec) -> Spec:
-    """The spec for both; a model that is no Llama gets a program of the user's."""
+def with_accelerate(spec: Spec) -> Spec:
+    """Return the spec for both tools; a model that is not a Llama gets a user program."""
     model = spec["model"]
     llama = model["norm"] == "rmsnorm" and model["position"]["kind"] == "rope"
     launch = spec.get("launch") or ({} if llama else {"program": "train.py"})
@@ -44,7 +46,7 @@ def behind_accelerate(spec: Spec) -> Spec:
 
 
 def launch_differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
-    """Everything in which Accelerate and the plan do not agree."""
+    """Return all differences between Accelerate's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     layout, each = plan.layout, plan.placement.ranks_per_node
@@ -58,15 +60,15 @@ def launch_differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[s
     return found + [f"ignored: {key}" for key in verdict["keys_ignored"]]
 
 
-def handed_on(verdict: dict[str, Any], world: int) -> dict[str, Any]:
-    """What Accelerate gives to ``deepspeed.initialize``, as a case of DeepSpeed's judge."""
+def deepspeed_case(verdict: dict[str, Any], world: int) -> dict[str, Any]:
+    """Return the config that Accelerate passes to ``deepspeed.initialize`` as a case for DeepSpeed."""
     return {"config": verdict["resolved"]["deepspeed_config"], "world": world}
 
 
 def test_accelerate_and_deepspeed_accept_random_valid_specs_and_the_examples_as_planned() -> None:
     plans = {}
     for seed in seeds(VALID):
-        plan, sink = planned(behind_accelerate(valid_spec(seed)))
+        plan, sink = planned(with_accelerate(valid_spec(seed)))
         assert plan is not None, (seed, [one.finding.message for one in sink.diagnostics])
         plans[f"legal {seed}"] = plan
     ours = examples("deepspeed").items()
@@ -78,7 +80,7 @@ def test_accelerate_and_deepspeed_accept_random_valid_specs_and_the_examples_as_
         name: launch_differences(plan, first[name], ranks[name]) for name, plan in plans.items()
     }
     assert {name: rows for name, rows in found.items() if rows} == {}
-    cases = [handed_on(first[name], plan.layout.world) for name, plan in plans.items()]
+    cases = [deepspeed_case(first[name], plan.layout.world) for name, plan in plans.items()]
     built = [case for case in cases if runs_on_cpu(case["config"])][:ENGINES]
     assert len(built) == ENGINES
     for case in built:
@@ -91,7 +93,7 @@ def test_accelerate_and_deepspeed_accept_random_valid_specs_and_the_examples_as_
 def test_specs_that_deepspeed_rejects_or_ignores_behind_accelerate_are_rejected_by_parc() -> None:
     cases, plans, rejected_by_parc = [], [], []
     for seed in seeds(VARIATIONS):
-        spec = behind_accelerate(variation(seed))
+        spec = with_accelerate(variation(seed))
         made = layout_as_pinned(spec)
         if made is None:
             continue
@@ -108,10 +110,10 @@ def test_specs_that_deepspeed_rejects_or_ignores_behind_accelerate_are_rejected_
     assert all(verdict["accepted"] for verdict in first)  # what is wrong is in DeepSpeed's file
     second = []
     for place, (plan, verdict) in enumerate(zip(plans, first, strict=True)):
-        case = handed_on(verdict, plan.problem.cluster.gpus) | {"name": verdict["name"]}
+        case = deepspeed_case(verdict, plan.problem.cluster.gpus) | {"name": verdict["name"]}
         engine = place % ENGINE_EVERY == 0 and runs_on_cpu(case["config"])
         second.append(case | {"engine": engine, "groups": True})
-    bad = [taken(verdict) for verdict in deepspeed_verdicts(second)]
+    bad = [reaction_to(verdict) for verdict in deepspeed_verdicts(second)]
     stages = Counter(filter(None, bad))
     missed = [case["name"] for case, how, ours in zip(second, bad, rejected_by_parc, strict=True)
               if how and not ours]  # fmt: skip
@@ -120,7 +122,7 @@ def test_specs_that_deepspeed_rejects_or_ignores_behind_accelerate_are_rejected_
 
 
 def test_accelerate_rejects_keys_that_conflict_with_the_deepspeed_config_file() -> None:
-    plan, _ = planned(behind_accelerate(valid_spec(seeds(1)[0])))
+    plan, _ = planned(with_accelerate(valid_spec(seeds(1)[0])))
     assert plan is not None
     case = accelerate_case("plain", plan, 0)
     conflict = "  gradient_accumulation_steps: 4\n"

@@ -1,4 +1,4 @@
-"""The emitted `accelerate launch` really trains: four ranks over gloo, against plain torch."""
+"""The emitted `accelerate launch` trains: four ranks over gloo reach the losses of plain torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conformance.real_runs import reference, run_script
 
 pytestmark = pytest.mark.conformance
 HERE = Path(__file__).parent
-PLAIN, CPU_RANKS = HERE / "reference_accelerate.py", HERE / "cpu_ranks.py"
+REFERENCE, CPU_RANKS = HERE / "reference_accelerate.py", HERE / "cpu_ranks.py"
 STEPS = 4
 TINY: dict[str, Any] = {
     "parc": 1,
@@ -41,11 +41,11 @@ RUNS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "ZeRO-2": (DEEPSPEED, {"zero_stage": 2}),
     "ZeRO-3, recompute": (DEEPSPEED, {"zero_stage": 3, "recompute": "full"}),
 }
-"""Two micro-batches of two sequences a rank and step."""
+"""Runs with two micro-batches of two sequences per rank and step: (targets, layout)."""
 
 
-def written(name: str, folder: Path) -> Path:
-    """The files of a run, with what a CPU needs: fp32, torch's Adam, ranks without a GPU."""
+def write_files(name: str, folder: Path) -> Path:
+    """Write the files of a run, changed for a CPU: fp32, torch's Adam, ranks without a GPU."""
     emit, layout = RUNS[name]
     half = emit == TORCH and layout["zero_stage"] > 0
     job = TINY["job"] | {"warmup_steps": 1 if emit == TORCH else 2}
@@ -61,11 +61,11 @@ def written(name: str, folder: Path) -> Path:
     text = program.read_text()
     program.write_text(text.replace("import argparse\n", "import argparse\nimport cpu_ranks\n", 1))
     if emit == DEEPSPEED:
-        in_fp32(folder / "deepspeed/ds_config.json")
+        set_fp32(folder / "deepspeed/ds_config.json")
     return folder
 
 
-def in_fp32(config_file: Path) -> None:
+def set_fp32(config_file: Path) -> None:
     config = json.loads(config_file.read_text())
     del config["bf16"], config["data_types"]
     config["optimizer"]["params"]["torch_adam"] = True
@@ -80,11 +80,11 @@ def losses(output: str) -> list[float]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_launch_trains_to_the_losses_of_plain_torch(name: str, tmp_path: Path) -> None:
-    folder = written(name, tmp_path)
+    folder = write_files(name, tmp_path)
     script, env = folder / "torchrun/launch.sh", {"ACCELERATE_TORCH_DEVICE": "cpu"}
     if name == "DDP":
         env = {"ACCELERATE_USE_CPU": "true"}
     output = run_script(script, **env)
-    found, alone = losses(output), losses(reference(PLAIN, str(folder)))
+    found, alone = losses(output), losses(reference(REFERENCE, str(folder)))
     assert len(found) == len(set(alone)) == STEPS  # each printed once, by the first rank
     assert found == pytest.approx(alone, abs=2e-5)

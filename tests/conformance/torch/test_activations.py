@@ -1,4 +1,6 @@
-"""What the memory model says a layer keeps is what autograd saves in the emitted programs."""
+"""The memory model's activations per layer equal the bytes that autograd saves in the emitted
+programs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ PROGRAMS = {
 
 
 def spec_of(name: str) -> dict[str, Any]:
-    """Two layers on a node, nothing recomputed."""
+    """Return a spec with two layers on one node, without recomputation."""
     emit, zero_stage = PROGRAMS[name]
     job = {"gradient_precision": "bf16"} if name == "accelerate" else {}
     return {
@@ -52,7 +54,7 @@ def spec_of(name: str) -> dict[str, Any]:
 
 
 def plan_of(name: str) -> Plan:
-    """The plan of a program."""
+    """Return the plan of a program."""
     plan, sink = planned(spec_of(name))
     assert isinstance(plan, Plan), sink.diagnostics
     return plan
@@ -60,7 +62,7 @@ def plan_of(name: str) -> Plan:
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, dict[str, Any]]:
-    """What autograd saved in each of the programs."""
+    """Measure the bytes that autograd saves in each of the programs."""
     cases = [
         {
             "name": name,

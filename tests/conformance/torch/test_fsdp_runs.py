@@ -1,4 +1,6 @@
-"""The emitted launch script and program really train: four ranks over gloo, against one process."""
+"""The emitted launch script and FSDP program train: four ranks over gloo reach the losses of one
+process.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,11 @@ for step, rate in enumerate((0.01, 0.01, 0.0055)):
     optimizer.zero_grad()
     print(f"loss {loss.item():.6f} ")
 """
-"""The same steps without any mesh, of the same model and data; OPTIMIZER as numbers."""
+"""The same steps without a mesh, with the same model and data, and OPTIMIZER as numbers."""
 
 
 def emit(folder: Path, layout: dict[str, Any]) -> None:
-    """The files of a tiny model on four GPUs."""
+    """Write the files of a tiny model on four GPUs."""
     spec = {
         "parc": 1,
         "name": "tiny",
@@ -93,7 +95,7 @@ def losses(output: str) -> list[float]:
 
 @cache
 def reference(folder: Path) -> list[float]:
-    """One process on the emitted model and data."""
+    """Return the losses of one process on the emitted model and data."""
     emit(folder, {"zero_stage": 3})
     done = subprocess.run(
         [tool_python("torch"), "-c", ONE_PROCESS],

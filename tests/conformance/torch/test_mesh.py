@@ -1,4 +1,4 @@
-"""Rank maps of PyTorch's frameworks equal the groups of torch's DeviceMesh, to 65,536 ranks."""
+"""Rank maps of PyTorch's frameworks equal the groups of torch's DeviceMesh, up to 65,536 ranks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.conformance.tool_checkers import mesh_verdicts
 
 pytestmark = pytest.mark.conformance
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-"""As torch is told, the slowest first."""
+"""Axes in torch's order, the slowest first."""
 
 
 def layout_of(sizes: dict[str, int]) -> Layout:
-    """A layout of these degrees, the rest as it comes."""
+    """Return a layout with these parallel sizes and any other settings."""
     return Layout(
         **sizes,
         vpp=1,
@@ -35,13 +35,13 @@ def layout_of(sizes: dict[str, int]) -> Layout:
 
 
 def digest(groups: list[list[int]]) -> str:
-    """As mesh_checker.py makes it."""
+    """Return the digest that mesh_checker.py computes."""
     text = json.dumps(sorted(groups), separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sizes_of(seed: int, world: int) -> dict[str, int]:
-    """Random degrees that multiply to ``world``."""
+    """Return random parallel sizes whose product is ``world``."""
     dice, left, sizes = Random(f"mesh {seed} {world}"), world, {}
     for axis in AXES[:-1]:
         sizes[axis] = dice.choice([n for n in (1, 2, 4, 8, 16, 32) if left % n == 0])

@@ -30,7 +30,7 @@ Case = tuple[str, str, Shape]
 
 
 def torch_group(ranks: int, micro_batches: int) -> int:
-    """torch cuts a step into m // p equal rounds and knows no other group."""
+    """Return the group size that torch uses: it splits a step into m // p equal rounds."""
     return micro_batches // max(1, micro_batches // ranks)
 
 

@@ -1,4 +1,4 @@
-"""The flags of torchrun that importers and lint pass over are those of the real parser."""
+"""The flags of torchrun that importers and lint ignore are those of the real parser."""
 
 from __future__ import annotations
 

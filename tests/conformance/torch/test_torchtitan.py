@@ -1,4 +1,6 @@
-"""torchtitan accepts what PARC emits, means the same, and rejects nothing that PARC lets pass."""
+"""torchtitan accepts the modules that PARC emits and derives the same plan; PARC rejects specs that
+torchtitan rejects.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ VALID, INVALID = 120, 260
 
 
 def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
-    """Everything in which torchtitan and the plan do not agree."""
+    """Return all differences between torchtitan's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error']}"]
     layout, job, found = plan.layout, plan.problem.job, []
@@ -53,7 +55,7 @@ def differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[str]:
 
 
 def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
-    """Hyperparameters, and learning rates: a step of the warm-up has that of its end."""
+    """Compare hyperparameters and learning rates; torchtitan counts a warm-up step by its end."""
     job = plan.problem.job
     rates = {int(step): rate for step, rate in optimizer.pop("rates").items()}
     wanted = {
@@ -70,12 +72,14 @@ def optimizer_differences(plan: Plan, optimizer: dict[str, Any]) -> list[str]:
 
 
 def exists(name: str, plan: Plan) -> bool:
-    """Without experts torchtitan's sparse mesh is on a fake backend, and stands for nothing."""
+    """Return False for torchtitan's sparse meshes if the model has no expert parallelism, because
+    they are then placeholders.
+    """
     return name not in ("ep", "efsdp") or plan.layout.ep > 1
 
 
 def stage_differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
-    """Layers of every virtual stage in the order of the model, and the schedule."""
+    """Compare the layers of every virtual stage in the order of the model, and the schedule."""
     chunks = sorted(
         (chunk for stage in plan.layout.split.chunks for chunk in stage),
         key=lambda chunk: chunk.first_layer,
@@ -92,8 +96,8 @@ def stage_differences(plan: Plan, verdict: dict[str, Any]) -> list[str]:
     return found
 
 
-def disagreements(plans: dict[str, Plan]) -> dict[str, list[str]]:
-    """Differences by name, on one rank each."""
+def plan_differences(plans: dict[str, Plan]) -> dict[str, list[str]]:
+    """Return the differences by name, each on one random rank."""
     ranks = {name: Random(name).randrange(plan.layout.world) for name, plan in plans.items()}
     cases = [titan_case(name, plan, ranks[name]) for name, plan in plans.items()]
     verdicts = torchtitan_verdicts(cases)
@@ -108,10 +112,10 @@ def test_random_valid_specs_and_the_examples_are_accepted_as_planned() -> None:
     plans = valid_plans("torchtitan", VALID) | examples("torchtitan")
     assert len({plan.layout.schedule for plan in plans.values() if plan.layout.pp > 1}) == 6
     assert any(plan.layout.ep > 1 for plan in plans.values())
-    assert disagreements(plans) == {}
+    assert plan_differences(plans) == {}
 
 
-WHOLE = {
+CHANGES = {
     "layout.tp": (3, 5, 6, 7, 16),
     "layout.cp": (3, 5, 6),
     "layout.pp": (2, 3, 4, 5, 6),
@@ -126,16 +130,16 @@ WHOLE = {
     "model.kv_heads": (1, 2, 4),
     "model.tied_embeddings": (True,),
 }
-"""What a variation puts into a legal spec."""
+"""Values that a variation sets in a valid spec."""
 
 
 def variation(seed: int) -> Spec:
-    """A legal spec with one or two values changed; most are illegal."""
+    """Return a valid spec with one or two values changed, which makes most of them invalid."""
     dice = Random(f"variation {seed}")
     spec = legal_spec("torchtitan", seed)
-    paths = [path for path in WHOLE if "base" not in spec["model"] or "model." not in path]
+    paths = [path for path in CHANGES if "base" not in spec["model"] or "model." not in path]
     chosen = dice.sample(paths, dice.choice((1, 2)))
-    return changed(spec, {path: dice.choice(WHOLE[path]) for path in chosen})
+    return changed(spec, {path: dice.choice(CHANGES[path]) for path in chosen})
 
 
 def test_specs_that_torchtitan_rejects_are_rejected_by_parc() -> None:

@@ -1,7 +1,7 @@
-"""The emitted module really trains in torchtitan's trainer: four ranks over gloo, against one.
+"""The emitted module trains in torchtitan's trainer: four ranks over gloo reach the losses of one.
 
-Pipelines are not among the runs: the trainer of 0.3.0 hands its schedule a list of micro-batches
-(``arg_mbs``), which the schedules of torch 2.13 do not take.
+Pipelines are not among the runs, because the trainer of 0.3.0 passes a list of micro-batches
+(``arg_mbs``) to its schedule, which the schedules of torch 2.13 do not accept.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def written(layout: dict[str, Any], folder: Path) -> Path:
-    """The files of a run; two sequences a micro-batch, 16 a step."""
+def write_files(layout: dict[str, Any], folder: Path) -> Path:
+    """Write the files of a run with two sequences per micro-batch and 16 per step."""
     spec = {
         "parc": 1,
         "name": "tiny",
@@ -60,7 +60,7 @@ def written(layout: dict[str, Any], folder: Path) -> Path:
 
 
 def losses(output: str) -> list[float]:
-    """One a step: every rank that has the loss prints the same."""
+    """Return one loss per step; all ranks that print the loss print the same value."""
     rows = re.findall(r"step: +(\d+) +loss: +(\d+\.\d+)", output)
     found = {int(step): {float(loss) for n, loss in rows if n == step} for step, _ in rows}
     assert all(len(values) == 1 for values in found.values()), found
@@ -69,8 +69,8 @@ def losses(output: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Losses of one process, with the same module and no degree above 1."""
-    folder = written({"zero_stage": 3}, tmp_path_factory.mktemp("one"))
+    """Return the losses of one process with the same module and all parallel sizes 1."""
+    folder = write_files({"zero_stage": 3}, tmp_path_factory.mktemp("one"))
     script = folder / "alone.sh"
     words = (*WORDS, "--parallelism.data_parallel_shard_degree=1")
     script.write_text(
@@ -87,6 +87,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def test_a_launch_trains_to_the_losses_of_one_process(
     name: str, tmp_path: Path, expected: list[float]
 ) -> None:
-    folder = written(RUNS[name], tmp_path)
+    folder = write_files(RUNS[name], tmp_path)
     found = losses(run_script(folder / "torchrun/launch.sh"))
     assert found == pytest.approx(expected, abs=5e-5)

@@ -1,4 +1,4 @@
-"""What PARC reads from a config is what transformers makes of it: sizes, positions, windows."""
+"""PARC and transformers read the same sizes, positions and windows from a config."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from tests.conformance.tool_checkers import transformers_verdicts
 
 pytestmark = pytest.mark.conformance
 OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
-"""DBRX says its rotary base in attn_config; Hunyuan's alpha is a larger base here."""
+"""Families with another rotary base: DBRX sets it in attn_config; Hunyuan's alpha becomes a larger
+base in PARC.
+"""
 CheckedConfigs = list[tuple[dict[str, Any], int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def checked_configs() -> CheckedConfigs:
-    """Every counted config, and those of the catalog: the config, its count, the verdict."""
+    """Return (config, expected count, verdict) for every counted config and those of the catalog."""
     rows = counted_configs()
     rows += [
         (config, EXACT[name])
@@ -59,7 +61,9 @@ def test_transformers_reads_the_same_positions_windows_and_epsilons(
 
 
 def facts(model: Model) -> dict[str, Any]:
-    """What transformers_checker.py says of a config, from PARC's model; None where it has none."""
+    """Return the facts of transformers_checker.py from PARC's model; None if the model has no such
+    field.
+    """
     attention, position = model.attention, model.position
     every = attention.full_attention_every if attention.window else 1
     rotary = position.kind in ("rope", "yarn")

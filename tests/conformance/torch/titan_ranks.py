@@ -1,11 +1,11 @@
-"""torchtitan's own trainer on CPUs over gloo: ``torchtitan.train`` with what a GPU brings stood in.
+"""Run torchtitan's own trainer on CPUs over gloo, with replacements for GPU functions.
 
     torchrun ... titan_ranks.py --module parc_titan --config run ...
 
-What is not torchtitan's own: the kernel of FlexAttention (dense attention with the same mask),
-counters of GPU memory, made-up tokens for the data set and its tokenizer, weights drawn by name (so
-that any number of ranks starts alike), a sum in place of gloo's missing PREMUL_SUM, and
-``torch.distributed.set_timeout``, which torch 2.13 has not got yet. Prints what torchtitan prints.
+Replaced are: the kernel of FlexAttention (by dense attention with the same mask), counters of GPU
+memory, the data set and its tokenizer (by generated tokens), the weights (drawn by name, so that
+they do not depend on the number of ranks), gloo's missing PREMUL_SUM (by a sum), and
+``torch.distributed.set_timeout``, which torch 2.13 does not have. Prints the trainer's output.
 Imports neither PARC nor pytest.
 """
 
@@ -30,7 +30,7 @@ SEED, VOCABULARY = 1234, 128
 
 
 class CpuDevice(types.ModuleType):
-    """torch.cpu with the names that torchtitan asks torch.cuda for."""
+    """torch.cpu with the names that torchtitan uses of torch.cuda."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
@@ -52,7 +52,7 @@ def cpu_device() -> CpuDevice:
 
 
 def dense_attention(q: Any, k: Any, v: Any, **given: Any) -> tuple[Any, None]:
-    """What the compiled kernel computes, without one: it has no backward pass on a CPU."""
+    """Compute the compiled kernel's result without a kernel, which has no backward pass on a CPU."""
     from torch.nn.attention.flex_attention import create_mask
 
     sizes = (q.shape[0], 1, q.shape[2], k.shape[2])
@@ -63,7 +63,7 @@ def dense_attention(q: Any, k: Any, v: Any, **given: Any) -> tuple[Any, None]:
 
 
 class Samples:
-    """Micro-batches of sample n of the whole run, the same whatever the number of ranks."""
+    """Micro-batches of the run's numbered samples, which do not depend on the number of ranks."""
 
     def __init__(
         self, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
@@ -86,7 +86,7 @@ class Samples:
 
 
 class Built:
-    """A config whose ``build`` is a function."""
+    """Config whose ``build`` is a function."""
 
     def __init__(self, build: Any) -> None:
         self.build = build
@@ -96,13 +96,13 @@ class Built:
 
 
 def draw_weights(model: Any) -> None:
-    """Every whole weight from a seed of its name; a rank keeps its part."""
+    """Draw every whole weight from a seed of its name; a rank stores its part."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     for name, weight in model.named_parameters():
         if weight.dim() < 2:
             continue
-        dice = torch.Generator().manual_seed(zlib.crc32(plain_name(name).encode()))
+        dice = torch.Generator().manual_seed(zlib.crc32(unwrapped_name(name).encode()))
         whole = 0.02 * torch.randn(weight.shape, generator=dice)
         if isinstance(weight, DTensor):
             mesh, placements = weight.device_mesh, weight.placements
@@ -112,13 +112,13 @@ def draw_weights(model: Any) -> None:
             weight.copy_(whole)
 
 
-def plain_name(name: str) -> str:
-    """Without what wrappers put into it."""
+def unwrapped_name(name: str) -> str:
+    """Remove the parts that wrappers add to a name."""
     return name.replace("_checkpoint_wrapped_module.", "")
 
 
-def stand_in() -> None:
-    """Before torchtitan's trainer is imported."""
+def replace_gpu_functions() -> None:
+    """Install the replacements for GPU functions, before torchtitan's trainer is imported."""
     install_fake_triton()
     install_absent_modules(*UNUSED)
     import torchtitan.tools.utils as tools
@@ -132,7 +132,7 @@ def stand_in() -> None:
 
 
 def replace_config() -> None:
-    """Data and tokenizer of the config, and the weights of its model."""
+    """Replace the data and tokenizer of the config, and the weights of its model."""
     from torchtitan.config import ConfigManager
     from torchtitan.models.common.decoder import Decoder
 
@@ -151,7 +151,7 @@ def replace_config() -> None:
 
 
 def sum_on_gloo() -> None:
-    """FSDP2 divides inside NCCL's reduction; gloo adds up, and the division stands before it."""
+    """Use sums for gradients, because FSDP2 divides inside NCCL's reduction and gloo can only add."""
     from torch.distributed.fsdp import FSDPModule
 
     divide = FSDPModule.set_gradient_divide_factor
@@ -164,7 +164,7 @@ def sum_on_gloo() -> None:
 
 
 if __name__ == "__main__":
-    stand_in()
+    replace_gpu_functions()
     replace_config()
     sum_on_gloo()
     from torchtitan.train import main

@@ -1,4 +1,4 @@
-"""Let the real torchtitan judge a config module, on a CPU.
+"""Check a config module with the real torchtitan, on a CPU.
 
     python torchtitan_checker.py < cases.jsonl > verdicts.jsonl
 
@@ -9,10 +9,10 @@ stage), "groups" of the rank by torchtitan's own names of meshes, and "config" (
 Trainer.Config.to_dict has for training and parallelism). Stages:
 
     parse      ConfigManager on --module and --config, with the checks of the config's classes
-    optimizer  the schedule of the learning rate, asked for four steps
+    optimizer  the learning-rate schedule, evaluated at four steps
     dims       ParallelDims and its meshes on torch's fake backend
     model      the checks of the model's config
-    batch      the rules of the batch (restated: the trainer asks for a GPU first)
+    batch      the rules of the batch (reimplemented: the trainer needs a GPU first)
     stages     the split into stages, and the schedule that the settings name
 
 Runs under the Python that has torchtitan; imports neither PARC nor pytest.
@@ -36,11 +36,12 @@ from mesh_checker import join, ranks_of
 UNUSED = ("PIL", "datasets", "torch.utils.tensorboard", "torchdata", "wandb")
 MODULE = "checked_config"
 MODELS = ("deepseek_v3", "llama3")
-"""Those whose configs are read before the forks; others cost a second each time."""
+"""Models whose configs are read before the forks; configs of other models need a second per case.
+"""
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that rejects."""
+    """Run the stages in order, up to the first that rejects the case."""
     verdict["stage"] = "parse"
     config = parse(case)
     sections = config.to_dict()
@@ -62,7 +63,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def parse(case: Case) -> Any:
-    """The text as a module on the path, as `-m torchtitan.train --module` finds it."""
+    """Import the text as a module on the path, as `-m torchtitan.train --module` does."""
     from torchtitan.config.manager import ConfigManager
 
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +79,7 @@ def parse(case: Case) -> Any:
 
 
 def optimizer_of(config: Any) -> dict[str, Any]:
-    """What optimizer and schedule are settings; "rates" by number of step, the first is 0."""
+    """Return the settings of optimizer and schedule; "rates" has the learning rate by step, from 0."""
     import torch
 
     (group,) = config.optimizer.param_groups
@@ -102,7 +103,7 @@ def optimizer_of(config: Any) -> dict[str, Any]:
 
 
 def dims_of(config: Any, case: Case) -> Any:
-    """ParallelDims as the trainer makes it, with its meshes."""
+    """Return ParallelDims with its meshes, as the trainer builds it."""
     from torchtitan.distributed import parallel_dims
 
     parallel_dims.device_type = "cpu"
@@ -113,13 +114,13 @@ def dims_of(config: Any, case: Case) -> Any:
 
 
 def groups_of(dims: Any) -> dict[str, list[int]]:
-    """Groups of the rank that joined."""
+    """Return the groups of the rank that joined."""
     meshes = dims._single_axis_meshes.items()
     return {name: ranks_of(mesh.get_group()) for name, mesh in meshes if mesh.size() > 1}
 
 
 def batch_of(config: Any, dims: Any) -> dict[str, int]:
-    """torchtitan/trainer.py, Trainer.__init__."""
+    """Apply the batch rules of Trainer.__init__ in torchtitan/trainer.py."""
     training, parallelism = config.training, config.parallelism
     cut = dims.tp if parallelism.enable_sequence_parallel else 1
     cut *= 2 * dims.cp if dims.cp > 1 else 1
@@ -138,7 +139,7 @@ def batch_of(config: Any, dims: Any) -> dict[str, int]:
 
 
 def stages_of(config: Any, dims: Any) -> list[list[str]]:
-    """Modules of each virtual stage; the schedule is made for stages without a model."""
+    """Return the modules of each virtual stage, and build the schedule for stages without a model."""
     from torchtitan.distributed import pipeline_parallel as pipeline
 
     parallelism = config.parallelism
@@ -169,7 +170,7 @@ def stages_of(config: Any, dims: Any) -> list[list[str]]:
 
 
 def read_a_config() -> None:
-    """One of torchtitan's own: fills tyro's caches, of docstrings above all."""
+    """Parse a config of torchtitan to fill tyro's caches, mainly of docstrings."""
     from torchtitan.config.manager import ConfigManager
 
     ConfigManager().parse_args(["--module", "llama3", "--config", "llama3_debugmodel"])

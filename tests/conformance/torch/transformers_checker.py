@@ -1,11 +1,12 @@
-"""Trained parameters of the model that transformers builds from a config, on the meta device.
+"""Count the trained parameters of the model that transformers builds from a config, on the meta
+device.
 
     python transformers_checker.py < cases.jsonl > verdicts.jsonl
 
-A case: {"name", "config": {...}}, the config as a config.json has it. A verdict adds "parameters",
-and "facts" of the config that is filled up: rotary base and share, longest context, epsilon of the
-norms, window, layers that ignore it, experts a token visits; null where a class has none.
-A text part of a multi-modal model has no class with an output projection: its is counted here.
+A case: {"name", "config": {...}}, with the content of a config.json. A verdict adds "parameters",
+and "facts" of the config with its defaults: rotary base and share, longest context, epsilon of the
+norms, window, layers without a window, experts per token; null if a class has no such field.
+The class of the text part of a multi-modal model has no output projection; it is added here.
 
 Runs under the Python that has torch and transformers; imports neither PARC nor pytest.
 """
@@ -23,7 +24,7 @@ from case_lines import Case, Verdict, answer_cases, import_before_forks
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """Read the config, build the model, count."""
+    """Read the config, build the model, and count."""
     import torch
     from transformers import AutoConfig
 
@@ -42,7 +43,7 @@ EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon
 
 
 def facts(config: Any) -> dict[str, Any]:
-    """What PARC reads as well, beside shapes."""
+    """Return the settings other than shapes that PARC reads too."""
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get("full_attention", rope)
     epsilons = [getattr(config, key, None) for key in EPSILON]
@@ -60,7 +61,7 @@ def facts(config: Any) -> dict[str, Any]:
 
 
 def built(config: Any) -> tuple[Any, int]:
-    """The model, and the parameters of an output projection that it lacks."""
+    """Return the model, and the number of parameters of an output projection that it lacks."""
     from transformers import AutoModel, AutoModelForCausalLM
 
     if (
@@ -74,7 +75,9 @@ def built(config: Any) -> tuple[Any, int]:
 
 
 def module_of(case: Case) -> tuple[str, ...]:
-    """The module of the model's class, which takes seconds to import; it may be another's."""
+    """Return the module of the model's class, which takes seconds to import and may belong to
+    another family.
+    """
     from transformers import CONFIG_MAPPING
 
     known = case["config"]["model_type"]

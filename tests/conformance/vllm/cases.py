@@ -1,4 +1,4 @@
-"""Serving plans as cases for the judge of vLLM: commands, environment, the model's config.json."""
+"""Serving plans as cases for the checking program of vLLM: commands, environment, config.json."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARCHITECTURES = {
 
 
 def config_of(model: Model, precision: str = "bf16") -> dict[str, Any]:
-    """The config.json that a checkpoint of ``model`` would have."""
+    """Return the config.json of a checkpoint of ``model``."""
     attention, position = model.attention, model.position
     config: dict[str, Any] = {
         "architectures": [ARCHITECTURES[model.family]],
@@ -89,7 +89,9 @@ def _expert_keys(model: Model) -> dict[str, Any]:
 
 
 def _recurrent_keys(model: Model) -> dict[str, Any]:
-    """Linear attention of Qwen3-Next, Mamba layers and pattern of Nemotron-H."""
+    """Return the keys for the linear attention of Qwen3-Next, or the Mamba layers and pattern of
+    Nemotron-H.
+    """
     linear, mamba = model.linear, model.mamba
     if linear is not None:
         return {
@@ -144,7 +146,7 @@ def _scaling_keys(model: Model) -> dict[str, Any]:
 
 
 def words_of(plan: ServingPlan, process: Process) -> list[str]:
-    """What follows `vllm serve` in one process of the plan."""
+    """Return the words after `vllm serve` for one process of the plan."""
     words = [plan.problem.service.checkpoint]
     words += [word for argument in arguments(plan) for word in argument.words]
     for name, value in process.flags:
@@ -157,7 +159,9 @@ def words_of(plan: ServingPlan, process: Process) -> list[str]:
 
 
 def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[Process, Case]]:
-    """Cases of the first and the last process of the first engine, and of the very last one."""
+    """Return cases of the first and the last process of the first engine, and of the last process
+    of the plan.
+    """
     running = processes(plan)
     first = [process for process in running if process.replica == 0]
     chosen = {id(process): process for process in (first[0], first[-1], running[-1])}
@@ -168,7 +172,7 @@ def cases_of(plan: ServingPlan, groups: bool = True) -> list[tuple[Process, Case
 
 
 def case_of(plan: ServingPlan, process: Process, groups: bool) -> Case:
-    """One process as the judge takes it; ``groups`` asks for the groups of its engine."""
+    """Return a case for one process; ``groups`` requests the groups of its engine."""
     problem = plan.problem
     partition = {name: value for name, value, _ in serving_environment(plan) if name == PARTITION}
     setup = problem.service.setup
@@ -185,7 +189,7 @@ def case_of(plan: ServingPlan, process: Process, groups: bool) -> Case:
 
 
 def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) -> list[str]:
-    """Everything in which vLLM and the plan do not agree."""
+    """Return all differences between vLLM's verdict and the plan."""
     if not verdict["accepted"]:
         return [f"rejected at {verdict['stage']}: {verdict['error'][:300]}"]
     layout, limits = plan.layout, plan.limits
@@ -209,7 +213,7 @@ def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) ->
         for name, value in wanted.items()
         if sizes.get(name) != value
     ]
-    expected = _own_ranks(plan, process)
+    expected = _planned_ranks(plan, process)
     if process.ports and len(process.ports) > 1:
         return found  # a supervisor: its children are engines of one rank each
     if sizes["node_ranks"] != expected:
@@ -217,8 +221,8 @@ def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) ->
     return found + _group_differences(plan, verdict)
 
 
-def _own_ranks(plan: ServingPlan, process: Process) -> list[int]:
-    """Ranks of the engine, by the rank map: those of its GPUs on this host."""
+def _planned_ranks(plan: ServingPlan, process: Process) -> list[int]:
+    """Return the ranks of the engine on the GPUs of this process, from the rank map."""
     first = process.node * plan.placement.ranks_per_node
     base = process.replica * plan.layout.engine_gpus
     return [first + device - base for device in process.devices]

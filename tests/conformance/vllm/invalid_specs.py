@@ -1,7 +1,7 @@
-"""Serving specs that must not compile, each with what vLLM does with the command they ask for.
+"""Serving specs that must not compile, each with vLLM's reaction to the corresponding command.
 
-``rejected``: by its parser or its config; ``silent``: accepted, and paid for later;
-``later``: rejected only when the model is built or the cache is planned, which no CPU can judge.
+``rejected``: by its parser or its config; ``silent``: accepted, with a failure or wrong result
+later; ``later``: rejected only when the model is built or the cache is planned, which needs a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FP8 = {"precision": "fp8", "max_model_len": 4096}
 
 @dataclass(frozen=True)
 class InvalidSpec:
-    """A spec, and what vLLM says."""
+    """Spec, and vLLM's reaction to its command."""
 
     name: str
     tree: Tree
@@ -28,25 +28,25 @@ class InvalidSpec:
 
 
 def dense(nodes: int, layout: Tree, **job: Any) -> Tree:
-    """Llama 3.1 70B on hosts of eight H200."""
+    """Return a spec for Llama 3.1 70B on hosts of eight H200."""
     return spec(
         "llama-3.1-70b", "hgx-h200", nodes, job={"max_model_len": 4096, **job}, layout=layout
     )
 
 
 def routed(nodes: int, layout: Tree, **job: Any) -> Tree:
-    """Qwen3 235B on hosts of eight H200."""
+    """Return a spec for Qwen3 235B on hosts of eight H200."""
     job = {"max_model_len": 4096, **job}
     return spec("qwen3-235b-a22b", "hgx-h200", nodes, job=job, layout=layout)
 
 
 def latent(nodes: int, layout: Tree, **job: Any) -> Tree:
-    """DeepSeek-V3 in its own fp8 on hosts of eight H200."""
+    """Return a spec for DeepSeek-V3 in its native fp8 on hosts of eight H200."""
     return spec("deepseek-v3", "hgx-h200", nodes, job={**FP8, **job}, layout=layout)
 
 
 def invalid_services() -> list[InvalidSpec]:
-    """All of them; names are unique."""
+    """Return all invalid specs; their names are unique."""
     found = [*_heads(), *_hosts(), *_experts(), *_contexts(), *_stages(), *_limits(), *_blocks()]
     assert len({bad.name for bad in found}) == len(found)
     return found

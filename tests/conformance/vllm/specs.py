@@ -1,4 +1,6 @@
-"""Random serving specs, seeded: legal ones over all axes, modes and formats, and bad variations."""
+"""Random serving specs, seeded: valid ones over all axes, modes and formats, and invalid
+variations.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ LATENT = {"q_lora_rank": 384, "kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_
 
 
 def valid_service(seed: int) -> Spec:
-    """One spec that should compile; the same for the same seed."""
+    """Return a spec that should compile, the same one for the same seed."""
     dice = Random(f"service {seed}")
     family = dice.choice(["llama", "qwen3", *ROUTED, *HYBRID])
     routed = family not in ("llama", "qwen3")
@@ -56,7 +58,7 @@ def valid_service(seed: int) -> Spec:
 
 
 def _fits(tp: int, pp: int, dp: int) -> bool:
-    """Whether the engine lies evenly on hosts of 8."""
+    """Return True if the engine fills hosts of 8 GPUs evenly."""
     gpus = tp * pp * dp
     if gpus <= GPUS_PER_NODE:
         return True
@@ -77,7 +79,7 @@ def _balancer(dice: Random, degrees: tuple[int, int, int]) -> str:
 
 
 def _stages(layers: int, pp: int) -> list[int]:
-    """One layer less at both ends, the rest in the middle."""
+    """Return one layer less for both end stages, and the remaining layers for the middle stages."""
     ends = layers // pp - 1
     middle = layers - 2 * ends
     each = [middle // (pp - 2) + (k < middle % (pp - 2)) for k in range(pp - 2)]
@@ -133,7 +135,9 @@ def _model(dice: Random, family: str, degrees: tuple[int, int, int], experts: in
 
 
 def _hybrid(dice: Random, model: Spec) -> Spec:
-    """What ``model`` has beside attention, in some order; heads and groups divide over 8."""
+    """Return ``model`` with its layers other than attention, in a random order; heads and groups
+    are divisible by 8.
+    """
     if model["family"] == "qwen3_next":
         heads = 8 * dice.choice([1, 2])
         linear = {"key_heads": heads, "value_heads": heads * dice.choice([1, 2, 4])}
@@ -163,7 +167,7 @@ def _hybrid(dice: Random, model: Spec) -> Spec:
 
 
 def edited(spec: Spec, edits: dict[str, Any]) -> Spec:
-    """A copy with dotted paths set; None takes a key out."""
+    """Return a copy with dotted paths set; None removes a key."""
     tree = copy.deepcopy(spec)
     for path, value in edits.items():
         *above, key = path.split(".")

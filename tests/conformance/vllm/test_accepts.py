@@ -1,4 +1,4 @@
-"""vLLM accepts what PARC emits, and means the same by it."""
+"""vLLM accepts the commands that PARC emits, and derives the same plan from them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.conformance
 SPECS = 210
 
 
-def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
-    """By command, what differs; empty where all is the same."""
+def plan_differences(plans: list[ServingPlan]) -> dict[str, list[str]]:
+    """Return the differences by command, for commands that have any."""
     running = [(plan, *pair) for plan in plans for pair in cases_of(plan)]
     verdicts = vllm_verdicts([case for _, _, case in running])
     found = {
@@ -34,7 +34,7 @@ def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
 def test_every_command_of_every_example_is_accepted_with_the_same_sizes_and_groups() -> None:
     plans = list(examples("vllm").values())
     assert len(plans) >= 3
-    assert disagreements(plans) == {}
+    assert plan_differences(plans) == {}
 
 
 def test_the_command_for_ray_is_accepted_with_ray_as_the_executor() -> None:
@@ -57,7 +57,7 @@ def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> Non
         assert plan is not None or sink.failed()
         plans += [plan] if plan is not None else []
     assert len(plans) >= 200
-    assert disagreements(plans) == {}
+    assert plan_differences(plans) == {}
 
 
 CONTEXTS: list[tuple[Any, dict[str, Any], int]] = [
@@ -70,7 +70,9 @@ CONTEXTS: list[tuple[Any, dict[str, Any], int]] = [
     ({**QWEN3_NEXT, "family": "qwen3_next"}, {"tp": 8, "dp": 1, "dcp": 4, "ep": "on"}, 1),
     ({**NEMOTRON_NANO, "family": "nemotron_h"}, {"tp": 4, "dp": 2, "dcp": 2, "ep": "on"}, 1),
 ]
-"""Model, layout, hosts: context parallelism of both kinds, and what it goes with."""
+"""(model, layout, hosts): both kinds of context parallelism, and the settings that they combine
+with.
+"""
 
 
 def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> None:
@@ -97,4 +99,4 @@ def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> Non
         )
         assert plan is not None, [found.finding.message for found in sink.diagnostics]
         plans.append(plan)
-    assert disagreements(plans) == {}
+    assert plan_differences(plans) == {}

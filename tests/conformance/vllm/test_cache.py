@@ -1,4 +1,6 @@
-"""What a rank holds, and what fits beside it, is what vLLM's classes and its planner say."""
+"""Weights per rank, and the cache that fits with them, equal those of vLLM's classes and its
+planner.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,19 @@ from tests.search.serving_specs import plan_of, planned, spec
 
 pytestmark = pytest.mark.conformance
 SPECS = 600
-"""Of which those are taken whose classes can be built without a GPU."""
+"""Number of random specs, of which those are used whose classes can be built without a GPU."""
 ROUNDING = 0.01
-"""Requests: vLLM counts whole blocks of the longest one, PARC its tokens where it has no states."""
+"""Tolerance of requests: vLLM counts whole blocks of the longest request, PARC its tokens if the
+model has no states.
+"""
 
 
 def is_checkable(tree: dict[str, Any], plan: ServingPlan) -> bool:
-    """Whether a CPU can build the classes, and vLLM can tell one page size on every stage.
+    """Return True if a CPU can build the classes and vLLM uses the same page size on every stage.
 
-    Blocks of fp8 scales and latent attention ask for compiled kernels; on Blackwell, the kernels of
-    linear attention depend on the CUDA of the build. A stage without attention keeps pages of
-    another size in vLLM 0.33, and takes groups of its own.
+    Blocks of fp8 scales and latent attention need compiled kernels; on Blackwell, the kernels of
+    linear attention depend on the CUDA version of the build. A stage without attention has pages of
+    another size in vLLM 0.33, and gets separate groups.
     """
     family, job = tree["model"]["family"], tree["job"]
     if family == "deepseek_v3" or job["precision"] == "fp8" or "b200" in tree["cluster"]["node"]:
@@ -39,7 +43,7 @@ def is_checkable(tree: dict[str, Any], plan: ServingPlan) -> bool:
 
 
 def differences(plan: ServingPlan, found_by_vllm: dict[str, Any]) -> list[str]:
-    """What PARC and vLLM do not agree on."""
+    """Return the differences between PARC's and vLLM's weights, blocks and requests."""
     limits = plan.limits
     found = [
         f"{name}: vLLM {found_by_vllm[name]}, PARC {value}"
@@ -54,8 +58,8 @@ def differences(plan: ServingPlan, found_by_vllm: dict[str, Any]) -> list[str]:
     return found
 
 
-def disagreements(plans: list[ServingPlan]) -> dict[str, list[str]]:
-    """By model and layout, what differs; empty where all is the same."""
+def plan_differences(plans: list[ServingPlan]) -> dict[str, list[str]]:
+    """Return the differences by model and layout, for plans that have any."""
     cases = [
         cases_of(plan, groups=False)[0][1]
         | {"cache": [int(stage.cache_bytes) for stage in plan.stages]}
@@ -79,7 +83,7 @@ def test_weights_blocks_and_requests_of_random_specs_equal_those_of_vllm() -> No
     hybrids = [plan for plan in plans if plan.problem.model.family in HYBRID]
     assert len(hybrids) >= 20
     plans = [plan for plan in plans if plan not in hybrids][:20] + hybrids
-    assert disagreements(plans) == {}
+    assert plan_differences(plans) == {}
 
 
 CATALOG = [
@@ -90,10 +94,10 @@ CATALOG = [
     ("llama-3.1-70b", 1, {"tp": 4, "pp": 2, "replicas": 1}),
     ("qwen3-235b-a22b", 1, {"tp": 4, "dp": 2, "ep": "on"}),
 ]
-"""Model, hosts of eight H200, layout."""
+"""(model, hosts of eight H200, layout)."""
 
 
 def test_weights_blocks_and_requests_of_catalog_models_equal_those_of_vllm() -> None:
     job = {"max_model_len": 8192}
     trees = [spec(name, "hgx-h200", nodes, job=job, layout=at) for name, nodes, at in CATALOG]
-    assert disagreements([plan_of(tree) for tree in trees]) == {}
+    assert plan_differences([plan_of(tree) for tree in trees]) == {}

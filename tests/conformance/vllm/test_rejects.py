@@ -1,4 +1,4 @@
-"""What vLLM rejects, or accepts and pays for later, is rejected by ``parc check``."""
+"""PARC rejects specs that vLLM rejects, or accepts with a failure or wrong result later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIMITS = {
 
 
 def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
-    """The command that a user would write who means what the spec says."""
+    """Return the command that a user would write for the settings of the spec."""
     tree = invalid.tree
     layout, job = tree.get("layout", {}), tree["job"]
     words = ["model"]
@@ -50,7 +50,7 @@ def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
     model = resolve_model(tree["model"], Library(), Sink())
     assert cluster is not None
     assert model is not None
-    if cluster.nodes > 1 and layout.get("dp", 1) == 1 and "replicas" not in _few(layout):
+    if cluster.nodes > 1 and layout.get("dp", 1) == 1 and "replicas" not in _replicas(layout):
         words += ["--nnodes", str(cluster.nodes), "--node-rank", "0", "--master-addr", "a"]
     words += tree.get("launch", {}).get("args", [])
     stages = layout.get("stage_layers")
@@ -65,8 +65,10 @@ def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
     }
 
 
-def _few(layout: dict[str, Any]) -> dict[str, Any]:
-    """Engines are processes of their own: only one engine is one command over all hosts."""
+def _replicas(layout: dict[str, Any]) -> dict[str, Any]:
+    """Return the replicas if there are several: engines are separate processes, so a command spans
+    all hosts only if there is one engine.
+    """
     return {"replicas": layout["replicas"]} if layout.get("replicas", 1) > 1 else {}
 
 

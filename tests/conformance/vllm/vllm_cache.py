@@ -1,7 +1,7 @@
 """Weights and cache of every pipeline stage, by vLLM's own model classes and its own planner.
 
 The classes are built on the meta device, where a tensor has a shape and no bytes, as the first rank
-of every other group. What they ask of CUDA on the way is answered with nothing: no kernel runs.
+of every group except the pipeline's. Their queries of CUDA return placeholders: no kernel runs.
 Runs under the Python that has vLLM; imports neither PARC nor pytest.
 """
 
@@ -11,7 +11,8 @@ import types
 from typing import Any
 
 LAYOUT = "LBHNC"
-"""Order of a block's dimensions: attention backends settle it, counts do not depend on it."""
+"""Order of a block's dimensions, which attention backends would choose; counts do not depend on it.
+"""
 
 OPERATIONS = (
     "dynamic_per_token_scaled_fp8_quant",
@@ -32,16 +33,16 @@ OPERATIONS = (
     "silu_and_mul_quant",
     "static_scaled_fp8_quant",
 )
-"""Of vLLM's compiled library, those that constructors and passes of its compiler look up."""
+"""Operations of vLLM's compiled library that constructors and compiler passes look up."""
 
 
 def caches(config: Any, left: list[int]) -> dict[str, Any]:
-    """What fits into ``left`` bytes of one rank of every stage.
+    """Return the cache that fits into ``left`` bytes per rank, given for every stage.
 
-    ``weights_bytes``: of each stage; ``block_tokens``, ``blocks``, ``requests`` of the longest
-    length: of all.
+    ``weights_bytes`` has a number per stage; ``block_tokens``, ``blocks`` and ``requests`` (of the
+    longest length) apply to all stages.
     """
-    _answer_for_cuda()
+    _replace_cuda_functions()
     built = [_stage(config, stage) for stage in range(len(left))]
     from vllm.config import set_current_vllm_config
     from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
@@ -61,7 +62,7 @@ def caches(config: Any, left: list[int]) -> dict[str, Any]:
 
 
 def _stage(config: Any, stage: int) -> tuple[int, dict[str, Any]]:
-    """Bytes of the weights of a stage, and what each of its layers asks of the cache."""
+    """Return the bytes of the weights of a stage, and the cache spec of each of its layers."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
@@ -87,7 +88,7 @@ def _stage(config: Any, stage: int) -> tuple[int, dict[str, Any]]:
 
 
 def _join_groups(parallel: Any, stage: int) -> None:
-    """First rank of every group, but of the pipeline the rank of ``stage``."""
+    """Become the first rank of every group, but the rank of ``stage`` in the pipeline's."""
     import vllm.distributed.parallel_state as state
 
     tp, pp, dp = (
@@ -103,7 +104,9 @@ def _join_groups(parallel: Any, stage: int) -> None:
 
 
 class Group(types.SimpleNamespace):
-    """A group of ranks as far as it is asked, itself a key of dictionaries."""
+    """Group of ranks with the attributes that vLLM reads; it is hashable because vLLM uses it as a
+    key.
+    """
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -124,8 +127,8 @@ def _group(size: int, rank: int) -> Any:
     )
 
 
-def _answer_for_cuda() -> None:
-    """Streams, events and compiled operations that constructors look up and do not call."""
+def _replace_cuda_functions() -> None:
+    """Replace streams, events and compiled operations that constructors look up and do not call."""
     import torch
     import vllm.platforms
 

@@ -1,21 +1,21 @@
-"""Let the real vLLM judge `vllm serve` commands, on a CPU.
+"""Check `vllm serve` commands with the real vLLM, on a CPU.
 
     python vllm_checker.py < cases.jsonl > verdicts.jsonl
 
 A case: {"name", "argv": ["MODEL", "-tp", "8", ...], "env": {}, "gpu": "h100", "gpus_per_node": 8,
-"config": {...}, "groups": false, "cache": []}. "argv" is what follows `vllm serve`; "config" is
-the model's config.json and takes the place of the model that "argv" names; "gpu" is a key of
-vllm_machine.MACHINES or a mapping of the fields of Machine. A verdict adds "sizes", and on demand
+"config": {...}, "groups": false, "cache": []}. "argv" has the words after `vllm serve`; "config" is
+the model's config.json and replaces the model that "argv" names; "gpu" is a key of
+vllm_machine.MACHINES or a mapping of the fields of Machine. A verdict adds "sizes", and on request
 "groups": {"tp": [[0, 1], ...], "pp": ..., "dp": ..., "ep": ..., ...} of the whole deployment, from
-the real initialize_model_parallel; and for bytes that each stage has left for its "cache" what
-vllm_cache.caches says of them. Stages:
+the real initialize_model_parallel. If "cache" has the free bytes of each stage, it adds the result
+of vllm_cache.caches for them. Stages:
 
     parse      the parser of `vllm serve`
-    config     the command itself, up to its launchers; they make the engine's config objects
-    groups     initialize_model_parallel, which says what groups it would make
+    config     the command itself, up to its launchers, which build the engine's config objects
+    groups     initialize_model_parallel with a function that records the groups
     cache      the model's class without weights, and the planner of the cache
 
-Kernels, activations, checkpoints and tokenizers are not judged. Runs under the Python that has
+Kernels, activations, checkpoints and tokenizers are not checked. Runs under the Python that has
 vLLM; imports neither PARC nor pytest.
 """
 
@@ -47,7 +47,8 @@ IMPORTED_LATE = (
     "vllm.model_executor.warmup.jit_warmup",
     "vllm.model_executor.layers.quantization.fp8",
 )
-"""What vLLM imports only when it makes a config: a second for every case, if left to it."""
+"""Modules that vLLM imports only when it builds a config, which would add a second to every case.
+"""
 QUIET = {
     "VLLM_CONFIGURE_LOGGING": "0",
     "HF_HUB_OFFLINE": "1",
@@ -61,7 +62,7 @@ MACHINE = Machine(**vars(MACHINES["h100"]))
 
 
 def check(case: Case, verdict: Verdict) -> None:
-    """All stages in turn, up to the first that rejects."""
+    """Run the stages in order, up to the first that rejects the case."""
     gpu = case.get("gpu", "h100")
     vars(MACHINE).update(gpu if isinstance(gpu, dict) else vars(MACHINES[gpu]))
     MACHINE.capability = tuple(MACHINE.capability)
@@ -83,7 +84,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def parse(argv: list[str]) -> Namespace:
-    """As vllm/entrypoints/cli/main.py."""
+    """Parse as vllm/entrypoints/cli/main.py does."""
     from vllm.entrypoints.cli.serve import ServeSubcommand
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -99,7 +100,7 @@ def parse(argv: list[str]) -> Namespace:
 
 
 def write_config(config: dict[str, Any]) -> str:
-    """A folder that holds the model's config.json and nothing else; the same for equal configs."""
+    """Return a folder that contains only the model's config.json, the same one for equal configs."""
     text = json.dumps(config, sort_keys=True)
     name = "parc-vllm-checker-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir(), name)
@@ -111,7 +112,7 @@ def write_config(config: dict[str, Any]) -> str:
 
 
 def configure(args: Namespace) -> tuple[str, Any]:
-    """Run the command; each of its launchers makes the engine's config instead of an engine."""
+    """Run the command with launchers that build the engine's config instead of an engine."""
     import vllm
     from vllm.entrypoints.cli import serve
     from vllm.usage.usage_lib import UsageContext
@@ -138,7 +139,7 @@ def configure(args: Namespace) -> tuple[str, Any]:
 
 
 def sizes(config: Any) -> dict[str, Any]:
-    """What vLLM understood."""
+    """Return the settings that vLLM derived."""
     return parallel_sizes(config) | {
         "max_model_len": config.model_config.max_model_len,
         "max_num_seqs": config.scheduler_config.max_num_seqs,
@@ -152,7 +153,7 @@ def sizes(config: Any) -> dict[str, Any]:
 
 
 def parallel_sizes(config: Any) -> dict[str, Any]:
-    """Degrees, and what of the deployment this command starts."""
+    """Return the parallel sizes, and the part of the deployment that this command starts."""
     parallel, model = config.parallel_config, config.model_config
     tp, pcp, dp = (
         parallel.tensor_parallel_size,
@@ -188,7 +189,9 @@ def parallel_sizes(config: Any) -> dict[str, Any]:
 
 
 def ranks_of_node(parallel: Any) -> list[int]:
-    """Global ranks that the command starts (restated: v1/executor/multiproc_executor.py)."""
+    """Return the global ranks that the command starts (reimplemented:
+    v1/executor/multiproc_executor.py).
+    """
     if parallel.nnodes_within_dp > 1:  # a part of one replica
         part = parallel.node_rank % parallel.nnodes_within_dp
         first = parallel.data_parallel_rank * parallel.world_size + part * parallel.local_world_size
@@ -210,7 +213,7 @@ def layers_of_stages(config: Any) -> list[int]:
 
 
 def groups_of(config: Any) -> dict[str, list[list[int]]]:
-    """Every group of the deployment, as initialize_model_parallel asks for them."""
+    """Return the groups of the deployment that initialize_model_parallel creates."""
     import torch.distributed as dist
     import vllm.distributed.parallel_state as state
     from vllm.config import set_current_vllm_config

@@ -1,4 +1,4 @@
-"""What vLLM asks of a GPU machine, answered on one without: nothing that judges.
+"""Replacements on a CPU for the GPU queries and compiled modules of vLLM.
 
 Runs under the Python that has vLLM; imports neither PARC nor pytest.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 @dataclass
 class Machine:
-    """One host: the name that the driver gives its GPUs, their memory, how many there are."""
+    """Host with GPUs: their driver name, memory, capability and number."""
 
     name: str
     memory_gib: float
@@ -42,18 +42,18 @@ CUTLASS_SINCE = {
     "cutlass_sparse_scaled_mm_supported": 90,
     "cutlass_scaled_mm_supports_fp4": 100,
 }
-"""The compute capability from which vLLM's compiled library says yes."""
+"""Compute capability from which vLLM's compiled library reports support."""
 
 
 class LaunchParameters:
-    """triton.Config, as far as it is asked."""
+    """Replacement for triton.Config with the attributes that are read."""
 
     def __init__(self, kwargs: Any = None, num_warps: int = 4, num_stages: int = 3, **_: Any):
         self.kwargs, self.num_warps, self.num_stages = kwargs or {}, num_warps, num_stages
 
 
 class CompiledModules(MetaPathFinder, Loader):
-    """Empty modules in place of vLLM's compiled extensions."""
+    """Import hook with empty modules in place of vLLM's compiled extensions."""
 
     names = re.compile(r"vllm\.(\w+\.)*_\w*_?C(_stable_libtorch)?")
 
@@ -68,7 +68,7 @@ class CompiledModules(MetaPathFinder, Loader):
 
 
 def install_machine(machine: Machine) -> None:
-    """Make vLLM see ``machine``; the fields may change afterwards."""
+    """Make vLLM detect ``machine``; its fields may change afterwards."""
     sys.meta_path.insert(0, CompiledModules())
     import vllm.platforms
 
@@ -85,7 +85,7 @@ def install_machine(machine: Machine) -> None:
 
 
 def platform_of(machine: Machine) -> Any:
-    """A CUDA platform that answers from ``machine``."""
+    """Return a CUDA platform with the properties of ``machine``."""
     from vllm.platforms.cuda import CudaPlatformBase
     from vllm.platforms.interface import DeviceCapability
 
@@ -109,7 +109,9 @@ def _is_since(machine: Machine, since: int) -> Any:
 
 
 def _inspect_models_without_gpu() -> None:
-    """vLLM looks at a model's class in a process of its own, which knows nothing of us."""
+    """Let vLLM inspect a model's class on a CPU, because it does so in a subprocess without these
+    replacements.
+    """
     import vllm.model_executor.models.registry as registry
 
     inspect = registry._run_in_subprocess
