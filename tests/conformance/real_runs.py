@@ -1,4 +1,6 @@
-"""Run an emitted launch script on this machine: several ranks over gloo on the loopback interface."""
+"""Run an emitted launch script on this machine: several ranks over gloo on the loopback
+interface.
+"""
 
 from __future__ import annotations
 

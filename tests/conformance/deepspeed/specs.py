@@ -1,4 +1,6 @@
-"""Random specs for DeepSpeed, seeded: valid ones of every kind, and variations that may be invalid."""
+"""Random specs for DeepSpeed, seeded: valid ones of every kind, and variations that may be
+invalid.
+"""
 
 from __future__ import annotations
 

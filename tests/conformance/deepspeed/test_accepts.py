@@ -1,4 +1,6 @@
-"""DeepSpeed accepts the files that PARC emits, reads every key of them, and derives the same plan."""
+"""DeepSpeed accepts the files that PARC emits, reads every key of them, and derives the same
+plan.
+"""
 
 from __future__ import annotations
 

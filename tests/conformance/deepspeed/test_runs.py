@@ -1,4 +1,6 @@
-"""Emitted launch scripts and programs train: four ranks over gloo reach the losses of plain torch."""
+"""Emitted launch scripts and programs train: four ranks over gloo reach the losses of plain
+torch.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ EXPERTS = {"count": 4, "top_k": 2, "size": 64}
 
 
 def write_files(spec: dict[str, Any], folder: Path) -> Path:
-    """Write the files of a spec, changed for a CPU: fp32, and torch's Adam instead of the CUDA one."""
+    """Write the files of a spec, changed for a CPU: fp32, and torch's Adam instead of the CUDA
+    one.
+    """
     for path, text in files_of(spec).items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,7 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
 from build_model import count_parameters
 from emulated_gpu import hardware, make_megatron_importable
 from hybrid_stages import divide_mamba, model_config, segment
+from megatron_optimizer import optimizer_settings
 
 Verdict = dict[str, Any]
 ORDERS = {False: "tp-cp-ep-dp-pp", True: "tp-cp-ep-pp-dp"}

@@ -1,4 +1,6 @@
-"""Catalog models compile to arguments that Megatron-Core accepts, or are rejected with the reason."""
+"""Catalog models compile to arguments that Megatron-Core accepts, or are rejected with the
+reason.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def resent(ranks: list[Rank]) -> int:
-    """Return the number of segments that TCP has retransmitted, over the namespaces of all ranks."""
+    """Return the number of segments that TCP has retransmitted, over the namespaces of all
+    ranks.
+    """
     total = 0
     for rank in ranks:
         rows = Path(f"/proc/{rank.process}/net/snmp").read_text().splitlines()
@@ -118,7 +120,9 @@ class Rank:
 
 
 def run_rank(case: dict[str, Any], rank: int, store: str, order: int, done: int) -> None:
-    """Move to the namespace of the host, join the process group, then execute the requested sends."""
+    """Move to the namespace of the host, join the process group, then execute the requested
+    sends.
+    """
     enter_namespace(case["hosts"][rank])
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=len(case["hosts"]))

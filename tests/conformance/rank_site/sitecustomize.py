@@ -36,7 +36,9 @@ def leave_with_the_group(distributed: Any) -> None:
 
 
 def without_shared_memory(backend: Any) -> None:
-    """Skip an extension that DeepSpeed would compile for a minute, in a folder that all runs share."""
+    """Skip an extension that DeepSpeed would compile for a minute, in a folder that all runs
+    share.
+    """
     backend.build_shm_op = lambda: None
 
 

@@ -127,5 +127,7 @@ def _verdict(check: Check, case: Case, faults: tuple[type[Exception], ...]) -> V
 
 
 def _raised_by_us(rejection: BaseException) -> bool:
-    """Return True if the exception was raised by a line of the conformance tests and not of a tool."""
+    """Return True if the exception was raised by a line of the conformance tests and not of a
+    tool.
+    """
     return traceback.extract_tb(rejection.__traceback__)[-1].filename.startswith(HERE)

@@ -103,7 +103,9 @@ class OfflineController:
         self.controller.wait()
 
     def test_only(self, script: str, *flags: str) -> tuple[int, str]:
-        """Return the exit status and output of ``sbatch --test-only`` for the text of a job script."""
+        """Return the exit status and output of ``sbatch --test-only`` for the text of a job
+        script.
+        """
         path = self.root / "job.sbatch"
         path.write_text(script)
         return self._client("sbatch", "--test-only", *flags, str(path))

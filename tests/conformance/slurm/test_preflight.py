@@ -41,7 +41,9 @@ def cluster(
 
 
 def small_spec() -> dict[str, Any]:
-    """Return a spec for two hosts of one GPU, as many ranks as a small machine can start at once."""
+    """Return a spec for two hosts of one GPU, as many ranks as a small machine can start at
+    once.
+    """
     spec = named_spec({"rack1": ["n1"], "rack2": ["n2"]}, tp=1, pp=1)
     node = {"base": "dgx-h100", "gpus_per_node": 1, "nvlink_domain": 1, "nics": 1}
     cluster = {**spec["cluster"], "node": node}

@@ -58,7 +58,9 @@ def check(case: Case, verdict: Verdict) -> None:
 
 
 def check_in_folder(case: Case, verdict: Verdict) -> None:
-    """Run the stages in order, up to the first that rejects the case, in the folder with the files."""
+    """Run the stages in order, up to the first that rejects the case, in the folder with the
+    files.
+    """
     verdict["stage"] = "parse"
     args, config, known = parse(case)
     verdict["keys_ignored"] = unknown_keys(case["yaml_text"], known)
@@ -80,7 +82,9 @@ def check_in_folder(case: Case, verdict: Verdict) -> None:
 
 
 def parse(case: Case) -> tuple[Namespace, Any, set[str]]:
-    """Return the arguments with the settings of the file, the file, and the names of all arguments."""
+    """Return the arguments with the settings of the file, the file, and the names of all
+    arguments.
+    """
     from accelerate.commands import launch
 
     parser, heard = launch.launch_command_parser(), io.StringIO()

@@ -61,7 +61,9 @@ def launch_differences(plan: Plan, verdict: dict[str, Any], rank: int) -> list[s
 
 
 def deepspeed_case(verdict: dict[str, Any], world: int) -> dict[str, Any]:
-    """Return the config that Accelerate passes to ``deepspeed.initialize`` as a case for DeepSpeed."""
+    """Return the config that Accelerate passes to ``deepspeed.initialize`` as a case for
+    DeepSpeed.
+    """
     return {"config": verdict["resolved"]["deepspeed_config"], "world": world}
 
 

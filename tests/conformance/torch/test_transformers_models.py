@@ -23,7 +23,9 @@ CheckedConfigs = list[tuple[dict[str, Any], int, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def checked_configs() -> CheckedConfigs:
-    """Return (config, expected count, verdict) for every counted config and those of the catalog."""
+    """Return (config, expected count, verdict) for every counted config and those of the
+    catalog.
+    """
     rows = counted_configs()
     rows += [
         (config, EXACT[name])

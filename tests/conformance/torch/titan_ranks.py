@@ -52,7 +52,9 @@ def cpu_device() -> CpuDevice:
 
 
 def dense_attention(q: Any, k: Any, v: Any, **given: Any) -> tuple[Any, None]:
-    """Compute the compiled kernel's result without a kernel, which has no backward pass on a CPU."""
+    """Compute the compiled kernel's result without a kernel, which has no backward pass on a
+    CPU.
+    """
     from torch.nn.attention.flex_attention import create_mask
 
     sizes = (q.shape[0], 1, q.shape[2], k.shape[2])
@@ -151,7 +153,9 @@ def replace_config() -> None:
 
 
 def sum_on_gloo() -> None:
-    """Use sums for gradients, because FSDP2 divides inside NCCL's reduction and gloo can only add."""
+    """Use sums for gradients, because FSDP2 divides inside NCCL's reduction and gloo can only
+    add.
+    """
     from torch.distributed.fsdp import FSDPModule
 
     divide = FSDPModule.set_gradient_divide_factor

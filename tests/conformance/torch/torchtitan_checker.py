@@ -79,7 +79,9 @@ def parse(case: Case) -> Any:
 
 
 def optimizer_of(config: Any) -> dict[str, Any]:
-    """Return the settings of optimizer and schedule; "rates" has the learning rate by step, from 0."""
+    """Return the settings of optimizer and schedule; "rates" has the learning rate by step,
+    from 0.
+    """
     import torch
 
     (group,) = config.optimizer.param_groups
@@ -139,7 +141,9 @@ def batch_of(config: Any, dims: Any) -> dict[str, int]:
 
 
 def stages_of(config: Any, dims: Any) -> list[list[str]]:
-    """Return the modules of each virtual stage, and build the schedule for stages without a model."""
+    """Return the modules of each virtual stage, and build the schedule for stages without a
+    model.
+    """
     from torchtitan.distributed import pipeline_parallel as pipeline
 
     parallelism = config.parallelism

@@ -100,7 +100,9 @@ def parse(argv: list[str]) -> Namespace:
 
 
 def write_config(config: dict[str, Any]) -> str:
-    """Return a folder that contains only the model's config.json, the same one for equal configs."""
+    """Return a folder that contains only the model's config.json, the same one for equal
+    configs.
+    """
     text = json.dumps(config, sort_keys=True)
     name = "parc-vllm-checker-" + hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir(), name)
