@@ -1,5 +1,4 @@
-"""Processes of checking programs that stay alive for the next test, because their imports take
-seconds.
+"""Processes of checking programs that stay alive, because their imports take seconds.
 
 A process reads one case per line and answers with one verdict per line. The processes of the two
 programs that were used last are kept. All end with this process, because their stdin closes.

@@ -1,6 +1,4 @@
-"""Run an emitted launch script on this machine: several ranks over gloo on the loopback
-interface.
-"""
+"""Run an emitted launch script on this machine: several ranks over gloo on the loopback."""
 
 from __future__ import annotations
 
@@ -115,7 +113,7 @@ def cpu_seconds(pid: int) -> float:
     for one in family(pid):
         with suppress(OSError):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(int(field) for field in fields[11:15])  # of its own, of awaited children
+            ticks += sum(int(field) for field in fields[11:15])  # of itself and of awaited children
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

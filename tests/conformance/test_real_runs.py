@@ -1,6 +1,4 @@
-"""Launch scripts train with torch and DeepSpeed: four ranks over gloo reach the losses of one
-process.
-"""
+"""Launch scripts train with torch and DeepSpeed to the losses of one process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests of the checking programs: each accepts a good case, rejects a bad one, and lists ignored
-settings.
-"""
+"""Checking programs accept good cases, reject bad ones, and list ignored settings."""
 
 from __future__ import annotations
 
@@ -109,7 +107,7 @@ def test_the_deepspeed_engine_rejects_configs_that_the_parser_accepts() -> None:
         [1, 5, 9, 13],
     )
     assert (verdicts[4]["groups"]["autotp"], verdicts[5]["groups"]["sp"]) == ([4, 5], [4, 5, 6, 7])
-    # AutoTP trains half of the batch that the config was checked against, and says nothing
+    # AutoTP trains half of the batch that the config was checked against, without a message
     engine = verdicts[4]["engine"]
     assert (engine["dp"], engine["train_batch_size"], engine["real_batch_size"]) == (8, 128, 64)
 

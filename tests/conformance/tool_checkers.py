@@ -1,5 +1,4 @@
-"""Functions that run the checking programs of DeepSpeed, torch, torchtitan, Accelerate, Kubernetes
-and vLLM.
+"""Functions that run the checking programs of all tools except Megatron-Core.
 
 Each function accepts the cases that its program describes and returns their verdicts in the same
 order. tests/conformance/run sets the variables with the paths of the tools; without them the tests

@@ -108,7 +108,7 @@ def unread_keys(trace: ReadTrace, config: dict[str, Any]) -> list[str]:
     from deepspeed.runtime.config import get_pipeline_config
 
     found = [key for key in trace.unread() if ".params." not in key]
-    known = get_pipeline_config({})  # the section is copied whole; these are what is used of it
+    known = get_pipeline_config({})  # DeepSpeed copies the whole section and uses these keys
     found += [f"pipeline.{key}" for key in config.get("pipeline", {}) if key not in known]
     found += [key for key in paths_with_auto(config) if not key.startswith(AUTO_MEANS_SOMETHING)]
     return sorted(found)
@@ -214,8 +214,8 @@ def main() -> int:
     import_before_forks(
         "torch", "deepspeed.comm.torch", "torch.testing._internal.distributed.fake_pg"
     )
-    # a C++ extension for shared memory, which takes a compiler and a minute, and is never called;
-    # the attribute deepspeed.comm.torch means torch itself by now
+    # A C++ extension for shared memory needs a compiler and a minute, and is never called. The
+    # attribute deepspeed.comm.torch is torch itself by now, so the module comes from sys.modules.
     vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
     import_before_forks("deepspeed.pipe", "deepspeed.moe.layer")
     return answer_cases(check, needs=lambda case: IMPORTED_BY_ENGINE if case.get("engine") else ())

@@ -59,7 +59,9 @@ def toy_model(case: Case) -> Any:
 
         layers = [Linear(HIDDEN, HIDDEN) for _ in range(max(LAYERS, case["pp"]))]
         return PipelineModule(layers, topology=topology(case), loss_fn=torch.nn.MSELoss())
-    model = type("ToyModel", (torch.nn.Module,), {})()  # AutoTP looks for such a name, and a list
+    model = type(
+        "ToyModel", (torch.nn.Module,), {}
+    )()  # AutoTP needs a class name and a list of layers
     model.layers = torch.nn.ModuleList(toy_block(case.get("ep", 1)) for _ in range(2))
     return model
 

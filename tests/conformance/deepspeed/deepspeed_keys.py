@@ -1,5 +1,4 @@
-"""List the keys of ds_config.json that the real DeepSpeed reads or rejects, as JSON lines sorted by
-key.
+"""List the keys of ds_config.json that the real DeepSpeed reads or rejects, as JSON lines.
 
     DS_ACCELERATOR=cpu python deepspeed_keys.py > keys.jsonl
 
@@ -49,7 +48,7 @@ class LookupTrace(dict[str, Any]):
         return super().__contains__(key)
 
     def keys(self) -> Any:
-        return self  # "x in config.keys()"
+        return self  # for "x in config.keys()"
 
     def __copy__(self) -> LookupTrace:
         return self
@@ -73,7 +72,7 @@ def rows_of(key: str) -> Iterator[Row]:
     from deepspeed.runtime.config_utils import DeepSpeedConfigModel
     from pydantic import ValidationError
 
-    section = LookupTrace({PROBE: 1, "type": "Adam"})  # "params" are read of what has a type
+    section = LookupTrace({PROBE: 1, "type": "Adam"})  # "params" is read only with a type
     try:
         DeepSpeedConfig({"train_batch_size": 1, key: section})
     except ValidationError as rejection:
@@ -132,7 +131,7 @@ def main() -> int:
 
         rows = [row for key in top_keys() for row in rows_of(key)]
         rows += map(removed_of_zero, getattr(config, "_REMOVED_ZERO_CONFIG_KEYS", ()))
-        pipeline = config.get_pipeline_config({})  # copied whole; these are what is used of it
+        pipeline = config.get_pipeline_config({})  # copied whole; these keys are used
         rows += [{"key": f"pipeline.{name}"} for name in pipeline]
     for row in sorted(rows, key=lambda row: str(row["key"])):
         print(json.dumps(row))

@@ -34,10 +34,10 @@ class ReadTrace(dict[str, Any]):
 
     def pop(self, key: str, *default: Any) -> Any:
         self._note(key)
-        return super().get(key, *default)  # stays, for whoever reads it next
+        return super().get(key, *default)  # the key stays for later reads
 
     def __contains__(self, key: object) -> bool:
-        self.opened = True  # a look that finds nothing, so far
+        self.opened = True  # a membership test is no read of the value
         return super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:

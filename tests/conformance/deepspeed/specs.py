@@ -1,6 +1,4 @@
-"""Random specs for DeepSpeed, seeded: valid ones of every kind, and variations that may be
-invalid.
-"""
+"""Random specs for DeepSpeed, seeded: valid ones of every kind, and variations."""
 
 from __future__ import annotations
 

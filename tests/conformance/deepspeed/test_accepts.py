@@ -1,6 +1,4 @@
-"""DeepSpeed accepts the files that PARC emits, reads every key of them, and derives the same
-plan.
-"""
+"""DeepSpeed accepts the emitted files, reads every key of them, and derives the same plan."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def expected(plan: Plan) -> dict[str, Any]:
             "weight_decay": job.weight_decay,
         },
     }
-    if not uses_autotp(plan.problem, layout):  # there DeepSpeed counts all ranks
+    if not uses_autotp(plan.problem, layout):  # with AutoTP DeepSpeed counts all ranks
         sizes |= {"train_batch_size": job.global_batch, "batch_world": layout.dp}
     return sizes
 
@@ -128,7 +126,7 @@ def test_the_real_engine_accepts_specs_of_every_kind_that_a_cpu_can_run() -> Non
         assert plan is not None
         cut_by_code = (
             plan.layout.tp > 1 and kind_of(seed) == "experts"
-        )  # the user's mpu is not here
+        )  # it needs the user's mpu object
         bf16 = plan.problem.job.precision == "bf16"
         if kind_of(seed) not in CPU_CANNOT and bf16 and not cut_by_code:
             plans[seed] = plan

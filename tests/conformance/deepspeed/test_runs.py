@@ -1,6 +1,4 @@
-"""Emitted launch scripts and programs train: four ranks over gloo reach the losses of plain
-torch.
-"""
+"""Emitted DeepSpeed launches train: four ranks over gloo reach the losses of plain torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The Kubernetes models accept every emitted object, and PARC rejects the settings that they
-reject.
-"""
+"""The Kubernetes models accept every emitted object; PARC rejects the settings they reject."""
 
 from __future__ import annotations
 

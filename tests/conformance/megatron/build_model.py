@@ -1,5 +1,4 @@
-"""Build the model of a rank on the meta device with Megatron's own builder, and count its
-parameters.
+"""Build a rank's model on the meta device with Megatron's own builder; count its parameters.
 
 Only settings that change no parameter's shape are replaced: fused kernels, TransformerEngine's
 layers (by Megatron's local ones), sequence and context parallelism, recompute, low precision.
@@ -78,7 +77,7 @@ def _meta(config: Any) -> Iterator[None]:
     begin = DotProductAttention.__init__
 
     def begin_latent(self: Any, *given: Any, **named: Any) -> None:
-        # latent attention names dims that only TransformerEngine's core attention knows
+        # latent attention passes arguments that only TransformerEngine's core attention has
         for name in ("k_channels", "v_channels"):
             named.pop(name, None)
         begin(self, *given, **named)

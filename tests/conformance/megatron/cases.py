@@ -98,7 +98,7 @@ def rejected_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str,
         if not isinstance(problem, Problem) or layout is None:
             continue
         name = f"variation {number}"
-        # a pinned dp may leave GPUs idle; ranks that do not exist are not started
+        # pinned sizes may exceed the cluster; only existing ranks are started
         cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
         plan, sink = planned(spec)
         rejected_by_parc[name] = plan is None and sink.failed()

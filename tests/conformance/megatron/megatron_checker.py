@@ -166,7 +166,7 @@ def leave() -> None:
     if dist.is_initialized():
         with contextlib.suppress(Exception):
             parallel_state.destroy_model_parallel()
-        # The one group that it forgets.
+        # destroy_model_parallel does not reset this group
         parallel_state._HIERARCHICAL_CONTEXT_PARALLEL_GROUPS = None
         dist.destroy_process_group()
 
@@ -367,7 +367,7 @@ def main() -> int:
 
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    builtins.exit = sys.exit  # that of site, which validate_args calls, closes the input as well
+    builtins.exit = sys.exit  # site's exit, which validate_args calls, also closes stdin
     make_megatron_importable(sys.argv[1])
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):

@@ -16,7 +16,7 @@ def test_megatron_handles_both_specs_of_each_boundary_as_listed() -> None:
     for k, boundary in enumerate(BOUNDARIES):
         for kind, spec in (("bad", boundary.bad), ("good", boundary.good)):
             problem, sink = resolved(spec)
-            if problem is None:  # rejected while the model is read, D17
+            if problem is None:  # rejected while the model is read, for example D17
                 assert f"PARC-{boundary.code}" in {found.code for found in sink.diagnostics}
                 continue
             layout = layout_as_pinned(problem)

@@ -1,4 +1,4 @@
-"""Every group of every token equals that of Megatron's RankGenerator, up to 16,384 ranks."""
+"""Process groups equal those of Megatron's RankGenerator, up to 16,384 ranks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Catalog models compile to arguments that Megatron-Core accepts, or are rejected with the
-reason.
-"""
+"""Megatron-Core accepts every catalog model, or PARC rejects it with the reason."""
 
 from __future__ import annotations
 

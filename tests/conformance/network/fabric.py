@@ -77,10 +77,10 @@ class RackFabric:
     def _add(self, name: str) -> None:
         subprocess.run(["ip", "netns", "add", name], check=True)
         self._made.append(name)
-        # neighbour discovery of IPv6 would be counted too, and probes for lost tails of TCP
+        # IPv6 neighbour discovery and TCP tail-loss probes would be counted too
         quiet = "cd /proc/sys/net; echo 1 > ipv6/conf/default/disable_ipv6"
         quiet += "; echo 0 > ipv4/tcp_early_retrans"
-        # bridges of a busy machine hand packets on in another order: none is lost for that
+        # bridges of a busy machine reorder packets, which must not count as loss
         quiet += "; echo 0 > ipv4/tcp_recovery; echo 1000000 > ipv4/tcp_max_reordering"
         quiet += "; echo 1000000 > ipv4/tcp_reordering"
         subprocess.run(["ip", "netns", "exec", name, "sh", "-c", quiet], check=False)
@@ -109,7 +109,7 @@ class RackFabric:
             f"addr add 10.213.0.{index + 1}/24 dev eth0",
             "link set lo up",
             "link set eth0 up",
-            # a late answer is not lost; a window that opens unheard is asked for after so long
+            # late answers must not count as lost; this is also the delay of zero-window probes
             "route replace 10.213.0.0/24 dev eth0 rto_min 1s",
         )
 

@@ -1,5 +1,4 @@
-"""Send the traffic of a plan's groups over gloo between namespaces, and count it on the rack
-uplinks.
+"""Send the traffic of a plan's groups over gloo between namespaces; count it on rack uplinks.
 
 Runs under a Python that has torch, as root, and imports nothing of PARC. stdin: one case per line,
   {"switch": NAMESPACE, "uplinks": [INTERFACE], "hosts": [NAMESPACE of every rank],

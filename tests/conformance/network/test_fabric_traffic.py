@@ -97,7 +97,7 @@ def interleaved(case: Case) -> Cluster:
         dealt[rack].append(Host(f"n{number}", f"rack{rack + 1}", f"n{number}"))
     racks = tuple(Rack(f"rack{i}", tuple(hosts)) for i, hosts in enumerate(dealt, start=1))
     on = cluster(*case.racks, node=node)
-    # an uplink is one pair of interfaces, like that of a host
+    # an uplink is a single pair of interfaces, as fast as that of a host
     fabric = replace(on.fabric, oversubscription=float(max(case.racks)))
     return replace(on, racks=racks, fabric=fabric)
 

@@ -27,7 +27,7 @@ def leave_with_the_group(distributed: Any) -> None:
         if group is not None:
             destroy(group)
             return
-        distributed.barrier()  # no rank leaves while another still talks to it
+        distributed.barrier()  # no rank may exit while another communicates with it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,5 +1,4 @@
-"""Read cases from stdin and write verdicts to stdout, one line of JSON per case, for all checking
-programs.
+"""Read cases from stdin and write verdicts to stdout, one line of JSON per case.
 
 A case has a "name"; the verdict repeats it. A verdict has "accepted" and, if that is false, "stage"
 and "error". "fault" is true if the checking program itself failed, so that the verdict contains
@@ -78,7 +77,7 @@ def answer_cases(
     for line in sys.stdin:
         case = json.loads(line)
         import_before_forks(*needs(case))
-        gc.freeze()  # a collection in a child would copy every page that the imports filled
+        gc.freeze()  # otherwise a collection in a child copies all pages of the imports
         print(_run_in_child(check, case, faults), file=verdicts, flush=True)
     return 0
 

@@ -26,7 +26,7 @@ def make_megatron_importable(megatron: str) -> None:
     sys.path.insert(0, megatron)
     import typing
 
-    if not hasattr(typing, "override"):  # Python 3.11; Megatron-Core asks for 3.12
+    if not hasattr(typing, "override"):  # Python 3.11; Megatron-Core requires 3.12
         import typing_extensions
 
         typing.override = typing_extensions.override  # type: ignore[attr-defined]
@@ -43,8 +43,8 @@ def install_fake_triton() -> None:
     import torch.utils._triton
 
     for module in ("torch._dynamo", "torch._inductor.codecache"):
-        import_module(module)  # they look for triton, and must find none
-    torch.utils._triton.has_triton_package()  # torch settles that it is absent, before we enter
+        import_module(module)  # they look for triton, and must not find this one
+    torch.utils._triton.has_triton_package()  # caches that triton is absent
     kernel, language = types.ModuleType("triton"), types.ModuleType("triton.language")
 
     def decorator(*args: Any, **options: Any) -> Any:

@@ -15,7 +15,7 @@ from tests.conformance.slurm.private_cluster import SlurmCluster
 from tests.conformance.slurm.release import newest_supported
 
 TORCHRUN = """#!/bin/bash
-# Stands in for torchrun: says where each rank is, and which GPU of the host it would take.
+# Replaces torchrun: prints the host and the GPU of each rank.
 node=${3#--node-rank=} each=${2#--nproc-per-node=}
 IFS=, read -ra gpus <<< "$CUDA_VISIBLE_DEVICES"
 for ((local = 0; local < each; local++)); do
@@ -83,7 +83,7 @@ def start_job(
     path = f"{work}/bin:{os.environ['PATH']}"
     words = ("sbatch", "--parsable", *flags, script)
     output = cluster.run(*words, cwd=work, PATH=path, **env)
-    job = output.strip().rpartition("\n")[2]  # above it sbatch may say that it has to wait
+    job = output.strip().rpartition("\n")[2]  # sbatch may print earlier lines if it has to wait
     assert job.isdigit(), output
     return job
 

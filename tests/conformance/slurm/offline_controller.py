@@ -99,7 +99,7 @@ class OfflineController:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.controller.kill()  # nobody reads what it would save
+        self.controller.kill()  # a clean shutdown would only save state that is not used
         self.controller.wait()
 
     def test_only(self, script: str, *flags: str) -> tuple[int, str]:

@@ -114,14 +114,14 @@ class SlurmCluster:
             (self.root / folder).mkdir()
         for gpu in range(8):  # devices like /dev/null: without a file Slurm reports no GPU
             os.mknod(self.root / f"dev/nvidia{gpu}", 0o20666, os.makedev(1, 3))
-        # sockets of steps are there, whose paths the kernel keeps below 108 bytes
+        # contains sockets of steps, whose paths the kernel limits to 108 bytes
         self.spool = tempfile.mkdtemp(prefix="spool", dir="/tmp")
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._start_all()
                 return self
             except NotStartedError as error:
-                # another process took a port meanwhile, or this machine cannot
+                # another process took a port meanwhile, or the machine does not support it
                 self._stop()
                 if attempt == ATTEMPTS:
                     self.__exit__()
@@ -132,7 +132,7 @@ class SlurmCluster:
         raise AssertionError("unreachable")
 
     def _start_all(self) -> None:
-        (self.root / "state").mkdir(exist_ok=True)  # -c reads nothing that is in it
+        (self.root / "state").mkdir(exist_ok=True)  # with -c slurmctld ignores old state
         self._configure()
         self._start("localhost", "slurmctld", "-D", "-c", "-i")
         for node in self.nodes:

@@ -102,7 +102,7 @@ def assert_in_place(work: Path) -> None:
     assert [(rank, gpu) for rank, _, gpu in ran] == [(rank, gpu) for rank, _, gpu in planned]
     hosts = {(there, host) for (_, host, _), (_, there, _) in zip(ran, planned, strict=True)}
     shared = {(there, rack_of[ran[rank][1]]) for rank, there in enumerate(rank_racks(work))}
-    for pairs in (hosts, shared):  # each pair is the only one with its left, and with its right
+    for pairs in (hosts, shared):  # the pairs must be one-to-one
         assert len(pairs) == len({left for left, _ in pairs}) == len({right for _, right in pairs})
     assert {rack for _, rack in shared} == set(RACKS)
 

@@ -1,6 +1,4 @@
-"""The preflight program in a real Slurm job passes if ranks are as planned, and stops the job
-otherwise.
-"""
+"""The preflight program passes in a real Slurm job as planned, and stops any other job."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ pytestmark = [
 ]
 BY_HAND = """#!/bin/bash
 #SBATCH --nodes=2 --nodelist=n[1-2] --ntasks-per-node=1 --exclusive --output=%x.%j.out
-# As people write it: whatever order the environment asks for is the order.
+# A manual launch: the environment may change the order of hosts.
 source ./environment
 srun --kill-on-bad-exit=1 bash -c 'NODE_RANK=$SLURM_PROCID bash out/torchrun/launch.sh'
 """

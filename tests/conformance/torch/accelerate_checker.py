@@ -95,7 +95,7 @@ def parse(case: Case) -> tuple[Namespace, Any, set[str]]:
     except SystemExit as stop:
         raise Rejected(heard.getvalue().rpartition("error: ")[2].strip()) from stop
     args, config, precision_from_file = launch._validate_launch_command(args)
-    if args.use_deepspeed:  # as launch_command does, for the plugin to find conflicts
+    if args.use_deepspeed:  # as launch_command does, so that the plugin finds conflicts
         fields = [*config.deepspeed_config, *(["mixed_precision"] if precision_from_file else [])]
         args.deepspeed_fields_from_accelerate_config = ",".join(fields)
     return args, config, {action.dest for action in parser._actions}
@@ -117,7 +117,7 @@ def prepare(args: Namespace) -> dict[str, str]:
     """Return the environment of the training processes, and fill in torchrun's arguments."""
     from accelerate.utils import launch
 
-    launch.is_port_in_use = lambda _: False  # of this machine, not of the job's
+    launch.is_port_in_use = lambda _: False  # it would test a port of this machine
     if args.use_deepspeed:
         return dict(launch.prepare_deepspeed_cmd_env(args)[1])
     return dict(launch.prepare_multi_gpu_env(args))

@@ -19,5 +19,5 @@ def prepare_backend(self: Any, *_: Any) -> tuple[str, Any]:
     return "gloo", DistributedType.MULTI_GPU
 
 
-if "ACCELERATE_USE_CPU" not in os.environ:  # what Accelerate itself has for DDP
+if "ACCELERATE_USE_CPU" not in os.environ:  # Accelerate's own setting, sufficient for DDP
     PartialState._prepare_backend = prepare_backend

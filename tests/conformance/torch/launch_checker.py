@@ -29,7 +29,7 @@ def check(case: Case, verdict: Verdict) -> None:
     """Parse as the launcher does before it starts anything."""
     verdict["stage"] = "parse"
     for variable in [name for name in os.environ if name.startswith("PET_")]:
-        del os.environ[variable]  # torchrun takes defaults from them
+        del os.environ[variable]  # torchrun reads defaults from them
     launchers = {"torchrun": torchrun, "deepspeed": deepspeed}
     verdict["resolved"] = launchers[case["launcher"]](case)
 

@@ -84,7 +84,7 @@ def test_specs_that_accelerate_rejects_or_ignores_are_rejected_by_parc() -> None
     cases = []
     for name, (_, (problem, layout)) in specs.items():
         case = accelerate_case(name, plan_without_checks(problem, layout), 0)
-        # the GPUs that there are, whatever the degrees come to
+        # the GPUs of the cluster, whatever the product of the sizes is
         gpus = problem.cluster.gpus
         words = [w for w in case["args"] if not w.startswith(("--num_p", "--num_m"))]
         words += [f"--num_processes={gpus}", f"--num_machines={problem.cluster.nodes}"]

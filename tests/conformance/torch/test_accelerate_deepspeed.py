@@ -1,6 +1,4 @@
-"""Accelerate's DeepSpeed plugin accepts the files that PARC emits, and DeepSpeed accepts the
-result.
-"""
+"""Accelerate's DeepSpeed plugin accepts the emitted files, and DeepSpeed accepts the result."""
 
 from __future__ import annotations
 
@@ -102,14 +100,14 @@ def test_specs_that_deepspeed_rejects_or_ignores_behind_accelerate_are_rejected_
         plan = plan_without_checks(*made)
         gpus = plan.problem.cluster.gpus
         case = accelerate_case(f"variation {seed}", plan, 0)
-        # the GPUs that there are, whatever the degrees come to
+        # the GPUs of the cluster, whatever the product of the sizes is
         words = [w for w in case["args"] if not w.startswith(("--num_p", "--num_m"))]
         words += [f"--num_processes={gpus}", f"--num_machines={plan.problem.cluster.nodes}"]
         cases.append(case | {"args": words})
         plans.append(plan)
         rejected_by_parc.append(planned(spec)[0] is None)
     first = accelerate_verdicts(cases)
-    assert all(verdict["accepted"] for verdict in first)  # what is wrong is in DeepSpeed's file
+    assert all(verdict["accepted"] for verdict in first)  # the errors are in DeepSpeed's file
     second = []
     for place, (plan, verdict) in enumerate(zip(plans, first, strict=True)):
         case = deepspeed_case(verdict, plan.problem.cluster.gpus) | {"name": verdict["name"]}

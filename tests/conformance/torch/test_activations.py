@@ -1,6 +1,4 @@
-"""The memory model's activations per layer equal the bytes that autograd saves in the emitted
-programs.
-"""
+"""The memory model's activations per layer equal the bytes that autograd saves."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ def test_the_memory_model_counts_the_bytes_that_autograd_saves(
     layer = layer_activations(plan.problem.model, plan.layout, DENSE, batch, program)
     assert verdict["accepted"], verdict
     tables = 4 * 4 * LENGTH * SIZES["head_dim"] // 2 if name == "deepspeed" else 0
-    assert verdict["activations"] == layer.total + tables  # its layers make their own, for q and k
+    assert verdict["activations"] == layer.total + tables  # each layer builds its rotary tables
     assert verdict["weights"] == program.state.cast * LINEAR_PARAMETERS
 
 

@@ -1,6 +1,4 @@
-"""The emitted launch script and FSDP program train: four ranks over gloo reach the losses of one
-process.
-"""
+"""The emitted FSDP program trains: four ranks over gloo reach the losses of one process."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def torch_cases() -> list[Case]:
 def megatron_cases() -> list[Case]:
     interleaved = [
         ("megatron", "interleaved", Shape(ranks, whole * group + rest, chunks, group))
-        for ranks in RANKS[1:]  # on one rank Megatron-Core takes its loop without a pipeline
+        for ranks in RANKS[1:]  # on one rank Megatron-Core runs its loop without a pipeline
         for chunks in (2, 3)
         for group in (ranks, ranks + 1, 2 * ranks)
         for whole in (1, 2, 4)

@@ -1,6 +1,4 @@
-"""torchtitan accepts the modules that PARC emits and derives the same plan; PARC rejects specs that
-torchtitan rejects.
-"""
+"""torchtitan and PARC accept and reject the same specs, and derive the same plan."""
 
 from __future__ import annotations
 

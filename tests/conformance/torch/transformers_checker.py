@@ -1,5 +1,4 @@
-"""Count the trained parameters of the model that transformers builds from a config, on the meta
-device.
+"""Count the trained parameters of the model that transformers builds from a config.
 
     python transformers_checker.py < cases.jsonl > verdicts.jsonl
 

@@ -215,7 +215,7 @@ def differences(plan: ServingPlan, process: Process, verdict: dict[str, Any]) ->
     ]
     expected = _planned_ranks(plan, process)
     if process.ports and len(process.ports) > 1:
-        return found  # a supervisor: its children are engines of one rank each
+        return found  # a supervisor, which starts engines of one rank each
     if sizes["node_ranks"] != expected:
         found.append(f"ranks: vLLM {sizes['node_ranks']}, PARC {expected}")
     return found + _group_differences(plan, verdict)

@@ -1,10 +1,7 @@
-"""Random serving specs, seeded: valid ones over all axes, modes and formats, and invalid
-variations.
-"""
+"""Random serving specs, seeded: valid ones over all axes, modes and formats."""
 
 from __future__ import annotations
 
-import copy
 from random import Random
 from typing import Any
 
@@ -164,18 +161,3 @@ def _hybrid(dice: Random, model: Spec) -> Spec:
             "groups": dice.choice([1, 8]),
         },
     }
-
-
-def edited(spec: Spec, edits: dict[str, Any]) -> Spec:
-    """Return a copy with dotted paths set; None removes a key."""
-    tree = copy.deepcopy(spec)
-    for path, value in edits.items():
-        *above, key = path.split(".")
-        part = tree
-        for name in above:
-            part = part.setdefault(name, {})
-        if value is None:
-            part.pop(key, None)
-        else:
-            part[key] = value
-    return tree

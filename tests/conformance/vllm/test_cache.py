@@ -1,6 +1,4 @@
-"""Weights per rank, and the cache that fits with them, equal those of vLLM's classes and its
-planner.
-"""
+"""Weights per rank, and the cache that fits with them, equal those of vLLM."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def configure(args: Namespace) -> tuple[str, Any]:
         engine = vllm.AsyncEngineArgs.from_cli_args(args)
         context = UsageContext.OPENAI_API_SERVER
         config = engine.create_engine_config(usage_context=context, headless=headless)
-        if headless and engine.data_parallel_hybrid_lb:  # the two checks of run_headless
+        if headless and engine.data_parallel_hybrid_lb:  # two checks of run_headless
             raise Rejected("data_parallel_hybrid_lb is not applicable in headless mode")
         if headless and config.parallel_config.data_parallel_size_local <= 0:
             raise Rejected("data_parallel_size_local must be > 0 in headless mode")
@@ -251,8 +251,8 @@ def main() -> int:
     import_before_forks("torch")
     install_machine(MACHINE)
     import_before_forks("vllm.entrypoints.cli.serve", *IMPORTED_LATE)
-    parse(["model"])  # fills its caches
-    return answer_cases(check, (AttributeError, *FAULTS))  # of what we put in the way
+    parse(["model"])  # fills the caches of the parser
+    return answer_cases(check, (AttributeError, *FAULTS))  # raised by the replacements
 
 
 if __name__ == "__main__":
