@@ -30,11 +30,11 @@ LIMITS = {
     "all dense": 7.5,
     "all MoE": 9.0,
 }
-"""Mean absolute error of the shipped parameters, in %, that no change may exceed."""
+"""Limit for the mean absolute error of the shipped parameters, in %."""
 BIG = 20
-"""Rows that make a group big."""
+"""Minimum number of rows of a big group."""
 MEAN_REGRET, WORST_REGRET = 2.0, 10.0
-"""Of the layout choice over all sweeps, in %."""
+"""Limits for the regret of the layout choice over all sweeps, in %."""
 
 
 @cache
@@ -52,12 +52,12 @@ def mape(column: dict[str, float], ids: list[str]) -> float:
 
 
 @pytest.mark.parametrize("group", LIMITS)
-def test_predictions_keep_the_limit_of_their_group(group: str) -> None:
+def test_errors_of_predictions_are_within_the_limit_of_their_group(group: str) -> None:
     ids = dict(named_groups(cases()))[group]
     assert mape(ratios().shipped, ids) <= LIMITS[group]
 
 
-def test_the_naive_formula_loses_on_every_big_group() -> None:
+def test_the_naive_formula_is_worse_on_every_big_group() -> None:
     groups = [*named_groups(cases()), *hardware_groups(cases())]
     big = [(name, ids) for name, ids in groups if len(ids) >= BIG]
     naive = ratios().naive_no_model
@@ -66,7 +66,7 @@ def test_the_naive_formula_loses_on_every_big_group() -> None:
     assert wins == set()
 
 
-def test_layouts_chosen_by_prediction_are_near_the_best_that_was_measured() -> None:
+def test_layouts_chosen_by_prediction_are_near_the_best_measured_layout() -> None:
     found = sweeps(cases())
     assert len(found) >= 5
     for regrets in ([one.regret for one in found], [one.tied_regret for one in found]):
@@ -75,7 +75,7 @@ def test_layouts_chosen_by_prediction_are_near_the_best_that_was_measured() -> N
         assert 100 * worst <= WORST_REGRET
 
 
-def test_inputs_of_layers_kept_on_the_host_cost_the_way_there_and_back() -> None:
+def test_layer_inputs_on_the_host_cost_two_transfers() -> None:
     case = next(one for one in cases() if one.run.id == "korth-GPT-3-175B-full")
     away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
     kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
@@ -106,7 +106,7 @@ def test_the_compact_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert written == (PUBLISHED / "runs.csv").read_bytes()
 
 
-def test_what_a_source_does_not_say_is_assumed_and_counted() -> None:
+def test_facts_that_a_source_omits_are_assumed_and_counted() -> None:
     run = next(case.run for case in cases() if case.run.id == "korth-Megatron-22B-full")
     silent = replace(run, recompute=None, micro_batch=None, global_batch=None, zero=None)
     silent = replace(silent, sequence_parallel=None, tokens_per_s_per_gpu=1000.0, step_seconds=None)
@@ -120,7 +120,7 @@ def test_what_a_source_does_not_say_is_assumed_and_counted() -> None:
     assert case.seconds == pytest.approx(tokens / 1000 / run.gpus)
 
 
-def test_a_run_that_does_not_tile_its_gpus_is_left_out_and_counted() -> None:
+def test_a_run_whose_sizes_do_not_divide_its_gpus_is_left_out_and_counted() -> None:
     run = replace(cases()[0].run, pp=7)
     made = make_cases((run,))
     assert not made.cases
@@ -143,7 +143,7 @@ bf16,,,1,,,,pretrain,x,,7.0,C
 """
 
 
-def test_a_wide_table_is_read_by_the_scoring_rule(tmp_path: Path) -> None:
+def test_a_wide_table_is_filtered_by_the_scoring_rule(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(WIDE, encoding="utf-8")
     table = read_training_table(tmp_path)
     assert [run.id for run in table.runs] == ["a", "b"]
@@ -157,7 +157,9 @@ def test_a_wide_table_is_read_by_the_scoring_rule(tmp_path: Path) -> None:
     assert not wide.spec.tied_embeddings
 
 
-def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_path: Path) -> None:
+def test_dimensions_without_a_model_name_get_the_mlp_that_matches_the_stated_parameters(
+    tmp_path: Path,
+) -> None:
     plain = WIDE.replace("0.953", "0.703")  # one matrix an MLP less, and one table less
     (tmp_path / "train.csv").write_text(plain, encoding="utf-8")
     wide = read_training_table(tmp_path).runs[1]
@@ -177,11 +179,11 @@ def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_pat
         ("network not stated", None),
     ],
 )
-def test_networks_are_read_from_words(text: str, gbps: float | None) -> None:
+def test_network_bandwidths_are_read_from_text(text: str, gbps: float | None) -> None:
     assert network_gbps(text) == gbps
 
 
-def test_sharding_features_and_frameworks_are_read_from_words() -> None:
+def test_sharding_features_and_frameworks_are_read_from_text() -> None:
     assert shard("jax fsdp=128 x dp=8") == 128
     assert shard("FULL_SHARD") is None
     assert features("EP A2A overlap on; CUDA graph") == {"cuda-graph", "ep-overlap"}
@@ -197,7 +199,7 @@ def test_rows_are_printed_with_the_terms_of_the_step(capsys: pytest.CaptureFixtu
     assert "compute=" in text
 
 
-def test_a_folder_that_is_not_there_ends_with_status_2(
+def test_a_missing_folder_ends_with_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--data", str(tmp_path / "none")]) == 2

@@ -1,4 +1,4 @@
-"""What is asked of Calculon, and how its answers are read; the tool itself is a stub here."""
+"""Input for Calculon and the reading of its results; the tool itself is replaced by a stub."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Llm:
 
 @cache
 def cases() -> list[Case]:
-    """Published runs that Calculon has words for."""
+    """Return the published runs that Calculon can express."""
     runs = read_runs(PUBLISHED / "runs.csv")
     return [case for case in make_cases(runs).cases if is_expressible(case)]
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> str:
-    """A checkout with a stub of Calculon in it."""
+    """Return a folder with a stub of Calculon."""
     for folder in ("calculon", "systems"):
         (tmp_path / folder).mkdir()
     for name, text in STUB.items():

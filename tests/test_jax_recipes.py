@@ -1,4 +1,4 @@
-"""What a JAX run computes again is read from the recipe that its source names."""
+"""Recomputation of a JAX run is read from the recipe that its source names."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ PAX = "NVIDIA/JAX-Toolbox rosetta/rosetta/projects/pax/README.md"
         (PAX, "pax-126M-h100-80-bf16", ()),
     ],
 )
-def test_a_policy_says_what_runs_again(source: str, name: str, modules: tuple[str, ...]) -> None:
+def test_a_policy_gives_the_recomputed_modules(
+    source: str, name: str, modules: tuple[str, ...]
+) -> None:
     words = policy_words({"source": source, "id": name})
     assert recompute_of(words).modules == modules
 
 
-def test_repeated_layers_of_pax_save_nothing_and_other_sources_say_nothing() -> None:
+def test_pax_recomputes_repeated_layers_and_other_sources_have_no_policy() -> None:
     assert policy_words({"source": PAX, "id": "pax-5B-h100-80-bf16"}) == "full"
     assert policy_words({"source": "a paper", "id": "maxtext"}) == ""
 

@@ -1,4 +1,4 @@
-"""README, changelog, licence, Makefile and examples say what is there."""
+"""README, changelog, licence, Makefile and examples are consistent with the project."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_there_are_eight_examples_at_least() -> None:
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
-def test_an_example_starts_with_the_modeline_and_bears_the_name_of_its_folder(folder: Path) -> None:
+def test_an_example_starts_with_the_modeline_and_has_the_name_of_its_folder(folder: Path) -> None:
     text = (folder / "spec.yaml").read_text("utf-8")
     assert text.startswith(MODELINE)
     assert f"\nname: {folder.name}\n" in text
@@ -50,18 +50,18 @@ def test_the_readme_has_a_row_for_every_command_and_no_other() -> None:
 def test_the_targets_that_the_pages_name_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    papers = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    named = set(re.findall(r"[`$] ?make ([a-z]+)", papers))
+    pages = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = set(re.findall(r"[`$] ?make ([a-z]+)", pages))
     assert {"demo", "test"} <= named <= targets
 
 
 def test_links_between_pages_lead_to_files() -> None:
-    papers = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
     broken = [
-        f"{paper.name}: {target}"
-        for paper in papers
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", paper.read_text("utf-8"))
-        if not (paper.parent / target).exists()
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+        if not (page.parent / target).exists()
     ]
     assert not broken
 

@@ -1,4 +1,4 @@
-"""The table of published layouts, and what PARC says about some of them."""
+"""The table of published layouts, and PARC's pick for some of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = {row.id: row for row in read_table()}
 
 
 def published(name: str, **pins: object) -> Published:
-    """A row of the table, with other pins where some are given."""
+    """Return a row of the table, with other pins if some are given."""
     row = ROWS[name]
     return replace(row, pins=dict(pins)) if pins else row
 
@@ -26,14 +26,14 @@ def test_every_row_has_a_source_and_names_of_the_catalog() -> None:
     assert all(row.source and row.hosts in hosts and row.model in models for row in ROWS.values())
 
 
-def test_pins_are_read_as_a_spec_takes_them() -> None:
+def test_pins_are_read_in_the_form_of_a_spec() -> None:
     pins = ROWS["deepseek-v3-1024gpu-h100-bf16"].pins
     assert pins["recompute"] == {"granularity": "selective", "modules": ["mla_up_proj", "mlp"]}
     assert (pins["tp"], pins["ep"], pins["pipeline_layout"]) == (2, 64, "Et|(tt|)*30mL")
     assert ROWS["mt-nlg-530b-280"].pins["recompute"]["method"] == "uniform"
 
 
-def test_a_row_says_how_its_tokens_reach_their_experts() -> None:
+def test_a_row_has_the_dispatcher_of_its_experts() -> None:
     row = ROWS["deepseek-v3-256gpu-gb300-fp8mx"]
     assert row.dispatch == {"moe_dispatcher": "hybridep", "moe_overlap": True}
     assert ROWS["llama3-405b-8k"].dispatch == {}
@@ -42,7 +42,7 @@ def test_a_row_says_how_its_tokens_reach_their_experts() -> None:
     assert found.pick.problem.job.sends_once
 
 
-def test_the_published_layout_is_what_gets_priced() -> None:
+def test_the_published_layout_is_the_one_that_is_estimated() -> None:
     found = compare(published("gpt3-175b-512-fp8"))
     layout = found.layout
     assert layout is not None
@@ -50,7 +50,9 @@ def test_the_published_layout_is_what_gets_priced() -> None:
     assert found.fits
 
 
-def test_a_layout_that_does_not_fit_is_priced_on_a_device_of_the_same_speed() -> None:
+def test_a_layout_that_does_not_fit_is_estimated_on_an_equally_fast_device_with_more_memory() -> (
+    None
+):
     free = compare(published("llama3-70b-64gpu-h100-fp8cs"))
     assert free.pick is not None
     chosen = free.pick.layout

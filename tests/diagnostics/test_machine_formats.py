@@ -1,4 +1,4 @@
-"""JSON, SARIF and GitHub lines."""
+"""Diagnostics as JSON, SARIF and GitHub annotations."""
 
 from __future__ import annotations
 

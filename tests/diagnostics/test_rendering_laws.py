@@ -1,4 +1,4 @@
-"""The text form under any line, any span and any message."""
+"""The text form of diagnostics for any line, any span and any message."""
 
 from __future__ import annotations
 

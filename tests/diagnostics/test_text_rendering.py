@@ -1,4 +1,4 @@
-"""The text form of a diagnostic, to the character."""
+"""The exact text form of diagnostics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ HEADS = Finding(
 
 
 def sink_of(lines: dict[int, str], **spans: Span) -> Sink:
-    """A sink over ``spec.yaml`` with text in ``lines``; spans by path, ``__`` for a dot."""
+    """Return a sink over ``spec.yaml`` with text in ``lines``; spans by path, with ``__`` for a
+    dot.
+    """
     text = tuple(lines.get(number, "") for number in range(1, max(lines) + 1))
     values = {path.replace("__", "."): span for path, span in spans.items()}
     return Sink(Positions("spec.yaml", values, {}, {"spec.yaml": text}))
@@ -103,7 +105,7 @@ def test_without_a_span_only_the_file_is_named() -> None:
 
 
 def caret_under(line: str, column: int, length: int = 1) -> str:
-    """The columns of the rendered line that stand over the carets."""
+    """Return the columns of the rendered line that are above the carets."""
     sink = sink_of({1: line}, layout__tp=Span("spec.yaml", 1, column, length))
     sink.report("D01", "wrong", at="layout.tp")
     rows = render([sink]).splitlines()

@@ -1,4 +1,4 @@
-"""Laws of serving: nothing crashes, the order of keys is nothing, more memory loses no layout."""
+"""Properties of serving plans: no crash, no effect of key order, more memory loses no layout."""
 
 from __future__ import annotations
 
