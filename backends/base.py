@@ -245,6 +245,11 @@ class ServingLaunch(Protocol):
 
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if it cannot be pinned to hosts there."""
+    host_script: str
+    """Emitted script that launchers run on each host. They set ``NODE_RANK``, and ``PARC_HOSTS``
+    if only they have the host names: by node rank, separated by spaces."""
+    health_path: str
+    """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words that start an engine whose hosts ``executor`` brings together."""

@@ -1,4 +1,4 @@
-"""What DeepSpeed can express (names of ``backends/strategies``), and by which key or class."""
+"""Strategies (``backends/shared/strategies.py``) that DeepSpeed supports, with key or class."""
 
 from __future__ import annotations
 

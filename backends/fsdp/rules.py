@@ -1,9 +1,9 @@
-"""What a legal layout keeps, beside what every framework of torch asks."""
+"""Rules of fsdp in addition to those that all torch backends share."""
 
 from __future__ import annotations
 
 from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
-from parc.backends.shared.plain_rules import SEQUENCE_SHARD, always_violated
+from parc.backends.shared.plain_rules import SEQUENCE_SHARD
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
@@ -11,6 +11,7 @@ from parc.backends.shared.torch.rules import (
     replicas_rule,
     stages_rule,
     torch_rules,
+    unconditional_rule,
     unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
@@ -21,7 +22,7 @@ NAME = "fsdp"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``."""
+    """Return the rules that apply to ``problem``."""
     found = [
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,
@@ -34,20 +35,20 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
     lacks = unsupported_parts(problem.model)
     if lacks and not problem.launch.program:
         finding = explain_unsupported_model(problem.model.name, lacks, NAME)
-        found.append(always_violated("E10", ("model", "launch.program"), finding))
+        found.append(unconditional_rule("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 
-def _beside_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_sequence_parallel(problem: Problem, layout: Layout) -> bool:
     return layout.sequence_parallel != (layout.tp > 1)
 
 
-def _beside(problem: Problem, layout: Layout) -> Finding:
+def _explain_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
     right = str(layout.tp > 1).lower()
     return Finding(
-        message="the tensor-parallel plan of parallelize.py splits norms over tokens",
+        message="parallelize.py uses sequence parallelism exactly if tp is above 1",
         label=f"sequence_parallel {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
-        help="legal: sequence_parallel true with tp > 1, false with tp 1",
+        help="valid: sequence_parallel true with tp > 1, false with tp 1",
         fix=f"layout.sequence_parallel: {right}",
         targets=(NAME,),
     )
@@ -56,7 +57,7 @@ def _beside(problem: Problem, layout: Layout) -> Finding:
 _BESIDE = Rule(
     "E11",
     ("layout.sequence_parallel",),
-    _beside_broken,
-    _beside,
+    _violates_sequence_parallel,
+    _explain_sequence_parallel,
     ("sequence_parallel", "tp"),
 )

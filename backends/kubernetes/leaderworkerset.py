@@ -8,14 +8,13 @@ from parc.backends.kubernetes.files import MOUNT, config_map
 from parc.backends.kubernetes.names import label
 from parc.backends.kubernetes.pod import pod_spec
 from parc.backends.kubernetes.slices import QUEUE, REQUIRED, topology_label
-from parc.backends.registry import serving_backend
+from parc.backends.registry import engine, serving_backend
 from parc.compiler.ir import Artifact, ServingPlan
 
 GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/group-index']"
 NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
 WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 TOGETHER = "kueue.x-k8s.io/podset-group-name"
-SCRIPT = "vllm/serve.sh"
 HEALTH_SECONDS = 10
 
 
@@ -84,8 +83,9 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
 def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
     """Return the pod spec: the script with the pod's node rank and the names of all pods."""
     rank = f"NODE_RANK=$((GROUP_INDEX * {group_hosts(plan)} + LWS_WORKER_INDEX))"
+    script = engine(plan.problem.framework).host_script
     command = {
-        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{SCRIPT}"],
+        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{script}"],
         "env": [
             {"name": "GROUP_INDEX", "valueFrom": {"fieldRef": {"fieldPath": GROUP}}},
             {"name": "PARC_HOSTS", "value": " ".join(pod_names(plan))},

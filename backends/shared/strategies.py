@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import (
-    NO_ZERO_PLUS,
-    Layout,
-    Problem,
-)
+from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 Uses = Callable[[Layout], bool]
@@ -150,6 +146,50 @@ def _explain_unsupported(
         )
 
     return explain
+
+
+SERVING_FIELDS: tuple[tuple[str, str], ...] = (
+    ("tp", "tp"),
+    ("dp", "dp"),
+    ("1f1b", "pp"),
+    ("cp-all-gather", "pcp"),
+    ("cp-all-gather", "dcp"),
+    ("ep", "ep"),
+    ("ep", "all2all"),
+    ("ep", "redundant_experts"),
+)
+"""(strategy, field of ``layout`` in the spec that requests it), for serving jobs."""
+
+
+def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
+    """Return one E08 rule per field of ``layout`` whose strategy is missing in ``supported``."""
+    titles = {one.name: one.title for one in STRATEGIES}
+    return tuple(
+        _serving_rule(engine, titles[strategy], field)
+        for strategy, field in SERVING_FIELDS
+        if strategy not in supported
+    )
+
+
+def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
+    is_degree = field not in ("all2all", "redundant_experts")
+    absent = (None, "off", 1) if is_degree else (None,)
+
+    def requests(problem: ServingProblem, layout: ServingLayout) -> bool:
+        pinned = getattr(problem.pins, field) not in absent
+        return pinned or (is_degree and getattr(layout, field) > 1)
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        pinned = getattr(problem.pins, field)
+        return Finding(
+            f"{engine} does not support {title}",
+            label=f"{field} = {getattr(layout, field) if pinned is None else pinned}",
+            help=f"parc backends lists the strategies that {engine} supports",
+            fix=f"layout.{field}: 1" if is_degree else f"remove layout.{field}",
+            targets=(engine,),
+        )
+
+    return ServingRule("E08", (f"layout.{field}", "emit"), requests, explain)
 
 
 def _supported_behind(framework: str, strategy: Strategy) -> str:

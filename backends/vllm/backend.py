@@ -12,7 +12,7 @@ from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
 from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors
-from parc.backends.vllm.script import serve_script
+from parc.backends.vllm.script import PATH, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
@@ -48,6 +48,8 @@ class Vllm:
     versions = VERSIONS
     default_version = "0.33"
     strategies = STRATEGIES
+    host_script = PATH
+    health_path = "/health"
     ray_entry = RayEntry("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
     long_context_setting = f"{ALLOW_LONG}=1"
 

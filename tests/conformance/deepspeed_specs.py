@@ -19,7 +19,7 @@ def kind_of(seed: int) -> str:
     return KINDS[seed % len(KINDS)]
 
 
-def legal_spec(seed: int) -> Spec:
+def valid_spec(seed: int) -> Spec:
     """One spec that should compile; the same for the same seed."""
     dice, kind = Random(f"deepspeed {seed}"), kind_of(seed)
     nodes = dice.choice([1, 2, 3, 4])
@@ -133,7 +133,7 @@ def completed(dice: Random, kind: str, spec: Spec, ep: int) -> Spec:
 def variation(seed: int) -> Spec:
     """A legal spec with something changed; whether it still is legal is not said."""
     dice = Random(f"deepspeed variation {seed}")
-    spec = copy.deepcopy(legal_spec(seed))
+    spec = copy.deepcopy(valid_spec(seed))
     changes = (_stage, _stage, _plus, _offload, _degree, _batch, _experts, _types)
     dice.choice(changes)(dice, spec)
     return spec

@@ -11,7 +11,7 @@ import pytest
 from parc.backends.deepspeed.versions import DEFAULT
 from parc.compiler.ir import Plan
 from tests.compiled import examples, planned
-from tests.conformance.deepspeed_specs import CPU_CANNOT, Spec, kind_of, legal_spec, variation
+from tests.conformance.deepspeed_specs import CPU_CANNOT, Spec, kind_of, valid_spec, variation
 from tests.conformance.test_deepspeed_accepts import differences
 from tests.conformance.test_deepspeed_refuses import runs_on_cpu, taken
 from tests.conformance.tool_judging import accelerate_verdicts, deepspeed_verdicts
@@ -66,7 +66,7 @@ def handed_on(verdict: dict[str, Any], world: int) -> dict[str, Any]:
 def test_random_legal_specs_and_the_examples_are_accepted_by_both_and_mean_the_same() -> None:
     plans = {}
     for seed in seeds(LEGAL):
-        plan, sink = planned(behind_accelerate(legal_spec(seed)))
+        plan, sink = planned(behind_accelerate(valid_spec(seed)))
         assert plan is not None, (seed, [one.finding.message for one in sink.diagnostics])
         plans[f"legal {seed}"] = plan
     ours = examples("deepspeed").items()
@@ -118,7 +118,7 @@ def test_what_both_refuse_or_ignore_parc_refuses() -> None:
 
 
 def test_keys_that_conflict_with_a_file_of_deepspeed_are_refused_by_accelerate() -> None:
-    plan, _ = planned(behind_accelerate(legal_spec(seeds(1)[0])))
+    plan, _ = planned(behind_accelerate(valid_spec(seeds(1)[0])))
     assert plan is not None
     case = accelerate_case("plain", plan, 0)
     conflict = "  gradient_accumulation_steps: 4\n"

@@ -11,7 +11,7 @@ from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.compiler.ir import Layout, Plan
 from tests.compiled import examples, planned
 from tests.conformance.deepspeed_cases import Case, case_of
-from tests.conformance.deepspeed_specs import CPU_CANNOT, KINDS, kind_of, legal_spec
+from tests.conformance.deepspeed_specs import CPU_CANNOT, KINDS, kind_of, valid_spec
 from tests.conformance.tool_judging import deepspeed_verdicts
 from tests.hyperparameters import planned_rate
 
@@ -24,7 +24,7 @@ RANKS = (0, 5)
 def legal_plans() -> dict[int, Plan]:
     plans = {}
     for seed in range(SPECS):
-        plan, sink = planned(legal_spec(seed))
+        plan, sink = planned(valid_spec(seed))
         assert plan is not None, (seed, [one.finding.message for one in sink.diagnostics])
         plans[seed] = plan
     return plans
@@ -120,7 +120,7 @@ def test_every_example_is_accepted_and_every_key_is_read() -> None:
 def test_the_real_engine_takes_a_sample_of_every_kind_that_a_cpu_can_run() -> None:
     plans = {}
     for seed in range(ENGINES):
-        plan, _ = planned(legal_spec(seed))
+        plan, _ = planned(valid_spec(seed))
         assert plan is not None
         cut_by_code = (
             plan.layout.tp > 1 and kind_of(seed) == "experts"
@@ -158,7 +158,7 @@ def own_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
 def test_topology_and_groups_are_those_of_the_plan() -> None:
     plans, cases = [], []
     for seed in range(0, SPECS, 2):
-        plan, _ = planned(legal_spec(seed))
+        plan, _ = planned(valid_spec(seed))
         assert plan is not None
         for rank in RANKS:
             plans.append((plan, rank))

@@ -13,7 +13,7 @@ from parc.backends.fsdp.verify import read_sizes as fsdp_sizes
 from parc.backends.torchtitan.verify import MODULE as TITAN
 from parc.backends.torchtitan.verify import read_sizes as titan_sizes
 from parc.compiler.verify.device_mesh import MeshSizes, derive_mesh_groups
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import files_of, verification_codes
 
 FILES = {
@@ -28,7 +28,7 @@ SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
 @cache
 def artifacts(name: str) -> dict[str, str]:
     """Return the files of a random valid spec."""
-    return files_of(legal_spec(name, SEEDS[name]))
+    return files_of(valid_spec(name, SEEDS[name]))
 
 
 def sizes_of(files: dict[str, str]) -> MeshSizes:

@@ -1,4 +1,4 @@
-"""What a legal DeepSpeed layout keeps: all families, in the order in which they are asked."""
+"""All rules of a valid DeepSpeed layout, in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``."""
+    """Return the rules that apply to ``problem``."""
     return (
         *PROGRAM_RULES,
         *COMBINE_RULES,

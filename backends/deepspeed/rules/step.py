@@ -1,4 +1,4 @@
-"""Families P and B: every layer stands on one stage, every sequence in one micro-batch."""
+"""Rules P01 and B01: each layer is on one stage, each sequence in one micro-batch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _split_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_stage_split(problem: Problem, layout: Layout) -> bool:
     return find_split(problem, layout.pp, layout.vpp) is None
 
 
-def _split(problem: Problem, layout: Layout) -> Finding:
+def _explain_stage_split(problem: Problem, layout: Layout) -> Finding:
     return why_no_split(problem, layout.pp, layout.vpp)[2]
 
 
 STEP_RULES: tuple[Rule, ...] = (
-    Rule("P01", ("layout.pp", "model.layers"), _split_broken, _split, ("pp", "vpp")),
+    Rule(
+        "P01",
+        ("layout.pp", "model.layers"),
+        _violates_stage_split,
+        _explain_stage_split,
+        ("pp", "vpp"),
+    ),
     BATCH,
 )

@@ -1,4 +1,4 @@
-"""Base class of the backends of PyTorch's own frameworks: fsdp, torchtitan and accelerate."""
+"""Base class of the backends fsdp, torchtitan and accelerate."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ from parc.compiler.ir import (
 
 
 def learning_rate_file(folder: str) -> Artifact:
-    """Return ``learning_rate.py``, which emitted programs import from their own folder."""
+    """Return ``learning_rate.py`` in ``folder``, where the emitted program imports it."""
     return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
 class TorchFramework:
-    """Framework with a device mesh, fully sharded data parallelism over it, and no pipeline."""
+    """Framework with a device mesh and fully sharded data parallelism, without a pipeline."""
 
     name: ClassVar[str]
     stack = Stack("torch-native")
     gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
-    """Exchange of keys and values between context ranks, unless the spec sets one."""
+    """Context parallel communication if the spec does not set ``cp_comm``."""
     axes: ClassVar[tuple[str, ...]]
-    """Names of the process group families, columns of the rank map first."""
+    """Names of the group families; those with a column in the rank map come first."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """Return an empty path, because ``emit`` writes the program."""
+        """Return an empty path because ``emit`` writes a program."""
         return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """Return the only order of ``init_device_mesh``."""
+        """Return the rank order of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
-    def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """Return FSDP, hybrid shards, ZeRO-2 (weights stay gathered) and DDP."""
+    def torch_variants(self, problem: Problem) -> tuple[Variant, ...]:
+        """Return FSDP, hybrid sharding, FSDP without resharding (ZeRO-2) and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Return no recompute, and recompute of every layer."""
+        """Return no recomputation, and recomputation of every layer."""
         return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """Return the device mesh and the mesh of the experts."""
+        """Return the dense and the expert mesh."""
         return torch_mesh.meshes(layout)
 
     def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
-        """Return the process groups along axes of the mesh and along flattened axes."""
+        """Return the groups along single mesh axes and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Return a single stage with all layers; None for pp or vpp above 1."""
+        """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
         return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Return code, spec path and finding: the framework has no pipelines."""
+        """Return code, spec path and finding: the framework has no pipeline."""
         return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Return no variables; launch_environment sets those of PyTorch."""
+        """Return no variables besides those that every torch job gets."""
         return ()
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
@@ -86,8 +86,8 @@ class TorchFramework:
         return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Return the vocabulary size, because torch does not pad it."""
+        """Return the vocabulary size; these frameworks do not pad the embedding."""
         return model.vocab
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report nothing: the rules cover all requirements."""
+        """Report no advice; the rules cover these frameworks."""

@@ -1,9 +1,8 @@
-"""Device mesh of PyTorch's own frameworks: fsdp, torchtitan and accelerate.
+"""Device mesh of fsdp, torchtitan and accelerate.
 
-``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp), so that tp
-varies fastest. In torchtitan, an expert parallel group consists of consecutive ranks of a pipeline
-stage and replica (torchtitan 0.3.0, distributed/parallel_dims.py: the sparse mesh is pp,
-dp_replicate, efsdp, ep).
+``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp), so tp varies
+fastest. In torchtitan, expert parallelism spans the fastest-varying ranks of a stage and replica
+(torchtitan 0.3.0, distributed/parallel_dims.py: the sparse mesh is pp, dp_replicate, efsdp, ep).
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from __future__ import annotations
 from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = "tp-cp-ep-dp-pp"
-"""The only rank order, fastest axis first."""
+"""Only rank order of these frameworks, fastest axis first."""
 
 
 def replicate_and_shard(layout: Layout) -> tuple[int, int]:
-    """Return (dp_replicate, dp_shard) as torch defines them: at ZeRO stage 0 all are replicas."""
+    """Return (dp_replicate, dp_shard) as torch defines them; at ZeRO stage 0 dp_shard is 1."""
     if layout.zero_stage == 0:
         return layout.dp, 1
     return layout.dp_replicate, layout.dp_shard
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Return the dense and the expert mesh, both with axes dp_shard and dp_replicate.
+    """Return the dense and the expert mesh, each with both data-parallel axes.
 
-    The expert mesh always has tp 1, because torchtitan does not split single experts.
+    The expert mesh has tp 1 regardless of the dense layers, because torchtitan keeps experts whole.
     """
     replicate, shard = replicate_and_shard(layout)
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
@@ -49,11 +48,11 @@ FAMILIES: dict[str, GroupFamily] = {
         GroupFamily("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
     )
 }
-"""Process groups of the frameworks, columns of the rank map first. Weights are sharded over
-``dp-shard-cp`` (torchtitan: fsdp), those of experts over ``efsdp``; the loss is averaged over
-``dp-cp``."""
+"""Process groups of these frameworks, those with a column in the rank map first. Weights are
+sharded over ``dp-shard-cp`` (torchtitan: fsdp), expert weights over ``efsdp``; the loss is averaged
+over ``dp-cp``."""
 
 
 def families(*names: str) -> tuple[GroupFamily, ...]:
-    """Return the families with the given names, in that order."""
+    """Return the families called ``names``, in that order."""
     return tuple(FAMILIES[name] for name in names)

@@ -1,4 +1,4 @@
-"""Values that the emitted files of all torch frameworks share: functions that fields.yaml names."""
+"""Computed settings that fields.yaml of fsdp, torchtitan and accelerate share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from parc.compiler.ir import Layout, Problem
 
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
-    """Return the number of copies of the model state."""
+    """Return the number of replicas of the sharded state."""
     return replicate_and_shard(layout)[0]
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
-    """Return the number of ranks that share one copy of the model state."""
+    """Return the number of ranks over which one replica is sharded."""
     return replicate_and_shard(layout)[1]
 
 
@@ -22,15 +22,15 @@ def accumulation(problem: Problem, layout: Layout) -> int:
 
 
 def data(problem: Problem, layout: Layout) -> list[str]:
-    """Return the files of token ids; empty for random tokens."""
+    """Return the files of token ids; an empty list means random tokens."""
     return list(problem.job.data)
 
 
 def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Return the folder of checkpoints; empty if none are saved."""
+    """Return the checkpoint folder; "" means that no checkpoint is saved."""
     return problem.job.checkpoint_dir or ""
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
-    """Return the folder of the initial checkpoint; empty to start from random weights."""
+    """Return the folder of the checkpoint to start from; "" means from scratch."""
     return problem.job.load_dir or ""

@@ -1,10 +1,10 @@
-"""Rules of all PyTorch frameworks: even shards, the mesh, number formats, stages."""
+"""Rules that fsdp, torchtitan and accelerate share: even splits, rank order, number formats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS, always_violated
+from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
 from parc.backends.shared.torch.mesh import ORDER
 from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
 from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
@@ -14,7 +14,7 @@ from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """Return the rules that fsdp, torchtitan and accelerate share; messages name ``framework``."""
+    """Return the shared rules that apply to ``problem``; messages name ``framework``."""
     rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
@@ -23,18 +23,23 @@ def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
     rules += [precision_rule(framework), order_rule(framework)]
     if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
         at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
-        rules.append(always_violated("E11", (at,), _dispatch(framework, at)))
+        rules.append(unconditional_rule("E11", (at,), _explain_dispatch(framework, at)))
     return tuple(rules)
 
 
-def _dispatch(framework: str, at: str) -> Finding:
+def _explain_dispatch(framework: str, at: str) -> Finding:
     return Finding(
-        message=f"{framework} supports only all-to-all dispatch of tokens, without overlap",
+        message=f"{framework} sends tokens to experts by a plain all-to-all without overlap",
         label="would be ignored",
-        help="valid values: moe_dispatcher alltoall, moe_overlap false; megatron supports others",
+        help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
+
+
+def unconditional_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
+    """Return a rule that every layout violates, because the problem itself is unsupported."""
+    return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
 def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
@@ -47,7 +52,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     heads = problem.model.attention.heads
     good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
-        message=f"{kv} key-value heads are not divisible by tp={tp}",
+        message=f"{kv} key-value heads cannot be split over tp={tp}",
         label=f"{kv} % {tp} = {kv % tp}, must be 0: torch does not copy heads",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
@@ -56,7 +61,7 @@ def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
 
 
 def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """Return (description, width) of every tensor dim that tp splits, except attention heads."""
+    """Return (name, width) of each tensor dim that tp splits, except attention heads."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
     if model.ffn.size and model.dense_layers:
@@ -66,46 +71,46 @@ def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
     return (*widths, *mixer_head_counts(model))
 
 
-def _violates_tensor_widths(problem: Problem, layout: Layout) -> bool:
+def _violates_widths(problem: Problem, layout: Layout) -> bool:
     return any(width % layout.tp for _, width in _widths(problem))
 
 
-def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
+def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
     what, width = next(row for row in _widths(problem) if row[1] % tp)
     good = valid(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
     return Finding(
-        message=f"the size of {what}, {width}, is not divisible by tp={tp}",
+        message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
         help=f"valid tp within one NVLink domain: {format_values(good)}",
         fix=format_pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model", f"the size of {what} is {width}"),),
+        causes=(Cause("model", f"{what}: width {width}"),),
     )
 
 
-def _violates_zero_one(problem: Problem, layout: Layout) -> bool:
+def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage == 1
 
 
-def _explain_zero_one(problem: Problem, layout: Layout) -> Finding:
+def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="FSDP2 cannot express ZeRO-1: it also shards gradients",
-        label="zero_stage 1, must be 3, 2 or 0",
+        message="FSDP2 cannot shard the optimizer state only (ZeRO-1)",
+        label="it shards weights, gradients and optimizer state together",
         help="valid zero_stage: 3, 2 (weights stay gathered after the forward pass), 0 (DDP)",
         fix="layout.zero_stage: 2",
     )
 
 
-def _violates_mixer_context(problem: Problem, layout: Layout) -> bool:
+def _violates_context_mixer(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1 and bool(mixer_head_counts(problem.model))
 
 
-def _explain_mixer_context(problem: Problem, layout: Layout) -> Finding:
+def _explain_context_mixer(problem: Problem, layout: Layout) -> Finding:
     name, what = problem.model.name, mixer_head_counts(problem.model)[0][0]
     return Finding(
-        message=f"torch's context parallelism supports only softmax attention; {name} has {what}",
+        message=f"torch's context parallelism supports only softmax attention, {name} has {what}",
         label=f"cp {layout.cp}: each rank would scan only its own tokens",
-        help=f"use cp 1, or emit megatron, whose all-to-all context parallelism supports {what}",
+        help="use cp 1, or emit megatron, whose all-to-all exchanges tokens for heads",
         fix="layout.cp: 1",
         causes=(Cause("model", f"{name} has {what}"),),
     )
@@ -115,22 +120,18 @@ _KV_HEADS = Rule(
     "D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)
 )
 _WIDTHS = Rule(
-    "D06",
-    ("layout.tp", "model.ffn", "model.vocab"),
-    _violates_tensor_widths,
-    _explain_tensor_widths,
-    ("tp",),
+    "D06", ("layout.tp", "model.ffn", "model.vocab"), _violates_widths, _explain_widths, ("tp",)
 )
 _SCAN = Rule(
-    "S17", ("layout.cp", "model"), _violates_mixer_context, _explain_mixer_context, ("cp",)
+    "S17", ("layout.cp", "model"), _violates_context_mixer, _explain_context_mixer, ("cp",)
 )
 _STAGE_ONE = Rule(
-    "E08", ("layout.zero_stage",), _violates_zero_one, _explain_zero_one, ("zero_stage",)
+    "E08", ("layout.zero_stage",), _violates_zero_stage, _explain_zero_stage, ("zero_stage",)
 )
 
 
 def precision_rule(framework: str) -> Rule:
-    """Return E11: precision must be bf16, which needs no loss scaler and no other library."""
+    """Return E11 for formats other than bf16, which need a loss scaler or another library."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -139,9 +140,9 @@ def precision_rule(framework: str) -> Rule:
     def explain(problem: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
-            message=f"PARC configures {framework} only for bf16, not for {problem.job.precision}",
+            message=f"PARC emits {framework} training only in bf16, not {problem.job.precision}",
             label="fp16 needs a loss scaler, fp8 and fp4 a quantization library",
-            help="valid value: bf16; megatron supports the other formats",
+            help="valid precision: bf16; megatron supports other formats",
             fix="job.precision: bf16",
             targets=(framework,),
         )
@@ -150,7 +151,7 @@ def precision_rule(framework: str) -> Rule:
 
 
 def order_rule(framework: str) -> Rule:
-    """Return E11: torch's device mesh has a single rank order."""
+    """Return E11 for rank orders other than that of torch's device mesh."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -159,8 +160,8 @@ def order_rule(framework: str) -> Rule:
     def explain(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
-            message=f"{framework} does not support the rank order {layout.order}",
-            label="pp is always the slowest axis of torch's device mesh",
+            message=f"{framework} does not support rank order {layout.order}",
+            label="torch's device mesh has a fixed order, with pp slowest",
             help=f"valid order: {ORDER}",
             fix=f"layout.order: {ORDER}",
             targets=(framework,),
@@ -170,21 +171,21 @@ def order_rule(framework: str) -> Rule:
 
 
 MEGATRON_PINS = ("pipeline_layout", "count_embedding", "count_loss")
-"""Pins of ``layout`` that only Megatron can express."""
+"""Pinned fields of ``layout`` that only Megatron supports."""
 
 
 STAGE_PINS = ("first_stage_layers", "last_stage_layers")
-"""Pins that only frameworks with pipelines can express."""
+"""Pinned fields of ``layout`` that only frameworks with a pipeline support."""
 
 
 def unsupported_pin_rules(
     problem: Problem, framework: str, names: tuple[str, ...]
 ) -> tuple[Rule, ...]:
-    """Return E11 for every pin of ``names`` in the spec: the framework would ignore them."""
-    written = (name for name in names if getattr(problem.pins, name) is not None)
+    """Return E11 for each field of ``names`` that the spec pins, because it would be ignored."""
+    pinned = (name for name in names if getattr(problem.pins, name) is not None)
     return tuple(
-        always_violated("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
-        for name in written
+        unconditional_rule("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
+        for name in pinned
     )
 
 
@@ -192,14 +193,14 @@ def _explain_unsupported_pin(framework: str, name: str) -> Finding:
     return Finding(
         message=f"{framework} does not support layout.{name}",
         label="would be ignored",
-        help=f"megatron supports layout.{name}",
+        help="megatron supports it",
         fix=f"remove layout.{name}",
         targets=(framework,),
     )
 
 
 def gradients_rule(framework: str, why: str) -> Rule:
-    """Return E11 for frameworks that always reduce gradients in fp32."""
+    """Return E11 for gradients in bf16, for a framework that always reduces them in fp32."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del layout
@@ -210,7 +211,7 @@ def gradients_rule(framework: str, why: str) -> Rule:
         return Finding(
             message=f"{framework} reduces gradients in fp32, not {problem.job.gradient_precision}",
             label=why,
-            help="valid value: fp32",
+            help="valid gradient_precision: fp32",
             fix="job.gradient_precision: fp32",
             targets=(framework,),
         )
@@ -219,7 +220,7 @@ def gradients_rule(framework: str, why: str) -> Rule:
 
 
 def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")) -> Rule:
-    """Return D19: ``axes`` cannot be combined with replicas without sharding."""
+    """Return D19 for sizes of ``axes`` above 1 combined with replicas and no sharding."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -232,7 +233,7 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
         return Finding(
             message=f"{framework} cannot combine {' or '.join(axes)} with unsharded replicas",
             label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, shard 1: {reason}",
-            help="use zero_stage 2 or 3 with dp_shard above 1, or tp 1 and cp 1",
+            help="valid: zero_stage 2 or 3 with a dp_shard above 1, or tp 1 and cp 1",
             fix="layout.zero_stage: 3" if layout.zero_stage == 0 else "layout.dp_shard: auto",
             targets=(framework,),
         )
@@ -243,8 +244,8 @@ def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "c
     )
 
 
-def stages_rule(supported: Mapping[str, str]) -> Rule:
-    """Return P06: vpp above 1 requires pp above 1."""
+def stages_rule(only: Mapping[str, str]) -> Rule:
+    """Return P06: vpp above 1 needs pp above 1, which help offers if ``only`` has a pipeline."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
@@ -253,9 +254,9 @@ def stages_rule(supported: Mapping[str, str]) -> Rule:
     def explain(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
-            message=f"vpp={layout.vpp} interleaves pipeline stages, but pp is 1",
-            label="vpp > 1 requires pp > 1",
-            help="use vpp 1" + (", or pp > 1" if "1f1b" in supported else ""),
+            message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
+            label="vpp > 1 needs pp > 1",
+            help="valid vpp: 1" + ("; or set pp above 1" if "1f1b" in only else ""),
             fix="layout.vpp: 1",
             causes=(Cause("layout.pp", "pp 1"),),
         )
@@ -264,21 +265,20 @@ def stages_rule(supported: Mapping[str, str]) -> Rule:
 
 
 def layer_blocks_rule(framework: str) -> Rule:
-    """Return E11 for frameworks that recompute each layer separately, never blocks of layers."""
+    """Return E11 for recomputation in blocks, for a framework that recomputes single layers."""
 
     def violates(problem: Problem, layout: Layout) -> bool:
         del problem
-        recompute = layout.recompute
-        blocks = (recompute.method, recompute.layers) != ("uniform", 1)
-        return recompute.granularity == "full" and blocks
+        again = layout.recompute
+        return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         del problem
-        recompute = layout.recompute
+        again = layout.recompute
         return Finding(
-            message=f"{framework} recomputes each layer separately, not in blocks",
-            label=f"method {recompute.method}, layers {recompute.layers}, must be uniform, 1",
-            help="valid values: full (uniform, 1 layer), none",
+            message=f"{framework} recomputes each layer separately, not blocks of layers",
+            label=f"method {again.method}, layers {again.layers}",
+            help="valid recompute: full (uniform, 1 layer), none",
             fix="layout.recompute: full",
             targets=(framework,),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, tree
+from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, build_config
 from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
 from parc.compiler.ir import Plan
 from tests.backends.deepspeed.boundaries import DENSE, ROUTED
@@ -16,7 +16,7 @@ from tests.compiled import changed, plan_of
 
 def config(spec: dict[str, Any], **changes: Any) -> dict[str, Any]:
     plan = plan_of(changed(spec, changes))
-    return tree(DS_CONFIG, plan.problem, plan.layout)
+    return build_config(DS_CONFIG, plan.problem, plan.layout)
 
 
 def test_the_batch_triangle_is_solved_over_the_replicas() -> None:
@@ -88,13 +88,13 @@ def test_no_value_is_auto_or_null() -> None:
     for spec in (DENSE, ROUTED):
         plan = plan_of(spec)
         for file in (DS_CONFIG, TRAIN):
-            found = tree(file, plan.problem, plan.layout)
+            found = build_config(file, plan.problem, plan.layout)
             assert not {"auto", None} & {v for v in values(found) if not isinstance(v, list)}
             json.dumps(found)
 
 
 def stages(plan: Plan) -> list[int]:
-    found = tree(TRAIN, plan.problem, plan.layout)["stages"]
+    found = build_config(TRAIN, plan.problem, plan.layout)["stages"]
     assert isinstance(found, list)
     return found
 

@@ -32,7 +32,7 @@ SCHEDULES = {
 """Schedule -> chunks of a pipeline rank."""
 
 
-def legal_spec(framework: str, seed: int) -> Spec:
+def valid_spec(framework: str, seed: int) -> Spec:
     """One spec that should compile; the same for the same framework and seed."""
     dice = Random(f"{framework} {seed}")
     made = {"fsdp": _fsdp, "torchtitan": _titan, "accelerate": _accelerate}[framework](dice)

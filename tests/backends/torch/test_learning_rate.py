@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parc.backends.shared.torch.framework import learning_rate_file
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import emitted, plan_of
 from tests.hyperparameters import planned_rate
 
@@ -69,7 +69,7 @@ def test_without_a_warm_up_the_first_step_has_the_peak(decay: str) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_plans_have_the_rates_that_the_spec_defines(seed: int) -> None:
-    plan = plan_of(legal_spec("fsdp", seed))
+    plan = plan_of(valid_spec("fsdp", seed))
     job = plan.problem.job
     config = json.loads(emitted(plan)["fsdp/config.json"])
     for step in (0, 1, 8, 500, 990, 999):

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import emitted, files_of, plan_of, planned, verification_codes
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
@@ -21,7 +21,7 @@ SEEDS = range(24)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_random_legal_spec_compiles_and_verifies(name: str, seed: int) -> None:
-    plan = plan_of(legal_spec(name, seed))
+    plan = plan_of(valid_spec(name, seed))
     files = emitted(plan)
     assert plan.problem.framework == name
     assert "torchrun/launch.sh" in files
@@ -36,7 +36,7 @@ def read_keys(text: str, name: str) -> set[str]:
 
 
 def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> None:
-    files = files_of(legal_spec("fsdp", 0))
+    files = files_of(valid_spec("fsdp", 0))
     config = json.loads(files["fsdp/config.json"])
     read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
     read |= read_keys(files["fsdp/learning_rate.py"], "plan")
@@ -49,7 +49,7 @@ def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> N
 
 
 def test_every_key_of_the_accelerate_job_is_read() -> None:
-    spec = legal_spec("accelerate", 0)
+    spec = valid_spec("accelerate", 0)
     spec["layout"] = {"zero_stage": 3}
     spec["job"]["gradient_precision"] = "bf16"
     spec.pop("launch", None)
@@ -61,7 +61,7 @@ def test_every_key_of_the_accelerate_job_is_read() -> None:
 
 def plugged(layout: dict[str, Any]) -> dict[str, Any]:
     """A spec for Accelerate with DeepSpeed."""
-    spec = legal_spec("fsdp", 0)
+    spec = valid_spec("fsdp", 0)
     return spec | {"layout": layout, "emit": ["accelerate", "deepspeed", "rankmap", "torchrun"]}
 
 
@@ -121,7 +121,7 @@ def test_files_of_the_pair_that_disagree_are_found(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
-    plan = plan_of(legal_spec("accelerate", seed))
+    plan = plan_of(valid_spec("accelerate", seed))
     files = emitted(plan)
     tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
     layout = plan.layout
@@ -137,7 +137,7 @@ def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
 
 
 def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
-    spec = legal_spec("fsdp", 0) | {"launch": {"program": "my train.py", "args": ["--a b"]}}
+    spec = valid_spec("fsdp", 0) | {"launch": {"program": "my train.py", "args": ["--a b"]}}
     spec["model"] = "mixtral-8x7b"
     spec["layout"] = {"micro_batch": 1}
     spec["cluster"]["nodes"] = 8
@@ -157,7 +157,7 @@ def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
 
 def test_text_of_the_spec_is_a_literal_in_the_torchtitan_module() -> None:
     hostile = "a\"b'c\\d\n{{ e }} é"
-    spec = legal_spec("torchtitan", 0)
+    spec = valid_spec("torchtitan", 0)
     spec["job"] |= {"data": [hostile], "checkpoint_dir": hostile, "tokenizer_model": hostile}
     files = files_of(spec)
     tree = ast.parse(files["torchtitan/parc_titan.py"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import Spec, changed, planned
 
 SEEDS = range(220)
@@ -27,7 +27,7 @@ def variation(seed: int) -> Spec:
     """A legal spec with one or two values changed."""
     dice = Random(f"fsdp variation {seed}")
     chosen = dice.sample(list(WHOLE), dice.choice((1, 2)))
-    return changed(legal_spec("fsdp", seed), {path: dice.choice(WHOLE[path]) for path in chosen})
+    return changed(valid_spec("fsdp", seed), {path: dice.choice(WHOLE[path]) for path in chosen})
 
 
 def forbidden(spec: Spec) -> bool:
@@ -76,7 +76,7 @@ def test_what_torch_cannot_have_is_refused() -> None:
 def test_a_model_that_the_program_does_not_build_is_told_what_is_missing(
     model: str, lacks: str
 ) -> None:
-    _, sink = planned(legal_spec("accelerate", 0) | {"model": model})
+    _, sink = planned(valid_spec("accelerate", 0) | {"model": model})
     (label,) = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
     assert label.startswith("it has no ")
     assert lacks in label
