@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem
+from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.serving_plan import ServingRule
 
 Uses = Callable[[Layout], bool]
 
