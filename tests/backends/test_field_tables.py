@@ -36,7 +36,7 @@ MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
 GROUPED = ("deepspeed", "megatron", "vllm")
 TORCH = ("accelerate", "fsdp", "torchtitan")
 SHARED = {
-    *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
+    *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
     *("sharded", "format_pattern", "uses_autotp"),
 }
 """Public functions that other functions call and no row refers to."""

@@ -53,7 +53,7 @@ class TorchFramework:
         """Return the rank order of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
-    def torch_variants(self, problem: Problem) -> tuple[Variant, ...]:
+    def variants(self, problem: Problem) -> tuple[Variant, ...]:
         """Return FSDP, hybrid sharding, FSDP without resharding (ZeRO-2) and DDP."""
         return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
