@@ -6,8 +6,7 @@ from parc.backends.base import LaunchCommand
 from parc.backends.deepspeed import files, memory, meshes, split, variants
 from parc.backends.deepspeed.advice import advise
 from parc.backends.deepspeed.rules.all_rules import rules
-from parc.backends.deepspeed.strategies import STRATEGIES
-from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.backends.deepspeed.supported import DEFAULT, STRATEGIES, VERSIONS
 from parc.backends.registry import front_of
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (

@@ -104,7 +104,7 @@ def disagreeing(plans: dict[Any, Plan], cases: list[Case]) -> dict[str, list[str
     return {name: rows for name, rows in found.items() if rows}
 
 
-def test_random_legal_specs_are_accepted_and_every_key_is_read() -> None:
+def test_random_valid_specs_are_accepted_and_every_key_is_read() -> None:
     plans = legal_plans()
     cases = [case_of(str(seed), plan.problem, plan.layout) for seed, plan in plans.items()]
     assert disagreeing(plans, cases) == {}

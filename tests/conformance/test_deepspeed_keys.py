@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parc.backends.deepspeed.known_keys import known_keys
-from parc.backends.deepspeed.versions import DEFAULT
+from parc.backends.deepspeed.supported import DEFAULT
 from parc.backends.shared.versions import is_in_range
 from tests.conformance.tool_judging import tool_python
 

@@ -50,7 +50,7 @@ def test_the_command_that_ray_starts_is_accepted_with_ray_as_the_executor() -> N
         assert verdict["sizes"]["executor"] == "ray"
 
 
-def test_random_legal_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
+def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
     plans = []
     for seed in range(SPECS):
         plan, sink = planned(legal_service(seed))

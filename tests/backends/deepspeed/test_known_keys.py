@@ -6,18 +6,18 @@ import pytest
 
 from parc.backends.deepspeed.key_table import DS_CONFIG
 from parc.backends.deepspeed.known_keys import PACKAGE, check_key, keys_of, known_keys
-from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.backends.deepspeed.supported import DEFAULT, VERSIONS
 from parc.backends.shared.field_table import flag_table
 
 
-def test_keys_are_sorted_and_their_versions_are_those_of_the_backend() -> None:
+def test_known_keys_are_sorted_and_name_only_versions_of_the_backend() -> None:
     assert list(known_keys()) == sorted(known_keys())
     for row in known_keys().values():
         assert {*row.values()} - {row["key"]} <= {*VERSIONS}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_key_that_parc_writes_is_read(version: str) -> None:
+def test_deepspeed_reads_every_key_that_parc_writes(version: str) -> None:
     for row in flag_table(PACKAGE).of_group(DS_CONFIG).rows:
         section, _, key = row.setting.rpartition(".")
         if row.known(version) and not section.endswith(".params"):
