@@ -1,4 +1,4 @@
-"""The published runs of the project, predicted with the shipped parameters."""
+"""Predictions of the published runs with the shipped parameters."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LIMITS = {
     "all dense": 7.5,
     "all MoE": 9.0,
 }
-"""Limit for the mean absolute error of the shipped parameters, in %."""
+"""Group -> largest mean absolute error of the shipped parameters, in %."""
 BIG = 20
-"""Minimum number of rows of a big group."""
+"""Minimum number of rows in a large group."""
 MEAN_REGRET, WORST_REGRET = 2.0, 10.0
-"""Limits for the regret of the layout choice over all sweeps, in %."""
+"""Largest regret of the layout choice over all sweeps, in %."""
 
 
 @cache
@@ -52,12 +52,12 @@ def mape(column: dict[str, float], ids: list[str]) -> float:
 
 
 @pytest.mark.parametrize("group", LIMITS)
-def test_errors_of_predictions_are_within_the_limit_of_their_group(group: str) -> None:
+def test_predictions_stay_within_the_error_limit_of_their_group(group: str) -> None:
     ids = dict(named_groups(cases()))[group]
     assert mape(ratios().shipped, ids) <= LIMITS[group]
 
 
-def test_the_naive_formula_is_worse_on_every_big_group() -> None:
+def test_the_naive_formula_is_less_accurate_on_every_large_group() -> None:
     groups = [*named_groups(cases()), *hardware_groups(cases())]
     big = [(name, ids) for name, ids in groups if len(ids) >= BIG]
     naive = ratios().naive_no_model
@@ -66,7 +66,7 @@ def test_the_naive_formula_is_worse_on_every_big_group() -> None:
     assert wins == set()
 
 
-def test_layouts_chosen_by_prediction_are_near_the_best_measured_layout() -> None:
+def test_the_predicted_best_layout_is_close_to_the_measured_best() -> None:
     found = sweeps(cases())
     assert len(found) >= 5
     for regrets in ([one.regret for one in found], [one.tied_regret for one in found]):
@@ -75,7 +75,7 @@ def test_layouts_chosen_by_prediction_are_near_the_best_measured_layout() -> Non
         assert 100 * worst <= WORST_REGRET
 
 
-def test_layer_inputs_on_the_host_cost_two_transfers() -> None:
+def test_offloaded_activations_cost_two_transfers() -> None:
     case = next(one for one in cases() if one.run.id == "korth-GPT-3-175B-full")
     away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
     kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
@@ -91,7 +91,7 @@ def test_a_layout_that_ran_out_of_memory_is_not_preferred() -> None:
     assert not [sweep.name for sweep in found if sweep.oom_missed]
 
 
-def test_every_published_run_becomes_a_case_with_its_own_gpus() -> None:
+def test_every_published_run_becomes_a_case_with_the_gpus_of_the_run() -> None:
     runs = read_runs(PUBLISHED / "runs.csv")
     assert len(runs) >= 300
     assert [case.run for case in cases()] == list(runs)
@@ -99,14 +99,14 @@ def test_every_published_run_becomes_a_case_with_its_own_gpus() -> None:
     assert all(case.run.source and case.run.cluster for case in cases())
 
 
-def test_the_compact_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_the_compact_table_is_read_back_unchanged(tmp_path: Path) -> None:
     runs = read_runs(PUBLISHED / "runs.csv")
     write_runs(tmp_path / "again.csv", runs)
     written = (tmp_path / "again.csv").read_bytes()
     assert written == (PUBLISHED / "runs.csv").read_bytes()
 
 
-def test_facts_that_a_source_omits_are_assumed_and_counted() -> None:
+def test_values_that_a_source_does_not_state_are_assumed_and_counted() -> None:
     run = next(case.run for case in cases() if case.run.id == "korth-Megatron-22B-full")
     silent = replace(run, recompute=None, micro_batch=None, global_batch=None, zero=None)
     silent = replace(silent, sequence_parallel=None, tokens_per_s_per_gpu=1000.0, step_seconds=None)
@@ -143,7 +143,7 @@ bf16,,,1,,,,pretrain,x,,7.0,C
 """
 
 
-def test_a_wide_table_is_filtered_by_the_scoring_rule(tmp_path: Path) -> None:
+def test_a_wide_table_is_read_by_the_scoring_rule(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(WIDE, encoding="utf-8")
     table = read_training_table(tmp_path)
     assert [run.id for run in table.runs] == ["a", "b"]
@@ -157,9 +157,7 @@ def test_a_wide_table_is_filtered_by_the_scoring_rule(tmp_path: Path) -> None:
     assert not wide.spec.tied_embeddings
 
 
-def test_dimensions_without_a_model_name_get_the_mlp_that_matches_the_stated_parameters(
-    tmp_path: Path,
-) -> None:
+def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_path: Path) -> None:
     plain = WIDE.replace("0.953", "0.703")  # one matrix an MLP less, and one table less
     (tmp_path / "train.csv").write_text(plain, encoding="utf-8")
     wide = read_training_table(tmp_path).runs[1]
@@ -179,7 +177,7 @@ def test_dimensions_without_a_model_name_get_the_mlp_that_matches_the_stated_par
         ("network not stated", None),
     ],
 )
-def test_network_bandwidths_are_read_from_text(text: str, gbps: float | None) -> None:
+def test_the_network_bandwidth_is_read_from_text(text: str, gbps: float | None) -> None:
     assert network_gbps(text) == gbps
 
 

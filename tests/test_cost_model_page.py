@@ -1,6 +1,4 @@
-"""docs/cost-model.md matches the code, its figures are well-formed, and its generated parts are
-current.
-"""
+"""docs/cost-model.md agrees with the code; its figures and generated parts are current."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ ACCURACY = (DOCS / "accuracy.md").read_text("utf-8")
 KERNELS = (DOCS / "kernel-fits.md").read_text("utf-8")
 FIGURES = sorted((DOCS / "cost-model").glob("*.svg"))
 LARGEST = 60_000
-"""Maximum size of a figure in bytes."""
+"""Largest size of a figure in bytes."""
 SVG = "{http://www.w3.org/2000/svg}"
 READINGS = (
     Point(1.0, 1.0, "red", "dense"),
@@ -50,7 +48,7 @@ def words(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TERMS)
-def test_every_term_is_in_the_page_with_its_formula_and_source(name: str) -> None:
+def test_every_term_is_on_the_page_with_its_formula_and_source(name: str) -> None:
     term = TERMS[name]
     assert f"| `{name}` | {term.title} | {term.formula} | {term.source} |" in PAGE
 
@@ -62,7 +60,7 @@ def test_every_schedule_class_and_engine_has_a_row(name: str) -> None:
     assert f"\n| `{name}` |" in PAGE or f"\n| {name} |" in PAGE
 
 
-def test_generated_tables_of_the_page_are_current() -> None:
+def test_the_tables_that_follow_from_code_and_other_pages_are_current() -> None:
     blocks = written_blocks(ACCURACY, KERNELS)
     stale = [name for name, text in blocks.items() if f"\n{text}\n\n<!-- end -->" not in PAGE]
     assert stale == [], "run: python -m benchmarks.accuracy.plots"
@@ -73,7 +71,7 @@ def test_every_marked_block_of_the_page_is_generated() -> None:
     assert sorted(found["name"] for found in BLOCK.finditer(PAGE)) == sorted(known)
 
 
-def test_every_figure_is_shown_once_with_an_alternative_text() -> None:
+def test_every_figure_is_shown_once_with_alternative_text() -> None:
     shown = re.findall(r"!\[([^]]{20,})]\(cost-model/([a-z-]+\.svg)\)", PAGE)
     assert sorted(name for _, name in shown) == [path.name for path in FIGURES]
     assert len(FIGURES) == 4
@@ -99,7 +97,7 @@ def test_a_figure_is_small_and_readable_on_light_and_dark_pages(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_a_figure_has_axis_labels_with_units(path: Path) -> None:
+def test_a_figure_labels_its_axes_with_quantity_and_unit(path: Path) -> None:
     labels = words(path.read_text("utf-8"))
     units = [
         word for word in labels if word.endswith((", seconds", ", milliseconds", ", GB", ", %"))
@@ -110,7 +108,7 @@ def test_a_figure_has_axis_labels_with_units(path: Path) -> None:
 @pytest.mark.parametrize(
     "draw", [lambda: comparison_svg(CHART), lambda: bars_svg(errors_by_group(ACCURACY))]
 )
-def test_drawing_a_figure_twice_gives_the_same_text(draw: Callable[[], str]) -> None:
+def test_a_figure_is_reproducible(draw: Callable[[], str]) -> None:
     assert draw() == draw()
 
 
@@ -131,7 +129,7 @@ def test_an_exact_prediction_is_on_the_diagonal() -> None:
     assert x - 64 == pytest.approx(350 - y, abs=0.1)
 
 
-def test_a_ratio_beyond_the_axis_is_drawn_at_its_edge() -> None:
+def test_a_ratio_beyond_the_axis_is_drawn_on_its_edge() -> None:
     text = comparison_svg(CHART)
     assert min(float(point.attrib["cy"]) for point in elements(text, "circle")) == 50
 
@@ -142,7 +140,7 @@ def test_colours_without_a_reading_are_not_in_the_legend() -> None:
     assert not [word for word in words(comparison_svg(chart)) if word.startswith("green")]
 
 
-def test_bar_lengths_are_proportional_to_errors() -> None:
+def test_bars_are_as_long_as_their_errors() -> None:
     text = bars_svg(Bars("A title", "error, %", ("one", "two"), (("group (3)", (4.0, 8.0)),)))
     bars = [box for box in elements(text, "rect") if box.attrib.get("height") == "10"][2:]
     short, long = (float(box.attrib["width"]) for box in bars)
@@ -157,7 +155,7 @@ def test_bars_show_the_errors_of_the_accuracy_page() -> None:
     assert {name: f"{bars[name][0]:.1f}" for name in shipped} == shipped
 
 
-def test_a_block_that_is_missing_in_the_page_is_an_error() -> None:
+def test_a_block_that_is_missing_from_the_page_is_an_error() -> None:
     page = "<!-- generated: one -->\nold\n<!-- end -->\n"
     assert fill_blocks(page, {"one": "new"}) == "<!-- generated: one -->\n\nnew\n\n<!-- end -->\n"
     with pytest.raises(KeyError, match="two"):

@@ -1,4 +1,4 @@
-"""Features of a recipe are read from the source of a row."""
+"""Options that recipes turn on, read from the source of a row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def row(source: str, model: str, gpu: str, precision: str, ep: str = "8") -> dic
         ("a paper of 2024", (0, 0, 0)),
     ],
 )
-def test_the_release_of_the_container_is_read_from_the_source(
+def test_the_release_is_the_version_of_the_container(
     source: str, expected: tuple[int, int, int]
 ) -> None:
     assert container_release(source) == expected
@@ -57,20 +57,20 @@ def test_the_release_of_the_container_is_read_from_the_source(
         ("25.09", ("Mixtral-8x7B", "h100-80", "bf16"), "token-drop"),
     ],
 )
-def test_a_row_gets_the_features_of_its_recipe(
+def test_a_row_without_options_gets_the_options_of_its_recipe(
     release_: str, facts: tuple[str, str, str], expected: str
 ) -> None:
     assert recipe_words(FEATURES, row(BRIDGE.format(release_), *facts)) == expected
 
 
-def test_dense_rows_and_other_sources_have_no_features() -> None:
+def test_dense_rows_and_other_sources_get_nothing() -> None:
     assert recipe_words(FEATURES, row(BRIDGE.format("26.08"), "Llama", "gb200", "fp8", "1")) == ""
     assert recipe_words(FEATURES, row("a paper", "Mixtral-8x7B", "h100-80", "bf16")) == ""
 
 
-def test_every_word_is_known_and_every_pattern_compiles() -> None:
-    words = {word for recipe in FEATURES for word in recipe.words.split("+") if word}
-    assert words <= WORDS
+def test_every_option_is_known_and_every_pattern_compiles() -> None:
+    said = {word for recipe in FEATURES for word in recipe.words.split("+") if word}
+    assert said <= WORDS
     for recipe in (*FEATURES, *RECOMPUTE):
         assert re.compile(recipe.source)
         assert re.compile(recipe.pattern)
@@ -78,5 +78,5 @@ def test_every_word_is_known_and_every_pattern_compiles() -> None:
 
 
 @pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
-def test_a_software_feature_changes_the_efficiency(word: str) -> None:
+def test_a_software_option_changes_its_row(word: str) -> None:
     assert with_features(Efficiency(), word) != Efficiency()

@@ -67,7 +67,7 @@ def planned_hosts() -> tuple[str, ...]:
 def test_ranks_on_their_planned_hosts_pass_and_every_group_is_timed(tmp_path: Path) -> None:
     statuses, output = run_preflight(tmp_path, planned_hosts())
     assert statuses == [0, 0], output
-    assert "4 ranks on 2 hosts are where the plan has them" in output
+    assert "4 ranks on 2 hosts match the plan" in output
     assert "tp: 2 groups" in output
 
 

@@ -25,7 +25,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
         return 0.0
     tokens = layout.tokens(job.sequence_length) / layout.tp
     nbytes = 2 * tokens * model.hidden
-    if job.sends_once:
+    if job.deduplicates_dispatch:
         once = once_seconds(pricing.links, nbytes, groups.ep, model.experts)
     else:
         once = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
@@ -53,7 +53,7 @@ def once_seconds(links: Links, nbytes: float, group: GroupSpan, experts: Experts
 
 def copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
     """Copies of a token that leave its rank, over the slowest links that its group spans."""
-    if not job.sends_once:
+    if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size
     if group.domains > 1:
         return _domains_away(experts, group)

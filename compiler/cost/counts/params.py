@@ -82,7 +82,7 @@ def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
 
     Megatron-Core 0.19, ssm/gated_delta_net: neither projection nor convolution has a bias.
     """
-    convolution = linear.convolved * linear.conv_size
+    convolution = linear.conv_channels * linear.conv_size
     projections = hidden * (linear.projected + linear.inner)
     return (projections + convolution + 2 * linear.value_heads) // tp
 
@@ -92,7 +92,7 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
 
     Megatron-Core 0.19, ssm/mamba_mixer.py: all of them are split.
     """
-    convolution = mamba.convolved * (mamba.conv_size + 1)
+    convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.projected + mamba.inner)
     return (projections + convolution + 3 * mamba.heads + mamba.inner) // tp
 

@@ -53,10 +53,10 @@ def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> Seconds:
     visits = experts.top_k * tokens / layout.tp * layout.etp
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
-    passes = ONCE_PASSES if job.sends_once else PASSES
+    passes = ONCE_PASSES if job.deduplicates_dispatch else PASSES
     permuted = PASS_BYTES * passes * model.hidden * (1.0 if row.fused_routing else UNFUSED)
     activated = 2 * (columns + inner)
-    cast = CAST_BYTES if job.low_precision else 0.0
+    cast = CAST_BYTES if job.is_low_precision else 0.0
     cast *= FUSED_CASTS if row.fused_experts else 1.0
     return Seconds(
         visits * (permuted + activated + cast * (model.hidden + inner)),
@@ -66,5 +66,5 @@ def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> Seconds:
 
 def routed_launch_seconds(pricing: Pricing) -> float:
     """Host launch of the forward of one routed layer; backward takes twice as long."""
-    low = LOW_LAUNCH if pricing.problem.job.low_precision else 1.0
+    low = LOW_LAUNCH if pricing.problem.job.is_low_precision else 1.0
     return pricing.efficiency.routed_seconds * low

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from parc.backends.deepspeed.derived_config import uses_autotp
-from parc.backends.deepspeed.key_table import DS_CONFIG, tree
+from parc.backends.deepspeed.key_table import DS_CONFIG, build_config
 from parc.backends.registry import framework
 from parc.compiler.ir import Layout, Problem
 from tests.every_layout import enumerate_layouts
@@ -23,7 +23,7 @@ def layout_as_pinned(problem: Problem) -> Layout | None:
 def case_of(name: str, problem: Problem, layout: Layout, **more: Any) -> Case:
     """Return the config and sizes that DeepSpeed gets, on as many ranks as the cluster has."""
     code_cuts = layout.tp > 1 and not uses_autotp(problem, layout)
-    config = json.loads(json.dumps(tree(DS_CONFIG, problem, layout)))
+    config = json.loads(json.dumps(build_config(DS_CONFIG, problem, layout)))
     return {
         "name": name,
         "config": config,

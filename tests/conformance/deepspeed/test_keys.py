@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from parc.backends.deepspeed.known_keys import known_keys
-from parc.backends.deepspeed.versions import DEFAULT
-from parc.backends.shared.versions import knows
+from parc.backends.deepspeed.supported import DEFAULT
+from parc.backends.shared.versions import is_in_range
 from tests.conformance.tool_checkers import tool_python
 
 pytestmark = pytest.mark.conformance
@@ -23,7 +23,7 @@ def test_the_known_keys_equal_the_keys_that_deepspeed_reads_or_rejects() -> None
     real = {row["key"]: row for row in map(json.loads, done.stdout.splitlines())}
     own = {}
     for key, row in known_keys().items():
-        there = knows(DEFAULT, row.get("since"), row.get("until"))
+        there = is_in_range(DEFAULT, row.get("since"), row.get("until"))
         if there or "refused_since" in row:
             own[key] = {"key": key}
             own[key] |= {"closed": True} if there and "closed_since" in row else {}

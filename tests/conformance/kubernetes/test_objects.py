@@ -12,20 +12,15 @@ from ruamel.yaml import YAML
 
 from parc.backends.kubernetes.backend import BACKEND
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import KubernetesJob, Plan, ServingPlan
+from parc.compiler.ir import Plan, ServingPlan
 from tests.backends.plans import nameless_plan, nvl72_plan, with_launch
 from tests.compiled import example
 from tests.conformance.tool_checkers import kubernetes_verdicts
+from tests.spec_defaults import kubernetes_job
 
 pytestmark = pytest.mark.conformance
 VALID, INVALID = 220, 120
-GOOD = KubernetesJob(
-    image="registry.example.com/trainer:1",
-    rack_label="network.topology.nvidia.com/leaf",
-    domain_label="network.topology.nvidia.com/accelerator",
-    shared_memory="64Gi",
-    max_restarts=3,
-)
+GOOD = kubernetes_job(image="registry.example.com/trainer:1")
 BROKEN: tuple[dict[str, Any], ...] = (
     {"shared_memory": "64 GB"},
     {"shared_memory": "lots"},

@@ -94,7 +94,7 @@ def interleaved(case: Case) -> Cluster:
         rack for turn in range(max(case.racks)) for rack, n in enumerate(case.racks) if turn < n
     ]
     for number, rack in enumerate(turns, start=1):
-        dealt[rack].append(Host(f"n{number}", f"rack{rack + 1}", f"n{number}"))
+        dealt[rack].append(Host(f"n{number}", f"rack{rack + 1}", f"n{number}", ()))
     racks = tuple(Rack(f"rack{i}", tuple(hosts)) for i, hosts in enumerate(dealt, start=1))
     on = cluster(*case.racks, node=node)
     # an uplink is a single pair of interfaces, as fast as that of a host

@@ -87,7 +87,7 @@ def test_nodes_that_slurm_chooses_are_ordered_by_rack(cluster: SlurmCluster) -> 
 def test_an_allocation_with_other_rack_sizes_stops_the_job(cluster: SlurmCluster) -> None:
     work = emit(nameless_plan(3, 3), cluster, "shape")
     output, status = submit(cluster, work)
-    assert "the plan needs racks of 3 3 hosts" in output
+    assert "the plan requires racks of 3 3 hosts" in output
     assert status == "3"
     assert node_ranks(work) == {}
 

@@ -131,7 +131,7 @@ def test_segments_keep_the_hosts_of_an_nvlink_domain_in_a_block(tmp_path: Path) 
         (spilt / "out/slurm/job.sbatch").write_text(script.replace(segment, ""))
         rejected, ended = submit(blocks, spilt)
     assert_in_place(work)
-    assert "the plan needs racks of 3 3 hosts, the job got" in rejected
+    assert "the plan requires racks of 3 3 hosts, the job got" in rejected
     assert (ended, started_ranks(spilt)) == ("3", [])
 
 
@@ -163,7 +163,7 @@ def test_a_job_stops_if_its_allocation_has_other_rack_sizes(cluster: SlurmCluste
     work = compiled(cluster, "shape", six_hosts_spec(), TORCHRUN)
     output, status = submit(cluster, work, "--nodelist=n1,n3,n5,n7,n6,n10")
     got = f"{cluster.place('rack1')}=4 {cluster.place('rack2')}=2"
-    assert f"the plan needs racks of 3 3 hosts, the job got {got}" in output
+    assert f"the plan requires racks of 3 3 hosts, the job got {got}" in output
     assert status == "3"
     assert started_ranks(work) == []
 

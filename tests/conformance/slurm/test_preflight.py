@@ -87,7 +87,7 @@ def test_preflight_passes_in_a_job_on_the_planned_or_equivalent_hosts(
     work = preflight_job(cluster, f"agrees{len(flags)}")
     output, status = submit(cluster, work, *flags, **gloo_variables())
     assert status == "0", output + logs(work)
-    assert "check_ranks: 2 ranks on 2 hosts are where the plan has them" in logs(work)
+    assert "check_ranks: 2 ranks on 2 hosts match the plan" in logs(work)
 
 
 @pytest.mark.parametrize("cluster", ["tree", "block"], indirect=True)

@@ -10,7 +10,7 @@ from parc.backends.registry import backend, framework_of
 from parc.backends.torchtitan.module_file import module_file
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.topology.node_groups import ranks_per_node
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import Spec, planned, resolved
 from tests.every_layout import enumerate_layouts
 
@@ -36,7 +36,7 @@ def valid_plans(name: str, count: int) -> dict[str, Plan]:
     """Return plans of random valid specs, all of which compile."""
     plans = {}
     for seed in range(count):
-        plan, sink = planned(legal_spec(name, seed))
+        plan, sink = planned(valid_spec(name, seed))
         assert plan is not None, (seed, sink.diagnostics)
         plans[f"legal {seed}"] = plan
     return plans

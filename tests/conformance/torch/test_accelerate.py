@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.ir import Plan
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import Spec, changed, examples, planned
 from tests.conformance.tool_checkers import accelerate_verdicts
 from tests.conformance.torch.cases import (
@@ -69,7 +69,7 @@ CHANGES = {
 def variation(seed: int) -> Spec:
     """Return a valid spec with one or two values changed, which makes most of them invalid."""
     dice = Random(f"variation {seed}")
-    spec = legal_spec("accelerate", seed)
+    spec = valid_spec("accelerate", seed)
     spec["launch"] = {"program": "train.py"}
     chosen = dice.sample(list(CHANGES), dice.choice((1, 2)))
     return changed(spec, {path: dice.choice(CHANGES[path]) for path in chosen})

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from parc.backends.shared.torch import mesh as torch_mesh
-from parc.compiler.ir import NO_RECOMPUTE, Layout, Split
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Split
 from tests.conformance.tool_checkers import mesh_verdicts
 
 pytestmark = pytest.mark.conformance
@@ -31,6 +31,10 @@ def layout_of(sizes: dict[str, int]) -> Layout:
         recompute=NO_RECOMPUTE,
         split=Split("even", False, False, "", ()),
         order=torch_mesh.ORDER,
+        cp_comm="p2p",
+        cp_a2a=1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from parc.backends.torchtitan.derived import SCHEDULES
 from parc.compiler.ir import Plan
 from tests.backends.torch.boundaries import BOUNDARIES
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import Spec, changed, examples, planned
 from tests.conformance.tool_checkers import torchtitan_verdicts
 from tests.conformance.torch.cases import (
@@ -134,7 +134,7 @@ CHANGES = {
 def variation(seed: int) -> Spec:
     """Return a valid spec with one or two values changed, which makes most of them invalid."""
     dice = Random(f"variation {seed}")
-    spec = legal_spec("torchtitan", seed)
+    spec = valid_spec("torchtitan", seed)
     paths = [path for path in CHANGES if "base" not in spec["model"] or "model." not in path]
     chosen = dice.sample(paths, dice.choice((1, 2)))
     return changed(spec, {path: dice.choice(CHANGES[path]) for path in chosen})

@@ -1,4 +1,4 @@
-"""What ``parc calibrate`` prints and writes."""
+"""Output of ``parc calibrate``: tables, JSON, and the calibration file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.compiler.report.formatting import percent, round_tree, rounded, seconds, table
+from parc.compiler.tools.calibration.calibrate import Calibration
 from parc.compiler.tools.calibration.fit_runs import mean_error
-from parc.compiler.tools.calibration.outcome import Calibration
 
 SHOWN = 30
-"""Runs that are listed; of a longer table those with the largest errors."""
+"""Maximum number of runs to list; of a longer table, the runs with the largest errors."""
 HEAD = "# Written by parc calibrate; name it under cluster.calibration of a spec.\n"
 
 
 def calibration_text(found: Calibration) -> str:
-    """Tables of parameters, collectives and runs, and the errors."""
+    """Return the tables of parameters, collectives and runs, and the mean errors."""
     count = len(found.runs)
     models = len({run.problem.model.name for run in found.runs})
     parts = [
@@ -39,7 +39,7 @@ def _parameters(found: Calibration) -> str:
             f"{item.spread * 100:.0f} %",
             "yes, --nccl" if item.name in measured else item.identified,
         )
-        for item in found.fit.learned
+        for item in found.fit.parameters
     ]
     return table(("parameter", "shipped", "fitted", "±", "identified"), rows)
 
@@ -98,7 +98,7 @@ def _errors(found: Calibration) -> str:
 
 
 def calibration_json(found: Calibration) -> dict[str, Any]:
-    """The same as JSON types; ``calibration`` is what the file holds."""
+    """Return the calibration as JSON types; key ``calibration`` has the content of the file."""
     document = {
         "format": 1,
         "calibration": found.document(),
@@ -110,7 +110,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
                 "spread": item.spread,
                 "identified": item.identified,
             }
-            for item in found.fit.learned
+            for item in found.fit.parameters
         ],
         "runs": [_record(found, index) for index in range(len(found.runs))],
     }
@@ -118,7 +118,7 @@ def calibration_json(found: Calibration) -> dict[str, Any]:
 
 
 def calibration_file(found: Calibration) -> str:
-    """The YAML of ``Calibration.document``."""
+    """Return the text of the calibration file: ``Calibration.document`` as YAML."""
     return HEAD + "".join(f"{line}\n" for line in _lines(found.document(), ""))
 
 

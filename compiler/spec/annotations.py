@@ -1,4 +1,4 @@
-"""Reads the annotations of the models: what a field takes, in words, and where an error is."""
+"""Reader of the type annotations of spec models: accepted values in words, location of an error."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from parc.compiler.spec.reading.tree_builder import join
 from parc.compiler.spec.units import Quantity
 
 _WORDS: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number"}
-_UNNAMED = 2**20
-"""Upper bounds from here on are none that a user has to know."""
+_SAFETY_BOUND = 2**20
+"""Upper bounds from here on only keep the arithmetic finite; messages do not mention them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in the tree an error is, what stands there and what should."""
+class ErrorLocation:
+    """Location of an error in the tree, with the written value and the expected type."""
 
     path: str
     annotation: Any
-    """Type of the field; the model itself where a key is unknown to it."""
+    """Type of the field; for an unknown key, the model that does not have the key."""
     value: Any
-    above: str = ""
-    """Path of the mapping that ``key`` is in."""
+    parent: str = ""
+    """Path of the mapping that contains ``key``."""
     key: str = ""
 
 
 def branches(annotation: Any) -> tuple[Any, ...]:
-    """Members of a union, None left out, nested unions flattened; else the annotation alone."""
+    """Return the members of a union without None, nested unions flattened.
+
+    An annotation that is not a union is its only branch.
+    """
     if get_origin(annotation) is Annotated and not _quantity(annotation):
         inner = get_args(annotation)[0]
         return branches(inner) if get_origin(inner) in {Union, UnionType} else (annotation,)
@@ -43,7 +46,7 @@ def branches(annotation: Any) -> tuple[Any, ...]:
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model among the branches of ``annotation``; there is at most one."""
+    """Return the model among the branches of ``annotation``, which has at most one, or None."""
     for branch in branches(annotation):
         if isinstance(branch, type) and issubclass(branch, BaseModel):
             return branch
@@ -51,19 +54,19 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def literals(annotation: Any) -> tuple[Any, ...]:
-    """Literal values that ``annotation`` takes, in order."""
+    """Return the values of all Literal branches of ``annotation``, in order."""
     members = (_bare(branch) for branch in branches(annotation))
     listed = (member for member in members if get_origin(member) is Literal)
     return tuple(value for member in listed for value in get_args(member))
 
 
 def plain_types(annotation: Any) -> tuple[Any, ...]:
-    """The branches as plain types: int, float, str, bool, tuple, dict, a model, Literal."""
+    """Return the plain type of each branch: int, float, str, bool, tuple, dict, model, Literal."""
     return tuple(get_origin(_bare(branch)) or _bare(branch) for branch in branches(annotation))
 
 
 def expected(annotation: Any) -> str:
-    """What ``annotation`` takes, in words."""
+    """Return a description of the values that ``annotation`` accepts."""
     words = [_expected_one(branch) for branch in branches(annotation)]
     return " or ".join(dict.fromkeys(words))
 
@@ -86,9 +89,9 @@ def _expected_one(branch: Any) -> str:
 
 
 def _bounds(branch: Any) -> str:
-    """``of at least 1``; upper bounds that only stop slips of the keyboard are not named."""
+    """Return the bounds in words, such as `` of at least 1``, without safety bounds."""
     bounds = {name: bound for name, bound in _each_bound(branch) if bound is not None}
-    if bounds.get("le", _UNNAMED) < _UNNAMED:
+    if bounds.get("le", _SAFETY_BOUND) < _SAFETY_BOUND:
         return f" from {bounds['ge']} to {bounds['le']}"
     if "lt" in bounds:
         return f" of at least {bounds['ge']} and below {bounds['lt']}"
@@ -104,6 +107,7 @@ def _each_bound(branch: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _marks(branch: Any) -> Iterator[Any]:
+    """Yield the metadata of an Annotated type."""
     for mark in get_args(branch)[1:] if get_origin(branch) is Annotated else ():
         yield from mark.metadata if isinstance(mark, FieldInfo) else (mark,)
 
@@ -112,8 +116,8 @@ def _quantity(branch: Any) -> Quantity | None:
     return next((mark for mark in _marks(branch) if isinstance(mark, Quantity)), None)
 
 
-def is_share(annotation: Any) -> bool:
-    """Whether ``annotation`` takes a percentage."""
+def is_percentage(annotation: Any) -> bool:
+    """Return True if ``annotation`` accepts a percentage."""
     quantities = (_quantity(branch) for branch in branches(annotation))
     return any("%" in quantity.factors for quantity in quantities if quantity)
 
@@ -122,52 +126,56 @@ def _bare(branch: Any) -> Any:
     return get_args(branch)[0] if get_origin(branch) is Annotated else branch
 
 
-def locate(root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]) -> Place | None:
-    """The place of a pydantic error; None where it is about a union branch nobody meant.
+def locate_error(
+    root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]
+) -> ErrorLocation | None:
+    """Return the location of a pydantic error, or None if it belongs to an unintended branch.
 
-    pydantic puts the name of a branch into ``loc``. A mapping means the model among the branches,
-    a list means the tuple; any other value that fits no branch is one error of the whole union.
+    For a union, pydantic reports one error per branch and adds the name of the branch to ``loc``.
+    A mapping is meant for the model among the branches, a list for the tuple; any other value that
+    matches no branch is a single error of the whole union.
     """
-    place = Place("", root, tree)
+    location = ErrorLocation("", root, tree)
     for part in loc:
-        members = branches(place.annotation)
+        members = branches(location.annotation)
         if len(members) < 2:
-            place = _step(place, part)
+            location = _descend(location, part)
             continue
-        meant = [branch for branch in members if _means(branch, place.value)]
-        if not meant:
-            return place
-        if not _is_tag(part, meant[0]):
+        intended = [branch for branch in members if _is_intended(branch, location.value)]
+        if not intended:
+            return location
+        if not _is_tag(part, intended[0]):
             return None
-        place = Place(place.path, meant[0], place.value)
-    return place
+        location = ErrorLocation(location.path, intended[0], location.value)
+    return location
 
 
-def _means(branch: Any, value: Any) -> bool:
+def _is_intended(branch: Any, value: Any) -> bool:
     if isinstance(value, dict):
         return model_of(branch) is not None or get_origin(branch) is dict
     return isinstance(value, list) and get_origin(branch) is tuple
 
 
 def _is_tag(part: int | str, branch: Any) -> bool:
+    """Return True if ``part`` of pydantic's ``loc`` is the name of ``branch``."""
     model = model_of(branch)
     return part == model.__name__ if model else str(part).startswith(("tuple", "dict"))
 
 
-def _step(place: Place, part: int | str) -> Place:
-    """One key or index down."""
-    annotation = place.annotation
-    for branch in branches(annotation):  # exactly one; it strips None
+def _descend(location: ErrorLocation, part: int | str) -> ErrorLocation:
+    """Return the location one key or index below."""
+    annotation = location.annotation
+    for branch in branches(annotation):  # a single branch; the loop strips None
         annotation = _bare(branch)
-    value = place.value
+    value = location.value
     if isinstance(part, int):
         inner = value[part] if isinstance(value, list) and part < len(value) else None
-        return Place(f"{place.path}[{part}]", get_args(annotation)[0], inner)
-    path = join(place.path, part)
+        return ErrorLocation(f"{location.path}[{part}]", get_args(annotation)[0], inner)
+    path = join(location.path, part)
     inner = value.get(part) if isinstance(value, dict) else None
     if get_origin(annotation) is dict:
-        return Place(path, get_args(annotation)[1], inner, place.path, part)
+        return ErrorLocation(path, get_args(annotation)[1], inner, location.path, part)
     model = model_of(annotation)
     info = model.model_fields.get(part) if model else None
     wanted = info.rebuild_annotation() if info else annotation
-    return Place(path, wanted, inner, place.path, part)
+    return ErrorLocation(path, wanted, inner, location.path, part)

@@ -1,4 +1,4 @@
-"""What the launchers say about a plan."""
+"""Diagnostics of the launchers for a plan."""
 
 from __future__ import annotations
 

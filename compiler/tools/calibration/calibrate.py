@@ -1,4 +1,4 @@
-"""The whole of ``parc calibrate`` between reading files and writing one."""
+"""Pass of ``parc calibrate``: tables and outputs of nccl-tests -> fitted parameters."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from parc.compiler.spec.reading.yaml_tree import split_lines
 from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl
 from parc.compiler.tools.calibration.fit_runs import RunsFit, fit_runs, mean_error
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun, read_measured_runs
-from parc.compiler.tools.calibration.nccl_text import read_nccl
+from parc.compiler.tools.calibration.nccl_output import read_nccl
 
-FAR = 0.25
-"""A run that is predicted worse than this after the fit is shown to the user."""
+LARGE_ERROR = 0.25
+"""Relative error after the fit above which a run is reported (Q06)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Runs, collectives, and the parameters that explain them."""
+    """Runs and collectives, with the parameters fitted to them."""
 
     runs: tuple[MeasuredRun, ...]
     fit: RunsFit
@@ -38,19 +38,19 @@ class Calibration:
 
     @property
     def measured(self) -> tuple[float, ...]:
-        """Seconds of every run."""
+        """Measured seconds per run."""
         return tuple(run.seconds for run in self.runs)
 
     @property
     def errors(self) -> dict[str, float]:
-        """Mean error of the runs: shipped, fitted, left out (absent for too few runs)."""
+        """Mean relative error of the runs: shipped, fitted, left_out (absent for too few runs)."""
         columns = {"shipped": self.fit.before, "fitted": self.fit.after}
         if self.fit.left_out:
             columns["left_out"] = self.fit.left_out
         return {name: mean_error(column, self.measured) for name, column in columns.items()}
 
     def document(self) -> dict[str, Any]:
-        """The file that a spec can name; no dates, no paths."""
+        """Return the content of the calibration file; no dates or paths, so that it is stable."""
         terms = collective_terms(self.links.values)
         values = {name: rounded(value) for name, value in sorted(self.fit.values.items())}
         return {
@@ -72,9 +72,10 @@ class Calibration:
 
 
 def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration | None:
-    """Read the table ``source`` and outputs of nccl-tests, and fit; None after an error.
+    """Fit the parameters to the table ``source`` and outputs of nccl-tests; None after an error.
 
-    Warnings (Q05, Q06) say what the measurements do not identify, and which run does not fit.
+    Report warnings for parameters that the measurements do not identify (Q05), and for runs that
+    the fit cannot reproduce (Q06).
     """
     texts = {each.name: split_lines(each.text) for each in (source, *nccl)}
     sink.positions = Positions(source.name, lines=texts)
@@ -84,36 +85,36 @@ def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration
         _check_classes(runs, sink)
     if sink.failed() or not runs:
         return None
-    cluster, stack = _largest(runs), framework_of(runs[0].problem).stack
+    cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
     row = stack_row(cluster.generation, stack)
     links = fit_nccl([each for each in outputs if each], cluster, row, sink)
     if sink.failed():
         return None
     found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
     _warn_unidentified(found, source, sink)
-    _warn_far(found, sink)
+    _warn_large_errors(found, sink)
     return found
 
 
-def _largest(runs: Sequence[MeasuredRun]) -> Any:
-    """The cluster of the run with the most hosts; the first of equals."""
+def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
+    """Return the cluster with the most hosts among all runs; the first one if several are equal."""
     return max(runs, key=lambda run: run.problem.cluster.nodes).problem.cluster
 
 
 def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
-    """Q03 where a run is of another class than the first."""
+    """Report Q03 for each run on another GPU generation than the first run."""
     first = runs[0]
-    own = _class_of(first)
+    expected = _class_of(first)
     for run in runs[1:]:
         other = _class_of(run)
-        if other == own:
+        if other == expected:
             continue
         finding = Finding(
-            f"{run.name} ran on {other}, {first.name} on {own}",
+            f"{run.name} ran on {other}, but {first.name} on {expected}",
             label=f"{run.problem.cluster.gpu.name} is {other}",
-            help="a calibration is of one hardware class: put these runs into two tables",
+            help="a calibration is for one GPU generation: write one table per generation",
         )
-        sink.report("Q03", finding, span=run.row.at("node"))
+        sink.report("Q03", finding, span=run.row.span_of("node"))
 
 
 def _class_of(run: MeasuredRun) -> str:
@@ -121,30 +122,34 @@ def _class_of(run: MeasuredRun) -> str:
 
 
 def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
-    """Q05, once: what the runs say little or nothing about, and what would show it."""
+    """Report Q05 for all unidentified parameters, with runs that would identify them."""
     names = found.fit.unidentified
     if not names:
         return
-    silent = [item.name for item in found.fit.learned if item.identified == "no"]
+    silent = [item.name for item in found.fit.parameters if item.identified == "no"]
     help_ = "; ".join(f"{name}: {PARAMETERS.get(name, OTHER).seen_in}" for name in names)
     finding = Finding(
-        f"{len(found.runs)} runs do not identify {len(names)} of {len(found.fit.learned)} "
-        f"parameters: {', '.join(names)}",
-        label=f"shipped values stay: {', '.join(silent)}" if silent else "they are partly known",
-        help=f"what would show them: {help_}",
+        f"{_runs_are_too_few(len(found.runs))} to fit {len(names)} of "
+        f"{len(found.fit.parameters)} parameters: {', '.join(names)}",
+        label=f"shipped values are kept for {', '.join(silent)}" if silent else "partly identified",
+        help=f"measure runs that identify them: {help_}",
     )
     sink.report("Q05", finding, span=Span(source.name, 1, 1))
 
 
-def _warn_far(found: Calibration, sink: Sink) -> None:
-    """Q06 for every run that the fit does not reach."""
+def _runs_are_too_few(count: int) -> str:
+    return "1 run is too few" if count == 1 else f"{count} runs are too few"
+
+
+def _warn_large_errors(found: Calibration, sink: Sink) -> None:
+    """Report Q06 for each run that the fit cannot reproduce."""
     for run, before, after in zip(found.runs, found.fit.before, found.fit.after, strict=True):
-        if abs(after / run.seconds - 1) <= FAR:
+        if abs(after / run.seconds - 1) <= LARGE_ERROR:
             continue
         finding = Finding(
-            f"{run.name} took {run.seconds:.4g} s, after the fit {after:.4g} s are predicted",
-            label=f"{after / run.seconds - 1:+.0%}; shipped {before:.4g} s",
-            help="is it one optimizer step, in seconds, without warm-up and checkpoints, and is "
-            "the layout the one that ran?",
+            f"{run.name} took {run.seconds:.4g} s, but the fit predicts {after:.4g} s",
+            label=f"{after / run.seconds - 1:+.0%}; shipped parameters: {before:.4g} s",
+            help="check that the value is seconds per optimizer step without warm-up and "
+            "checkpoints, and that the row has the layout of the run",
         )
-        sink.report("Q06", finding, span=run.row.at("step_seconds"))
+        sink.report("Q06", finding, span=run.row.span_of("step_seconds"))

@@ -1,4 +1,4 @@
-"""README, changelog, licence, Makefile and examples are consistent with the project."""
+"""README, changelog, licence, Makefile and examples agree with the project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODELINE = "# yaml-language-server: $schema=../../schemas/spec.schema.json\n"
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def test_there_are_eight_examples_at_least() -> None:
+def test_there_are_at_least_eight_examples() -> None:
     assert len(EXAMPLES) >= 8
 
 
@@ -28,7 +28,7 @@ def test_an_example_starts_with_the_modeline_and_has_the_name_of_its_folder(fold
     assert f"\nname: {folder.name}\n" in text
 
 
-def test_the_schema_that_the_modeline_names_is_there() -> None:
+def test_the_schema_in_the_modeline_exists() -> None:
     assert (EXAMPLES[0] / "../../schemas/spec.schema.json").resolve().is_file()
 
 
@@ -38,7 +38,7 @@ def test_the_example_in_the_readme_is_one_of_the_examples() -> None:
     assert shown[1] in {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
 
 
-def test_the_readme_has_a_row_for_every_command_and_no_other() -> None:
+def test_the_readme_lists_exactly_the_commands() -> None:
     import click
 
     from parc.compiler.cli import main
@@ -47,21 +47,21 @@ def test_the_readme_has_a_row_for_every_command_and_no_other() -> None:
     assert rows == set(main.list_commands(click.Context(main)))
 
 
-def test_the_targets_that_the_pages_name_are_in_the_makefile() -> None:
+def test_make_targets_in_documents_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    pages = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    named = set(re.findall(r"[`$] ?make ([a-z]+)", pages))
+    papers = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = set(re.findall(r"[`$] ?make ([a-z]+)", papers))
     assert {"demo", "test"} <= named <= targets
 
 
-def test_links_between_pages_lead_to_files() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+def test_links_between_documents_have_targets() -> None:
+    papers = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
     broken = [
-        f"{page.name}: {target}"
-        for page in pages
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
-        if not (page.parent / target).exists()
+        f"{paper.name}: {target}"
+        for paper in papers
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", paper.read_text("utf-8"))
+        if not (paper.parent / target).exists()
     ]
     assert not broken
 
@@ -85,7 +85,7 @@ def test_make_without_a_target_lists_every_documented_target() -> None:
         assert f"make {target} " in done.stdout
 
 
-def test_make_demo_rejects_an_old_python_with_a_clear_message(tmp_path: Path) -> None:
+def test_make_demo_rejects_an_old_python_in_one_clear_sentence(tmp_path: Path) -> None:
     if not _has_make():
         pytest.skip("make is not installed")
     old = tmp_path / "python"

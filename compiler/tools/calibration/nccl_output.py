@@ -1,7 +1,7 @@
-"""The output of nccl-tests: which collective, over which hosts, how long each size took.
+"""Reader of the output of nccl-tests: the collective, its hosts, and the time per message size.
 
-Format: https://github.com/NVIDIA/nccl-tests (src/common.cu prints it); GB there are 10^9 bytes,
-times are microseconds. Only the time column is read: bus bandwidth follows from it.
+Format: https://github.com/NVIDIA/nccl-tests (printed by src/common.cu); times are in microseconds.
+Only the time column is read, because the bus bandwidth follows from it.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ TESTS: dict[str, Test] = {
     "alltoall": "all_to_all",
     "sendrecv": "send",
 }
-"""Program of nccl-tests (without ``_perf``) -> what the cost model calls it."""
+"""Program of nccl-tests (without ``_perf``) -> name in the cost model."""
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _NAMED = re.compile("|".join(TESTS))
 _RANK = re.compile(r"\s*#\s+Rank\s+\d+\s.*?\bon\s+(\S+)\s+device\b")
-LEAST_SIZES = 4
-"""Message sizes below which latency and bandwidth cannot be told apart."""
+MIN_SIZES = 4
+"""Minimum number of message sizes; with fewer, latency and bandwidth cannot be separated."""
 TIME_COLUMN = 5
-"""After size, count, type, redop and root stands the out-of-place time."""
+"""Index of the out-of-place time, after size, count, type, redop and root."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
-    """One output: seconds by message size."""
+class CollectiveTimings:
+    """Output of nccl-tests: seconds per message size."""
 
     file: str
     test: Test
     hosts: int
     ranks: int
     sizes: tuple[int, ...]
-    """Bytes, as nccl-tests counts them: the whole buffer."""
+    """Bytes of the whole buffer, as nccl-tests counts them."""
     seconds: tuple[float, ...]
 
 
-def read_nccl(text: str, file: str, sink: Sink) -> Timings | None:
-    """What an output of nccl-tests says; Q04 and None where it says too little."""
+def read_nccl(text: str, file: str, sink: Sink) -> CollectiveTimings | None:
+    """Return the timings of an output of nccl-tests; None after Q04 if it is incomplete."""
     test = _test(text, file)
     if test is None:
         finding = Finding(
-            f"{file} does not say which collective it measured",
-            help=f"known: {', '.join(f'{name}_perf' for name in TESTS)}",
+            f"{file} does not name a known collective",
+            help=f"valid programs: {', '.join(f'{name}_perf' for name in TESTS)}",
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
@@ -61,25 +61,28 @@ def read_nccl(text: str, file: str, sink: Sink) -> Timings | None:
         counts = ", ".join(f"{name} {count}" for name, count in sorted(hosts.items())[:4])
         finding = Finding(
             f"{file}: the ranks are not spread evenly over hosts",
-            f"ranks by host: {counts or 'no line `#  Rank`'}",
-            help="two ranks or more, the same number on every host",
+            f"ranks per host: {counts or 'no line `#  Rank`'}",
+            help="use at least two ranks, equally many per host",
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
     points = [point for line in text.splitlines() if (point := _point(line))]
-    if len(points) < LEAST_SIZES:
+    if len(points) < MIN_SIZES:
         finding = Finding(
-            f"{file} has {len(points)} timings, {LEAST_SIZES} are needed",
-            help="run it with -b 8 -e 8G -f 2: small sizes give latency, large ones bandwidth",
+            f"{file} has {len(points)} timings, at least {MIN_SIZES} are required",
+            help="run it with -b 8 -e 8G -f 2: small sizes show latency, large sizes bandwidth",
         )
         sink.report("Q04", finding, span=Span(file, 1, 1))
         return None
     sizes, seconds = zip(*points, strict=True)
-    return Timings(file, test, len(hosts), sum(hosts.values()), sizes, seconds)
+    return CollectiveTimings(file, test, len(hosts), sum(hosts.values()), sizes, seconds)
 
 
 def _test(text: str, file: str) -> Test | None:
-    """From the line that names the program; older versions have none, so from the file's name."""
+    """Return the collective, from the line with the program name or else from the file name.
+
+    Older versions of nccl-tests do not print the program name.
+    """
     for match in _PROGRAM.finditer(text):
         if match.group(1) in TESTS:
             return TESTS[match.group(1)]
@@ -88,7 +91,7 @@ def _test(text: str, file: str) -> Test | None:
 
 
 def _point(line: str) -> tuple[int, float] | None:
-    """(bytes, seconds) of a row; None for every other line."""
+    """Return (bytes, seconds) of a result line; None for any other line."""
     words = line.split()
     if len(words) <= TIME_COLUMN or not words[0].isdigit():
         return None

@@ -1,7 +1,12 @@
-"""What DeepSpeed can express (names of ``backends/strategies``), and by which key or class."""
+"""Versions and strategies of DeepSpeed that PARC supports."""
 
 from __future__ import annotations
 
+VERSIONS = ("0.16", "0.17", "0.18", "0.19", "0.19.6", "0.19.7", "0.19.8")
+"""Releases on PyPI. Patches of 0.19 are separate entries from 0.19.6 on, because 0.19.7 and 0.19.8
+removed keys; ``0.19`` means the patches before them."""
+DEFAULT = "0.19.8"
+"""Version used if the spec sets none: the newest one."""
 STRATEGIES: dict[str, str] = {
     "dp": "world size / (tp x cp x pp)",
     "zero-1": "zero_optimization.stage 1",
@@ -17,3 +22,4 @@ STRATEGIES: dict[str, str] = {
     "offload-parameters": "zero_optimization.offload_param",
     "zero-plus": "zero_optimization.zero_hpz_partition_size, zero_quantized_*",
 }
+"""Strategy of ``backends/shared/strategies.py`` -> key or class that expresses it."""
