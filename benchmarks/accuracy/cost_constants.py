@@ -82,32 +82,32 @@ CONSTANTS = (
         "assumed, after a count: two products for each, and recomputed states",
     ),
     Constant(
-        "compiler.cost.step.routed_kernels.CAST_BYTES",
+        "compiler.cost.step.routed_experts.CAST_BYTES",
         "traffic per element of the experts' inputs and gradients in 8 or 4 bit, bytes",
         "counted: padding, and quantising by row and by column",
     ),
     Constant(
-        "compiler.cost.step.routed_kernels.UNFUSED",
+        "compiler.cost.step.routed_experts.UNFUSED",
         "traffic of unfused over fused permutation of tokens",
         "fitted to published runs with and without token dropping",
     ),
     Constant(
-        "compiler.cost.step.routed_kernels.FUSED_GEMMS",
+        "compiler.cost.step.routed_experts.FUSED_GEMMS",
         "time of a fused grouped MLP over that of separate kernels",
         "fitted to published runs of both",
     ),
     Constant(
-        "compiler.cost.step.routed_kernels.LOW_LAUNCH",
+        "compiler.cost.step.routed_experts.LOW_LAUNCH",
         "host launch time of a routed layer in 8 or 4 bit over that in 16 bit",
         "fitted to published runs of both",
     ),
     Constant(
-        "compiler.cost.collectives.dispatch.HIDDEN",
+        "compiler.cost.step.routed_experts.HIDDEN",
         "largest share of dispatch and combine that moe_overlap hides",
         "traces published by Megatron-Bridge (37 %), and step times with and without overlap",
     ),
     Constant(
-        "compiler.cost.collectives.dispatch.BESIDE",
+        "compiler.cost.step.routed_experts.BESIDE",
         "share of a layer's computation behind which dispatch and combine can be hidden",
         "assumed",
     ),

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import hypot
 from typing import NamedTuple
 
-from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS
-from parc.compiler.cost.kernels.smooth import overlap
+from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlap
 
 BACKWARD_FACTOR = 2.5
 """Backward over forward: five matrix products against two.

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.cost.kernels.smooth import overlap
-
 SPLIT_DEPTH = 256
 """Shortest piece of K that a split leaves to one SM."""
 SUSTAINED_SECONDS = 1e-3
@@ -137,3 +135,15 @@ def _floor_seconds(floors: HostFloors, m: float, n: float, k: float) -> float:
     if n < NARROW or k < NARROW:
         return floors.narrow
     return floors.short if m <= SHORT_ROWS else floors.regular
+
+
+def overlap(first: float, second: float, norm: float) -> float:
+    """The ``norm``-norm of two durations: their sum at 1, nearly their maximum at 8.
+
+    Scaled by the larger one, so that neither a nanosecond nor an hour leaves the range of floats.
+    """
+    if first < second:
+        first, second = second, first
+    if second <= 0.0:
+        return first
+    return float(first * (1.0 + (second / first) ** norm) ** (1.0 / norm))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil, exp
 from typing import NamedTuple
 
-from parc.compiler.cost.kernels.smooth import overlap
+from parc.compiler.cost.kernels.gemm import overlap
 
 EDGE = 128
 """Edge of an output tile."""

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.collectives.context_exchange import mixer_seconds
-from parc.compiler.cost.collectives.dispatch import dispatch_seconds
-from parc.compiler.cost.collectives.tensor_exchange import (
-    dense_exchanges,
-    expert_exchanges,
-    pass_seconds,
-)
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
+from parc.compiler.cost.kernels.gemm import overlap
 from parc.compiler.cost.kernels.layer_kernels import (
     Seconds,
     Shape,
@@ -24,10 +18,19 @@ from parc.compiler.cost.kernels.layer_kernels import (
     unfused_core,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence, scan_seconds
-from parc.compiler.cost.kernels.smooth import overlap
 from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.context_exchange import mixer_seconds
 from parc.compiler.cost.step.gradients import accumulate_seconds
-from parc.compiler.cost.step.routed_kernels import routed_kernels, routed_launch_seconds
+from parc.compiler.cost.step.routed_experts import (
+    dispatch_seconds,
+    routed_kernels,
+    routed_launch_seconds,
+)
+from parc.compiler.cost.step.tensor_exchange import (
+    dense_exchanges,
+    expert_exchanges,
+    pass_seconds,
+)
 from parc.compiler.ir import LayerKind, Layout
 
 NOTHING = Seconds(0.0, 0.0)

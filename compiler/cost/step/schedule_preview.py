@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, Timeline, simulate
-from parc.compiler.cost.schedules.table import Shape, Table
+from parc.compiler.cost.schedules.table import PipelineShape, Table
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import chunks_load
 from parc.compiler.cost.step.layer_time import head_seconds
@@ -44,9 +44,9 @@ def preview(pricing: Pricing, layout: Layout) -> Preview:
     rounds = max(0, (whole - MOST_ROUNDS * layout.pp) // layout.pp)
     played = whole - rounds * layout.pp
     schedule = SCHEDULES[layout.schedule]
-    shape = Shape(layout.pp, played, layout.vpp)
-    if schedule.refusal(shape):
-        shape = Shape(layout.pp, whole, layout.vpp)
+    shape = PipelineShape(layout.pp, played, layout.vpp)
+    if schedule.size_error(shape):
+        shape = PipelineShape(layout.pp, whole, layout.vpp)
     table = schedule.table(shape)
     costs = _costs(pricing, layout, table)
     left_out = whole - shape.micro_batches
