@@ -47,12 +47,12 @@ CONSTANTS = (
         "assumed",
     ),
     Constant(
-        "compiler.cost.kernels.layer_kernels.MISALIGNED",
+        "compiler.cost.kernels.layer_kernels.MISALIGNED_HEAD",
         "slow-down if the head dim is not a multiple of 8",
         "cuBLAS documentation describes the effect; its size is assumed",
     ),
     Constant(
-        "compiler.cost.kernels.layer_kernels.UNEVEN",
+        "compiler.cost.kernels.layer_kernels.MISALIGNED_WEIGHT",
         "slow-down if a side of a weight on one rank is not a multiple of 64",
         "arXiv:2401.14489 and a guide of NVIDIA describe the effect; its size is assumed",
     ),
@@ -77,7 +77,7 @@ CONSTANTS = (
         "fitted to 12 published runs of Nemotron-H and Nemotron 3 Nano",
     ),
     Constant(
-        "compiler.cost.kernels.recurrence.BACKWARD",
+        "compiler.cost.kernels.recurrence.BACKWARD_FACTOR",
         "backward over forward time of a recurrence",
         "assumed, after a count: two products for each, and recomputed states",
     ),
@@ -87,7 +87,7 @@ CONSTANTS = (
         "counted: padding, and quantising by row and by column",
     ),
     Constant(
-        "compiler.cost.step.routed_experts.UNFUSED",
+        "compiler.cost.step.routed_experts.UNFUSED_TRAFFIC",
         "traffic of unfused over fused permutation of tokens",
         "fitted to published runs with and without token dropping",
     ),
@@ -102,12 +102,12 @@ CONSTANTS = (
         "fitted to published runs of both",
     ),
     Constant(
-        "compiler.cost.step.routed_experts.HIDDEN",
+        "compiler.cost.step.routed_experts.MAX_HIDDEN_SHARE",
         "largest share of dispatch and combine that moe_overlap hides",
         "traces published by Megatron-Bridge (37 %), and step times with and without overlap",
     ),
     Constant(
-        "compiler.cost.step.routed_experts.BESIDE",
+        "compiler.cost.step.routed_experts.HIDING_COMPUTE_SHARE",
         "share of a layer's computation behind which dispatch and combine can be hidden",
         "assumed",
     ),

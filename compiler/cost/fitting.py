@@ -116,7 +116,7 @@ class _Fit:
     def jacobian(self, at: _Point) -> list[list[float]]:
         """Return the slopes of the errors, one row per log parameter.
 
-        The step is negative at the upper bound, because ``point`` would undo a step beyond it.
+        The step is negative near the upper bound, so that ``predict`` stays within the bounds.
         """
         rows = []
         for index, (value, prior) in enumerate(zip(at.logs, self.priors, strict=True)):

@@ -1,9 +1,13 @@
-"""Size of the key-value cache: bytes per token, layers with a sliding window, whole blocks.
+"""Bytes of the key-value cache and of recurrent state.
 
 Grouped-query attention stores 2 x head dim per key-value head on the rank (arXiv:2305.13245); heads
 are repeated if tp exceeds their number. Latent attention stores one vector of rank + rope dim per
 token, in full on every tensor rank (arXiv:2405.04434). A sliding window limits the tokens per
 layer.
+
+The recurrent state of linear attention and Mamba does not grow with the sequence: the recurrence
+stores one matrix per head, the convolution the inputs of its last tokens. Both are split over tp
+with the heads (vLLM 0.33, layers/mamba/mamba_utils.py).
 """
 
 from __future__ import annotations

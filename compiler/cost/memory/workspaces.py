@@ -1,4 +1,4 @@
-"""Buffers that stay in torch's allocator between steps, besides parameters and their state."""
+"""Buffers that stay allocated between steps, in addition to parameters and their state."""
 
 from __future__ import annotations
 
@@ -66,12 +66,15 @@ def placeholder_bytes(
     return program.placeholder_bytes * sum(rows * columns for rows, columns in shapes)
 
 
-Shapes = set[tuple[int, int]]
+WeightShapes = set[tuple[int, int]]
+"""(rows, columns) of the weights of Megatron-Core's linear layers on one rank; rows are outputs.
+Column-parallel layers split rows, row-parallel layers columns. Router and norms are not included,
+because they are not linear layers of TransformerEngine."""
 
 
-def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> Shapes:
-    """Distinct shapes of a stage; ``vocab`` is padded as the framework pads it."""
-    shapes: Shapes = set()
+def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> WeightShapes:
+    """Return the distinct weight shapes of a stage; ``vocab`` includes the framework's padding."""
+    shapes: WeightShapes = set()
     for kind in load.by_kind(model):
         shapes |= _mixer(model, kind, layout.tp)
         if kind.routed:
@@ -85,18 +88,18 @@ def weight_shapes(model: Model, layout: Layout, load: StageLoad, vocab: int) -> 
     return shapes
 
 
-def _mlp(model: Model, width: int) -> Shapes:
+def _mlp(model: Model, width: int) -> WeightShapes:
     return {(2 * width if model.ffn.gated else width, model.hidden), (model.hidden, width)}
 
 
-def _experts(model: Model, layout: Layout) -> Shapes:
+def _experts(model: Model, layout: Layout) -> WeightShapes:
     experts = model.experts
     assert experts is not None
     shapes = _mlp(model, experts.size // layout.etp)
     return shapes | _mlp(model, experts.shared_size // layout.tp) if experts.shared_size else shapes
 
 
-def _mixer(model: Model, kind: LayerKind, tp: int) -> Shapes:
+def _mixer(model: Model, kind: LayerKind, tp: int) -> WeightShapes:
     if kind.mixer == "attention":
         return _attention(model, tp)
     part = recurrence(model, kind)
@@ -105,7 +108,7 @@ def _mixer(model: Model, kind: LayerKind, tp: int) -> Shapes:
     return {(part.projected // tp, model.hidden), (model.hidden, part.inner // tp)}
 
 
-def _attention(model: Model, tp: int) -> Shapes:
+def _attention(model: Model, tp: int) -> WeightShapes:
     attention, hidden = model.attention, model.hidden
     latent, heads = attention.latent, attention.heads // tp
     if latent is None:

@@ -1,4 +1,7 @@
-"""What context parallelism adds to a layer: ring, gather, Ulysses, or a ring over Ulysses."""
+"""Seconds and bytes that context parallelism adds to a layer.
+
+Variants: ring (p2p), gather (all_gather), Ulysses (a2a), and a ring over Ulysses (a2a+p2p).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from parc.compiler.cost.setup.pricing import Groups, Pricing
 from parc.compiler.ir import LayerKind, Layout
 
 MERGE_BYTES = 10
-"""An output element a ring step: its part read in 16 bit, the fp32 sum read and written."""
+"""Traffic per output element and ring step: a 16-bit part is read, the fp32 sum read and
+written."""
 STEP_SECONDS = 2e-5
-"""Launches of a ring step that the stream waits for; an assumption."""
+"""Launch time per ring step for which the stream waits; assumed."""
 
 
 def key_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Keys and values of one micro-batch that a rank has of its own tokens; 16 bit, K and V."""
+    """Return the bytes of K and V of one micro-batch for a rank's own tokens, in 16 bit."""
     attention = pricing.problem.model.attention
     if attention.latent is None:
         width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
@@ -27,7 +31,7 @@ def key_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def query_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Queries and attention outputs of one micro-batch on a rank; 16 bit, Q and O."""
+    """Return the bytes of Q and O of one micro-batch on a rank, in 16 bit."""
     attention = pricing.problem.model.attention
     width = 2 * attention.heads * attention.head_dim
     if attention.latent is not None:
@@ -37,16 +41,20 @@ def query_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def gathered_key_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Keys and values of the other context ranks that a rank keeps for the backward pass."""
+    """Return the bytes of K and V of other context ranks that are saved for the backward pass.
+
+    Only the gather variant saves them.
+    """
     if layout.cp == 1 or layout.cp_comm != "all_gather":
         return 0.0
     return (layout.cp - 1) * key_bytes(pricing, layout)
 
 
 def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
-    """All keys and values gathered before the core, their gradients scattered after; exposed.
+    """Return the exposed seconds of the gather variant per layer and micro-batch.
 
-    Llama 3 (arXiv:2407.21783, section 3.3.2) gathers so; so does flex attention in torchtitan.
+    All keys and values are gathered before the core, and their gradients are scattered after it, as
+    in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
     """
     nbytes = layout.cp * key_bytes(pricing, layout)
     links = pricing.links
@@ -55,20 +63,23 @@ def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
 
 
 def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
-    """All-to-alls of Q, K, V before the core and of its output after, both ways; exposed.
+    """Return the exposed seconds of the Ulysses variant per layer and micro-batch.
 
-    DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1. Fewer key-value heads than ranks are copied,
-    which is left out.
+    All-to-alls of Q, K and V before the core and of its output after it, forward and backward
+    (DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1). If there are fewer key-value heads than
+    ranks, the time to copy them is not modelled.
     """
     nbytes = key_bytes(pricing, layout) + query_bytes(pricing, layout)
     return 2 * pricing.links.seconds("all_to_all", nbytes, group)
 
 
 def ring_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Keys and values passed on once a step; what the attention core, ``core`` seconds, leaves.
+    """Return the exposed seconds of the ring variant per layer and micro-batch.
 
-    Every step also merges its part of the output into the fp32 sum, and launches kernels of its
-    own: once forward, about twice backward.
+    Each of the c - 1 steps sends keys and values to the next rank, forward once and backward twice
+    the bytes. They overlap with the attention core, which needs ``core`` seconds forward. Each step
+    also launches kernels and merges its part of the output into the fp32 sum: once forward, about
+    twice backward.
     """
     job, attention = pricing.problem.job, pricing.problem.model.attention
     tokens = layout.tokens(job.sequence_length)
@@ -82,12 +93,13 @@ def ring_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) 
 
 
 def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
-    """Exposed seconds of one layer and micro-batch, forward and backward; 0.0 where cp is 1.
+    """Return the exposed seconds per attention layer and micro-batch; 0 if cp is 1.
 
-    A hierarchy (``a2a+p2p``) exchanges heads for tokens among neighbours; each then has all of
-    their tokens for its share of the heads, so that the ring over the others passes as many bytes
-    a step as the ring over all, but takes fewer steps (Transformer Engine,
-    attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P).
+    The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among neighbours. Each rank
+    then has the tokens of all neighbours for its share of the heads, so that the ring over the
+    groups of neighbours sends as many bytes per step as a ring over all ranks, but has fewer steps
+    (TransformerEngine, attention/dot_product_attention/context_parallel.py,
+    AttnFuncWithCPAndKVP2P).
     """
     if layout.cp == 1:
         return 0.0
@@ -100,7 +112,10 @@ def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: flo
 
 
 def mixer_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
-    """``exchange_seconds`` of a layer of ``kind``, whose attention core takes ``core`` seconds."""
+    """Return the exposed seconds of context parallelism in a layer of ``kind``.
+
+    ``core`` is the forward time of its attention core. Recurrent layers exchange heads for tokens.
+    """
     if layout.cp == 1 or kind.mixer == "none":
         return 0.0
     groups = pricing.groups(layout)
@@ -111,9 +126,9 @@ def mixer_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float
 
 
 def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
-    """Bytes of a rank, 16 bit, that a recurrence exchanges for heads and back, forward.
+    """Return the 16-bit bytes that a rank exchanges for a recurrence in the forward pass.
 
-    What the input projection puts out, and what the output projection takes in (Megatron-Core,
+    The outputs of the input projection and the inputs of the output projection (Megatron-Core,
     ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
     """
     part = recurrence(pricing.problem.model, kind)
@@ -122,20 +137,20 @@ def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float
 
 
 def context_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
-    """Axis -> bytes that a rank sends in one layer and micro-batch, forward and backward."""
+    """Return the bytes by axis that a rank sends per layer and micro-batch, in both directions."""
     if kind.mixer == "none":
         return {}
     if kind.mixer != "attention":
         swapped = 2 * recurrence_bytes(pricing, layout, kind)
         return {"cp": swapped * (layout.cp - 1) / layout.cp}
-    keys, others = key_bytes(pricing, layout), layout.cp - 1
+    keys, peers = key_bytes(pricing, layout), layout.cp - 1
     if layout.cp_comm == "all_gather":
-        return {"cp": 2 * others * keys}
+        return {"cp": 2 * peers * keys}
     swapped = 2 * (keys + query_bytes(pricing, layout))
     if layout.cp_comm == "a2a":
-        return {"cp": swapped * others / layout.cp}
+        return {"cp": swapped * peers / layout.cp}
     if layout.cp_comm == "p2p":
-        return {"cp": 3 * others * keys}
+        return {"cp": 3 * peers * keys}
     inner = layout.cp_a2a
     return {
         "cp_a2a": swapped * (inner - 1) / inner,

@@ -1,7 +1,7 @@
-"""Collectives of tensor parallelism in one layer: the single source of their time and traffic.
+"""Collectives of tensor parallelism in one layer; time and traffic are both derived from them.
 
 Megatron's scheme (Korthikanti et al. 2022, arXiv:2205.05198): collectives of 2Th around mixer and
-MLP, where T is the tokens of the rank's context-parallel share and h the width of the model.
+MLP, with T tokens in the rank's context-parallel share and model width h.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from parc.compiler.cost.step.layer_time import layer_time
 from parc.compiler.cost.step.routed_experts import (
     copies_sent,
     dispatch_seconds,
-    once_seconds,
+    expected_parts,
     routed_kernels,
     routed_launch_seconds,
-    visited,
+    single_copy_seconds,
 )
 from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
 from tests.every_layout import enumerate_layouts
@@ -75,32 +75,36 @@ def test_the_parts_that_a_token_visits_are_those_of_all_choices_counted(
     size = count // parts
     choices = [{one // size for one in chosen} for chosen in combinations(range(count), top_k)]
     mean = sum(len(hit) for hit in choices) / len(choices)
-    assert visited(experts(count, top_k), parts) == pytest.approx(mean)
+    assert expected_parts(experts(count, top_k), parts) == pytest.approx(mean)
 
 
 @given(some.sampled_from((1, 2, 4, 8, 16, 32)), some.integers(1, 16))
 def test_a_token_visits_no_more_parts_than_there_are_nor_than_it_has_experts(
     parts: int, top_k: int
 ) -> None:
-    hit = visited(experts(128, top_k), parts)
+    hit = expected_parts(experts(128, top_k), parts)
     assert 1.0 - 1e-9 <= hit <= min(parts, top_k) + 1e-9
 
 
 def test_between_domains_a_token_goes_once_to_each_that_it_visits() -> None:
-    away = visited(experts(64, 8), 4) * 3 / 4
-    assert once_seconds(LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)) == pytest.approx(away / 40)
+    away = expected_parts(experts(64, 8), 4) * 3 / 4
+    assert single_copy_seconds(LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)) == pytest.approx(
+        away / 40
+    )
 
 
 def test_inside_a_domain_a_token_goes_once_to_each_rank_that_it_visits() -> None:
-    ranks = visited(experts(64, 8), 8)
+    ranks = expected_parts(experts(64, 8), 8)
     expected = ranks * 7 / 8 / 300
-    assert once_seconds(LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)) == pytest.approx(expected)
+    assert single_copy_seconds(LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)) == pytest.approx(
+        expected
+    )
 
 
 def test_group_limited_routing_bounds_the_domains() -> None:
-    limited = once_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8, 8, 4))
+    limited = single_copy_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8, 8, 4))
     assert limited == pytest.approx(4 * 7 / 8 / 40)
-    assert limited < once_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8))
+    assert limited < single_copy_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8))
 
 
 @pytest.mark.parametrize("ep", [8, 16, 32])
