@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.table import Shape
+from parc.compiler.cost.schedules.table import PipelineShape
 
 pytestmark = pytest.mark.conformance
 JUDGE = Path(__file__).with_name("judge_schedules.py")
@@ -26,7 +26,7 @@ NAMES = {
 }
 CHUNKS = {"interleaved": (2, 3), "zb-h1": (1, 2), "zb-v": (2,), "dualpipe-v": (2,)}
 RANKS = (1, 2, 3, 4, 6, 8)
-Case = tuple[str, str, Shape]
+Case = tuple[str, str, PipelineShape]
 
 
 def torch_group(ranks: int, micro_batches: int) -> int:
@@ -36,7 +36,7 @@ def torch_group(ranks: int, micro_batches: int) -> int:
 
 def torch_cases() -> list[Case]:
     return [
-        ("torch", name, Shape(ranks, m, chunks, torch_group(ranks, m)))
+        ("torch", name, PipelineShape(ranks, m, chunks, torch_group(ranks, m)))
         for name in NAMES
         for chunks in CHUNKS.get(name, (1,))
         for ranks in RANKS
@@ -46,7 +46,7 @@ def torch_cases() -> list[Case]:
 
 def megatron_cases() -> list[Case]:
     interleaved = [
-        ("megatron", "interleaved", Shape(ranks, whole * group + rest, chunks, group))
+        ("megatron", "interleaved", PipelineShape(ranks, whole * group + rest, chunks, group))
         for ranks in RANKS[1:]  # on one rank Megatron-Core takes its loop without a pipeline
         for chunks in (2, 3)
         for group in (ranks, ranks + 1, 2 * ranks)
@@ -54,7 +54,9 @@ def megatron_cases() -> list[Case]:
         for rest in (0, ranks, group - 1)
         if not 0 < rest % group < ranks
     ]
-    plain = [("megatron", "1f1b", Shape(p, m, 1, p)) for p in RANKS for m in (1, p, 2 * p + 1)]
+    plain = [
+        ("megatron", "1f1b", PipelineShape(p, m, 1, p)) for p in RANKS for m in (1, p, 2 * p + 1)
+    ]
     return interleaved + plain
 
 
@@ -91,7 +93,7 @@ def judged() -> list[tuple[Case, dict[str, Any]]]:
     return list(zip(cases, run_judge(cases), strict=True))
 
 
-def own_rows(name: str, shape: Shape) -> list[list[str]]:
+def own_rows(name: str, shape: PipelineShape) -> list[list[str]]:
     return [[str(item) for item in row] for row in SCHEDULES[name].table(shape).rows]
 
 
@@ -110,7 +112,7 @@ def test_what_the_tools_run_is_not_refused_here() -> None:
     refused = [
         (case, reason)
         for case, told in judged()
-        if "rows" in told and (reason := SCHEDULES[case[1]].refusal(case[2]))
+        if "rows" in told and (reason := SCHEDULES[case[1]].size_error(case[2]))
     ]
     assert refused == []
 
@@ -119,7 +121,7 @@ def test_what_we_refuse_of_dualpipe_v_torch_refuses_too() -> None:
     ours = [
         told
         for (_, name, shape), told in judged()
-        if name == "dualpipe-v" and SCHEDULES[name].refusal(shape)
+        if name == "dualpipe-v" and SCHEDULES[name].size_error(shape)
     ]
     assert len(ours) > 10
     assert all("refused" in told for told in ours)
