@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
-from parc.compiler.cost.schedules.table import Shape
+from parc.compiler.cost.schedules.table import PipelineShape
 
 pytestmark = pytest.mark.conformance
 CHECKER = Path(__file__).with_name("schedules_checker.py")
@@ -26,7 +26,7 @@ NAMES = {
 }
 CHUNKS = {"interleaved": (2, 3), "zb-h1": (1, 2), "zb-v": (2,), "dualpipe-v": (2,)}
 RANKS = (1, 2, 3, 4, 6, 8)
-Case = tuple[str, str, Shape]
+Case = tuple[str, str, PipelineShape]
 
 
 def torch_group(ranks: int, micro_batches: int) -> int:
@@ -36,7 +36,7 @@ def torch_group(ranks: int, micro_batches: int) -> int:
 
 def torch_cases() -> list[Case]:
     return [
-        ("torch", name, Shape(ranks, m, chunks, torch_group(ranks, m)))
+        ("torch", name, PipelineShape(ranks, m, chunks, torch_group(ranks, m)))
         for name in NAMES
         for chunks in CHUNKS.get(name, (1,))
         for ranks in RANKS
@@ -54,7 +54,9 @@ def megatron_cases() -> list[Case]:
         for rest in (0, ranks, group - 1)
         if not 0 < rest % group < ranks
     ]
-    plain = [("megatron", "1f1b", Shape(p, m, 1, p)) for p in RANKS for m in (1, p, 2 * p + 1)]
+    plain = [
+        ("megatron", "1f1b", PipelineShape(p, m, 1, p)) for p in RANKS for m in (1, p, 2 * p + 1)
+    ]
     return interleaved + plain
 
 
@@ -91,7 +93,7 @@ def answered_cases() -> list[tuple[Case, dict[str, Any]]]:
     return list(zip(cases, run_checker(cases), strict=True))
 
 
-def own_rows(name: str, shape: Shape) -> list[list[str]]:
+def own_rows(name: str, shape: PipelineShape) -> list[list[str]]:
     return [[str(item) for item in row] for row in SCHEDULES[name].table(shape).rows]
 
 
