@@ -100,7 +100,8 @@ def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
 def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
     """Return the pod spec of a leader, which is ready when its engine responds."""
     (container,) = spec["containers"]
-    request = {"httpGet": {"path": "/health", "port": plan.problem.endpoint.port}}
+    path = engine(plan.problem.framework).health_path
+    request = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
     probe = {"readinessProbe": {**request, "periodSeconds": HEALTH_SECONDS}}
     return {**spec, "containers": [{**container, **probe}]}
 

@@ -1,4 +1,4 @@
-"""Which node ranks share a rack or an NVLink domain, independent of the names of the racks."""
+"""Runs of consecutive node ranks in the same rack or NVLink domain, without names of racks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of the versions of a framework or launcher."""
+"""Comparison of versions of a framework or launcher; without imports, so any table can use it."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.launch_script import host_lines, launch_command_of, launch_script
 from parc.backends.shared.rack_runs import contiguous_rack_runs
@@ -47,7 +48,7 @@ class Slurm:
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
         """Return ``slurm/job.sbatch``, which runs the engine's script on the hosts in order."""
-        launcher = f"{plan.problem.framework}/serve.sh"
+        launcher = engine(plan.problem.framework).host_script
         artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
         if plan.problem.cluster.named:
             artifacts.insert(0, Artifact("slurm/hostfile", host_lines(plan)))

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from pathlib import PurePosixPath
 
+from parc.backends.registry import engine
 from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
@@ -50,11 +51,11 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
     """Report V29 if a serving job would run the engine's script, but it is not emitted."""
-    engine = plan.problem.framework
-    if engine in plan.problem.emit:
+    name = plan.problem.framework
+    if name in plan.problem.emit:
         return
-    text = f"job.sbatch runs {engine}/serve.sh, which is not emitted"
-    fix = f"emit: [{', '.join(sorted({*plan.problem.emit, engine}))}]"
+    text = f"job.sbatch runs {engine(name).host_script}, which is not emitted"
+    fix = f"emit: [{', '.join(sorted({*plan.problem.emit, name}))}]"
     sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
 
 

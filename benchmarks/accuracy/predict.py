@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.problems import MEGATRON
-from parc.compiler.cost.fitting.fit import Prior
+from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import host_rate
 from parc.compiler.cost.step.step_time import step_time

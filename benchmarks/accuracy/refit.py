@@ -20,8 +20,7 @@ from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.groups import is_small
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import Parameters, predict, priors, shipped
-from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
-from parc.compiler.cost.fitting.tangents import Tangent, along, tangents
+from parc.compiler.cost.fitting import Fitted, Prior, Tangent, extrapolate, fit, tangents
 
 SITE_SPREAD = 0.05
 """Spread of the logarithm of a cluster's factor."""
@@ -189,7 +188,7 @@ def _refit_lines(
     chosen = [lines[case.run.id] for case in cases]
 
     def predicted(parameters: Parameters) -> list[float]:
-        return apply_site_factors(cases, along(chosen, start, parameters), parameters)
+        return apply_site_factors(cases, extrapolate(chosen, start, parameters), parameters)
 
     begin = {name: start.get(name, 1.0) for name in known}
     measured = [case.seconds for case in cases]

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.accuracy.engines import ENGINES
 from benchmarks.accuracy.score import score
 from benchmarks.accuracy.serving_predictions import ServingPrediction, predict_serving, read_serving
-from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
+from parc.compiler.cost.fitting import Fitted, Prior, fit
 from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
 from parc.compiler.ir.engine_constants import ArrivalConstants
 

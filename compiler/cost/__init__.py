@@ -1,1 +1,1 @@
-"""Closed formulas, each citing its source."""
+"""Cost model: closed formulas for memory and time of a layout, each with its source."""

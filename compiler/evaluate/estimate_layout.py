@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from parc.compiler.cost.collectives.context_exchange import context_bytes
-from parc.compiler.cost.collectives.dispatch import copies_sent
-from parc.compiler.cost.collectives.tensor_exchange import (
-    dense_exchanges,
-    expert_exchanges,
-    sent_bytes,
-)
 from parc.compiler.cost.counts.flops import step_flops, utilization
 from parc.compiler.cost.memory.peak import all_stages
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
+from parc.compiler.cost.step.context_exchange import context_bytes
 from parc.compiler.cost.step.gradients import dp_bytes, replica_bytes
+from parc.compiler.cost.step.routed_experts import copies_sent
 from parc.compiler.cost.step.step_time import hop_bytes, step_time
+from parc.compiler.cost.step.tensor_exchange import (
+    dense_exchanges,
+    expert_exchanges,
+    sent_bytes,
+)
 from parc.compiler.ir import AxisTraffic, Estimate, Layout
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from parc.compiler.cost.collectives.context_exchange import exchange_seconds
 from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.context_exchange import exchange_seconds
 from parc.compiler.cost.step.step_time import shared_layer_time
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule

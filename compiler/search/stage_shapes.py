@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from parc.compiler.cost.schedules.table import Shape
-from parc.compiler.cost.schedules.uneven_flight import held_batches
+from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
+from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.stages import StageClass, StageLoad
 from parc.compiler.ir import Model, Schedule
 
@@ -60,9 +60,10 @@ class StageShape:
         flights = self.flights.get((vpp, micro_batches))
         if flights is None:
             schedule = self.schedule or ("interleaved" if vpp > 1 else "1f1b")
-            shape = Shape(self.pp, max(micro_batches, 1), vpp)
+            shape = PipelineShape(self.pp, max(micro_batches, 1), vpp)
             flights = self.flights[vpp, micro_batches] = tuple(
-                held_batches(schedule, one.first, shape, one.load.chunks) for one in self.full
+                micro_batches_in_flight(schedule, one.first, shape, one.load.chunks)
+                for one in self.full
             )
         return flights
 

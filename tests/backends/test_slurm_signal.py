@@ -39,7 +39,7 @@ def test_a_program_that_handles_signals_gets_the_warning_and_its_status_is_kept(
         out, _ = job.communicate(timeout=PATIENCE_SECONDS)
     assert job.returncode == 0
     assert (stage.root / "forwarded").exists()
-    assert "asking the ranks to save and stop" in out
+    assert "signaling the ranks to save and stop" in out
     assert out.endswith("exit 0\n")
 
 

@@ -16,7 +16,7 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Mesh, ServingLayout
 from parc.compiler.ir.engine_constants import EngineConstants, UndeclaredConstantsError
 from tests.backends.plugin_distributions import scanned, write_distribution
-from tests.cost.serving_cases import VLLM
+from tests.cost.serving.serving_cases import VLLM
 from tests.hybrid_models import NEMOTRON_NANO
 from tests.project_files import ROOT
 from tests.search.serving_specs import Tree, planned, spec

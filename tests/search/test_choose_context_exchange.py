@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from parc.compiler.cost.collectives.context_exchange import exchange_seconds
 from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.context_exchange import exchange_seconds
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import ContextComm, Layout

@@ -36,7 +36,7 @@ SPEC_FIELDS = {
 
 
 def flags_of(version: str) -> list[str]:
-    """All spellings that ``version`` is_in_range, sorted."""
+    """Return all spellings that ``version`` accepts, sorted."""
     return [
         flag
         for flag, row in known_flags(PACKAGE).items()

@@ -1,1 +1,1 @@
-"""Exact counts of a model: parameters, FLOPs, key-value cache, recurrent state."""
+"""Exact counts of a model: parameters, FLOPs, bytes of key-value cache and recurrent state."""

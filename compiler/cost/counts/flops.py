@@ -1,9 +1,9 @@
-"""Floating-point operations, 2 a multiply-add, of one decoder-only model.
+"""Floating-point operations of one decoder-only model; a multiply-add counts as 2.
 
-Formulas: Narayanan et al. 2021 (arXiv:2104.04473) eq. 3, with grouped-query attention, gated
-MLPs, experts and latent attention; causal attention counts half (Megatron-LM's convention).
-Linear attention and Mamba layers as Megatron-LM counts them (training.py, num_floating_point_
-operations): their scans by what a recurrence would multiply, not by what chunks do.
+Formulas: Narayanan et al. 2021 (arXiv:2104.04473), eq. 3, extended to grouped-query attention,
+gated MLPs, experts and latent attention. Causal attention counts half, as in Megatron-LM. Linear
+attention and Mamba layers are counted as in Megatron-LM (training.py,
+num_floating_point_operations): scans count the operations of the recurrence, not of its chunks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from parc.compiler.ir import LayerKind, Mamba, Model, Problem
 
 CAUSAL = 0.5
-"""Share of the attention matrix that a causal mask keeps."""
+"""Share of the attention matrix that is not masked by causal attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +22,22 @@ class LayerFlops:
     """Forward FLOPs of one layer over a token count."""
 
     attention_projections: float
-    """Projections of the mixer, whatever its kind."""
+    """Projections of the mixer: attention, linear attention or Mamba."""
     attention_core: float
     """Attention core, delta rule or scan."""
     mlp: float
-    """Dense MLP, or the shared experts of a routed layer; the router is left out by convention."""
+    """Dense MLP, or the shared experts of a routed layer; by convention without the router."""
     experts: float
-    """Routed experts, at top-k."""
+    """Routed experts, top-k per token."""
 
     @property
     def total(self) -> float:
-        """All parts."""
+        """Sum of all parts."""
         return self.attention_projections + self.attention_core + self.mlp + self.experts
 
 
 def projection_weights(model: Model) -> int:
-    """Weights of the attention projections that a token multiplies with."""
+    """Return the number of weights of the attention projections, each used once per token."""
     attention = model.attention
     latent = attention.latent
     if latent is None:
@@ -53,7 +53,10 @@ def projection_weights(model: Model) -> int:
 
 
 def core_width(model: Model) -> int:
-    """Sum over heads of query and value width: the core costs 2 s of it a token."""
+    """Return the query width plus the value width, summed over heads.
+
+    The core needs 2 s of these per token, for s visible keys.
+    """
     attention = model.attention
     if attention.latent is None:
         return 2 * attention.heads * attention.head_dim
@@ -62,7 +65,7 @@ def core_width(model: Model) -> int:
 
 
 def mean_span(model: Model, sequence: int) -> float:
-    """Keys that a query sees, averaged over the sequence and over windowed and full layers."""
+    """Return the keys visible to a query, averaged over the sequence and over all layers."""
     attention = model.attention
     full = CAUSAL * sequence
     if attention.window is None or attention.window >= sequence:
@@ -73,7 +76,7 @@ def mean_span(model: Model, sequence: int) -> float:
 
 
 def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> LayerFlops:
-    """Forward FLOPs of one layer over ``tokens`` tokens of sequences ``sequence`` long."""
+    """Return the forward FLOPs of one layer for ``tokens`` tokens, ``sequence`` per sequence."""
     matrices = 3 if model.ffn.gated else 2
     projections, core = (tokens * flops for flops in _mixer_flops(model, kind, sequence))
     experts = model.experts
@@ -86,7 +89,7 @@ def layer_flops(model: Model, kind: LayerKind, tokens: float, sequence: int) -> 
 
 
 def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, float]:
-    """(projections, core) of what mixes tokens in a layer of ``kind``, a token."""
+    """Return the forward FLOPs per token of the token mixer, as (projections, core)."""
     if kind.mixer == "attention":
         core = 2 * core_width(model) * mean_span(model, sequence)
         return 2 * projection_weights(model), core
@@ -101,26 +104,27 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
 
 
 def head_flops(model: Model, tokens: float) -> float:
-    """Forward FLOPs of the output projection."""
+    """Return the forward FLOPs of the output projection."""
     return 2 * tokens * model.hidden * model.vocab
 
 
 def mtp_flops(model: Model, tokens: float, sequence: int) -> float:
-    """Forward FLOPs of one multi-token-prediction layer: a layer, its 2h->h projection, a head."""
+    """Return the forward FLOPs of one prediction layer: decoder layer, 2h->h projection, head."""
     layer = layer_flops(model, model.last_kind, tokens, sequence).total
     return layer + 4 * tokens * model.hidden**2 + head_flops(model, tokens)
 
 
 def step_flops(problem: Problem) -> float:
-    """FLOPs of one optimizer step of the whole job."""
+    """Return the FLOPs of one optimizer step of the whole job."""
     sequence = problem.job.sequence_length
     return model_flops(problem.model, problem.job.global_batch * sequence, sequence)
 
 
 def utilization(problem: Problem, seconds: float, world: int) -> float:
-    """Model FLOPs utilization of a step on ``world`` GPUs, over the dense peak of the precision.
+    """Return the model FLOPs utilization (MFU) of a step of ``seconds`` on ``world`` GPUs.
 
-    Where the GPU has no peak at that precision, over its 16-bit peak.
+    The reference is the dense peak of the job's precision, or the 16-bit peak if the GPU has no
+    peak at that precision.
     """
     gpu = problem.cluster.gpu
     peak = gpu.peak(problem.job.precision) or gpu.peak("bf16") or gpu.peak("fp16") or 1.0
@@ -128,7 +132,7 @@ def utilization(problem: Problem, seconds: float, world: int) -> float:
 
 
 def model_flops(model: Model, tokens: float, sequence: int) -> float:
-    """FLOPs of a training step over ``tokens`` tokens: 3 x forward, no recompute."""
+    """Return the FLOPs of a training step over ``tokens`` tokens: 3 x forward, no recompute."""
     kinds = Counter(model.layer_kinds)
     forward = sum(
         kinds[kind] * layer_flops(model, kind, tokens, sequence).total for kind in model.kinds

@@ -1,9 +1,9 @@
-"""Exact parameter counts, whole and as Megatron shards them; every result is an integer.
+"""Exact parameter counts, of the whole model and per rank; all results are integers.
 
 Formulas: grouped-query attention (arXiv:2305.13245), latent attention (arXiv:2405.04434),
 GShard-style experts (arXiv:2006.16668). Sharding follows the modules of Megatron-Core 0.19:
-column-parallel layers split weight and bias, row-parallel layers split the weight alone, norms,
-the router and the low-rank down-projections of latent attention are whole on every rank.
+column-parallel layers split weight and bias; row-parallel layers split only the weight; norms, the
+router and the low-rank down-projections of latent attention are not split.
 """
 
 from __future__ import annotations
@@ -23,43 +23,46 @@ from parc.compiler.ir.model import (
 
 
 def norm_params(model: Model, width: int) -> int:
-    """One norm over ``width``: a weight, and a bias for LayerNorm."""
+    """Return the parameters of one norm over ``width``: a weight, and a bias for LayerNorm."""
     return width if model.norm == "rmsnorm" else 2 * width
 
 
 def norm_params_per_layer(model: Model, kind: LayerKind = DENSE) -> int:
-    """The norms of one layer on the residual stream; norms inside attention are not counted."""
+    """Return the norm parameters of one layer, without the norms inside attention."""
     return model.norms_per_layer * kind.parts // 2 * norm_params(model, model.hidden)
 
 
 def final_norm_params(model: Model) -> int:
-    """The norm after the last layer; 0 where there is none."""
+    """Return the parameters of the norm after the last layer; 0 if the model has none."""
     return norm_params(model, model.hidden) if model.final_norm else 0
 
 
 def embedding_params(model: Model, vocab: int = 0) -> int:
-    """The input embedding; ``vocab`` replaces the model's own, for padding."""
+    """Return the parameters of the input embedding; ``vocab`` overrides the size, for padding."""
     return (vocab or model.vocab) * model.hidden
 
 
 def position_params(model: Model) -> int:
-    """The table of learned positions; Megatron keeps it whole on the first pipeline rank."""
+    """Return the parameters of learned positions.
+
+    Megatron stores the table, not split, on the first pipeline rank.
+    """
     return model.position.max_positions * model.hidden if model.position.kind == "learned" else 0
 
 
 def head_params(model: Model, vocab: int = 0) -> int:
-    """The output projection; 0 where it is the input embedding."""
+    """Return the parameters of the output projection; 0 if it is tied to the embedding."""
     return 0 if model.tied_embeddings else embedding_params(model, vocab)
 
 
 def attention_params(model: Model, tp: int = 1) -> int:
-    """Attention of one layer on one of ``tp`` ranks."""
+    """Return the attention parameters of one layer on one of ``tp`` ranks."""
     if model.attention.latent is not None:
         return _latent_params(model, model.attention.latent, tp)
     attention = model.attention
     queries = attention.heads * attention.head_dim
-    # Where tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that
-    # no weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
+    # If tp > kv_heads, Megatron splits the fused weight evenly and gathers its output, so that no
+    # weight is repeated (SelfAttention.linear_qkv: query + 2 x key-value rows, over tp).
     fused = (attention.projected_heads + 2 * attention.kv_heads) * attention.head_dim // tp
     weights = model.hidden * fused + queries // tp * model.hidden
     biases = fused * attention.qkv_bias + model.hidden * attention.output_bias
@@ -68,7 +71,10 @@ def attention_params(model: Model, tp: int = 1) -> int:
 
 
 def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
-    """What mixes tokens in one layer of ``kind`` on one of ``tp`` ranks; its norm not counted."""
+    """Return the parameters of the token mixer of a layer on one of ``tp`` ranks.
+
+    The norm before the mixer is not counted.
+    """
     if kind.mixer == "attention":
         return attention_params(model, tp)
     part = model.recurrent(kind)
@@ -78,9 +84,10 @@ def mixer_params(model: Model, kind: LayerKind, tp: int = 1) -> int:
 
 
 def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
-    """Projections, convolution, decay and step a head; the norm of a head's output apart.
+    """Return the parameters of linear attention, without the norm of the head outputs.
 
-    Megatron-Core 0.19, ssm/gated_delta_net: neither projection nor convolution has a bias.
+    Projections, convolution, decay and step size per head. In Megatron-Core 0.19,
+    ssm/gated_delta_net, neither projections nor convolution have a bias.
     """
     convolution = linear.conv_channels * linear.conv_size
     projections = hidden * (linear.projected + linear.inner)
@@ -88,9 +95,10 @@ def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
 
 
 def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
-    """Projections, convolution with its bias, decay, step and skip a head, the inner norm.
+    """Return the parameters of a Mamba mixer; all are split over tp.
 
-    Megatron-Core 0.19, ssm/mamba_mixer.py: all of them are split.
+    Projections, convolution with bias, decay, step size and skip per head, inner norm
+    (Megatron-Core 0.19, ssm/mamba_mixer.py).
     """
     convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.projected + mamba.inner)
@@ -98,7 +106,10 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
 
 
 def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
-    """Norms on queries and keys: whole per head, split where they span all heads."""
+    """Return the parameters of norms on queries and keys.
+
+    A norm per head is the same on all ranks; a norm over all heads is split.
+    """
     if attention.qk_norm == "none":
         return 0
     if attention.qk_norm == "head":
@@ -108,7 +119,10 @@ def _qk_norm_params(model: Model, attention: Attention, tp: int) -> int:
 
 
 def _latent_params(model: Model, latent: LatentAttention, tp: int) -> int:
-    """Latent attention: down-projections and norms whole, up-projections and output split."""
+    """Return the parameters of latent attention.
+
+    Down-projections and norms are not split; up-projections and the output projection are.
+    """
     heads = model.attention.heads // tp
     query_dim = latent.qk_nope_dim + latent.qk_rope_dim
     query_rank = latent.q_lora_rank or 0
@@ -122,19 +136,19 @@ def _latent_params(model: Model, latent: LatentAttention, tp: int) -> int:
 
 
 def mlp_params(hidden: int, size: int, ffn: FeedForward, *, bias: bool, tp: int = 1) -> int:
-    """An MLP of width ``size`` with the form of ``ffn``, on one of ``tp`` ranks."""
+    """Return the parameters of an MLP of width ``size`` on one of ``tp`` ranks."""
     inner = size // tp
     columns = 2 * inner if ffn.gated else inner
     return hidden * (columns + inner) + (columns + hidden if bias else 0)
 
 
 def dense_mlp_params(model: Model, tp: int = 1) -> int:
-    """The MLP of a dense layer on one of ``tp`` ranks."""
+    """Return the parameters of the MLP of a dense layer on one of ``tp`` ranks."""
     return mlp_params(model.hidden, model.ffn.size, model.ffn, bias=model.ffn.bias, tp=tp)
 
 
 def expert_params(model: Model, etp: int = 1) -> int:
-    """ONE routed expert on one of ``etp`` ranks; 0 for a dense model."""
+    """Return the parameters of a single routed expert on one of ``etp`` ranks; 0 if none."""
     if model.experts is None:
         return 0
     experts = model.experts
@@ -142,7 +156,7 @@ def expert_params(model: Model, etp: int = 1) -> int:
 
 
 def shared_expert_params(model: Model, tp: int = 1) -> int:
-    """All shared experts of a layer, with their gate, on one of ``tp`` ranks."""
+    """Return the parameters of a layer's shared experts and their gate on one of ``tp`` ranks."""
     experts = model.experts
     if experts is None or not experts.shared_size:
         return 0
@@ -152,7 +166,7 @@ def shared_expert_params(model: Model, tp: int = 1) -> int:
 
 
 def router_params(model: Model) -> int:
-    """The router of a layer; a bias that is a buffer is not a parameter."""
+    """Return the parameters of a layer's router; a bias that is a buffer does not count."""
     experts = model.experts
     if experts is None:
         return 0
@@ -160,9 +174,10 @@ def router_params(model: Model) -> int:
 
 
 def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """(dense, routed experts) of decoder layer ``layer`` on one rank.
+    """Return the (dense, routed expert) parameters of decoder layer ``layer`` on one rank.
 
-    The degrees must divide what they split; the two numbers are reduced over different groups.
+    Dimensions must be divisible by the degrees that split them. The two numbers are separate
+    because their gradients are reduced over different groups.
     """
     return kind_params_on_rank(model, model.layer_kinds[layer], (tp, etp, ep))
 
@@ -170,7 +185,10 @@ def layer_params_on_rank(model: Model, layer: int, tp: int, etp: int, ep: int) -
 def kind_params_on_rank(
     model: Model, kind: LayerKind, degrees: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """(dense, routed experts) of a layer of ``kind`` on one rank; ``degrees`` are (tp, etp, ep)."""
+    """Return the (dense, routed expert) parameters of a layer on one rank.
+
+    ``degrees`` are (tp, etp, ep).
+    """
     tp, etp, ep = degrees
     dense = mixer_params(model, kind, tp) + norm_params_per_layer(model, kind)
     if kind.mlp == "dense":
@@ -182,15 +200,16 @@ def kind_params_on_rank(
 
 
 def mtp_params(model: Model) -> int:
-    """ONE multi-token-prediction layer; embedding and head are the model's own."""
+    """Return the parameters of a single prediction layer, without embedding and head."""
     return sum(mtp_params_on_rank(model, tp=1, etp=1, ep=1))
 
 
 def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, int]:
-    """(dense, routed experts) of one multi-token-prediction layer on one rank.
+    """Return the (dense, routed expert) parameters of one prediction layer on one rank.
 
-    A block like the last decoder layer, two norms on its inputs, a norm on its output and the
-    projection of 2 x hidden to hidden (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+    It consists of a layer like the last decoder layer, two norms on its inputs, a norm on its
+    output, and a projection from 2 x hidden to hidden (DeepSeek-V3, arXiv:2412.19437, section 2.2).
+    Embedding and head are shared with the model.
     """
     dense, expert = layer_params_on_rank(model, model.layers - 1, tp, etp, ep)
     projection = 2 * model.hidden * model.hidden // tp
@@ -198,7 +217,7 @@ def mtp_params_on_rank(model: Model, tp: int, etp: int, ep: int) -> tuple[int, i
 
 
 def total(model: Model, *, mtp: bool = False) -> int:
-    """All parameters; ``mtp`` adds the multi-token-prediction layers that are trained."""
+    """Return the parameters of the model; ``mtp`` adds its multi-token-prediction layers."""
     kinds = Counter(model.layer_kinds)
     parts = (
         embedding_params(model),

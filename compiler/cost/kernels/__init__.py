@@ -1,1 +1,1 @@
-"""Times of kernels and collectives on one GPU type, from shapes and fitted constants."""
+"""Seconds of kernels and collectives on one GPU type, from shapes and fitted constants."""

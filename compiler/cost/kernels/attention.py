@@ -1,8 +1,9 @@
-"""Time of the fused attention core by shape: prefill (causal or full) and decode.
+"""Seconds of the fused attention core by shape: prefill (causal or full) and decode; forward only.
 
-Forward only. Blocks of query rows are dealt to the SMs; a block's time is matrix work and softmax
-work per score (FlashAttention-3, arXiv:2407.08608, section 3.1, on why both count). Decode streams
-the KV cache, split over SMs (Flash-Decoding). Constants: docs/kernel-fits.md.
+Prefill: blocks of query rows are distributed over the SMs, and the time of a block is matrix work
+plus softmax work per score (FlashAttention-3, arXiv:2407.08608, section 3.1, explains why softmax
+is not negligible). Decode: the KV cache is streamed, split over SMs (Flash-Decoding). Constants are
+fitted per GPU type (docs/kernel-fits.md).
 """
 
 from __future__ import annotations
@@ -11,87 +12,94 @@ from dataclasses import dataclass
 from math import hypot
 from typing import NamedTuple
 
-from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS
-from parc.compiler.cost.kernels.smooth import overlap
+from parc.compiler.cost.kernels.gemm import SUSTAINED_SECONDS, overlap
 
 BACKWARD_FACTOR = 2.5
-"""Backward over forward: five matrix products against two.
+"""Time of the backward over the forward core: five matrix products against two.
 
-FlashAttention-2 (arXiv:2307.08691), section 4.1. Assumed: no backward timing was fitted.
+FlashAttention-2 (arXiv:2307.08691), section 4.1. Assumed; no backward timing was fitted.
 """
 CACHE_BYTES = 2
-"""One element of Q, K, V or the KV cache, 16 bit."""
+"""Bytes per element of Q, K, V and the KV cache, 16 bit."""
 DECODE_BLOCK = 128
-"""Shortest piece of the context that one SM takes."""
+"""Smallest number of context tokens that one SM processes."""
 GROUP_ROWS = 16
-"""Query heads of one KV head that share a matrix instruction."""
+"""Query heads of one KV head that fit into one matrix instruction."""
 
 
 class AttentionShape(NamedTuple):
-    """One call on one rank. With unequal head dims (MLA), ``head_dim`` is the mean of qk and v."""
+    """Sizes of one call on one rank.
+
+    ``head_dim`` is the mean of the qk and v head dims if they differ (MLA).
+    """
 
     batch: float
     tokens: float
-    """Of a sequence: query rows in prefill, the cached context in decode."""
+    """Tokens per sequence: query rows in prefill, cached context in decode."""
     heads: float
     kv_heads: float
     head_dim: float
     causal: bool = True
     window: float = 0.0
-    """Sliding window in tokens; 0: none. The measurements have none: scores are cut by formula."""
+    """Sliding window in tokens; 0: none. No measurement has a window, so that the number of scores
+    is reduced by formula."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillFit:
-    """Prefill on one GPU, 16 bit."""
+    """Fitted constants of prefill on one GPU type, 16 bit."""
 
     sms: int
     flops_per_second: float
     bytes_per_second: float
     peak_share: float
     score_seconds: float
-    """Softmax of one score on one SM."""
+    """Softmax time per score on one SM."""
     block_seconds: float
-    """One block of query rows of one head."""
+    """Fixed time per block of query rows of one head."""
     io_share: float
-    """Of the memory bandwidth: Q, K, V read, O and the cache written, beside the core."""
+    """Share of the memory bandwidth at which Q, K and V are read, O and the cache written."""
     launch_seconds: float
     norm: float
-    """Of the work per SM and the longest block: 1 adds them, 8 takes the longer."""
+    """Norm that combines the work per SM with the longest block (1: sum, 8: about the maximum)."""
     sustained: float
     lookahead: float
-    """Masked columns that are computed nevertheless, a row."""
+    """Masked columns per row that are computed although they are discarded."""
     rows: int = 128
-    """Query rows of a block."""
+    """Query rows per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeFit:
-    """Decode on one GPU: one query token a sequence, KV cache of 16 bit."""
+    """Fitted constants of decode on one GPU type: one query token per sequence, 16-bit KV cache."""
 
     sms: int
     flops_per_second: float
     bytes_per_second: float
     memory_share: float
     head_factor: float
-    """Work per query head and cached token, over its FLOPs at peak."""
+    """Work per query head and cached token over the time of its FLOPs at peak."""
     row_seconds: float
-    """One KV head of one sequence, dealt to the SMs."""
+    """Fixed time per KV head of one sequence, distributed over the SMs."""
     launch_seconds: float
     norm: float
     combine_seconds: float
-    """The pass that joins a split context."""
+    """Time of the kernel that combines the parts of a split context."""
     serial_seconds: float
-    """One element of one cached token, when few sequences leave SMs without work."""
+    """Time per element of a cached token on one SM; it dominates if few sequences leave SMs
+    idle."""
 
 
 def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
-    """Seconds of the forward core over ``tokens`` new tokens of each sequence."""
+    """Return the seconds of the forward core over ``tokens`` new tokens per sequence.
+
+    Time = launch + overlap(work per SM, longest block) + reads and writes at memory bandwidth.
+    """
     batch, tokens, heads, kv_heads, head_dim, causal, window = shape
     edge = fit.rows
     blocks = -(-tokens // edge)
     padded = blocks * edge
-    # one score costs 4 d FLOPs (two products) beside its softmax; they overlap in part
+    # A score needs 4 d FLOPs (two products) and its softmax, which overlap in part.
     matrix = 4.0 * head_dim * fit.sms / (fit.flops_per_second * fit.peak_share)
     score = hypot(matrix, fit.score_seconds)
     columns = (padded + fit.lookahead) / 2.0 if causal else padded
@@ -107,7 +115,7 @@ def prefill_seconds(fit: PrefillFit, shape: AttentionShape) -> float:
 
 
 def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
-    """Seconds of one step over a cached context of ``tokens`` for each sequence."""
+    """Return the seconds of one step over a cached context of ``tokens`` per sequence."""
     batch, tokens, heads, kv_heads, head_dim, _, window = shape
     if 0.0 < window < tokens:
         tokens = window
@@ -115,6 +123,7 @@ def decode_seconds(fit: DecodeFit, shape: AttentionShape) -> float:
     moved_bytes = 2.0 * CACHE_BYTES * batch * head_dim * (kv_heads * tokens + heads)
     streaming = moved_bytes / (fit.bytes_per_second * fit.memory_share)
     flops = 4.0 * batch * heads * tokens * head_dim
+    # The context is split until every SM has work, but not below DECODE_BLOCK tokens.
     pieces = max(1.0, min(fit.sms // rows, -(-tokens // DECODE_BLOCK)))
     groups = -(-heads // (kv_heads * GROUP_ROWS))
     serial = tokens / pieces * head_dim * fit.serial_seconds * groups

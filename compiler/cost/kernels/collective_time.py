@@ -1,8 +1,9 @@
-"""Time of a collective: inside one NVLink domain by fit, across domains by formula.
+"""Seconds of a collective: fitted inside one NVLink domain, by formula across domains.
 
-Inside: T = alpha(n) + ramp(S) + S (p (n-1)/n + c/n) / B, with p = 2 for all-reduce (it moves the
-bytes twice) and 1 for the others, c the share of a rank's own part that is copied. The ramp, a
-cost that saturates with size, stands for the change from the low-latency protocols to the bulk one.
+Inside a domain of n ranks, for a message of S bytes:
+T = alpha(n) + ramp(S) + S (p (n-1)/n + c/n) / B. p is 2 for all-reduce, which moves the bytes
+twice, and 1 for other operations; c is the share of a rank's own part that is copied. The ramp, a
+time that saturates with S, models NCCL's change from low-latency protocols to the bulk protocol.
 """
 
 from __future__ import annotations
@@ -14,48 +15,50 @@ from typing import Literal
 Operation = Literal["all_gather", "reduce_scatter", "all_to_all", "all_reduce"]
 OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_to_all", "all_reduce")
 MEASURED_RANKS = 8
-"""Latency was measured up to here; beyond it grows with the tree's depth, an assumption."""
+"""Largest number of ranks with measured latency. Beyond it, latency is assumed to grow with the
+depth of a tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveFit:
-    """One operation on one GPU type inside an NVLink (or PCIe) domain."""
+    """Fitted constants of one operation on one GPU type inside an NVLink (or PCIe) domain."""
 
     operation: Operation
     link_gb_per_s: float
-    """Data-sheet rate, one direction, of the link that was measured."""
+    """Data-sheet rate of the measured link, one direction."""
     latency_seconds: float
     rank_seconds: float
-    """Latency of every rank beyond the first."""
+    """Latency per rank after the first."""
     bus_gb_per_s: float
-    """What the link yields for large messages."""
+    """Rate that large messages reach."""
     copy: float
+    """Share of a rank's own part of the message that is copied."""
     ramp_seconds: float
     ramp_bytes: float
     crowding: float = 0.0
-    """Bandwidth falls as (2/n) to this power: 0 behind a switch, about 2 over shared PCIe."""
+    """Exponent with which bandwidth falls as (2/n); 0 behind a switch, about 2 over shared PCIe."""
     switch_factor: float = 1.0
-    """Traffic time from eight ranks on, over that below: reduction in the NVLink switch."""
+    """Factor on traffic time from eight ranks on, where the NVLink switch can reduce."""
 
     def at_link(self, link_gb_per_s: float) -> CollectiveFit:
-        """The same shares of another link's data-sheet rate."""
+        """Return the fit scaled to the data-sheet rate of another link."""
         scale = link_gb_per_s / self.link_gb_per_s
         return replace(self, link_gb_per_s=link_gb_per_s, bus_gb_per_s=self.bus_gb_per_s * scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Between the domains: one GPU's share of the NICs and the latency of a hop."""
+    """Network between domains: the NIC share of one GPU and the latency per hop."""
 
     gb_per_s_per_gpu: float
     hop_seconds: float
 
 
 def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
-    """Seconds of one collective of ``ranks`` in one domain.
+    """Return the seconds of one collective of ``ranks`` in one domain.
 
-    ``nbytes`` is the whole message: gathered output, scattered input, reduced buffer, or what one
-    rank sends to all (its own part included).
+    ``nbytes`` is the whole message: gathered output, scattered input, reduced buffer, or in an
+    all-to-all everything that one rank sends, including the part for itself.
     """
     if ranks <= 1 or nbytes <= 0.0:
         return 0.0
@@ -65,12 +68,12 @@ def collective_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
 def two_level_seconds(
     fit: CollectiveFit, network: Network, nbytes: float, local: int, domains: int
 ) -> float:
-    """Seconds over ``domains`` of ``local`` ranks each, a NIC a GPU; formula, not fitted.
+    """Return the seconds of a collective over ``domains`` of ``local`` ranks each; not fitted.
 
-    The levels are pipelined, so the slower one sets the pace. A ring over all n ranks sends
-    p (n-1)/n of the message through every domain's NICs, whatever the ranks inside hold already;
-    in an all-to-all a rank sends all that leaves its domain.
-    Hops: a ring's d-1 or twice a tree's depth, whichever is less.
+    Each GPU has its own NIC share. The two levels are pipelined, so that the slower one determines
+    the time. A ring over all n ranks sends p (n-1)/n of the message through the NICs of every
+    domain; in an all-to-all a rank sends every byte whose target is in another domain. The number
+    of hops is the smaller of a ring's d-1 and twice the depth of a tree, for d domains.
     """
     if domains <= 1:
         return collective_seconds(fit, nbytes, local)
@@ -91,7 +94,10 @@ def two_level_seconds(
 
 
 def send_seconds(fit: CollectiveFit, nbytes: float) -> float:
-    """One point-to-point message: half of an all-to-all of two ranks, whose fit is wanted."""
+    """Return the seconds of one point-to-point message.
+
+    ``fit`` is that of all-to-all: between two ranks it sends half of its message to the peer.
+    """
     return collective_seconds(fit, 2.0 * nbytes, 2)
 
 

@@ -1,96 +1,104 @@
-"""Time of one matrix multiplication C[m, n] = A[m, k] B[k, n] from its shape.
+"""Seconds of one matrix multiplication C[m, n] = A[m, k] B[k, n] from its shape.
 
-Tiles of 64 or 128 rows and columns are dealt to the SMs in waves, reads and writes overlap with the
-arithmetic, and a launch is paid once. The form is the wave model of NVIDIA's "Matrix
-Multiplication Background User's Guide" (tile and wave quantisation) with a roofline beside it; its
-constants are fitted per GPU and precision (docs/kernel-fits.md).
+Tiles of 64 or 128 rows and columns are distributed over the SMs in waves; reads and writes overlap
+with the arithmetic; every call has one launch. The form is the wave model of NVIDIA's "Matrix
+Multiplication Background User's Guide" (tile and wave quantisation), combined with a memory
+roofline. Constants are fitted per GPU type and precision (docs/kernel-fits.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parc.compiler.cost.kernels.smooth import overlap
-
 SPLIT_DEPTH = 256
-"""Shortest piece of K that a split leaves to one SM."""
+"""Smallest part of K that one SM processes when K is split."""
 SUSTAINED_SECONDS = 1e-3
-"""From about this duration on a kernel runs at the clock that power allows, not at boost."""
+"""Duration from which, approximately, a kernel runs at the power-limited clock instead of boost."""
 OUTPUT_BYTES = 2
+"""Bytes per element of C, 16 bit."""
 PARTIAL_BYTES = 4
-"""Partial sums of a split are written and read in fp32."""
+"""Bytes per partial sum of a split K, fp32."""
 CAST_ROWS_PER_SM = 4
+"""Rows that one SM quantises at the same time."""
 SHORT_ROWS = 16
-"""Up to here fp8 with block scales takes a path of its own on the measured stacks."""
+"""Largest m for which the measured stacks use a separate kernel for fp8 with block scales."""
 NARROW = 128
-"""Below this n or k, one block of scales is not full."""
+"""Size of a block of scales; a smaller n or k does not fill one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Quantising A to the GEMM's precision before each call, a kernel of its own."""
+    """Fitted constants of the kernel that quantises A before each call."""
 
     launch_seconds: float
     row_seconds: float
-    """One row's fixed cost, four rows at a time on each SM."""
+    """Fixed time per row, with four rows at a time on each SM."""
     element_seconds: float
-    """One element of a row, serial along k."""
+    """Time per element of a row, serial along k."""
     traffic_bytes: float
-    """Read and written per element of A."""
+    """Bytes read and written per element of A."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFloors:
-    """Seconds under which the measured stack could not launch from the host, by shape."""
+    """Shortest time between launches from the host of the measured stack, by shape."""
 
     short: float
-    """At most 16 rows."""
+    """For at most 16 rows."""
     regular: float
     narrow: float
-    """n or k below one block of scales, 128."""
+    """For n or k below one block of scales, 128."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmFit:
-    """What one GPU does at one precision: three data-sheet numbers and the fitted terms."""
+    """Constants of one GPU type at one precision: data-sheet numbers and fitted terms."""
 
     sms: int
     flops_per_second: float
-    """Dense peak of the data sheet."""
+    """Dense peak according to the data sheet."""
     bytes_per_second: float
     operand_bytes: float
-    """One element of A or B, scales included."""
+    """Bytes per element of A or B, scales included."""
     peak_share: float
-    """Of the peak, inside a tile."""
+    """Share of the peak that is reached inside a tile."""
     sm_gb_per_s: float
-    """Operand traffic that feeds one SM, from cache."""
+    """Rate at which one SM reads operands from cache."""
     tile_seconds: float
-    """Prologue and epilogue of one tile."""
+    """Time of prologue and epilogue per tile."""
     wave: float
-    """1: an unfinished last wave costs a full one; 0: tiles flow without waves."""
+    """1: a partial last wave takes as long as a full one; 0: tiles run without waves."""
     memory_share: float
     write_factor: float
-    """A byte written over a byte read."""
+    """Time per byte written over time per byte read."""
     launch_seconds: float
     sustained: float
-    """How much longer a kernel of many milliseconds takes than at boost clock: 0.1 = 10 %."""
+    """Slow-down of a kernel of many milliseconds, relative to boost clock; 0.1: 10 %."""
     norm: float
-    """Overlap of arithmetic and memory: 1 adds them, 8 takes the longer."""
+    """Norm that combines arithmetic and memory time (1: sum, 8: about the maximum)."""
     split: float
-    """Cost of the pass that adds the partial sums of a split, over its bare traffic."""
+    """Time of the kernel that adds the partial sums of a split K, over the time of its traffic."""
     cache_bytes: float = 0.0
-    """Operands up to about this size stay in L2 between calls; 0: none do."""
+    """Approximate size up to which operands stay in L2 between calls; 0: they never do."""
     cache_gain: float = 1.0
+    """Rate of L2 over the rate of memory."""
     cast: Cast | None = None
     floors: HostFloors | None = None
 
     def device_only(self) -> GemmFit:
-        """Without host floors and casts: a captured graph whose casts are fused elsewhere."""
+        """Return the fit without host floors and casts.
+
+        The result is GPU time. Some measured stacks launched from the host without a CUDA graph,
+        and cast A before each call, which training and serving steps do differently.
+        """
         return replace(self, cast=None, floors=None)
 
 
 def gemm_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
-    """Seconds of one GEMM; m, n, k positive, output in 16 bit."""
+    """Return the seconds of one GEMM with positive m, n, k and 16-bit output.
+
+    The library is assumed to select the faster of tiles of 64 and 128.
+    """
     busy = min(_tiled_seconds(fit, m, n, k, 64), _tiled_seconds(fit, m, n, k, 128))
     busy *= 1.0 + fit.sustained * busy / (busy + SUSTAINED_SECONDS)
     seconds = fit.launch_seconds + overlap(busy, _memory_seconds(fit, m, n, k), fit.norm)
@@ -111,7 +119,7 @@ def _tiled_seconds(fit: GemmFit, m: float, n: float, k: float, edge: int) -> flo
     seconds = whole * (k * step + fit.tile_seconds)
     if pieces <= 1:
         return seconds
-    # split K: all SMs work on the few tiles, then a second pass adds the partial sums
+    # Split K: all SMs share the few tiles, then a second kernel adds the partial sums.
     partial_bytes = pieces * m * n * PARTIAL_BYTES
     added = partial_bytes / (fit.bytes_per_second * fit.memory_share) + fit.tile_seconds
     return min(seconds, k / pieces * step + fit.tile_seconds + fit.split * added)
@@ -123,6 +131,7 @@ def _memory_seconds(fit: GemmFit, m: float, n: float, k: float) -> float:
     seconds = moved_bytes / (fit.bytes_per_second * fit.memory_share)
     if fit.cache_bytes <= 0.0:
         return seconds
+    # Share of the traffic that stays in L2: a smooth step at ``cache_bytes``.
     resident = 1.0 / (1.0 + (moved_bytes / fit.cache_bytes) ** 4)
     return seconds * (resident / fit.cache_gain + 1.0 - resident)
 
@@ -137,3 +146,16 @@ def _floor_seconds(floors: HostFloors, m: float, n: float, k: float) -> float:
     if n < NARROW or k < NARROW:
         return floors.narrow
     return floors.short if m <= SHORT_ROWS else floors.regular
+
+
+def overlap(first: float, second: float, norm: float) -> float:
+    """Return the ``norm``-norm of two durations: their sum at 1, about their maximum at 8.
+
+    This models two parts that overlap imperfectly. Durations are scaled by the larger one, because
+    their powers would otherwise leave the range of floats.
+    """
+    if first < second:
+        first, second = second, first
+    if second <= 0.0:
+        return first
+    return float(first * (1.0 + (second / first) ** norm) ** (1.0 / norm))

@@ -1,8 +1,9 @@
-"""Time of the routed experts of one MoE layer on one rank: both grouped GEMMs and the routing.
+"""Seconds of the routed experts of one MoE layer on one rank: two grouped GEMMs and the routing.
 
-Experts that get no token are not read; each expert's rows are padded to a tile. The measured call
-is the fused forward layer of a serving stack: top-k, permute, gated up-projection, activation,
-down-projection, unpermute. Constants: docs/kernel-fits.md.
+Weights of experts without tokens are not read, and the rows of each expert are padded to a tile.
+The measured call is the fused forward layer of a serving stack: top-k, permute, gated
+up-projection, activation, down-projection, unpermute. Constants are fitted per GPU type and
+precision (docs/kernel-fits.md).
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from dataclasses import dataclass
 from math import ceil, exp
 from typing import NamedTuple
 
-from parc.compiler.cost.kernels.smooth import overlap
+from parc.compiler.cost.kernels.gemm import overlap
 
-EDGE = 128
-"""Edge of an output tile."""
-LEAST_EDGE = 16.0
-"""Least height of a tile: the rows of one matrix instruction."""
+TILE_EDGE = 128
+"""Rows and columns of an output tile."""
+MIN_TILE_ROWS = 16.0
+"""Smallest number of rows of a tile, those of one matrix instruction."""
 ACTIVATION_BYTES = 2
+"""Bytes per element of activations, 16 bit."""
 
 
 class ExpertShape(NamedTuple):
-    """One routed layer on one rank. ``inter`` is the width of a whole expert."""
+    """Sizes of one routed layer; ``inter`` is the width of a whole expert before ``tp``."""
 
     tokens: float
-    """Tokens routed over the ``ep`` group, a step."""
+    """Tokens per step that the ``ep`` group routes."""
     top_k: float
     hidden: float
     inter: float
@@ -32,12 +34,12 @@ class ExpertShape(NamedTuple):
     tp: float = 1.0
     ep: float = 1.0
     imbalance: float = 0.0
-    """Rows of the fullest rank over the mean; 0: as in the fitted measurements."""
+    """Rows of the fullest rank over the mean; 0: as in the measurements that were fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedFit:
-    """Grouped GEMM on one GPU at one precision."""
+    """Constants of grouped GEMMs on one GPU type at one precision."""
 
     sms: int
     flops_per_second: float
@@ -45,33 +47,33 @@ class GroupedFit:
     operand_bytes: float
     peak_share: float
     pad_rows: float
-    """Rows that padding adds to an expert in use."""
+    """Rows that padding adds per expert with tokens."""
     tile_seconds: float
     memory_share: float
     launch_seconds: float
-    """All kernels of the layer."""
+    """Launch time of all kernels of the layer."""
     row_factor: float
-    """Passes over the rows of this rank's experts beside the GEMMs."""
+    """Passes over the rows of this rank's experts, in addition to the GEMMs."""
     token_factor: float
-    """Passes over all tokens: routing, permutation, quantising."""
+    """Passes over all tokens for routing, permutation and quantising."""
     norm: float
     skew: float
-    """Rows of the measured rank grow as ep to this power over the even share."""
+    """Exponent s: the measured rank has ep^s times the rows of an even distribution."""
     wave: float
 
 
 def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
-    """Seconds of the routed experts, forward."""
+    """Return the seconds of the routed experts, forward."""
     tokens, top_k, hidden, inter, experts, tp, ep, imbalance = shape
     local = experts / ep
     inter /= tp
     rows = tokens * top_k / ep * (imbalance or ep**fit.skew)
-    # expected experts with at least one row, when rows fall at random (Poisson)
+    # Expected number of experts with at least one row, if rows are distributed at random (Poisson).
     used = max(local * (1.0 - exp(-rows / local)), min(1.0, rows))
-    padded = (rows + used * fit.pad_rows) / EDGE
-    part = min(1.0, max(LEAST_EDGE, rows / used) / EDGE)
-    busy = _wave_seconds(fit, padded * 2.0 * inter / EDGE, hidden, part)
-    busy += _wave_seconds(fit, padded * hidden / EDGE, inter, part)
+    padded = (rows + used * fit.pad_rows) / TILE_EDGE
+    part = min(1.0, max(MIN_TILE_ROWS, rows / used) / TILE_EDGE)
+    busy = _wave_seconds(fit, padded * 2.0 * inter / TILE_EDGE, hidden, part)
+    busy += _wave_seconds(fit, padded * hidden / TILE_EDGE, inter, part)
     rate = fit.bytes_per_second * fit.memory_share
     reading = used * 3.0 * hidden * inter * fit.operand_bytes / rate
     passes = fit.row_factor * rows * (hidden + inter) + fit.token_factor * tokens * hidden
@@ -80,8 +82,11 @@ def grouped_gemm_seconds(fit: GroupedFit, shape: ExpertShape) -> float:
 
 
 def _wave_seconds(fit: GroupedFit, tiles: float, depth: float, part: float) -> float:
-    """Waves of tiles whose height is ``part`` of a full one, as few rows need no more."""
+    """Return the seconds of ``tiles`` full tiles' rows, run as tiles of ``part`` the height.
+
+    Experts with few rows use lower tiles, which need less time each.
+    """
     waves = tiles / (fit.sms * part)
     waves = max(1.0, waves) * (1.0 - fit.wave) + ceil(waves) * fit.wave
-    tile = 2.0 * EDGE * EDGE * depth * fit.sms / (fit.flops_per_second * fit.peak_share)
+    tile = 2.0 * TILE_EDGE * TILE_EDGE * depth * fit.sms / (fit.flops_per_second * fit.peak_share)
     return waves * part * (tile + fit.tile_seconds)

@@ -1,4 +1,4 @@
-"""All kernel and collective fits of one GPU type, from catalog data or a like GPU's."""
+"""Kernel and collective fits of one GPU type, from catalog data of it or of a similar GPU."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from parc.compiler.ir import Gpu
 
 Entry = Mapping[str, Any]
 Read = Callable[[str], Entry]
-"""Name of a GPU -> its entry of the catalog's kernels; KeyError where there is none."""
+"""Function from the name of a GPU to its entry in the kernel catalog; KeyError if it has none."""
 Form = TypeVar("Form", GemmFit, GroupedFit)
 
 SECTIONS = ("gemm", "prefill", "decode", "grouped", "collectives")
 OPERAND_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
-"""One element with its scales: nvfp4 has one byte for every sixteen."""
+"""Bytes per element by precision, with scales; nvfp4 has one byte of scale per 16 elements."""
 NEAREST = {
     "bf16": ("bf16",),
     "fp16": ("bf16",),
@@ -29,19 +29,20 @@ NEAREST = {
     "nvfp4": ("nvfp4", "fp8", "bf16"),
     "mxfp4": ("nvfp4", "fp8", "bf16"),
 }
-"""Precision -> the measured ones that stand for it, best first."""
+"""Measured precisions that are used for a precision, best first."""
 PEAKS = {"fp8_block": "fp8", "bf16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
+"""Data-sheet peak that belongs to a measured precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFit:
-    """What one GPU type takes for every kernel the cost model knows."""
+    """Constants of all kernels and collectives of the cost model, for one GPU type."""
 
     gpu: str
     fitted: bool
-    """Whether anything was measured on this GPU type; else all of it is scaled by data sheet."""
+    """True if the GPU type has measurements; otherwise all constants are scaled by data sheet."""
     assumed: tuple[str, ...]
-    """Sections (of SECTIONS) that come from another GPU type's measurements."""
+    """Members of SECTIONS that are based on measurements of another GPU type."""
     gemms: Mapping[str, GemmFit]
     prefill: PrefillFit
     decode: DecodeFit
@@ -49,13 +50,14 @@ class KernelFit:
     collectives: Mapping[Operation, CollectiveFit]
 
     def gemm(self, precision: str) -> GemmFit:
-        """The fit for ``precision``, or for the nearest wider one that the GPU has."""
+        """Return the fit for ``precision``, or for the nearest wider one that the GPU has."""
         return _nearest(self.gemms, precision)
 
     def experts(self, precision: str) -> GroupedFit:
-        """The grouped GEMM for ``precision``, or for the nearest wider one that the GPU has.
+        """Return the grouped GEMM for ``precision``, or for the nearest wider one of the GPU.
 
-        Of the two kinds of 8-bit scaling the faster: one of them ran untuned on some GPUs.
+        Of the two types of 8-bit scaling the faster one is returned, because the measurements of
+        the other one ran without tuning on some GPUs.
         """
         fit = _nearest(self.grouped, precision)
         other = self.grouped.get("fp8_block" if fit is self.grouped.get("fp8") else "fp8")
@@ -65,10 +67,10 @@ class KernelFit:
 
 
 def kernel_fit(gpu: Gpu, read: Read, kernels_like: str) -> KernelFit:
-    """The fits of ``gpu``: fitted shares of its own data-sheet numbers.
+    """Return the fits of ``gpu``: fitted shares, applied to its own data-sheet numbers.
 
-    A section that its entry lacks is taken from the entry that it names under ``like``. A GPU
-    without an entry gets all of them from ``kernels_like``.
+    A section that is missing in the entry is read from the entry that its ``like`` names. A GPU
+    without an entry uses the entry ``kernels_like``.
     """
     try:
         own = read(gpu.catalog_name)
@@ -108,7 +110,7 @@ def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
 def _by_precision(
     gpu: Gpu, core: dict[str, Any], entry: Entry, section: tuple[str, type[Form]]
 ) -> dict[str, Form]:
-    """The fits of a section for the precisions that the data sheet of ``gpu`` has."""
+    """Return the fits of a section by precision, for each precision in the GPU's data sheet."""
     name, form = section
     found = {}
     for precision, fit in entry[name].items():

@@ -1,4 +1,4 @@
-"""The kernels of one layer on one rank: shapes in, seconds out; no communication."""
+"""Seconds of the kernels of one layer on one rank by shape, without communication."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from parc.compiler.cost.kernels.gemm import GemmFit, gemm_seconds
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import LayerKind, Layout, Model
 
-Shape = tuple[float, float, float]
+GemmShape = tuple[float, float, float]
 """(m, n, k) of C[m, n] = A[m, k] B[k, n]."""
 
 SCORE_BYTES = 12
-"""A score in 16 bit: written; read, but for masked ones, and written by softmax; read and written
-with a mask by dropout; read."""
+"""Forward traffic per 16-bit score without a fused kernel: written by the first product; read,
+except for masked scores, and written by softmax; read and written, with a mask, by dropout; read by
+the second product."""
 SCORE_GRADIENT_BYTES = 17
-"""Its gradient: written; dropout reads it, its mask and writes; softmax reads that and its own
-output, but for masked ones, and writes; two products read it, one what dropout wrote."""
-ALIGNED = 8
-"""16-bit elements of an address that tensor cores load at once (cuBLAS documentation)."""
-MISALIGNED = 4
-"""Times that a product without that alignment takes longer, about."""
-WHOLE = 64
-"""16-bit elements of a row of a weight that load best, 128 bytes (NVIDIA, Matrix Multiplication
-Background User's Guide, on A100; Anthony et al. 2024, arXiv:2401.14489)."""
-UNEVEN = 1.2
-"""Times that a weight with other rows takes longer, about."""
+"""Backward traffic per score: its gradient is written; dropout reads it with the mask and writes;
+softmax reads that and its own output, except for masked scores, and writes; two products read the
+result, and one product reads the output of dropout."""
+HEAD_ALIGNMENT = 8
+"""16-bit elements to which tensor cores require operands to be aligned (cuBLAS documentation)."""
+MISALIGNED_HEAD = 4
+"""Approximate slow-down of a product without that alignment; assumed."""
+WEIGHT_ALIGNMENT = 64
+"""16-bit elements, 128 bytes, to which rows of a weight should be aligned (NVIDIA, Matrix
+Multiplication Background User's Guide, on A100; Anthony et al. 2024, arXiv:2401.14489)."""
+MISALIGNED_WEIGHT = 1.2
+"""Approximate slow-down of a product whose weight has other row lengths; assumed."""
 STREAM_SHARE = 0.85
-"""Of the memory bandwidth, for streaming kernels."""
+"""Share of the memory bandwidth that streaming kernels reach; assumed."""
 ROW_TILE = 64
-"""Rows of an expert are padded to this."""
+"""Multiple to which the rows of an expert are padded; assumed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
-    """Forward and backward seconds."""
+class ForwardBackward:
+    """Seconds, or bytes, of the forward and of the backward pass."""
 
     forward: float
     backward: float
 
 
-def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
-    """Projections of one layer, forward."""
+def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
+    """Return the shapes of the attention projections of one layer, forward."""
     attention, t = model.attention, layout.tp
     latent = attention.latent
     if latent is None:
@@ -52,7 +54,7 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
         return [(tokens, width, model.hidden), (tokens, model.hidden, inner)]
     heads = attention.heads / t
     query_dim = latent.qk_nope_dim + latent.qk_rope_dim
-    # Down-projections are whole on every rank and work on its share of the sequence.
+    # Down-projections are not split; with sequence parallelism each rank runs them on its tokens.
     share = tokens / (t if layout.sequence_parallel else 1)
     rank = latent.q_lora_rank or model.hidden
     shapes = [
@@ -66,28 +68,30 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
     return shapes
 
 
-def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list[Shape]:
-    """An MLP of hidden ``width``, forward."""
+def mlp_gemms(model: Model, layout: Layout, tokens: float, width: float) -> list[GemmShape]:
+    """Return the shapes of an MLP of ``width``, forward; gate and up projection are one GEMM."""
     inner = width / layout.tp
     columns = 2 * inner if model.ffn.gated else inner
     return [(tokens, columns, model.hidden), (tokens, model.hidden, inner)]
 
 
-def gemm_pass(fit: GemmFit, shapes: list[Shape]) -> Seconds:
-    """Forward, and backward by input and by weight, of matrix multiplications."""
+def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
+    """Return the seconds of GEMMs: forward, and the gradients of input and weight."""
     forward = backward = 0.0
     for m, n, k in shapes:
-        odd = UNEVEN if n % WHOLE or k % WHOLE else 1.0
-        forward += odd * gemm_seconds(fit, m, n, k)
-        backward += odd * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m))
-    return Seconds(forward, backward)
+        slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
+        forward += slow_down * gemm_seconds(fit, m, n, k)
+        backward += slow_down * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m))
+    return ForwardBackward(forward, backward)
 
 
-def unfused_core(kernels: KernelFit, model: Model, layout: Layout, sequence: int) -> Seconds:
-    """Attention core without a fused kernel, as before FlashAttention: scores go through memory.
+def unfused_core(
+    kernels: KernelFit, model: Model, layout: Layout, sequence: int
+) -> ForwardBackward:
+    """Return the seconds of the attention core without a fused kernel, as before FlashAttention.
 
-    Forward: two batched products over the full square, and scale, mask, softmax and dropout over
-    every score. Backward: four products, and the traffic of gradients.
+    Scores are written to memory. Forward: two batched products over the full square, then scale,
+    mask, softmax and dropout of every score. Backward: four products and the traffic of gradients.
     """
     attention = model.attention
     heads = layout.micro_batch * attention.heads / layout.tp / layout.cp
@@ -96,17 +100,21 @@ def unfused_core(kernels: KernelFit, model: Model, layout: Layout, sequence: int
     rows = heads * sequence
     product = gemm_seconds(fit, rows, sequence, attention.head_dim)
     product = max(product, gemm_seconds(fit, rows, attention.head_dim, sequence))
-    if attention.head_dim % ALIGNED:
-        product *= MISALIGNED
+    if attention.head_dim % HEAD_ALIGNMENT:
+        product *= MISALIGNED_HEAD
     rate = fit.bytes_per_second * STREAM_SHARE
-    return Seconds(
+    return ForwardBackward(
         2 * product + SCORE_BYTES * scores / rate,
         4 * product + SCORE_GRADIENT_BYTES * scores / rate,
     )
 
 
 def core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int) -> float:
-    """Forward attention core of one micro-batch; cp ranks share whole sequences evenly."""
+    """Return the forward seconds of the fused attention core for one micro-batch.
+
+    The work of a whole sequence is divided evenly over cp ranks. With sliding windows the result is
+    the mean over windowed and full layers.
+    """
     attention = model.attention
     latent = attention.latent
     head_dim = float(attention.head_dim)
@@ -115,22 +123,22 @@ def core_seconds(kernels: KernelFit, model: Model, layout: Layout, sequence: int
     heads = attention.heads / layout.tp
     keys = heads if latent is not None else max(attention.kv_heads / layout.tp, 1.0)
 
-    def price(window: float) -> float:
+    def windowed_seconds(window: float) -> float:
         shape = AttentionShape(layout.micro_batch, sequence, heads, keys, head_dim, window=window)
         return prefill_seconds(kernels.prefill, shape) / layout.cp
 
     if attention.window is None or attention.window >= sequence:
-        return price(0.0)
+        return windowed_seconds(0.0)
     every = attention.full_attention_every
     share = 1 / every if every else 0.0
-    return share * price(0.0) + (1 - share) * price(float(attention.window))
+    return share * windowed_seconds(0.0) + (1 - share) * windowed_seconds(float(attention.window))
 
 
-def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
-    """Routed experts of one rank as one grouped multiplication: rows of all its experts.
+def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmShape]:
+    """Return the shapes of a rank's routed experts, forward, with the rows of all its experts.
 
-    Every rank of the expert group brings tokens / tp, so that routing evenly a rank works on
-    top-k of its own number. An expert's rows are filled up to whole tiles.
+    Routing is assumed to be balanced: each rank of the expert group contributes tokens / tp, so
+    that a rank processes top-k times that number. The rows of an expert are padded to whole tiles.
     """
     experts = model.experts
     assert experts is not None
@@ -143,11 +151,12 @@ def expert_gemms(model: Model, layout: Layout, tokens: float) -> list[Shape]:
 
 
 def stream_bytes(model: Model, layout: Layout, kind: LayerKind, tokens: float) -> float:
-    """Bytes that the element-wise kernels of one layer's forward move.
+    """Return the bytes that element-wise kernels move in the forward pass of one layer.
 
-    A norm a part (read and write), a residual addition (two reads and a write), rotation of
-    queries and keys, the activation function (reads 2 f gated, 1 f plain, writes f), a gate on
-    the attention output (two reads and a write). What recurrences move is theirs.
+    Per part (mixer, MLP) a norm (read and write) and a residual addition (two reads and a write);
+    rotation of queries and keys; the activation function (reads 2 f if gated, else f; writes f); a
+    gate on the attention output (two reads and a write). ``Recurrence.streamed_bytes`` has the
+    bytes of recurrent mixers.
     """
     t = layout.tp
     attention, experts = model.attention, model.experts

@@ -1,9 +1,10 @@
-"""Layers that mix tokens by a recurrence: Gated DeltaNet and Mamba-2, what a token costs in one.
+"""FLOPs and bytes per token of recurrent layers: Gated DeltaNet and Mamba-2.
 
-Both run in chunks: products inside a chunk are matrix work, and chunks hand on a state (Yang et
-al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024, arXiv:2405.21060, section 6). Kernels are
-many and small, so that matrix work and memory traffic add. Tensor parallelism divides heads, and
-so does context parallelism: a rank has all tokens for its share of them, which is the same work.
+Both process chunks of tokens: products inside a chunk are matrix work, and each chunk passes a
+state to the next (Yang et al. 2024, arXiv:2412.06464, section 3; Dao and Gu 2024, arXiv:2405.21060,
+section 6). There are many small kernels, so that matrix work and memory traffic add up instead of
+overlapping. Tensor parallelism divides the heads. Context parallelism also divides heads and gives
+a rank all tokens for its heads, which is the same amount of work.
 """
 
 from __future__ import annotations
@@ -11,64 +12,68 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
-from parc.compiler.cost.kernels.layer_kernels import STREAM_SHARE, Seconds
+from parc.compiler.cost.kernels.layer_kernels import STREAM_SHARE, ForwardBackward
 from parc.compiler.ir import LayerKind, LinearAttention, Mamba, Model
 
 LINEAR_CHUNK = 64
-"""Tokens of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py)."""
+"""Tokens per chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py)."""
 MAMBA_CHUNK = 128
-"""Tokens of a chunk (Megatron-Core, ssm/mamba_mixer.py: chunk_size)."""
+"""Tokens per chunk (Megatron-Core, ssm/mamba_mixer.py: chunk_size)."""
 MATRIX_SHARE = 0.35
-"""Of the 16-bit matrix peak, for products of 64 to 256 rows inside a chunk; an assumption."""
+"""Share of the 16-bit matrix peak that products of 64 to 256 rows inside a chunk reach; assumed."""
 MAMBA_PASSES = 56
-"""Times that a channel of a Mamba layer passes through memory, forward, as if at full rate: what
-fits 12 published runs of Nemotron-H and Nemotron 3 Nano on five types of GPU. It stands for all
-that Megatron-Core does there: scans, transposes, norm and gate in fp32."""
-BACKWARD = 2.5
-"""Backward over forward: each product has two, and states are computed again; an assumption."""
+"""Passes of a channel of a Mamba layer through memory at full rate in the forward pass. Fitted to
+12 published runs of Nemotron-H and Nemotron 3 Nano on five GPU types. It covers everything that
+Megatron-Core does in the layer: scans, transposes, norm and gate in fp32."""
+BACKWARD_FACTOR = 2.5
+"""Time of the backward over the forward pass. Assumed, because each product has two in the backward
+pass and states are recomputed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """One layer and token, all heads; bytes of 16-bit elements unless said."""
+    """Widths, FLOPs and bytes of one layer per token, over all heads."""
 
     projected: int
     """Width of the input projection."""
     inner: int
-    """Width of what goes into the output projection."""
+    """Input width of the output projection."""
     flops: float
-    """Matrix work of the chunks, forward."""
+    """FLOPs of the products inside chunks, forward."""
     scanned_bytes: float
     """Memory traffic of the chunks, forward."""
     streamed_bytes: float
     """Memory traffic of convolution, norms and gate, forward."""
     kept_bytes: float
-    """What the backward pass needs, the input of the layer not counted."""
+    """Bytes saved for the backward pass, without the input of the layer."""
 
 
 def recurrence(model: Model, kind: LayerKind) -> Recurrence | None:
-    """The recurrence of a layer of ``kind``; None where it has none."""
+    """Return the recurrence of a layer of ``kind``; None if the layer has none."""
     part = model.recurrent(kind)
     if isinstance(part, LinearAttention):
         return _linear(part)
     return None if part is None else _mamba(part)
 
 
-def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> Seconds:
-    """Chunks of ``tokens`` tokens on one rank, the heads that it has counted in tokens."""
+def scan_seconds(kernels: KernelFit, part: Recurrence, tokens: float) -> ForwardBackward:
+    """Return the forward and backward seconds of the chunks of ``tokens`` tokens on one rank.
+
+    ``tokens`` are reduced by the share of heads that the rank has.
+    """
     fit = kernels.gemm("bf16")
     seconds = part.flops / (MATRIX_SHARE * fit.flops_per_second)
     seconds += part.scanned_bytes / (STREAM_SHARE * fit.bytes_per_second)
-    return Seconds(tokens * seconds, BACKWARD * tokens * seconds)
+    return ForwardBackward(tokens * seconds, BACKWARD_FACTOR * tokens * seconds)
 
 
 def _linear(linear: LinearAttention) -> Recurrence:
-    """Gated DeltaNet as flash-linear-attention runs it.
+    """Return Gated DeltaNet as flash-linear-attention implements it.
 
-    Inside a chunk of C: scores of keys and of queries, W = T K and U = T V with the inverse T,
-    scores times values; with the state: W S, Q S, K' U. Queries and keys are repeated for the
-    value heads that share them. Kept: the projection, what is convolved and normed, T, decay and
-    step a head, outputs before and after their norm.
+    Products inside a chunk of C tokens: scores of keys and of queries, W = T K and U = T V with the
+    inverse T, scores times values; products with the state S: W S, Q S, K' U. Queries and keys are
+    repeated for the value heads that share them. Saved for the backward pass: the projection, the
+    convolved and normed inputs, T, decay and step size per head, outputs before and after the norm.
     """
     heads, keys, values = linear.value_heads, linear.key_dim, linear.value_dim
     wide, chunk = heads * keys, LINEAR_CHUNK
@@ -90,10 +95,11 @@ def _linear(linear: LinearAttention) -> Recurrence:
 
 
 def _mamba(mamba: Mamba) -> Recurrence:
-    """Mamba-2 as its fused kernels run it; states of chunks pass three times, in fp32.
+    """Return Mamba-2 as its fused kernels implement it.
 
-    Kept: the projection, and outputs before and after their norm (mamba_ssm,
-    ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn); the rest is computed again.
+    The fp32 states of chunks pass through memory three times. Saved for the backward pass: the
+    projection, and outputs before and after the norm (mamba_ssm, ops/triton/ssd_combined.py,
+    MambaSplitConv1dScanCombinedFn); everything else is recomputed.
     """
     matrices, state = mamba.groups * mamba.state_size, mamba.inner * mamba.state_size
     return Recurrence(

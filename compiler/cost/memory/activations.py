@@ -1,11 +1,11 @@
-"""Activation bytes that the backward pass needs, one layer and one micro-batch.
+"""Activation bytes that are saved for the backward pass, per layer and micro-batch.
 
-Korthikanti et al. 2022 (arXiv:2205.05198) with flash attention, no dropout, grouped-query and
-latent attention, gated MLPs and experts. Terms, for T tokens on the rank (sequence x micro-batch /
-cp), width h, tensor parallelism t; ``/t`` on T h terms only with sequence parallelism; B bytes an
-element that a linear layer saves (2; fp8: 1):
-norm inputs 2Th/t and outputs BTh/t each half; Q, K, V, O 2T(2aD + 2g'D)/t with g' = max(g, t);
-softmax statistics 4Ta/t; MLP (2(G-1) + B) T f/t with G = 3 gated, 2 plain.
+Korthikanti et al. 2022 (arXiv:2205.05198), extended to flash attention, grouped-query and latent
+attention, gated MLPs and experts. Symbols: T tokens on the rank (sequence x micro-batch / cp),
+width h, tensor parallelism t, B bytes per element that a linear layer saves (2; fp8: 1). ``/t`` on
+T h terms applies only with sequence parallelism. Terms: inputs 2Th/t and outputs BTh/t of each
+norm; Q, K, V, O 2T(2aD + 2g'D)/t with g' = max(g, t); softmax statistics 4Ta/t; MLP (2(G-1) + B) T
+f/t with G = 3 if gated, else 2.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ from parc.compiler.ir import LayerKind, Layout, Model, ProgramMemory
 
 @dataclass(frozen=True, slots=True)
 class LayerActivations:
-    """Bytes by module, so that recompute can subtract modules by name."""
+    """Bytes of one layer by module, so that recompute can subtract modules by name."""
 
     layernorm: float
-    """Outputs of the norms that are layers of their own."""
+    """Outputs of the norms that are not fused with a projection."""
     residual: float
-    """Inputs of the norms: the residual stream, and dropout masks."""
+    """Inputs of the norms, that is the residual stream, and dropout masks."""
     core_attn: float
     """Softmax statistics of the fused core, or the attention matrix of an unfused one."""
     attention: float
-    """Inputs and outputs of the projections; latent attention: its latents and the output. With
-    the output of the norm, where that is a part of the projection."""
+    """Inputs and outputs of the projections, or latents and output of latent attention. Includes
+    the output of the norm if it is fused with the projection."""
     mla_up_proj: float
+    """Outputs of the up-projections of latent attention."""
     mlp: float
-    """Dense MLP; without its input, where the norm that makes it is a layer of its own."""
+    """Dense MLP; its input only if the norm is fused with the MLP."""
     moe_act: float
     """Outputs of the experts' activation function."""
     moe: float
-    """Routed experts without the activation function's output."""
+    """Routed experts without the output of the activation function."""
     shared_experts: float
     checkpoint: float
-    """Input of the layer: all that full recompute keeps; not a part of ``total``."""
+    """Input of the layer, which full recompute saves; not part of ``total``."""
     transient: float
-    """Gradients that are alive while the layer runs backward; not a part of ``total``."""
+    """Gradients that exist during the backward pass of the layer; not part of ``total``."""
     operators: float
-    """What selective recompute by operator keeps; not a part of ``total``."""
+    """Bytes that selective recompute by operator saves; not part of ``total``."""
 
     @property
     def total(self) -> float:
-        """Without recompute."""
+        """Bytes without recompute."""
         return (
             self.layernorm
             + self.residual
@@ -60,7 +61,7 @@ class LayerActivations:
         )
 
     def saved_by(self, modules: tuple[str, ...]) -> float:
-        """Bytes of ``modules`` together; ``moe`` covers moe_act and shared_experts."""
+        """Return the bytes of ``modules``; ``moe`` includes moe_act and shared_experts."""
         names = set(modules)
         if "moe" in names:
             names |= {"moe_act", "shared_experts"}
@@ -68,14 +69,18 @@ class LayerActivations:
 
 
 MODULES = tuple(LayerActivations.__dataclass_fields__)[:9]
+"""Fields that are part of ``total``, in the order of the class."""
 OPERATORS = ("op",)
-"""Selective recompute that chooses operators instead of modules."""
+"""Value of ``Recompute.modules`` that selects operators instead of modules (torchtitan)."""
 
 
 def layer_activations(
     model: Model, layout: Layout, kind: LayerKind, batch: tuple[float, int], program: ProgramMemory
 ) -> LayerActivations:
-    """Bytes on one rank of one layer; ``batch`` is (tokens after cp, sequence length after cp)."""
+    """Return the bytes of one layer on one rank.
+
+    ``batch`` is (tokens, sequence length) after division by cp.
+    """
     t, tokens = layout.tp, batch[0]
     elements = tokens * model.hidden / (t if layout.sequence_parallel else 1)
     inputs = elements if program.gathers_again else tokens * model.hidden
@@ -107,11 +112,11 @@ def layer_activations(
 def _products(
     model: Model, layout: Layout, kind: LayerKind, tokens: float, program: ProgramMemory
 ) -> float:
-    """Outputs of the attention core and of every other matrix product.
+    """Return the bytes of the attention core's output and of every second matrix product.
 
-    torchtitan numbers the products of a layer (query, key, value or all three in one, output,
-    gate, up, down) and keeps the odd ones (distributed/activation_checkpoint.py). Ranks of a
-    tensor-parallel group have parts of the last one's sum, each as long as the sum.
+    torchtitan numbers the products of a layer (query, key, value or a fused one, output, gate, up,
+    down) and saves those with odd numbers (distributed/activation_checkpoint.py). The output of the
+    last product is not divided by t, because each rank has a full-size partial sum.
     """
     attention, experts = model.attention, model.experts
     keys = max(attention.kv_heads, layout.tp) * (2 if program.fused_projection else 1)
@@ -124,7 +129,10 @@ def _products(
 
 
 def _core(model: Model, layout: Layout, batch: tuple[float, int], program: ProgramMemory) -> float:
-    """Softmax statistics in fp32, or the attention matrix: 2 a s^2 b / t, dropped out: 5."""
+    """Return the bytes of fp32 softmax statistics, or of the attention matrix if unfused.
+
+    The matrix has 2 a s^2 b / t bytes, with dropout 5 a s^2 b / t.
+    """
     tokens, length = batch
     heads = model.attention.heads / layout.tp
     if program.fused_attention:
@@ -133,7 +141,7 @@ def _core(model: Model, layout: Layout, batch: tuple[float, int], program: Progr
 
 
 def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> tuple[float, float]:
-    """(projections and output, what recomputing the latent up-projection frees)."""
+    """Return the bytes of (projections and output, outputs of the latent up-projections)."""
     attention = model.attention
     latent = attention.latent
     copy = program.saved_bytes if program.saved_bytes < 2 else 0.0
@@ -144,7 +152,7 @@ def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> t
         outputs = (copy + 2 * program.output_copies) * attention.heads
         normed = 0.0
         if attention.qk_norm != "none":
-            # A norm keeps its input; what it puts out is kept by the core, or rotated and gone.
+            # A norm saves its input. Its output is saved by the core, or rotated and then freed.
             normed = 2 * program.norm_copies * (attention.heads + max(attention.kv_heads, t))
         return tokens * (2 * width + outputs + normed) * attention.head_dim / t, 0.0
     latents = latent.kv_lora_rank + 2 * (latent.q_lora_rank or 0) + latent.kv_lora_rank
@@ -157,7 +165,10 @@ def _attention(model: Model, t: int, tokens: float, program: ProgramMemory) -> t
 def _mixer(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> tuple[float, float]:
-    """``_attention``, or what a recurrence keeps; its heads are divided as those of attention."""
+    """Return the bytes of attention as ``_attention`` does, or of a recurrence.
+
+    Heads of a recurrence are divided over t as those of attention.
+    """
     if kind.mixer == "attention":
         return _attention(model, layout.tp, tokens, program)
     part = recurrence(model, kind)
@@ -168,13 +179,13 @@ def _mixer(
 
 
 Parts = tuple[float, float, float, float, float]
-"""(mlp, moe_act, moe, shared experts, gradients alive in the backward pass)."""
+"""Bytes of (mlp, moe_act, moe, shared experts, gradients during the backward pass)."""
 
 
 def _feed_forward(
     model: Model, kind: LayerKind, layout: Layout, tokens: float, program: ProgramMemory
 ) -> Parts:
-    """Of a layer of ``kind``; nothing where it has none."""
+    """Return the bytes of the feed-forward part of a layer; zeros if it has none."""
     if kind.routed:
         return _routed(model, layout, tokens, program)
     if kind.mlp == "dense":
@@ -183,7 +194,7 @@ def _feed_forward(
 
 
 def _dense(model: Model, layout: Layout, tokens: float, program: ProgramMemory) -> Parts:
-    """A dense MLP: the inputs of the activation function, its output for the second matmul."""
+    """Return the bytes of a dense MLP: inputs and output of the activation function."""
     inputs = 2 if model.ffn.gated else 1
     width = tokens * model.ffn.size / layout.tp
     kept = (2 * inputs + program.saved_bytes + 2 * program.activation_copies) * width
@@ -191,10 +202,10 @@ def _dense(model: Model, layout: Layout, tokens: float, program: ProgramMemory) 
 
 
 def _routed(model: Model, layout: Layout, tokens: float, program: ProgramMemory) -> Parts:
-    """Routed and shared experts under balanced routing.
+    """Return the bytes of routed and shared experts with balanced routing.
 
-    Each rank of an expert group brings its own tokens, so ep does not shrink these. Router
-    weights are applied inside the experts, so that their outputs are not kept.
+    Each rank of an expert group contributes its own tokens, so that ep does not reduce the bytes.
+    Router weights are applied inside the experts, so that expert outputs are not saved.
     """
     experts = model.experts
     assert experts is not None
@@ -214,21 +225,21 @@ def _routed(model: Model, layout: Layout, tokens: float, program: ProgramMemory)
 
 
 def routing_bytes(count: int) -> int:
-    """Bytes a token that routing to ``count`` experts keeps, beside what the experts keep.
+    """Return the bytes per token that routing to ``count`` experts saves, without the experts.
 
-    Logits and weights in fp32, a choice a byte, and the rows of the fused permutation: 2 E + 1
-    numbers of 4 bytes (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py).
-    Megatron's functional-test records hold the last three to the byte.
+    Logits and weights in fp32, one byte per choice, and the row numbers of the fused permutation,
+    2 E + 1 of 4 bytes (Megatron-LM, moe/token_dispatcher.py; TransformerEngine, permutation.py).
+    The last three match Megatron's functional-test records to the byte.
     """
     return 4 * count + 4 * count + count + 4 * (2 * count + 1)
 
 
 def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
-    """Bytes that ``layers`` layers of a rank keep until backward, for one micro-batch each.
+    """Return the bytes that ``layers`` layers of a rank save per micro-batch.
 
-    Full recompute keeps the input of every block (uniform), or recomputes the first layers of
-    every chunk and keeps the rest whole (block). Selective recompute by operator (torchtitan)
-    keeps the attention core and every other matrix product.
+    Full recompute saves the input of every block of layers (uniform), or recomputes the first
+    layers of each chunk and saves all activations of the other layers (block). Selective recompute
+    by operator (torchtitan) saves the attention core and every second matrix product.
     """
     recompute = layout.recompute
     if recompute.modules == OPERATORS:
@@ -244,10 +255,14 @@ def kept_bytes(layer: LayerActivations, layout: Layout, layers: int) -> float:
 
 
 def working_bytes(layer: LayerActivations, layout: Layout) -> float:
-    """Bytes that come and go while one layer runs backward: what it recomputes, its gradients."""
+    """Return the temporary bytes of one layer's backward pass.
+
+    They are the recomputed activations and the gradients (``transient``).
+    """
     recompute = layout.recompute
     again = 0.0
     if recompute.modules == OPERATORS:
+        # Every second product is saved, so that about half of the layer is recomputed.
         again = layer.total / 2
     elif recompute.granularity == "selective":
         again = layer.saved_by(recompute.modules)

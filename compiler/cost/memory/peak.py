@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.collectives.context_exchange import gathered_key_bytes
 from parc.compiler.cost.memory.activations import (
     LayerActivations,
     kept_bytes,
@@ -18,10 +17,11 @@ from parc.compiler.cost.memory.workspaces import (
     stage_buffer_bytes,
     stream_bytes,
 )
-from parc.compiler.cost.schedules.table import Shape
-from parc.compiler.cost.schedules.uneven_flight import held_batches
+from parc.compiler.cost.schedules.estimates import micro_batches_in_flight
+from parc.compiler.cost.schedules.table import PipelineShape
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad, stage_load
+from parc.compiler.cost.step.context_exchange import gathered_key_bytes
 from parc.compiler.ir import LayerKind, Layout, ProgramMemory, StageMemory
 
 StaticBytes = tuple[float, float, float, float, float, float]
@@ -99,8 +99,8 @@ def activation_bytes(
     """Return (bytes saved by all micro-batches in flight, working set of one layer)."""
     problem = pricing.problem
     micro_batches = max(layout.micro_batches(problem.job.global_batch), 1)
-    shape = Shape(layout.pp, micro_batches, layout.vpp)
-    flight = held_batches(layout.schedule, stage, shape, load.chunks)
+    shape = PipelineShape(layout.pp, micro_batches, layout.vpp)
+    flight = micro_batches_in_flight(layout.schedule, stage, shape, load.chunks)
     kept, working = micro_batch_bytes(pricing, layout, load, program)
     return flight * kept, working
 

@@ -1,1 +1,1 @@
-"""Pipeline schedules: action tables, closed forms, simulation."""
+"""Pipeline schedules: action tables, event simulation, closed formulas and chunks in flight."""

@@ -1,34 +1,42 @@
-"""Action tables of DualPipe and DualPipeV: forwards and backwards that overlap each other.
+"""Action tables of DualPipe and DualPipeV, which overlap forwards with backwards.
 
-Sources: DeepSeek-V3 report (arXiv:2412.19437) section 3.2.1 and the program in
-github.com/deepseek-ai/DualPipe; DualPipeV equals torch.distributed.pipelining's table. A rank of
-DualPipe runs the program of DualPipeV on half the ranks, with the second copy of the model in
-the place of the second stage.
+Sources: DeepSeek-V3 report (arXiv:2412.19437), section 3.2.1, and the program in
+github.com/deepseek-ai/DualPipe. The table of DualPipeV equals that of
+torch.distributed.pipelining. A rank of DualPipe runs the program of DualPipeV on half the ranks,
+with the second copy of the model in place of the second stage.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from parc.compiler.cost.schedules.table import Action, Kind, Pair, Row, Shape, Table, v_owners
+from parc.compiler.cost.schedules.table import (
+    Action,
+    Computation,
+    Pair,
+    PipelineShape,
+    RankActions,
+    Table,
+    v_owners,
+)
 
 
-def dualpipe_v(shape: Shape) -> Table:
-    """Two stages a rank in V form; needs m >= 2p."""
+def dualpipe_v(shape: PipelineShape) -> Table:
+    """Return the table of DualPipeV: two stages per rank in V form; requires m >= 2p."""
     p = shape.ranks
     batches = range(shape.micro_batches)
     rows = (
-        _Program(((rank, batches), (2 * p - 1 - rank, batches)), p - 1 - rank).row(rank)
+        _RankProgram(((rank, batches), (2 * p - 1 - rank, batches)), p - 1 - rank).actions(rank)
         for rank in range(p)
     )
     return Table(tuple(rows), v_owners(p), 2 * p)
 
 
-def dualpipe(shape: Shape) -> Table:
-    """Two copies of the model, fed from both ends; needs p and m even and m >= 2p.
+def dualpipe(shape: PipelineShape) -> Table:
+    """Return the table of DualPipe; requires even p, even m, and m >= 2p.
 
-    Stage s of the second copy is number p + s and sits on rank p - 1 - s; it sees the second
-    half of the micro-batches.
+    Two copies of the model are fed from both ends. Stage s of the second copy has number p + s, is
+    on rank p - 1 - s, and processes the second half of the micro-batches.
     """
     p, half = shape.ranks, shape.micro_batches // 2
     down, up = range(half), range(half, 2 * half)
@@ -37,17 +45,19 @@ def dualpipe(shape: Shape) -> Table:
         ends = ((rank, down), (2 * p - 1 - rank, up))
         near, far = ends if rank < p // 2 else (ends[1], ends[0])
         depth = min(rank, p - 1 - rank)
-        rows.append(_Program((near, far), p // 2 - 1 - depth).row(depth))
+        rows.append(_RankProgram((near, far), p // 2 - 1 - depth).actions(depth))
     return Table(tuple(rows), v_owners(p), p)
 
 
-class _Program:
-    """The eight steps of one rank; ``lanes`` are its two stages with their micro-batches.
-
-    ``above`` is the number of ranks between this one and the turn, where both lanes meet.
-    """
+class _RankProgram:
+    """DualPipe's eight steps on one rank."""
 
     def __init__(self, lanes: tuple[tuple[int, range], tuple[int, range]], above: int) -> None:
+        """Start an empty program.
+
+        ``lanes`` are the two stages of the rank with their micro-batches; ``above`` is the number
+        of ranks between this rank and the rank at which both lanes meet.
+        """
         self.lanes = lanes
         self.above = above
         self.items: list[Action | Pair] = []
@@ -55,15 +65,15 @@ class _Program:
         self.backwards = [0, 0]
         self.weights: deque[Action] = deque()
 
-    def row(self, depth: int) -> Row:
-        """All steps of the rank that is ``depth`` ranks from where micro-batches enter."""
+    def actions(self, depth: int) -> RankActions:
+        """Return all actions of the rank ``depth`` ranks behind the entry of micro-batches."""
         self._warm_up(depth)
         self._overlap(depth)
         self._cool_down(depth)
         return tuple(self.items)
 
     def _warm_up(self, depth: int) -> None:
-        """F0, then F0 F1, then I1 W1 F1."""
+        """Append F0, then F0 F1, then I1 W1 F1."""
         for _ in range(2 * self.above):
             self.items.append(self._forward(0))
         for _ in range(depth + 1):
@@ -73,7 +83,11 @@ class _Program:
             self.items += [self.weights.popleft(), self._forward(1)]
 
     def _overlap(self, depth: int) -> None:
-        """F0 with B1, F1 with B0, until the forwards end; the turn starts without overlap."""
+        """Append pairs F0 B1 and F1 B0 until the forwards end.
+
+        The rank at which the lanes meet runs its first F0 and B1 one after the other: DualPipe's
+        program does so to shorten the bubble (dualpipe.py, step 4).
+        """
         steady = len(self.lanes[0][1]) - 2 * (self.above + depth + 1) + depth + 1
         for k in range(steady):
             together = Pair(self._forward(0), self._backward(1))
@@ -84,8 +98,8 @@ class _Program:
             self.items.append(Pair(self._forward(1), self._backward(0)))
 
     def _cool_down(self, depth: int) -> None:
-        """B1 B0, the later half of them split, their weight gradients last."""
-        split_from = depth + 1  # halves of the depth + 1 rounds of B1 B0
+        """Append rounds of B1 B0, the later half split into I and W, then the delayed W."""
+        split_from = depth + 1  # of the 2 (depth + 1) backwards, the second half is split
         for k in range(2 * (depth + 1)):
             lane = 1 - k % 2
             if k >= split_from:
@@ -104,12 +118,12 @@ class _Program:
         return self._next(lane, "B", self.backwards)
 
     def _split(self, lane: int) -> None:
-        """The input's gradient now, the weights' gradient later."""
+        """Append the gradient of the input and queue the gradient of the weights."""
         gradient = self._next(lane, "I", self.backwards)
         self.items.append(gradient)
         self.weights.append(Action(gradient.stage, "W", gradient.micro_batch))
 
-    def _next(self, lane: int, kind: Kind, count: list[int]) -> Action:
+    def _next(self, lane: int, computation: Computation, count: list[int]) -> Action:
         stage, batches = self.lanes[lane]
         count[lane] += 1
-        return Action(stage, kind, batches[count[lane] - 1])
+        return Action(stage, computation, batches[count[lane] - 1])

@@ -1,9 +1,14 @@
-"""Closed forms of a pipeline's makespan where all stages take the same time.
+"""Closed formulas of a pipeline: seconds of a step with equal stages, and chunks in flight.
 
-Each equals the event simulation wherever it answers at all; None says that no closed form is
-known for these sizes, and that the simulation is to be asked. Notation: p ranks, v chunks a
-rank, m micro-batches, g micro-batches a group; F, I, W seconds of one stage (chunk), B = I + W,
-t = F + B; h seconds of a hop.
+A formula for seconds equals the event simulation, or returns None if none is known for the sizes;
+callers then use the simulation. A chunk in flight is one micro-batch on one stage whose activations
+are stored. ``registry.py`` lists every schedule with its action table, and tests compare all
+formulas with that table.
+
+Notation: p ranks, v chunks per rank, m micro-batches, g micro-batches per group, r the pipeline
+rank; F, I, W seconds of one stage (chunk), B = I + W, t = F + B; h seconds of a hop between ranks.
+Sources: Narayanan et al. 2021 (arXiv:2104.04473), section 2.2, for 1F1B and interleaving; Qi et al.
+2024 (arXiv:2401.10241) for zero bubble; DeepSeek-V3 (arXiv:2412.19437), table 2, for DualPipe.
 """
 
 from __future__ import annotations
@@ -11,80 +16,85 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.simulation import Costs, StageSeconds
-from parc.compiler.cost.schedules.table import Shape
+from parc.compiler.cost.schedules.table import PipelineShape
 
 
 @dataclass(frozen=True, slots=True)
-class Even:
-    """Every stage takes the same time."""
+class EqualStages:
+    """Seconds of a pipeline whose stages all take the same time."""
 
     stage: StageSeconds
     hop_seconds: float = 0.0
     overlap: float = 0.0
-    """As in ``Costs``; only DualPipe and DualPipeV have something to overlap."""
+    """As in ``Costs``; only DualPipe and DualPipeV overlap forwards with backwards."""
 
     @property
     def pair_seconds(self) -> float:
-        """An overlapped forward and backward: F&B in the papers."""
+        """Time of an overlapped forward and backward, called F&B in the papers."""
         stage = self.stage
         return stage.total - self.overlap * min(stage.forward, stage.backward)
 
     def costs(self, depth: int) -> Costs:
-        """The same for a model of ``depth`` stages."""
+        """Return these seconds for the simulation of a model with ``depth`` stages."""
         return Costs((self.stage,) * depth, self.hop_seconds, self.overlap)
 
 
-def gpipe_seconds(shape: Shape, even: Even) -> float:
-    """(m + p - 1) t + 2 (p - 1) h: bubble (p - 1)(F + B), GPipe (arXiv:1811.06965) section 2.3."""
+def gpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float:
+    """Return the seconds of a GPipe step: (m + p - 1) t + 2 (p - 1) h.
+
+    The bubble is (p - 1)(F + B), GPipe (arXiv:1811.06965), section 2.3.
+    """
     p, m = shape.ranks, shape.micro_batches
-    return (m + p - 1) * even.stage.total + 2 * (p - 1) * even.hop_seconds
+    return (m + p - 1) * stages.stage.total + 2 * (p - 1) * stages.hop_seconds
 
 
-def one_f_one_b_seconds(shape: Shape, even: Even) -> float:
-    """(m + p - 1) t + 2 h (n - ceil(n / p)) with n = m + p - 1.
+def one_f_one_b_seconds(shape: PipelineShape, stages: EqualStages) -> float:
+    """Return the seconds of a 1F1B step: n t + 2 h (n - ceil(n / p)) with n = m + p - 1.
 
-    Bubble (p - 1)(F + B), Narayanan et al. 2021 (arXiv:2104.04473) section 2.2. Hops: a rank
-    has at most p - r micro-batches under way, so p of them pay a round trip over all ranks;
-    the steady state costs t + 2 h (p - 1) / p a micro-batch however short h is.
+    The bubble is (p - 1)(F + B), arXiv:2104.04473, section 2.2. Hops are exposed because a rank has
+    at most p - r micro-batches in flight: every p micro-batches wait for one round trip over all
+    ranks, so that a micro-batch takes t + 2 h (p - 1) / p in the steady state.
     """
     p = shape.ranks
     n = shape.micro_batches + p - 1
-    return n * even.stage.total + 2 * even.hop_seconds * (n - -(-n // p))
+    return n * stages.stage.total + 2 * stages.hop_seconds * (n - -(-n // p))
 
 
-def interleaved_seconds(shape: Shape, even: Even) -> float | None:
-    """(m v + p - 1) t + 2 (p - 1) h + (v - 1)(max(0, p h - (g - p) F) + max(0, p h - (l - p) B)).
+def interleaved_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
+    """Return the seconds of an interleaved 1F1B step; None if hops are long or groups short.
 
-    Bubble (p - 1)(F + B) of a chunk: 1F1B's over v, arXiv:2104.04473 section 2.2. l is the size
-    of the last group. Groups larger than p hide the way back from the last rank to the first.
-    m <= p: (p v + m - 1) t + 2 (p v - 1) h. None where a hop is longer than a chunk's forward
-    or backward (then hops pace the steady state), or where a group is shorter than p.
+    (m v + p - 1) t + 2 (p - 1) h + (v - 1)(max(0, p h - (g - p) F) + max(0, p h - (l - p) B)),
+    where l is the size of the last group. For m <= p: (p v + m - 1) t + 2 (p v - 1) h. The bubble,
+    (p - 1)(F + B) of a chunk, is that of 1F1B divided by v (arXiv:2104.04473, section 2.2). Groups
+    larger than p hide the hop from the last rank back to the first. No formula is known if a hop
+    takes longer than a chunk's forward or backward, because hops then determine the steady state,
+    or if a group has fewer than p micro-batches.
     """
-    p, m, v, stage = shape.ranks, shape.micro_batches, shape.chunks, even.stage
-    hop = even.hop_seconds if p > 1 else 0.0
+    p, m, v, stage = shape.ranks, shape.micro_batches, shape.chunks, stages.stage
+    hop = stages.hop_seconds if p > 1 else 0.0
     if hop > min(stage.forward, stage.backward):
         return None
     if m <= p:
         return (p * v + m - 1) * stage.total + 2 * (p * v - 1) * hop
-    last = m % shape.run or shape.run
+    last = m % shape.group_size or shape.group_size
     if last < p:
         return None
-    wrap = max(0.0, p * hop - (shape.run - p) * stage.forward)
+    wrap = max(0.0, p * hop - (shape.group_size - p) * stage.forward)
     wrap += max(0.0, p * hop - (last - p) * stage.backward)
     return (m * v + p - 1) * stage.total + 2 * (p - 1) * hop + (v - 1) * wrap
 
 
-def zb_h1_seconds(shape: Shape, even: Even) -> float | None:
-    """Work m v t and a bubble of (p - 1) max(F + I - W, F, I), for m >= p.
+def zb_h1_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
+    """Return the seconds of a ZB-H1 step; None with hops, or if v > 1 and a group is short.
 
-    The published bubble (p - 1)(F + I - W) (arXiv:2401.10241 section 2; DeepSeek's ZB1P) is its
-    first term: exact while W is no longer than F and I, too small beyond. With k = min(m, p):
-    max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I). None with hops, and for
-    v > 1 with a group shorter than p.
+    The work is m v t. The bubble is (p - 1) max(F + I - W, F, I) for m >= p, and with k = min(m, p)
+    max((p-1)(F+I) - (k-1) W, (p-1) F + (p-k) I, (p-k) F + (p-1) I) in general. The published bubble
+    (p - 1)(F + I - W) (arXiv:2401.10241, section 2; DeepSeek's ZB1P) is the first term; it is exact
+    for W <= min(F, I) and too small for longer W.
     """
-    p, m, stage = shape.ranks, shape.micro_batches, even.stage
-    last = m % shape.run or shape.run
-    if even.hop_seconds or (shape.chunks > 1 and last < p):
+    p, m, stage = shape.ranks, shape.micro_batches, stages.stage
+    last = m % shape.group_size or shape.group_size
+    if stages.hop_seconds or (shape.chunks > 1 and last < p):
         return None
     k = min(m, p)
     forward, gradient = stage.forward, stage.input_gradient
@@ -96,16 +106,17 @@ def zb_h1_seconds(shape: Shape, even: Even) -> float | None:
     return m * shape.chunks * stage.total + bubble
 
 
-def zb_v_seconds(shape: Shape, even: Even) -> float | None:
-    """2 m t + the longest of eight ways through warm-up and cool-down.
+def zb_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
+    """Return the seconds of a ZB-V step; None with hops or for m < 2 p - 1.
 
-    Found by following the critical path of the simulation. For F <= I >= W the bubble is
-    (p - 1) max(I, 2 (I - W)). The paper's zero (arXiv:2401.10241, section 6) holds for F = I = W
-    from a rank's own first action to its last; the step still ends (p - 1) F later, as the last
-    rank starts that late. None with hops or for m < 2 p - 1.
+    2 m t plus the longest of eight paths through warm-up and cool-down, which were found by
+    following the critical path of the simulation. For F <= I >= W the bubble is
+    (p - 1) max(I, 2 (I - W)). The paper's zero bubble (arXiv:2401.10241, section 6) for F = I = W
+    is counted from the first to the last action of each rank; the step still takes (p - 1) F
+    longer, because the last rank starts that late.
     """
-    p, m, stage = shape.ranks, shape.micro_batches, even.stage
-    if even.hop_seconds or m < 2 * p - 1:
+    p, m, stage = shape.ranks, shape.micro_batches, stages.stage
+    if stages.hop_seconds or m < 2 * p - 1:
         return None
     if p == 1:
         return 2 * m * stage.total
@@ -123,22 +134,97 @@ def zb_v_seconds(shape: Shape, even: Even) -> float | None:
     return 2 * m * stage.total + bubble
 
 
-def dualpipe_v_seconds(shape: Shape, even: Even) -> float | None:
-    """(2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I).
+def dualpipe_v_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
+    """Return the seconds of a DualPipeV step; None with hops or for m < 2 p.
 
-    The published bubble (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its
-    PP = 2p) is this for F = I >= W and F&B = F + B; elsewhere it misses by a share of
-    |F - I| or W - I a rank, either way. None with hops (each pair waits for one) or m < 2p.
+    (2m-p-2) F&B + 2p F + (p+2) I + 3W + (p-1) max(I, W) + max(p F, (p-1) I). The published bubble
+    (p - 1)(F&B + B - 3W) (DeepSeek-V3, arXiv:2412.19437, table 2, with its PP = 2p) is equal for
+    F = I >= W and F&B = F + B; otherwise it is too long or too short by a share of |F - I| or W - I
+    per rank. Hops have no formula because every pair waits for one.
     """
-    p, m, stage = shape.ranks, shape.micro_batches, even.stage
-    if even.hop_seconds or m < 2 * p:
+    p, m, stage = shape.ranks, shape.micro_batches, stages.stage
+    if stages.hop_seconds or m < 2 * p:
         return None
     f, i, w = stage.forward, stage.input_gradient, stage.weight_gradient
-    paired = (2 * m - p - 2) * even.pair_seconds
-    alone = 2 * p * f + (p + 2) * i + 3 * w
-    return paired + alone + (p - 1) * max(i, w) + max(p * f, (p - 1) * i)
+    paired = (2 * m - p - 2) * stages.pair_seconds
+    single = 2 * p * f + (p + 2) * i + 3 * w
+    return paired + single + (p - 1) * max(i, w) + max(p * f, (p - 1) * i)
 
 
-def dualpipe_seconds(shape: Shape, even: Even) -> float | None:
-    """DualPipeV on half the ranks with half the micro-batches: the two ends mirror each other."""
-    return dualpipe_v_seconds(Shape(shape.ranks // 2, shape.micro_batches // 2), even)
+def dualpipe_seconds(shape: PipelineShape, stages: EqualStages) -> float | None:
+    """Return the seconds of a DualPipe step; None as for DualPipeV.
+
+    The two ends of the pipeline mirror each other, so that the step takes as long as DualPipeV on
+    half the ranks with half the micro-batches.
+    """
+    return dualpipe_v_seconds(PipelineShape(shape.ranks // 2, shape.micro_batches // 2), stages)
+
+
+def chunks_in_flight(stage: int, pp: int, vpp: int, micro_batches: int) -> int:
+    """Return the peak chunks in flight of 1F1B and of interleaved 1F1B on rank ``stage``.
+
+    1F1B: min(m, p - r). Interleaved: min(m v, 2 (p - 1 - r) + (v - 1) p + 1). Sizes are passed as
+    integers because the search calls this function often.
+    """
+    if vpp == 1:
+        return min(micro_batches, pp - stage)
+    return min(micro_batches * vpp, 2 * (pp - 1 - stage) + (vpp - 1) * pp + 1)
+
+
+def gpipe_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return GPipe's chunks in flight: m on every rank."""
+    return shape.micro_batches
+
+
+def one_f_one_b_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the chunks in flight of 1F1B: min(m, p - r)."""
+    return min(shape.micro_batches, shape.ranks - rank)
+
+
+def interleaved_warmup(shape: PipelineShape, rank: int) -> int:
+    """Return the forwards before the steady state: min(m v, 2 (p - 1 - r) + (v - 1) g)."""
+    warmup = 2 * (shape.ranks - 1 - rank) + (shape.chunks - 1) * shape.group_size
+    return min(warmup, shape.micro_batches * shape.chunks)
+
+
+def interleaved_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the chunks in flight of interleaved 1F1B: the warm-up plus the next forward.
+
+    min(m v, 2 (p - 1 - r) + (v - 1) g + 1).
+    """
+    return min(interleaved_warmup(shape, rank) + 1, shape.micro_batches * shape.chunks)
+
+
+def zb_h1_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the chunks in flight of ZB-H1 until the weight gradient: min(m v, p + (v - 1) g).
+
+    The number is equal on all ranks. Until the input gradient it is r fewer. Between the two a rank
+    stores less than all activations of a chunk, so that the bytes are an upper bound.
+    """
+    return min(
+        shape.micro_batches * shape.chunks, shape.ranks + (shape.chunks - 1) * shape.group_size
+    )
+
+
+def zb_v_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the chunks in flight of ZB-V: min(2 m, 2 p, m + 1 + r).
+
+    A chunk is half of a rank's layers, so that 2 p chunks are the peak of 1F1B on its first rank.
+    """
+    return min(2 * shape.micro_batches, 2 * shape.ranks, shape.micro_batches + 1 + rank)
+
+
+def dualpipe_v_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the chunks in flight of DualPipeV: 2 p + 1.
+
+    One more than ZB-V, because the forward of a pair runs before its backward ends.
+    """
+    return 2 * shape.ranks + 1
+
+
+def dualpipe_in_flight(shape: PipelineShape, rank: int) -> int:
+    """Return the chunks in flight of DualPipe: p + 1 for both directions together.
+
+    A rank also stores the parameters of two stages.
+    """
+    return shape.ranks + 1

@@ -1,7 +1,7 @@
 """Action tables of GPipe, 1F1B and interleaved 1F1B.
 
-Sources: GPipe, arXiv:1811.06965 section 2.3; 1F1B and interleaving, Narayanan et al. 2021
-(arXiv:2104.04473) section 2.2; the order with groups of micro-batches is that of Megatron-Core
+Sources: GPipe, arXiv:1811.06965, section 2.3; 1F1B and interleaving, Narayanan et al. 2021
+(arXiv:2104.04473), section 2.2. The order with groups of micro-batches is that of Megatron-Core
 (pipeline_parallel/schedules.py, get_schedule_table and get_pp_rank_microbatches).
 """
 
@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from itertools import chain
 
-from parc.compiler.cost.schedules.in_flight import interleaved_warmup
-from parc.compiler.cost.schedules.table import Action, Row, Shape, Table, loop_owners
+from parc.compiler.cost.schedules.formulas import interleaved_warmup
+from parc.compiler.cost.schedules.table import (
+    Action,
+    PipelineShape,
+    RankActions,
+    Table,
+    loop_owners,
+)
 
 
-def gpipe(shape: Shape) -> Table:
-    """All forwards, then all backwards, micro-batches in the same order."""
+def gpipe(shape: PipelineShape) -> Table:
+    """Return the table of GPipe: all forwards, then all backwards in the same order."""
     batches = range(shape.micro_batches)
     rows = (
         tuple(Action(rank, "F", i) for i in batches) + tuple(Action(rank, "B", i) for i in batches)
@@ -23,8 +29,8 @@ def gpipe(shape: Shape) -> Table:
     return Table(tuple(rows), loop_owners(shape.ranks, 1), shape.ranks)
 
 
-def one_f_one_b(shape: Shape) -> Table:
-    """P - 1 - r forwards to warm up, then forward and backward in turn."""
+def one_f_one_b(shape: PipelineShape) -> Table:
+    """Return the table of 1F1B: p - 1 - r warm-up forwards, then forward and backward in turn."""
     rows = []
     for rank in range(shape.ranks):
         batches = range(shape.micro_batches)
@@ -34,8 +40,11 @@ def one_f_one_b(shape: Shape) -> Table:
     return Table(tuple(rows), loop_owners(shape.ranks, 1), shape.ranks)
 
 
-def interleaved(shape: Shape) -> Table:
-    """V chunks a rank, visited depth first in groups of ``shape.run`` micro-batches."""
+def interleaved(shape: PipelineShape) -> Table:
+    """Return the table of interleaved 1F1B with ``shape.chunks`` chunks per rank.
+
+    A group of ``shape.group_size`` micro-batches passes all chunks before the next group starts.
+    """
     order, back = forward_visits(shape), backward_visits(shape)
     p = shape.ranks
     rows = []
@@ -46,23 +55,26 @@ def interleaved(shape: Shape) -> Table:
     return Table(tuple(rows), loop_owners(p, shape.chunks), p * shape.chunks)
 
 
-def forward_visits(shape: Shape) -> list[tuple[int, int]]:
-    """(chunk, micro-batch) in the order of the forwards: one group through all chunks, the next."""
+def forward_visits(shape: PipelineShape) -> list[tuple[int, int]]:
+    """Return the (chunk, micro-batch) pairs of a rank in the order of its forwards."""
     return [
         (chunk, micro_batch)
-        for first in range(0, shape.micro_batches, shape.run)
+        for first in range(0, shape.micro_batches, shape.group_size)
         for chunk in range(shape.chunks)
-        for micro_batch in range(first, min(first + shape.run, shape.micro_batches))
+        for micro_batch in range(first, min(first + shape.group_size, shape.micro_batches))
     ]
 
 
-def backward_visits(shape: Shape) -> list[tuple[int, int]]:
-    """The order of the backwards: that of the forwards with the chunks turned round."""
+def backward_visits(shape: PipelineShape) -> list[tuple[int, int]]:
+    """Return the (chunk, micro-batch) pairs in the order of the backwards.
+
+    The order is that of the forwards, but each group passes the chunks from last to first.
+    """
     return [(shape.chunks - 1 - chunk, i) for chunk, i in forward_visits(shape)]
 
 
-def alternate(forwards: list[Action], backwards: list[Action], warmup: int) -> Row:
-    """``warmup`` forwards, then one forward and one backward in turn, then what is left."""
+def alternate(forwards: list[Action], backwards: list[Action], warmup: int) -> RankActions:
+    """Return ``warmup`` forwards, then forward and backward in turn, then the last backwards."""
     steady = max(len(forwards) - warmup, 0)
     pairs = chain.from_iterable(zip(forwards[warmup:], backwards, strict=False))
     return (*forwards[:warmup], *pairs, *backwards[steady:])

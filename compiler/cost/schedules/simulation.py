@@ -1,7 +1,7 @@
-"""Event simulation of a pipeline schedule: when actions start, who waits, what is held.
+"""Event simulation of a pipeline schedule: start time of each action, busy time of each rank.
 
-A rank works through its row in order; an action starts when the rank is free and its input is
-there. A hop between ranks delays the input and leaves both ranks free (asynchronous sends).
+A rank runs its actions in order; an action starts when the rank is free and its input has arrived.
+A hop between ranks delays the input but occupies neither rank (asynchronous sends).
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections import deque
 from dataclasses import dataclass
 from math import inf
 
-from parc.compiler.cost.schedules.table import Kind, Pair, Table
+from parc.compiler.cost.schedules.table import Computation, Pair, Table
 
 
 class Deadlock(ValueError):
-    """Some ranks wait for each other for ever: the table is no schedule."""
+    """Ranks wait for each other, so that the table cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Seconds of one micro-batch on one stage (one chunk, where a rank holds several)."""
+    """Seconds of one micro-batch on one stage; a rank may run several stages."""
 
     forward: float
     input_gradient: float
@@ -27,7 +27,7 @@ class StageSeconds:
 
     @property
     def backward(self) -> float:
-        """Both gradients."""
+        """Input gradient and weight gradient."""
         return self.input_gradient + self.weight_gradient
 
     @property
@@ -38,16 +38,16 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds of every stage of the model, in the order of its layers."""
+    """Seconds of all stages of the model, in the order of its layers."""
 
     stages: tuple[StageSeconds, ...]
     hop_seconds: float = 0.0
-    """An activation, or its gradient, from one rank to the next."""
+    """Time to send an activation, or its gradient, from one rank to the next."""
     overlap: float = 0.0
-    """Share of the shorter half of a ``Pair`` that the longer one hides: 0 sum, 1 maximum."""
+    """Share of the shorter half of a ``Pair`` that the longer one hides; 0: sum, 1: maximum."""
 
     def pair_seconds(self, pair: Pair) -> float:
-        """Seconds of an overlapped forward and backward."""
+        """Return the seconds of an overlapped forward and backward."""
         depth = len(self.stages)
         forward = self.stages[pair.forward.stage % depth].forward
         backward = self.stages[pair.backward.stage % depth].backward
@@ -56,48 +56,48 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What a simulation saw, rank by rank."""
+    """Result of a simulation, per rank."""
 
     makespan_seconds: float
     busy_seconds: tuple[float, ...]
     start_seconds: tuple[tuple[float, ...], ...]
-    """Start of every item of the table's rows."""
+    """Start of each item of the table's rows."""
 
 
 def simulate(table: Table, costs: Costs) -> Timeline:
-    """Play ``table``.
+    """Simulate the step that ``table`` describes.
 
     Args:
-        table: rows in which every micro-batch passes every stage forward and backward.
-        costs: as many stages as ``table.depth``.
+        table: actions in which every micro-batch passes all stages forward and backward.
+        costs: seconds of ``table.depth`` stages.
 
     Raises:
-        Deadlock: ranks wait for each other, or for an action that no row has.
+        Deadlock: ranks wait for each other, or for an action that is not in the table.
     """
     run = _Run(table, costs)
     ready = deque(range(len(table.rows)))
     while ready:
         rank = ready.popleft()
         run.advance(rank)
-        ready.extend(run.woken(rank))
+        ready.extend(run.unblocked(rank))
     if stuck := [r for r, row in enumerate(table.rows) if len(run.starts[r]) < len(row)]:
-        raise Deadlock(f"ranks {stuck} wait for ever")
+        raise Deadlock(f"deadlock: ranks {stuck} wait for inputs that never arrive")
     return Timeline(max(run.clocks), tuple(run.busy), tuple(map(tuple, run.starts)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """How actions of one kind run; lists by stage, and by micro-batch within."""
+    """Inputs, hops, ends and seconds of one computation; lists by stage, then by micro-batch."""
 
     inputs: list[list[float]]
-    """When the input leaves its stage; infinite while unknown."""
+    """Time at which the input leaves its stage; infinite until it has been computed."""
     hops: list[float]
     ends: list[list[float]]
     seconds: list[float]
 
 
 class _Run:
-    """State of a simulation."""
+    """State of a simulation: clock, busy seconds and starts of every rank."""
 
     def __init__(self, table: Table, costs: Costs) -> None:
         ranks = len(table.rows)
@@ -111,7 +111,7 @@ class _Run:
         self.waits: list[tuple[list[float], int] | None] = [None] * ranks
 
     def advance(self, rank: int) -> None:
-        """Run ``rank`` until it is done or misses an input."""
+        """Run ``rank`` until it has finished or an input is missing."""
         clock, busy, starts = self.clocks[rank], self.busy[rank], self.starts[rank]
         lanes, row = self.lanes, self.table.rows[rank]
         self.waits[rank] = None
@@ -123,8 +123,8 @@ class _Run:
                     break
                 start, end = stop
             else:
-                stage, kind, micro_batch = item
-                lane = lanes[kind]
+                stage, computation, micro_batch = item
+                lane = lanes[computation]
                 source = lane.inputs[stage]
                 start = source[micro_batch] + lane.hops[stage]
                 if start == inf:
@@ -138,10 +138,10 @@ class _Run:
         self.clocks[rank], self.busy[rank] = clock, busy
 
     def _start_pair(self, pair: Pair, rank: int, clock: float) -> tuple[float, float] | None:
-        """Start and end of ``pair``; None while an input of either half is missing."""
+        """Return (start, end) of ``pair``; None if an input of either half is missing."""
         start = clock
         for action in pair:
-            lane = self.lanes[action.kind]
+            lane = self.lanes[action.computation]
             source = lane.inputs[action.stage]
             start = max(start, source[action.micro_batch] + lane.hops[action.stage])
             if start == inf:
@@ -149,11 +149,11 @@ class _Run:
                 return None
         end = start + self.costs.pair_seconds(pair)
         for action in pair:
-            self.lanes[action.kind].ends[action.stage][action.micro_batch] = end
+            self.lanes[action.computation].ends[action.stage][action.micro_batch] = end
         return start, end
 
-    def woken(self, rank: int) -> list[int]:
-        """Neighbours of ``rank`` that wait for something which is there by now."""
+    def unblocked(self, rank: int) -> list[int]:
+        """Return the neighbours of ``rank`` whose missing input has now been computed."""
         found = []
         for other in self.neighbours[rank]:
             wait = self.waits[other]
@@ -163,17 +163,22 @@ class _Run:
         return found
 
 
-def _lanes(table: Table, costs: Costs) -> dict[Kind, _Lane]:
-    """A forward waits for the stage before, a backward for the stage after (the last: itself)."""
+def _lanes(table: Table, costs: Costs) -> dict[Computation, _Lane]:
+    """Return the lane of each computation.
+
+    A forward waits for the previous stage. A backward waits for the next stage, or on the last
+    stage for the forward of the same stage. The lists of ends and inputs are shared, so that the
+    end of an action becomes an input of its neighbour without being copied.
+    """
     stages, depth = len(table.owners), table.depth
     count = 1 + max(action.micro_batch for action in table.actions(0))
     forward, gradient, weight = (
         [[inf] * count for _ in range(stages)] for _ in ("forward", "gradient", "weight")
     )
-    at_hand = [0.0] * count
+    available = [0.0] * count
     first = [stage % depth == 0 for stage in range(stages)]
     last = [stage % depth == depth - 1 for stage in range(stages)]
-    before = [at_hand if first[s] else forward[s - 1] for s in range(stages)]
+    before = [available if first[s] else forward[s - 1] for s in range(stages)]
     after = [forward[s] if last[s] else gradient[s + 1] for s in range(stages)]
     hop_in = [0.0 if first[s] else _hop(table, costs, s - 1) for s in range(stages)]
     hop_back = [0.0 if last[s] else _hop(table, costs, s) for s in range(stages)]
@@ -187,13 +192,13 @@ def _lanes(table: Table, costs: Costs) -> dict[Kind, _Lane]:
 
 
 def _hop(table: Table, costs: Costs, stage: int) -> float:
-    """Seconds between ``stage`` and the next one; none where one rank holds both."""
+    """Return the seconds from ``stage`` to the next one; 0 if one rank runs both."""
     same = table.owners[stage] == table.owners[stage + 1]
     return 0.0 if same else costs.hop_seconds
 
 
 def _neighbours(table: Table) -> list[tuple[int, ...]]:
-    """Ranks that take what a rank makes."""
+    """Return for each rank the ranks that exchange activations or gradients with it."""
     found: list[set[int]] = [set() for _ in table.rows]
     for stage in range(len(table.owners) - 1):
         if (stage + 1) % table.depth:

@@ -1,6 +1,7 @@
-"""The nouns of pipeline schedules: who computes what, in which order.
+"""Types of pipeline schedules: sizes, actions, and the action table of all ranks.
 
-A *stage* is one piece of the model in the order of its layers; a rank may hold several.
+A *stage* is one piece of the model, numbered in the order of its layers. A rank may run several
+stages; they are called its *chunks*.
 """
 
 from __future__ import annotations
@@ -9,68 +10,73 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["F", "B", "I", "W"]
-"""Forward, full backward, gradient of the input, gradient of the weights; B is I then W."""
+Computation = Literal["F", "B", "I", "W"]
+"""F: forward; B: full backward; I: gradient of the input; W: gradient of the weights. B is I, then
+W."""
 
 
 class Action(NamedTuple):
-    """One stage computes one micro-batch; prints as torch.distributed.pipelining does: ``3F0``."""
+    """Computation of one micro-batch on one stage.
+
+    Printed as torch.distributed.pipelining prints it: ``3F0``.
+    """
 
     stage: int
-    kind: Kind
+    computation: Computation
     micro_batch: int
 
     def __str__(self) -> str:
-        """Stage, kind, micro-batch."""
-        return f"{self.stage}{self.kind}{self.micro_batch}"
+        """Return stage, computation and micro-batch without separators."""
+        return f"{self.stage}{self.computation}{self.micro_batch}"
 
 
 class Pair(NamedTuple):
-    """A forward and a full backward of one rank that run together, to hide communication."""
+    """Forward and full backward that a rank runs at the same time, to hide communication."""
 
     forward: Action
     backward: Action
 
     def __str__(self) -> str:
-        """Both halves, the forward first."""
+        """Return both actions in torch's notation, the forward first."""
         return f"({self.forward};{self.backward})OVERLAP_F_B"
 
 
-Row = tuple[Action | Pair, ...]
-"""What one rank does, in order."""
+RankActions = tuple[Action | Pair, ...]
+"""Actions of one rank, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes that fix an action table."""
+class PipelineShape:
+    """Sizes that determine an action table."""
 
     ranks: int
     """Pipeline ranks, p."""
     micro_batches: int
-    """Micro-batches of one step, m; DualPipe: both directions together."""
+    """Micro-batches per step, m; for DualPipe the sum of both directions."""
     chunks: int = 1
-    """Stages a rank, v; schedules of V form and DualPipe have 2 whatever is said here."""
+    """Stages per rank, v. Ignored by V-shaped schedules and DualPipe, which always have 2."""
     group: int = 0
-    """Micro-batches that a rank runs through one chunk in a row; 0: as many as ranks."""
+    """Consecutive micro-batches that a rank runs through one chunk; 0: as many as ranks."""
 
     @property
-    def run(self) -> int:
-        """``group``, with its default put in, and no longer than the step."""
+    def group_size(self) -> int:
+        """``group`` with its default resolved, limited to the micro-batches of the step; g."""
         return min(self.group or self.ranks, self.micro_batches)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The action table of all ranks."""
+    """Action table of all ranks."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RankActions, ...]
     owners: tuple[int, ...]
-    """Rank that holds each stage."""
+    """Rank of each stage."""
     depth: int
-    """Stages of the model. Twice as many ``owners`` mean two copies of it, fed from both ends."""
+    """Number of stages of the model. If ``owners`` is twice as long, there are two copies of the
+    model, fed from both ends of the pipeline."""
 
     def actions(self, rank: int) -> Iterator[Action]:
-        """Actions of ``rank`` one by one; of a pair the forward comes first."""
+        """Yield the actions of ``rank``; a pair yields its forward first."""
         for item in self.rows[rank]:
             if isinstance(item, Pair):
                 yield from item
@@ -78,15 +84,18 @@ class Table:
                 yield item
 
     def __str__(self) -> str:
-        """A line a rank."""
+        """Return one line of actions per rank."""
         return "\n".join(" ".join(map(str, row)) for row in self.rows)
 
 
 def loop_owners(ranks: int, chunks: int) -> tuple[int, ...]:
-    """Chunk c of rank r is stage c p + r, as in the interleaved schedule."""
+    """Return the rank of each stage if stage c p + r is chunk c of rank r (interleaving)."""
     return tuple(range(ranks)) * chunks
 
 
 def v_owners(ranks: int) -> tuple[int, ...]:
-    """Rank r holds stages r and 2p - 1 - r: the model runs down the ranks and back up."""
+    """Return the rank of each stage in V form: rank r has stages r and 2p - 1 - r.
+
+    A micro-batch passes down the ranks and back up.
+    """
     return (*range(ranks), *reversed(range(ranks)))

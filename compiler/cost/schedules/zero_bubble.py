@@ -11,19 +11,20 @@ from itertools import chain
 from parc.compiler.cost.schedules.orders import backward_visits, forward_visits
 from parc.compiler.cost.schedules.table import (
     Action,
-    Kind,
-    Row,
-    Shape,
+    Computation,
+    PipelineShape,
+    RankActions,
     Table,
     loop_owners,
     v_owners,
 )
 
 
-def zb_h1(shape: Shape) -> Table:
-    """Hand-made schedule H1, also called ZB1P: 1F1B's memory, weight gradients fill the tail.
+def zb_h1(shape: PipelineShape) -> Table:
+    """Return the table of schedule H1, also called ZB1P.
 
-    Warm-up is (v - 1) g + p - 1 - r forwards; rank r holds back r weight gradients.
+    It needs the memory of 1F1B and fills the cool-down with weight gradients. Warm-up is
+    (v - 1) g + p - 1 - r forwards; rank r delays its weight gradients by r steps.
     """
     order, back = forward_visits(shape), backward_visits(shape)
     p = shape.ranks
@@ -32,39 +33,43 @@ def zb_h1(shape: Shape) -> Table:
         forwards = [Action(chunk * p + rank, "F", i) for chunk, i in order]
         inputs = [Action(chunk * p + rank, "I", i) for chunk, i in back]
         weights = [Action(chunk * p + rank, "W", i) for chunk, i in back]
-        warmup = min((shape.chunks - 1) * shape.run + p - 1 - rank, len(forwards))
-        steady = _with_weights(forwards[warmup:], inputs, weights, rank)
+        warmup = min((shape.chunks - 1) * shape.group_size + p - 1 - rank, len(forwards))
+        steady = _delay_weight_gradients(forwards[warmup:], inputs, weights, rank)
         rows.append((*forwards[:warmup], *steady))
     return Table(tuple(rows), loop_owners(p, shape.chunks), p * shape.chunks)
 
 
-def _with_weights(
-    forwards: list[Action], inputs: list[Action], weights: list[Action], held: int
-) -> Row:
-    """F I a step while forwards last, then I; from step ``held`` on each adds the oldest W."""
+def _delay_weight_gradients(
+    forwards: list[Action], inputs: list[Action], weights: list[Action], delay: int
+) -> RankActions:
+    """Return the steps F I W, with each W ``delay`` steps after its I.
+
+    Steps have no F once the forwards end; the remaining W follow the last step.
+    """
     steps = []
     for k, gradient in enumerate(inputs):
         forward = forwards[k : k + 1]
-        weight = weights[k - held : k - held + 1] if k >= held else []
+        weight = weights[k - delay : k - delay + 1] if k >= delay else []
         steps.append((*forward, gradient, *weight))
-    left = weights[max(len(inputs) - held, 0) :]
-    return (*chain.from_iterable(steps), *left)
+    remaining = weights[max(len(inputs) - delay, 0) :]
+    return (*chain.from_iterable(steps), *remaining)
 
 
-def zb_v(shape: Shape) -> Table:
-    """Two stages a rank in V form: 1F1B's memory, no bubble when F = I = W.
+def zb_v(shape: PipelineShape) -> Table:
+    """Return the table of ZB-V: two stages per rank in V form, the memory of 1F1B.
 
-    The order is made for at least 2p - 1 micro-batches; with fewer the missing ones drop out.
+    There is no bubble if F = I = W. The order is defined for at least 2p - 1 micro-batches; for
+    fewer, the actions of the missing ones are removed.
     """
     rows = (_zb_v_row(shape, rank) for rank in range(shape.ranks))
     return Table(tuple(rows), v_owners(shape.ranks), 2 * shape.ranks)
 
 
-def _zb_v_row(shape: Shape, rank: int) -> Row:
-    """Warm-up, steady state and cool-down of one rank."""
+def _zb_v_row(shape: PipelineShape, rank: int) -> RankActions:
+    """Return warm-up, steady state and cool-down of one rank."""
     p = shape.ranks
     m = max(2 * p - 1, shape.micro_batches)
-    line = Tally(rank, 2 * p - 1 - rank)
+    line = _ActionList(rank, 2 * p - 1 - rank)
     for _ in range(2 * (p - rank) - 1):
         line.add("F0")
     for _ in range(rank):
@@ -84,19 +89,19 @@ def _zb_v_row(shape: Shape, rank: int) -> Row:
     return tuple(item for item in line.actions if item.micro_batch < shape.micro_batches)
 
 
-class Tally:
-    """Writes the actions of one rank, and counts the micro-batches of each kind and stage."""
+class _ActionList:
+    """Actions of one rank so far, and the next micro-batch per computation and stage."""
 
     def __init__(self, first: int, second: int) -> None:
-        """``first`` and ``second``: stages of the rank, called 0 and 1 in the words of ``add``."""
+        """Start an empty list; ``add`` calls the stages ``first`` and ``second`` 0 and 1."""
         self.stages = (first, second)
-        self.count = {kind + place: 0 for kind in "FIW" for place in "01"}
+        self.count = {computation + index: 0 for computation in "FIW" for index in "01"}
         self.actions: list[Action] = []
 
     def add(self, *words: str) -> None:
-        """Append the next micro-batch of each word: ``F0``, ``I1``, ``W0``."""
-        kinds: dict[str, Kind] = {"F": "F", "I": "I", "W": "W"}
+        """Append the next micro-batch of each word, such as ``F0``, ``I1`` or ``W0``."""
+        computations: dict[str, Computation] = {"F": "F", "I": "I", "W": "W"}
         for word in words:
             stage = self.stages[int(word[1])]
-            self.actions.append(Action(stage, kinds[word[0]], self.count[word]))
+            self.actions.append(Action(stage, computations[word[0]], self.count[word]))
             self.count[word] += 1

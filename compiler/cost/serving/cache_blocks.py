@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, lcm
 
-from parc.compiler.cost.counts.kv_cache import layer_token_bytes
-from parc.compiler.cost.counts.recurrent_state import state_bytes
+from parc.compiler.cost.counts.cache import layer_token_bytes, state_bytes
 from parc.compiler.cost.serving.constants import KV_BYTES
 from parc.compiler.cost.serving.shard import Layers
 from parc.compiler.ir import Model

@@ -6,8 +6,7 @@ per token. A request of a model with recurrent layers needs space for their stat
 
 from __future__ import annotations
 
-from parc.compiler.cost.counts.kv_cache import layer_token_bytes, windowed_layers
-from parc.compiler.cost.counts.recurrent_state import state_bytes
+from parc.compiler.cost.counts.cache import layer_token_bytes, state_bytes, windowed_layers
 from parc.compiler.cost.serving.cache_blocks import cache_blocks
 from parc.compiler.cost.serving.constants import KV_BYTES
 from parc.compiler.cost.serving.shard import Layers, layers_of_longest_stage, weights_bytes

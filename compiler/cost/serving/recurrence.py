@@ -7,7 +7,7 @@ kernels. docs/cost-model.md lists the engine measurements against which this was
 
 from __future__ import annotations
 
-from parc.compiler.cost.counts.recurrent_state import state_bytes
+from parc.compiler.cost.counts.cache import state_bytes
 from parc.compiler.cost.kernels.recurrence import recurrence
 from parc.compiler.cost.serving.deployment import Deployment
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parc.compiler.cost.counts.kv_cache import rounded_tokens, windowed_layers
+from parc.compiler.cost.counts.cache import rounded_tokens, windowed_layers
 from parc.compiler.cost.counts.params import norm_params
 from parc.compiler.cost.serving.cache_blocks import CacheBlocks, cache_blocks
 from parc.compiler.cost.serving.memory import cache_bytes, kv_bytes_per_layer, overhead_bytes

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from parc.compiler.cost.fitting.fit import Prior
+from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.kernels.collective_time import OPERATIONS, Operation
 from parc.compiler.cost.kernels.hardware_fit import KernelFit
 from parc.compiler.ir import Efficiency, Generation, Gpu, Problem, Stack

@@ -1,1 +1,1 @@
-"""Time of one optimizer step, term by term."""
+"""Seconds of one optimizer step by term, including communication inside layers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parc.compiler.cost.kernels.collective_time import Operation
-from parc.compiler.cost.kernels.smooth import overlap
+from parc.compiler.cost.kernels.gemm import overlap
 from parc.compiler.cost.setup.links import GroupSpan
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import fetch_seconds, gradient_seconds

@@ -1,21 +1,15 @@
-"""Seconds of one layer and one micro-batch on one rank: compute and what it waits for."""
+"""Seconds of one layer and micro-batch on one rank: computation and exposed communication."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.cost.collectives.context_exchange import mixer_seconds
-from parc.compiler.cost.collectives.dispatch import dispatch_seconds
-from parc.compiler.cost.collectives.tensor_exchange import (
-    dense_exchanges,
-    expert_exchanges,
-    pass_seconds,
-)
 from parc.compiler.cost.counts.flops import layer_flops
 from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
+from parc.compiler.cost.kernels.gemm import overlap
 from parc.compiler.cost.kernels.layer_kernels import (
-    Seconds,
-    Shape,
+    ForwardBackward,
+    GemmShape,
     attention_gemms,
     core_seconds,
     gemm_pass,
@@ -24,64 +18,79 @@ from parc.compiler.cost.kernels.layer_kernels import (
     unfused_core,
 )
 from parc.compiler.cost.kernels.recurrence import recurrence, scan_seconds
-from parc.compiler.cost.kernels.smooth import overlap
 from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.context_exchange import mixer_seconds
 from parc.compiler.cost.step.gradients import accumulate_seconds
-from parc.compiler.cost.step.routed_kernels import routed_kernels, routed_launch_seconds
+from parc.compiler.cost.step.routed_experts import (
+    dispatch_seconds,
+    routed_kernels,
+    routed_launch_seconds,
+)
+from parc.compiler.cost.step.tensor_exchange import (
+    dense_exchanges,
+    expert_exchanges,
+    pass_seconds,
+)
 from parc.compiler.ir import LayerKind, Layout
 
-NOTHING = Seconds(0.0, 0.0)
+ZERO = ForwardBackward(0.0, 0.0)
 LAUNCH_NORM = 4.0
-"""How sharply the host's launch time bounds that of the device: 1 adds them, 8 takes the longer."""
+"""Norm that combines the host's launch time and the device time (1: sum, 8: about the maximum);
+assumed."""
 TP_BACKWARD = 0.5
-"""Share of backward tensor-parallel collectives that Megatron's overlap with GEMMs leaves."""
+"""Exposed share of the backward collectives of sequence parallelism; assumed, after the collectives
+that Megatron-LM overlaps with GEMMs."""
 WEIGHT_GRADIENTS = 0.25
-"""Of a layer's backward GEMMs, about: the weight gradients that such a collective runs beside,
-half of the backward of the first projections of attention and MLP."""
+"""Share of a layer's backward GEMMs with which such a collective overlaps: the weight gradients of
+the first projections of attention and MLP, about half of their backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds of one layer and micro-batch, by what they are spent on."""
+    """Seconds of one layer and micro-batch by term."""
 
     forward: float
-    """Compute of the forward pass."""
+    """Computation of the forward pass."""
     core: float
-    """Of it, the attention core."""
+    """Attention core, a part of ``forward``."""
     backward: float
     tp_forward: float
-    """Tensor-parallel collectives of the forward pass that are exposed."""
+    """Exposed tensor-parallel collectives of the forward pass."""
     tp_backward: float
     cp: float
     ep: float
 
     @property
     def compute(self) -> float:
-        """Forward and backward, no communication."""
+        """Computation, forward and backward."""
         return self.forward + self.backward
 
     @property
     def tp(self) -> float:
-        """Tensor-parallel collectives, forward and backward."""
+        """Exposed tensor-parallel collectives, forward and backward."""
         return self.tp_forward + self.tp_backward
 
     @property
     def total(self) -> float:
-        """Compute and exposed communication."""
+        """Computation and exposed communication."""
         return self.compute + self.tp + self.cp + self.ep
 
     @property
     def forward_pass(self) -> float:
-        """The forward pass with its collectives."""
+        """Forward pass with its communication.
+
+        It has a third of context parallelism, because a ring sends twice the bytes backward, and
+        half of dispatch and combine.
+        """
         return self.forward + self.tp_forward + self.cp / 3 + self.ep / 2
 
 
 def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
-    """One layer of ``kind``."""
+    """Return the seconds of one layer of ``kind`` for one micro-batch."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     passes = [_pass(pricing, shape) for shape in _gemms(pricing, layout, kind, tokens)]
-    gemms = Seconds(sum(one.forward for one in passes), sum(one.backward for one in passes))
+    gemms = ForwardBackward(sum(one.forward for one in passes), sum(one.backward for one in passes))
     core, scan = _core(pricing, layout, kind), _scan(pricing, layout, kind, tokens)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = row.stream * stream_bytes(model, layout, kind, tokens) / rate
@@ -108,13 +117,13 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     )
 
 
-def _pass(pricing: Pricing, shape: Shape) -> Seconds:
-    """Forward and backward of one matrix multiplication; layers share their shapes."""
+def _pass(pricing: Pricing, shape: GemmShape) -> ForwardBackward:
+    """Return the seconds of one GEMM, forward and backward; memoized because shapes recur."""
     return pricing.memo(("gemm", shape), lambda: gemm_pass(pricing.gemm, [shape]))
 
 
-def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> list[Shape]:
-    """Matrix multiplications of a layer, forward; those of routed experts are not among them."""
+def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> list[GemmShape]:
+    """Return the shapes of a layer's GEMMs, forward, without routed experts."""
     model, shapes = pricing.problem.model, []
     part = recurrence(model, kind)
     if kind.mixer == "attention":
@@ -128,56 +137,58 @@ def _gemms(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> 
     return shapes + mlp_gemms(model, layout, tokens, width) if width else shapes
 
 
-def _scan(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> Seconds:
-    """Chunks, convolution, norms and gate of a recurrence."""
+def _scan(pricing: Pricing, layout: Layout, kind: LayerKind, tokens: float) -> ForwardBackward:
+    """Return the seconds of a recurrence: chunks, convolution, norms and gate."""
     part = recurrence(pricing.problem.model, kind)
     if part is None:
-        return NOTHING
+        return ZERO
     own = tokens / layout.tp
     scan = scan_seconds(pricing.kernels, part, own)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     stream = pricing.efficiency.stream * own * part.streamed_bytes / rate
-    return Seconds(scan.forward + stream, scan.backward + 2 * stream)
+    return ForwardBackward(scan.forward + stream, scan.backward + 2 * stream)
 
 
-def _core(pricing: Pricing, layout: Layout, kind: LayerKind) -> Seconds:
-    """Attention core; of layers that have one."""
+def _core(pricing: Pricing, layout: Layout, kind: LayerKind) -> ForwardBackward:
+    """Return the seconds of the attention core; zero for layers without attention."""
     if kind.mixer != "attention":
-        return NOTHING
+        return ZERO
     key = ("core", layout.tp, layout.cp, layout.micro_batch)
     return pricing.memo(key, lambda: _attention_core(pricing, layout))
 
 
-def _attention_core(pricing: Pricing, layout: Layout) -> Seconds:
-    """Attention core, fused or as the software class has it."""
+def _attention_core(pricing: Pricing, layout: Layout) -> ForwardBackward:
+    """Return the seconds of the attention core, fused or unfused according to the stack."""
     model, sequence = pricing.problem.model, pricing.problem.job.sequence_length
     row = pricing.efficiency
     if row.unfused:
         core = unfused_core(pricing.kernels, model, layout, sequence)
-        return Seconds(row.attention * core.forward, row.attention * core.backward)
+        return ForwardBackward(row.attention * core.forward, row.attention * core.backward)
     forward = row.attention * core_seconds(pricing.kernels, model, layout, sequence)
-    return Seconds(forward, BACKWARD_FACTOR * forward)
+    return ForwardBackward(forward, BACKWARD_FACTOR * forward)
 
 
-def _tp_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, window: float) -> Seconds:
+def _tp_seconds(
+    pricing: Pricing, layout: Layout, kind: LayerKind, window: float
+) -> ForwardBackward:
     """Return the exposed time of tensor-parallel collectives.
 
     With sequence parallelism half of the backward collectives can overlap with GEMMs of ``window``
     seconds, without it all of them. Collectives of experts (etp > 1) are exposed.
     """
     if layout.tp == 1:
-        return NOTHING
+        return ZERO
     groups = pricing.groups(layout)
     dense = dense_exchanges(pricing, layout, kind)
     forward, backward = pass_seconds(pricing, dense, groups.tp)
     share = TP_BACKWARD if layout.sequence_parallel else 0.0
     backward = max(share * backward, backward - window)
     expert = pass_seconds(pricing, expert_exchanges(pricing, layout, kind), groups.etp)
-    return Seconds(forward + expert[0], backward + expert[1])
+    return ForwardBackward(forward + expert[0], backward + expert[1])
 
 
 def head_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Output projection and loss of one micro-batch, forward and backward."""
+    """Return the seconds of output projection and loss of one micro-batch, both directions."""
     job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
     tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
@@ -188,10 +199,11 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: LayerKind) -> float:
-    """Forward work done again in the backward pass of one layer.
+    """Return the seconds of forward work that one layer repeats in its backward pass.
 
-    Full: the forward with its collectives; selective: the attention core, the share of the other
-    modules' FLOPs, and dispatch and combine where the experts run again.
+    Full recompute repeats the forward pass with its communication. Selective recompute repeats the
+    attention core, other modules by their share of the FLOPs, and dispatch and combine if the
+    experts are recomputed.
     """
     recompute = layout.recompute
     if recompute.granularity == "none":
@@ -205,12 +217,15 @@ def recompute_seconds(pricing: Pricing, layout: Layout, layer: LayerTime, kind: 
 
 
 def _shares(pricing: Pricing, modules: tuple[str, ...], kind: LayerKind) -> float:
-    """Share of a layer's forward that ``modules`` have together."""
+    """Return the share of ``modules`` in a layer's forward computation."""
     return sum(_share(pricing, name, kind) for name in modules)
 
 
 def _block_share(pricing: Pricing, layout: Layout) -> float:
-    """Share of the layers that run again: all, or the first ``layers`` of each chunk (block)."""
+    """Return the share of layers that are recomputed.
+
+    The block method recomputes the first ``layers`` of each chunk; other methods all layers.
+    """
     recompute = layout.recompute
     if recompute.method != "block" or recompute.layers is None:
         return 1.0
@@ -219,10 +234,11 @@ def _block_share(pricing: Pricing, layout: Layout) -> float:
 
 
 def _share(pricing: Pricing, module: str, kind: LayerKind) -> float:
-    """Share of a layer's forward that a module has, by FLOPs; streaming modules count 3 %.
+    """Return the share of a module in a layer's forward computation, by FLOPs.
 
-    ``mlp_in`` is an MLP without its last product, which a compiler sees that no gradient needs;
-    ``attn_out`` the output projection.
+    Modules without matrix products count 3 %. ``mlp_in`` is an MLP without its last product, which
+    a compiler removes from the recomputation because no gradient needs it; ``attn_out`` is the
+    output projection.
     """
     job, model = pricing.problem.job, pricing.problem.model
     flops = layer_flops(model, kind, 1.0, job.sequence_length)
@@ -230,7 +246,7 @@ def _share(pricing: Pricing, module: str, kind: LayerKind) -> float:
     if module in (("mlp",) if kind.routed else ("moe", "shared_experts")):
         return 0.0
     table = {
-        "core_attn": 0.0,  # has a time of its own
+        "core_attn": 0.0,  # its seconds are added separately
         "mlp": flops.mlp / total,
         "mlp_in": flops.mlp / total * (2 / 3 if model.ffn.gated else 1 / 2),
         "attn_out": 2 * model.attention.heads * model.attention.head_dim * model.hidden / total,

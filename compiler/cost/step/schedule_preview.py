@@ -1,4 +1,4 @@
-"""The schedule of a layout, played for a few micro-batches: what a picture of it shows."""
+"""Simulation of a layout's schedule over a few micro-batches, for the timeline of the report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parc.compiler.cost.schedules.registry import SCHEDULES
 from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, Timeline, simulate
-from parc.compiler.cost.schedules.table import Shape, Table
+from parc.compiler.cost.schedules.table import PipelineShape, Table
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import chunks_load
 from parc.compiler.cost.step.layer_time import head_seconds
@@ -18,35 +18,36 @@ from parc.compiler.cost.step.step_time import (
 from parc.compiler.ir import Chunk, Layout
 
 MOST_ROUNDS = 2
-"""Micro-batches that are played, in pipeline lengths: a warm-up, a steady state, a cool-down."""
+"""Simulated micro-batches per pipeline rank, enough for warm-up, steady state and cool-down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A shortened step."""
+    """Simulated step, shortened in its steady state."""
 
     table: Table
     timeline: Timeline
     costs: Costs
     micro_batches: int
-    """Micro-batches that were played."""
+    """Micro-batches that were simulated."""
     left_out: int
-    """Micro-batches of the steady state that were not: whole pipeline lengths."""
+    """Micro-batches of the steady state that were left out: a multiple of the pipeline size."""
 
 
 def preview(pricing: Pricing, layout: Layout) -> Preview:
-    """Play the schedule of ``layout`` with the seconds that its estimate has for every chunk.
+    """Simulate the schedule of ``layout`` with the estimated seconds of each chunk.
 
-    Steps of many micro-batches are shortened by whole rounds of ``pp`` micro-batches, over which
-    every schedule repeats itself in its steady state.
+    Steps of many micro-batches are shortened by whole rounds of ``pp`` micro-batches, because every
+    schedule repeats itself after a round in its steady state. They are not shortened if the
+    schedule would be invalid for the smaller number.
     """
     whole = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = max(0, (whole - MOST_ROUNDS * layout.pp) // layout.pp)
-    played = whole - rounds * layout.pp
+    simulated = whole - rounds * layout.pp
     schedule = SCHEDULES[layout.schedule]
-    shape = Shape(layout.pp, played, layout.vpp)
-    if schedule.refusal(shape):
-        shape = Shape(layout.pp, whole, layout.vpp)
+    shape = PipelineShape(layout.pp, simulated, layout.vpp)
+    if schedule.size_error(shape):
+        shape = PipelineShape(layout.pp, whole, layout.vpp)
     table = schedule.table(shape)
     costs = _costs(pricing, layout, table)
     left_out = whole - shape.micro_batches
@@ -54,17 +55,21 @@ def preview(pricing: Pricing, layout: Layout) -> Preview:
 
 
 def _costs(pricing: Pricing, layout: Layout, table: Table) -> Costs:
-    """Seconds of every stage of ``table``; the n-th stage of a rank is its n-th chunk."""
-    held = [0] * layout.pp
+    """Return the seconds of all stages of ``table``; the n-th stage of a rank is its n-th chunk."""
+    next_chunk = [0] * layout.pp
     stages = []
     for owner in table.owners[: table.depth]:
-        stages.append(_seconds(pricing, layout, layout.split.chunks[owner][held[owner]]))
-        held[owner] += 1
+        stages.append(_seconds(pricing, layout, layout.split.chunks[owner][next_chunk[owner]]))
+        next_chunk[owner] += 1
     return Costs(tuple(stages), hop_seconds(pricing, layout))
 
 
 def _seconds(pricing: Pricing, layout: Layout, chunk: Chunk) -> StageSeconds:
-    """Forward, and the two halves of the backward pass; what is repeated belongs to the first."""
+    """Return the seconds of a chunk: forward, input gradient, weight gradient.
+
+    Recomputation counts as part of the input gradient; the rest of the backward pass is divided
+    equally.
+    """
     load = chunks_load(pricing.problem.model, (chunk,))
     counts = load.by_kind(pricing.problem.model)
     layers = {kind: shared_layer_time(pricing, layout, kind) for kind in counts}

@@ -1,11 +1,11 @@
-"""Seconds of one optimizer step, by term, on the critical path."""
+"""Seconds of one optimizer step by term, on the critical path."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log2
 
-from parc.compiler.cost.schedules.shares import idle_share
+from parc.compiler.cost.schedules.estimates import idle_share
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.setup.stages import StageLoad
 from parc.compiler.cost.step.gradients import (
@@ -28,12 +28,13 @@ from parc.compiler.cost.step.offload import shard_parameters, update_seconds
 from parc.compiler.ir import LayerKind, Layout, StepTime
 
 OPTIMIZER_BYTES = 40
-"""Bytes that one Adam step reads and writes a parameter of the shard (fp32 states, bf16 copy)."""
+"""Bytes per parameter that one Adam step reads and writes: three fp32 states read and written,
+gradient read, 16-bit copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """Seconds of one micro-batch on one pipeline rank."""
+    """Seconds of one micro-batch on one pipeline rank, forward and backward, by term."""
 
     compute: float
     recompute: float
@@ -43,14 +44,14 @@ class StageTime:
 
     @property
     def total(self) -> float:
-        """Forward and backward, all chunks."""
+        """Sum of all terms, over all chunks of the rank."""
         return self.compute + self.recompute + self.tp + self.cp + self.ep
 
 
 def stage_time(
     pricing: Pricing, layout: Layout, load: StageLoad, layers: dict[LayerKind, LayerTime]
 ) -> StageTime:
-    """One micro-batch through one pipeline rank, forward and backward."""
+    """Return the seconds of one micro-batch on a pipeline rank with the contents ``load``."""
     compute = recompute = tp = cp = ep = 0.0
     for kind, count in load.by_kind(pricing.problem.model).items():
         layer = layers[kind]
@@ -67,10 +68,12 @@ def stage_time(
 
 
 def step_time(pricing: Pricing, layout: Layout) -> StepTime:
-    """All terms. The slowest stage paces the pipeline; the others only add to the bubble.
+    """Return the seconds of one optimizer step by term.
 
-    T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer, with b the
-    share of the bubble that the schedule leaves (``schedule_shares.idle_share``).
+    T = m max_r t_r + b (sum_r t_r - max_r t_r) / v + exposed p2p, DP and optimizer. The slowest
+    stage determines the steady state; other stages only add to the bubble, of which the schedule
+    leaves the share b (``estimates.idle_share``). Narayanan et al. 2021 (arXiv:2104.04473), section
+    2.2, generalized to unequal stages.
     """
     micro_batches = layout.micro_batches(pricing.problem.job.global_batch)
     classes = pricing.classes(layout.split)
@@ -96,18 +99,24 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
 
 
 def bubble_share(layout: Layout) -> float:
-    """``idle_share`` of the schedule of ``layout``."""
+    """Return the ``idle_share`` of the schedule of ``layout``."""
     return idle_share(layout.schedule, layout.pp, layout.recompute.granularity == "full")
 
 
 def straggling(pricing: Pricing, layout: Layout) -> float:
-    """Synchronous steps wait for the slowest host: 1 + s log2(hosts)."""
+    """Return the slow-down of computation by the slowest host: 1 + s log2(hosts).
+
+    s is the ``straggler`` factor of the stack, fitted to published runs.
+    """
     hosts = layout.world / pricing.problem.cluster.node.gpus
     return 1 + pricing.efficiency.straggler * log2(hosts) if hosts > 1 else 1.0
 
 
 def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
-    """``layer_time``, once for all layouts that share what it depends on."""
+    """Return ``layer_time``, computed once for all layouts with equal inputs.
+
+    The key lists every quantity of the layout that the result depends on.
+    """
     groups = pricing.groups(layout)
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.cp_a2a, layout.micro_batch)
     state = (layout.sequence_parallel, layout.zero_stage)
@@ -117,10 +126,11 @@ def shared_layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> Laye
 
 
 def hop_bytes(pricing: Pricing, layout: Layout) -> float:
-    """Bytes of one activation between two stages: 2 T h, over t where it is divided.
+    """Return the bytes that a rank sends per activation between two stages: 2 T h, or 2 T h / t.
 
-    Sequence parallelism divides it; Megatron before that sent a part from each rank and gathered
-    it on arrival (Narayanan et al. 2021, section 4.1), as DeepSpeed's pipeline does.
+    Sequence parallelism divides the activation over t. Megatron before sequence parallelism, and
+    DeepSpeed's pipeline, send one part from each rank and gather it on arrival (Narayanan et al.
+    2021, section 4.1).
     """
     job, model = pricing.problem.job, pricing.problem.model
     nbytes = 2 * layout.tokens(job.sequence_length) * model.hidden
@@ -128,7 +138,7 @@ def hop_bytes(pricing: Pricing, layout: Layout) -> float:
 
 
 def hop_seconds(pricing: Pricing, layout: Layout) -> float:
-    """One activation from a stage to the next, the part that is exposed."""
+    """Return the exposed seconds to send one activation from a stage to the next."""
     if layout.pp == 1:
         return 0.0
     groups, nbytes = pricing.groups(layout), hop_bytes(pricing, layout)
@@ -139,11 +149,11 @@ def hop_seconds(pricing: Pricing, layout: Layout) -> float:
 
 
 def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
-    """Hops on the critical path; what the simulation of the schedules has for short hops.
+    """Return the number of hops on the critical path, equal to the simulation for short hops.
 
-    1F1B: a rank has at most p micro-batches under way, so every p of them pay a round trip over
-    all ranks, whatever their order. Interleaving hides hops but while it fills and drains: each
-    way a micro-batch passes all chunks of all ranks.
+    1F1B: a rank has at most p micro-batches in flight, so that every p micro-batches wait for one
+    round trip over all ranks. Interleaving hides hops except while the pipeline fills and drains:
+    in each direction one micro-batch passes all chunks of all ranks.
     """
     if vpp > 1:
         return 2.0 * (pp * vpp - 1)
@@ -152,7 +162,7 @@ def exposed_hops(pp: int, vpp: int, micro_batches: int) -> float:
 
 
 def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
-    """What overlap with one micro-batch leaves of the traffic."""
+    """Return the exposed seconds of gradient and weight traffic per step."""
     count = layout.micro_batches(pricing.problem.job.global_batch)
     rounds = count if exchanges_per_micro_batch(pricing, layout) else 1
     window = gradient_window(pricing) * slowest.total
@@ -161,15 +171,16 @@ def _dp_seconds(pricing: Pricing, layout: Layout, slowest: StageTime) -> float:
 
 
 def optimizer_seconds(pricing: Pricing, layout: Layout) -> float:
-    """Adam over the shard, at memory bandwidth, and what happens once a step.
+    """Return the seconds of the optimizer and of other work that happens once per step.
 
-    On the host it takes the time of its cores, and of the weights on their way back.
+    Adam updates the shard at memory bandwidth. An offloaded optimizer needs the time of the CPU
+    cores and of the transfers (``offload.update_seconds``).
     """
-    held, row = fullest_stage(pricing, layout), pricing.efficiency
+    parameters, row = fullest_stage(pricing, layout), pricing.efficiency
     seconds = row.step_seconds
     if gathers_weights_once(pricing, layout):
         seconds += group_seconds(pricing, layout, "all_gather")
     if layout.offload.optimizer != "none":
-        return seconds + update_seconds(pricing, layout, held)
+        return seconds + update_seconds(pricing, layout, parameters)
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
-    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, held) / rate
+    return seconds + row.stream * OPTIMIZER_BYTES * shard_parameters(layout, parameters) / rate

@@ -1,4 +1,7 @@
-"""Terms of a training estimate: formula in words, and the source of the formula."""
+"""Terms of a training estimate: unit, formula in words, and source of the formula.
+
+The table is printed by ``parc explain TERM``, the report and docs/cost-model.md.
+"""
 
 from __future__ import annotations
 
@@ -26,66 +29,67 @@ TERMS: dict[str, Term] = {
             "weights_bytes",
             "bytes",
             "weights",
-            "2 x parameters of the rank; with FSDP2 4 x, divided by the shards",
+            "2 bytes x parameters per rank; FSDP2: 4 bytes, divided by the number of shards",
             _MEGATRON,
         ),
         Term(
             "gradients_bytes",
             "bytes",
             "gradients",
-            "4 x parameters (fp32 accumulation); fp16: 2",
+            "4 bytes x parameters per rank (fp32 accumulation); in fp16: 2 bytes",
             _MEGATRON,
         ),
         Term(
             "optimizer_bytes",
             "bytes",
             "optimizer state",
-            "12 x (dense / (dp cp) + experts / edp); not divided at zero_stage 0; fp16: 16",
+            "12 bytes x (dense parameters / (dp x cp) + expert parameters / edp); not divided at "
+            "zero_stage 0; in fp16: 16 bytes",
             _MEGATRON,
         ),
         Term(
             "activations_bytes",
             "bytes",
             "activations",
-            "saved bytes of all layers x micro-batches in flight, plus the recomputed bytes and "
-            "gradients of one layer if they exceed the loss",
+            "bytes saved by all layers x micro-batches in flight, plus the recomputed activations "
+            "and gradients of one layer as far as they exceed logits and loss",
             _KORTHIKANTI,
         ),
         Term(
             "logits_bytes",
             "bytes",
             "logits and loss",
-            "tokens x (6 padded vocab + 4 hidden) / tp, on the last stage; each prediction layer "
-            "adds 4 and 4",
+            "tokens x (6 x padded vocabulary + 4 x hidden size) / tp, on the stage of the loss; "
+            "each prediction layer adds tokens x 4 x (padded vocabulary + hidden size) / tp",
             "Megatron-LM, vocab_parallel_cross_entropy: 16-bit logits and fp32 softmax",
         ),
         Term(
             "communication_bytes",
             "bytes",
             "communicator buffers",
-            "0.2 GB x number of axes with more than one rank",
+            "0.2 GB x number of mesh axes with more than one rank",
             "published NCCL breakdowns: 0.3 to 0.5 GB for two or three communicators",
         ),
         Term(
             "framework_bytes",
             "bytes",
-            "framework",
-            "driver context: 0.45 GB on Volta, 0.55 on Ampere, 0.7 on Hopper, 0.8 on others",
+            "driver context",
+            "0.45 GB on Volta, 0.55 on Ampere, 0.7 on Hopper, 0.8 on other generations",
             "published breakdowns: 0.4 to 0.8 GB",
         ),
         Term(
             "fragmentation_bytes",
             "bytes",
             "fragmentation",
-            "5 % of activations and logits; FSDP2 and DeepSpeed: 8 %",
-            "8 %: fitted to 85 readings; published: 5 to 10 % without expandable segments",
+            "5 % of activations and logits; with FSDP2 and DeepSpeed: 8 %",
+            "8 % is fitted to 85 readings; published: 5 to 10 % without expandable segments",
         ),
         Term(
             "casts_bytes",
             "bytes",
             "low-precision weights",
-            "fp8: 2 x weights of linear layers on Hopper and Ada, 1 on Blackwell; mxfp8: 2.06; "
-            "nvfp4: 1.13; DDP under autocast: 2",
+            "bytes per weight of linear layers: 2 in fp8 on Hopper and Ada, 1 in fp8 on Blackwell, "
+            "2.06 in mxfp8, 1.13 in nvfp4, 2 with DDP under autocast",
             "TransformerEngine caches quantised weights for all micro-batches of a step; autograd "
             "saves the casts of autocast",
         ),
@@ -93,16 +97,17 @@ TERMS: dict[str, Term] = {
             "gathered_bytes",
             "bytes",
             "gathered weights",
-            "ZeRO-3: two layers in 16 bit, or one layer and the embedding",
+            "at ZeRO stage 3: two layers in 16 bit, or one layer and the embedding if that is more",
             "Rajbhandari et al. 2020, arXiv:1910.02054; PyTorch FSDP2 prefetches one layer",
         ),
         Term(
             "workspace_bytes",
             "bytes",
             "workspaces",
-            "matrix libraries: 96 MiB (20 before Hopper), with experts 128 (16) more; a 16-bit "
-            "gradient per distinct weight shape; pp > 1: 2 v stage inputs; with sequence "
-            "parallelism 2 T hidden on the stage of the loss",
+            "matrix libraries: 96 MiB (20 before Hopper), with experts 128 MiB (16) more; one "
+            "16-bit gradient per distinct weight shape; with pp > 1, inputs and output gradients "
+            "of all virtual stages; with sequence parallelism, the gathered hidden states on the "
+            "stage of the loss",
             "Megatron-LM functional-test records: allocated bytes without the parameters",
         ),
         Term(
@@ -110,8 +115,8 @@ TERMS: dict[str, Term] = {
             "seconds",
             "compute",
             "micro-batches x forward and backward pass of the slowest stage: GEMMs and attention "
-            "core by shape, plus streamed bytes / bandwidth, also of gradient accumulation; at "
-            "least the host's launch time",
+            "core by shape, plus traffic of element-wise kernels and of gradient accumulation / "
+            "memory bandwidth; at least the launch time of the host",
             "Kernel fits: docs/kernel-fits.md; factors: parc/compiler/catalog/generations",
         ),
         Term(
@@ -125,57 +130,63 @@ TERMS: dict[str, Term] = {
             "tp_seconds",
             "seconds",
             "tensor parallelism",
-            "a gather and a scatter of 2 T h around attention and dense MLP; backward one more "
-            "gather, half of it overlapped with weight gradients; without sequence parallelism an "
-            "all-reduce each, overlapped in the backward pass; times the class factor",
+            "an all-gather and a reduce-scatter of 16-bit hidden states around attention and "
+            "around a dense MLP; the backward pass has one more all-gather, and at most half of "
+            "its collectives overlap with weight gradients; without sequence parallelism one "
+            "all-reduce each, which overlaps in the backward pass; times the factor tp of the "
+            "hardware class",
             _KORTHIKANTI,
         ),
         Term(
             "cp_seconds",
             "seconds",
             "context parallelism",
-            "ring: (c-1) x keys and values, once forward and twice backward, minus the attention "
-            "core; gather: all keys and values; a2a: Q, K, V and O in both directions; a2a+p2p: "
-            "a2a among neighbours and a ring over c / neighbours",
+            "p2p (ring): (cp - 1) x keys and values, once forward and twice backward, minus the "
+            "time of the attention core; all_gather: all keys and values; a2a: Q, K, V and O, "
+            "forward and backward; a2a+p2p: a2a among neighbours and a ring over cp / neighbours "
+            "ranks",
             "Ring attention, arXiv:2310.01889; Llama 3, 2407.21783; Ulysses, 2309.14509",
         ),
         Term(
             "ep_seconds",
             "seconds",
             "expert parallelism",
-            "4 x 2 (T/t) h per routed layer, k copies, or with deepep and hybridep one per domain, "
-            "split between NVLink and network; moe_overlap hides up to 45 %",
+            "per routed layer four transfers (dispatch and combine, forward and backward) of a "
+            "rank's 16-bit hidden states, one copy per selected expert; with deepep and hybridep "
+            "one copy per NVLink domain; moe_overlap hides up to 45 %",
             "Megatron-Core dispatchers alltoall and flex; deepseek-ai/DeepEP",
         ),
         Term(
             "pp_seconds",
             "seconds",
             "pipeline point-to-point",
-            "hop x 2 (n - ceil(n / p)), n = m + p - 1; interleaved: hop x 2 (p v - 1); times the "
-            "class factor",
+            "time of a hop x 2 (n - ceil(n / pp)) with n = micro-batches + pp - 1; interleaved: "
+            "time of a hop x 2 (pp x vpp - 1); times the factor pp of the hardware class",
             "Simulated schedules: parc/compiler/cost/schedules/formulas.py",
         ),
         Term(
             "bubble_seconds",
             "seconds",
             "pipeline bubble",
-            "(sum of stage times - slowest stage) / v",
+            "share b x (sum of all stage times - slowest stage) / vpp; b is 1 for GPipe, 1F1B and "
+            "interleaving, and less for zero-bubble schedules",
             "Narayanan et al. 2021, section 2.2, generalized to unequal stages",
         ),
         Term(
             "dp_seconds",
             "seconds",
             "data parallelism",
-            "T: reduce-scatter of 4 B gradients and all-gather of 2 B parameters; exposed next to "
-            "w, a share of one micro-batch: (T^3 + w^3)^(1/3) - w, at least 5 %; ZeRO-3: two "
-            "gathers and a scatter per micro-batch",
+            "a reduce-scatter of 4-byte gradients and an all-gather of 2-byte parameters take s "
+            "seconds and overlap with w, a share of one micro-batch; (s^3 + w^3)^(1/3) - w is "
+            "exposed, at least 5 % of s; at ZeRO stage 3 two all-gathers and a reduce-scatter per "
+            "micro-batch",
             "Megatron-LM overlap-grad-reduce and overlap-param-gather; FSDP, arXiv:2304.11277",
         ),
         Term(
             "optimizer_seconds",
             "seconds",
             "optimizer step",
-            "40 B x parameters of the shard / memory bandwidth, plus a fixed time per step",
+            "40 bytes x parameters of the shard / memory bandwidth, plus a fixed time per step",
             "Adam reads and writes three fp32 states, the gradient and a 16-bit copy",
         ),
     )

@@ -163,18 +163,18 @@ def _seconds(shown: Preview, item: Action | Pair) -> float:
         "B": stage.backward,
         "I": stage.input_gradient,
         "W": stage.weight_gradient,
-    }[item.kind]
+    }[item.computation]
 
 
 def _ink(shown: Preview, action: Action) -> str:
     """Return the CSS class; its digit is 0 for the first half of a rank's chunks, else 1."""
     later = action.stage % shown.table.depth >= shown.table.depth / 2
     split = shown.table.depth > len(shown.table.rows)
-    return f"{INKS[action.kind]}{int(later and split)}"
+    return f"{INKS[action.computation]}{int(later and split)}"
 
 
 def _legend(shown: Preview) -> tuple[tuple[str, str], ...]:
-    kinds = {action.kind for action in shown.table.actions(0)}
+    kinds = {action.computation for action in shown.table.actions(0)}
     split = shown.table.depth > len(shown.table.rows)
     entries = []
     for kind, text in WORDS.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from parc.compiler.cost.fitting.fit import Prior, fit
+from parc.compiler.cost.fitting import Prior, fit
 from parc.compiler.cost.kernels.collective_time import (
     CollectiveFit,
     Network,

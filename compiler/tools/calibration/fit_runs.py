@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from parc.backends.registry import framework_of
-from parc.compiler.cost.fitting.fit import Fitted, Prior, fit
-from parc.compiler.cost.fitting.tangents import Tangent, along, tangents
+from parc.compiler.cost.fitting import Fitted, Prior, Tangent, extrapolate, fit, tangents
 from parc.compiler.cost.setup.calibrated import (
     Values,
     fitted_parameters,
@@ -168,11 +167,11 @@ class _Fitting:
         measured = [self.measured[index] for index in others]
 
         def predict(values: Mapping[str, float]) -> list[float]:
-            every = along(lines, parameters, values)
+            every = extrapolate(lines, parameters, values)
             return [every[index] for index in others]
 
         found = fit(predict, measured, parameters, priors, rounds=8)
-        return along(lines, parameters, found.parameters)
+        return extrapolate(lines, parameters, found.parameters)
 
 
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:

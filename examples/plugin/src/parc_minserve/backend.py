@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from parc.backends.engine_constants import load_engine_constants
 from parc.backends.shared.network import network_environment
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir import Artifact, Family, Gpu, Mesh, Model, ServingLayout, ServingPlan
+from parc.compiler.ir import Artifact, Gpu, GroupFamily, Mesh, Model, ServingLayout, ServingPlan
 from parc.compiler.ir.engine_constants import EngineConstants
 from parc.compiler.ir.serving_plan import Service, ServingProblem, ServingRule
 from parc_minserve.rules import RULES
@@ -81,11 +81,11 @@ class Minserve:
         sizes = {"tp": layout.tp, "cp": layout.pcp, "pp": layout.pp, "dp": layout.dp}
         return Mesh.of((*sizes.items(), ("replica", layout.replicas)))
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """Return the groups of Minserve, each of which is a column of the rank map."""
         del problem, layout
         return tuple(
-            Family(axis, "dense", (axis,), column=True) for axis in ("replica", "dp", "tp")
+            GroupFamily(axis, "dense", (axis,), column=True) for axis in ("replica", "dp", "tp")
         )
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:

@@ -1,1 +1,0 @@
-"""Communication inside a layer: context parallelism and expert dispatch."""

@@ -1,0 +1,295 @@
+"""Least-squares fits of cost-model parameters to measurements.
+
+Residuals are log(predicted / measured), so that predictions 2x too slow and 2x too fast count
+equally. The Huber loss (Huber 1964, Robust Estimation of a Location Parameter) limits the influence
+of outliers, and a prior determines each parameter that the measurements cannot identify. The
+minimum is found by Levenberg-Marquardt (Marquardt 1963), in pure Python: problems have a dozen
+parameters and a few hundred measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log, sqrt
+
+Parameters = Mapping[str, float]
+Predict = Callable[[Parameters], Sequence[float]]
+Matrix = Sequence[Sequence[float]]
+
+NOISE = 0.06
+"""Log error of a good prediction: run-to-run noise (3 %) and effects that are not modelled."""
+HUBER = 0.12
+"""Log error from which the loss of a measurement grows linearly instead of quadratically."""
+STEP = 1e-3
+"""Step of the finite differences, in log parameter."""
+ROUNDS = 25
+"""Upper bound on iterations; a fit of a few hundred measurements needs five to ten."""
+MAX_MOVE = 0.7
+"""Largest change of a log parameter per iteration; the linear model is valid only nearby."""
+TANGENT_STEP = 0.02
+"""Step in log parameter over which the slope of a ``Tangent`` is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Log-normal prior of one positive parameter, with bounds."""
+
+    centre: float
+    spread: float
+    """Standard deviation of the logarithm."""
+    low: float
+    high: float
+
+    def clamp(self, value: float) -> float:
+        """Return ``value`` limited to the bounds."""
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Fitted parameters and their uncertainty."""
+
+    parameters: dict[str, float]
+    spreads: dict[str, float]
+    """Standard deviation of each logarithm; near that of the prior if the measurements contain no
+    information on the parameter."""
+    loss: float
+    rounds: int
+
+    def unidentified(self, priors: Mapping[str, Prior], share: float = 0.8) -> tuple[str, ...]:
+        """Return the parameters whose spread exceeds ``share`` of the prior's, sorted by name."""
+        return tuple(
+            name for name in sorted(priors) if self.spreads[name] > share * priors[name].spread
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Point in parameter space: log parameters, residuals and loss."""
+
+    logs: tuple[float, ...]
+    errors: tuple[float, ...]
+    loss: float
+
+
+class _Fit:
+    """Objective of one fit; ``names`` defines the order of the parameter vector."""
+
+    def __init__(
+        self,
+        predict: Predict,
+        measured: Sequence[float],
+        priors: Mapping[str, Prior],
+        weights: Sequence[float],
+    ) -> None:
+        self.predict = predict
+        self.weights = weights or (1.0,) * len(measured)
+        self.measured = [log(value) for value in measured]
+        self.names = sorted(priors)
+        self.priors = [priors[name] for name in self.names]
+
+    def point(self, logs: Sequence[float]) -> _Point:
+        kept = tuple(
+            log(prior.clamp(exp(value))) for prior, value in zip(self.priors, logs, strict=True)
+        )
+        errors = self.errors(kept)
+        pulls = sum(pull * pull for pull in self.pulls(kept))
+        return _Point(kept, errors, sum(map(_huber, errors)) + 0.5 * pulls)
+
+    def errors(self, logs: Sequence[float]) -> tuple[float, ...]:
+        """Return the weighted residuals log(predicted / measured)."""
+        values = {name: exp(value) for name, value in zip(self.names, logs, strict=True)}
+        predicted = self.predict(values)
+        return tuple(
+            weight * (log(max(seconds, 1e-12)) - truth)
+            for weight, seconds, truth in zip(self.weights, predicted, self.measured, strict=True)
+        )
+
+    def pulls(self, logs: Sequence[float]) -> list[float]:
+        """Return the distance of each log parameter from its prior, in spreads."""
+        return [
+            (value - log(prior.centre)) / prior.spread
+            for prior, value in zip(self.priors, logs, strict=True)
+        ]
+
+    def jacobian(self, at: _Point) -> list[list[float]]:
+        """Return the slopes of the errors, one row per log parameter.
+
+        The step is negative near the upper bound, so that ``predict`` stays within the bounds.
+        """
+        rows = []
+        for index, (value, prior) in enumerate(zip(at.logs, self.priors, strict=True)):
+            step = STEP if value + STEP <= log(prior.high) else -STEP
+            moved = list(at.logs)
+            moved[index] += step
+            errors = self.errors(moved)
+            rows.append([(new - old) / step for new, old in zip(errors, at.errors, strict=True)])
+        return rows
+
+    def normal(
+        self, at: _Point, jacobian: list[list[float]]
+    ) -> tuple[list[list[float]], list[float]]:
+        """Return (curvature, downhill direction) of the loss, with Huber weights."""
+        weights = [_weight(error) for error in at.errors]
+        curvature = [
+            [
+                sum(w * a * b for w, a, b in zip(weights, left, right, strict=True))
+                for right in jacobian
+            ]
+            for left in jacobian
+        ]
+        slope = [
+            -sum(w * a * e for w, a, e in zip(weights, row, at.errors, strict=True))
+            for row in jacobian
+        ]
+        for index, (pull, prior) in enumerate(zip(self.pulls(at.logs), self.priors, strict=True)):
+            curvature[index][index] += 1 / prior.spread**2
+            slope[index] -= pull / prior.spread
+        return curvature, slope
+
+
+def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fit
+    predict: Predict,
+    measured: Sequence[float],
+    start: Parameters,
+    priors: Mapping[str, Prior],
+    rounds: int = ROUNDS,
+    weights: Sequence[float] = (),
+) -> Fitted:
+    """Return the parameters for which ``predict`` is closest to ``measured`` (all > 0).
+
+    ``predict`` receives a value for each name of ``priors`` and returns one prediction per
+    measurement; ``weights`` multiply the errors. The result is deterministic. The iteration stops
+    when a step reduces the loss by less than 1e-5 of its value.
+    """
+    search = _Fit(predict, measured, priors, weights)
+    here = search.point([log(start[name]) for name in search.names])
+    damping, count = 1e-3, 0
+    while count < rounds:
+        count += 1
+        curvature, slope = search.normal(here, search.jacobian(here))
+        there, damping = _downhill(search, here, (curvature, slope), damping)
+        gain = here.loss - there.loss
+        here = there
+        if gain <= 1e-5 * max(here.loss, 1e-9):
+            break
+    curvature, _ = search.normal(here, search.jacobian(here))
+    inverse = cholesky_inverse(curvature)
+    return Fitted(
+        parameters={name: exp(value) for name, value in zip(search.names, here.logs, strict=True)},
+        spreads={name: sqrt(inverse[i][i]) for i, name in enumerate(search.names)},
+        loss=here.loss,
+        rounds=count,
+    )
+
+
+def _downhill(
+    search: _Fit, here: _Point, normal: tuple[list[list[float]], list[float]], damping: float
+) -> tuple[_Point, float]:
+    """Return (next point, damping), with more damping until the loss decreases.
+
+    The point is ``here`` if the loss does not decrease in 12 attempts.
+    """
+    curvature, slope = normal
+    for _ in range(12):
+        damped = [
+            [value * (1 + damping) if i == j else value for j, value in enumerate(row)]
+            for i, row in enumerate(curvature)
+        ]
+        step = solve(damped, slope)
+        longest = max((abs(move) for move in step), default=0.0)
+        scale = min(1.0, MAX_MOVE / longest) if longest else 0.0
+        there = search.point([a + scale * b for a, b in zip(here.logs, step, strict=True)])
+        if there.loss < here.loss:
+            return there, max(damping / 5, 1e-9)
+        damping *= 4
+    return here, inf
+
+
+def _huber(error: float) -> float:
+    size = abs(error)
+    cost = 0.5 * size * size if size <= HUBER else HUBER * (size - 0.5 * HUBER)
+    return cost / NOISE**2
+
+
+def _weight(error: float) -> float:
+    return min(1.0, HUBER / abs(error) if error else 1.0) / NOISE**2
+
+
+def cholesky(matrix: Matrix) -> list[list[float]]:
+    """Return the lower factor L with L L' = ``matrix`` (Golub and Van Loan, section 4.2).
+
+    A pivot below 1e-18 is set to 1e-18, so that a singular matrix leads to a long step, which
+    ``MAX_MOVE`` limits, and not to an error.
+    """
+    size = len(matrix)
+    lower = [[0.0] * size for _ in range(size)]
+    for i in range(size):
+        for j in range(i + 1):
+            rest = matrix[i][j] - sum(lower[i][k] * lower[j][k] for k in range(j))
+            lower[i][j] = sqrt(max(rest, 1e-18)) if i == j else rest / lower[j][j]
+    return lower
+
+
+def solve(matrix: Matrix, right: Sequence[float]) -> list[float]:
+    """Return the x with ``matrix`` x = ``right``; ``matrix`` is symmetric positive definite."""
+    return _substitute(cholesky(matrix), right)
+
+
+def cholesky_inverse(matrix: Matrix) -> list[list[float]]:
+    """Return the inverse of a symmetric positive definite ``matrix``."""
+    lower, size = cholesky(matrix), len(matrix)
+    return [_substitute(lower, [float(i == j) for i in range(size)]) for j in range(size)]
+
+
+def _substitute(lower: Matrix, right: Sequence[float]) -> list[float]:
+    size = len(right)
+    half = [0.0] * size
+    for i in range(size):
+        half[i] = (right[i] - sum(lower[i][k] * half[k] for k in range(i))) / lower[i][i]
+    full = [0.0] * size
+    for i in reversed(range(size)):
+        below = sum(lower[k][i] * full[k] for k in range(i + 1, size))
+        full[i] = (half[i] - below) / lower[i][i]
+    return full
+
+
+@dataclass(frozen=True, slots=True)
+class Tangent:
+    """Linear model of one run near a fit: log seconds, and their slopes by log parameter.
+
+    A refit follows tangents because they are much cheaper than the cost model.
+    """
+
+    log_seconds: float
+    slopes: tuple[float, ...]
+    """In the order of the parameters."""
+
+
+def tangents(
+    predict: Callable[[Mapping[str, float]], Sequence[float]], parameters: Mapping[str, float]
+) -> list[Tangent]:
+    """Return the tangent of each run at ``parameters``; ``predict`` returns seconds per run."""
+    here = [log(seconds) for seconds in predict(parameters)]
+    slopes = []
+    for name, value in parameters.items():
+        moved = predict({**parameters, name: value * exp(-TANGENT_STEP)})
+        slopes.append(
+            [(old - log(new)) / TANGENT_STEP for old, new in zip(here, moved, strict=True)]
+        )
+    return [Tangent(at, slope) for at, slope in zip(here, zip(*slopes, strict=True), strict=True)]
+
+
+def extrapolate(
+    lines: Sequence[Tangent], origin: Mapping[str, float], values: Mapping[str, float]
+) -> list[float]:
+    """Return the seconds of each run at ``values`` by its tangent at ``origin``."""
+    moves = [log(values[name] / value) for name, value in origin.items()]
+    return [
+        exp(
+            line.log_seconds
+            + sum(slope * move for slope, move in zip(line.slopes, moves, strict=True))
+        )
+        for line in lines
+    ]

@@ -1,1 +1,0 @@
-"""Least-squares fits of cost-model parameters to measurements."""

@@ -1,0 +1,100 @@
+"""Bubble and memory of a schedule as the search estimates them: idle share, peak in flight.
+
+Both use the closed formulas of ``formulas.py``, which tests compare with the action tables.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+from parc.compiler.cost.schedules.formulas import (
+    EqualStages,
+    chunks_in_flight,
+    interleaved_warmup,
+)
+from parc.compiler.cost.schedules.orders import backward_visits, forward_visits
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import StageSeconds
+from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.ir import Schedule
+
+FULL_BUBBLE: tuple[Schedule, ...] = ("gpipe", "1f1b", "interleaved")
+"""Schedules whose bubble is (p - 1) forwards and backwards of a chunk."""
+MAX_GROUPS = 3
+"""Groups of micro-batches that are walked to find the peak in flight. More do not change it,
+because the steady state repeats; tests compare with longer steps."""
+
+
+@cache
+def idle_share(schedule: Schedule, pp: int, repeated: bool) -> float:
+    """Return the idle time of a pipeline rank over (p - 1) forwards and backwards of a chunk.
+
+    1 for GPipe, 1F1B and interleaving. Zero-bubble schedules fill part of the bubble with weight
+    gradients; here forward, input gradient and weight gradient are assumed to take equally long. If
+    layers are recomputed (``repeated``), the input gradient also includes a forward. Valid from 2 p
+    micro-batches on; with fewer these schedules idle more.
+    """
+    if schedule in FULL_BUBBLE or pp == 1:
+        return 1.0
+    stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
+    shape = PipelineShape(pp, 2 * pp, 2 if schedule in ("zb-v", "dualpipe-v") else 1)
+    seconds = SCHEDULES[schedule].makespan_seconds(shape, EqualStages(stage))
+    work = shape.micro_batches * shape.chunks * stage.total
+    return (seconds - work) / ((pp - 1) * stage.total)
+
+
+def peak_chunks(schedule: Schedule, stage: int, shape: PipelineShape) -> int:
+    """Return the largest number of chunks whose activations a pipeline rank stores.
+
+    Zero-bubble schedules store a chunk until its weight gradient. For ZB-V this is an upper bound:
+    in steps of few micro-batches the last ranks store fewer (``formulas.zb_v_in_flight``).
+    """
+    if schedule in ("1f1b", "interleaved"):
+        return chunks_in_flight(stage, shape.ranks, shape.chunks, shape.micro_batches)
+    if schedule == "zb-v":
+        return min(2 * shape.micro_batches, 2 * shape.ranks)
+    peak = SCHEDULES[schedule].in_flight(shape, stage)
+    return min(peak, shape.micro_batches * shape.chunks)
+
+
+def micro_batches_in_flight(
+    schedule: Schedule, stage: int, shape: PipelineShape, chunks: tuple[int, ...] = ()
+) -> float:
+    """Return the peak number of micro-batches whose activations a pipeline rank stores.
+
+    A chunk counts as its share of the rank's layers. ``chunks`` are the layers of each chunk if
+    they differ; only 1F1B and interleaving use it, other schedules count chunks as equal.
+    """
+    if schedule in ("1f1b", "interleaved"):
+        return interleaved_micro_batches_in_flight(
+            stage, shape.ranks, shape.chunks, shape.micro_batches, chunks
+        )
+    return peak_chunks(schedule, stage, shape) / shape.chunks
+
+
+def interleaved_micro_batches_in_flight(
+    stage: int, pp: int, vpp: int, micro_batches: int, chunks: tuple[int, ...] = ()
+) -> float:
+    """Return ``micro_batches_in_flight`` of 1F1B (``vpp`` 1) and interleaved 1F1B."""
+    if vpp == 1 or not sum(chunks):
+        return chunks_in_flight(stage, pp, vpp, micro_batches) / vpp
+    return _peak_layers(stage, pp, min(micro_batches, MAX_GROUPS * pp), chunks) / sum(chunks)
+
+
+@lru_cache(maxsize=4096)
+def _peak_layers(stage: int, pp: int, micro_batches: int, chunks: tuple[int, ...]) -> int:
+    """Return the largest number of layers whose activations a rank stores at once.
+
+    If chunks differ, their order matters: the first chunks of a rank are stored longest, and a last
+    chunk that contains only the loss stores nothing. So the order of Megatron's interleaved
+    schedule is walked.
+    """
+    shape = PipelineShape(pp, micro_batches, len(chunks))
+    forwards = [chunks[chunk] for chunk, _ in forward_visits(shape)]
+    backwards = [chunks[chunk] for chunk, _ in backward_visits(shape)]
+    warmup = interleaved_warmup(shape, stage)
+    stored = peak = sum(forwards[:warmup])
+    for forward, backward in zip(forwards[warmup:], backwards, strict=False):
+        peak = max(peak, stored + forward)
+        stored += forward - backward
+    return peak

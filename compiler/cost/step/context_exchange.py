@@ -1,0 +1,158 @@
+"""Seconds and bytes that context parallelism adds to a layer.
+
+Variants: ring (p2p), gather (all_gather), Ulysses (a2a), and a ring over Ulysses (a2a+p2p).
+"""
+
+from __future__ import annotations
+
+from parc.compiler.cost.kernels.attention import BACKWARD_FACTOR
+from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.setup.links import GroupSpan
+from parc.compiler.cost.setup.pricing import Groups, Pricing
+from parc.compiler.ir import LayerKind, Layout
+
+MERGE_BYTES = 10
+"""Traffic per output element and ring step: a 16-bit part is read, the fp32 sum read and
+written."""
+STEP_SECONDS = 2e-5
+"""Launch time per ring step for which the stream waits; assumed."""
+
+
+def key_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Return the bytes of K and V of one micro-batch for a rank's own tokens, in 16 bit."""
+    attention = pricing.problem.model.attention
+    if attention.latent is None:
+        width = max(attention.kv_heads, layout.tp) * attention.head_dim / layout.tp
+    else:
+        latent = attention.latent
+        query = latent.qk_nope_dim + latent.qk_rope_dim
+        width = attention.heads * (query + latent.v_dim) / 2 / layout.tp
+    return 4 * layout.tokens(pricing.problem.job.sequence_length) * width
+
+
+def query_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Return the bytes of Q and O of one micro-batch on a rank, in 16 bit."""
+    attention = pricing.problem.model.attention
+    width = 2 * attention.heads * attention.head_dim
+    if attention.latent is not None:
+        latent = attention.latent
+        width = attention.heads * (latent.qk_nope_dim + latent.qk_rope_dim + latent.v_dim)
+    return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
+
+
+def gathered_key_bytes(pricing: Pricing, layout: Layout) -> float:
+    """Return the bytes of K and V of other context ranks that are saved for the backward pass.
+
+    Only the gather variant saves them.
+    """
+    if layout.cp == 1 or layout.cp_comm != "all_gather":
+        return 0.0
+    return (layout.cp - 1) * key_bytes(pricing, layout)
+
+
+def gather_seconds(pricing: Pricing, layout: Layout, groups: Groups) -> float:
+    """Return the exposed seconds of the gather variant per layer and micro-batch.
+
+    All keys and values are gathered before the core, and their gradients are scattered after it, as
+    in Llama 3 (arXiv:2407.21783, section 3.3.2) and torchtitan's flex attention.
+    """
+    nbytes = layout.cp * key_bytes(pricing, layout)
+    links = pricing.links
+    gather = links.seconds("all_gather", nbytes, groups.cp)
+    return gather + links.seconds("reduce_scatter", nbytes, groups.cp)
+
+
+def ulysses_seconds(pricing: Pricing, layout: Layout, group: GroupSpan) -> float:
+    """Return the exposed seconds of the Ulysses variant per layer and micro-batch.
+
+    All-to-alls of Q, K and V before the core and of its output after it, forward and backward
+    (DeepSpeed-Ulysses, arXiv:2309.14509, section 3.1). If there are fewer key-value heads than
+    ranks, the time to copy them is not modelled.
+    """
+    nbytes = key_bytes(pricing, layout) + query_bytes(pricing, layout)
+    return 2 * pricing.links.seconds("all_to_all", nbytes, group)
+
+
+def ring_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+    """Return the exposed seconds of the ring variant per layer and micro-batch.
+
+    Each of the c - 1 steps sends keys and values to the next rank, forward once and backward twice
+    the bytes. They overlap with the attention core, which needs ``core`` seconds forward. Each step
+    also launches kernels and merges its part of the output into the fp32 sum: once forward, about
+    twice backward.
+    """
+    job, attention = pricing.problem.job, pricing.problem.model.attention
+    tokens = layout.tokens(job.sequence_length)
+    steps = groups.cp_p2p.size - 1
+    heads = attention.heads * attention.head_dim / layout.tp
+    rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
+    merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
+    hop = pricing.links.hop_seconds(key_bytes(pricing, layout), groups.cp_stride)
+    exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
+    return exposed + 3 * merge
+
+
+def exchange_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) -> float:
+    """Return the exposed seconds per attention layer and micro-batch; 0 if cp is 1.
+
+    The hierarchical variant (``a2a+p2p``) exchanges heads for tokens among neighbours. Each rank
+    then has the tokens of all neighbours for its share of the heads, so that the ring over the
+    groups of neighbours sends as many bytes per step as a ring over all ranks, but has fewer steps
+    (TransformerEngine, attention/dot_product_attention/context_parallel.py,
+    AttnFuncWithCPAndKVP2P).
+    """
+    if layout.cp == 1:
+        return 0.0
+    if layout.cp_comm == "all_gather":
+        return gather_seconds(pricing, layout, groups)
+    if layout.cp_comm == "a2a":
+        return ulysses_seconds(pricing, layout, groups.cp)
+    ring = ring_seconds(pricing, layout, groups, core)
+    return ring + ulysses_seconds(pricing, layout, groups.cp_a2a)
+
+
+def mixer_seconds(pricing: Pricing, layout: Layout, kind: LayerKind, core: float) -> float:
+    """Return the exposed seconds of context parallelism in a layer of ``kind``.
+
+    ``core`` is the forward time of its attention core. Recurrent layers exchange heads for tokens.
+    """
+    if layout.cp == 1 or kind.mixer == "none":
+        return 0.0
+    groups = pricing.groups(layout)
+    if kind.mixer == "attention":
+        return exchange_seconds(pricing, layout, groups, core)
+    nbytes = recurrence_bytes(pricing, layout, kind)
+    return 2 * pricing.links.seconds("all_to_all", nbytes, groups.cp)
+
+
+def recurrence_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> float:
+    """Return the 16-bit bytes that a rank exchanges for a recurrence in the forward pass.
+
+    The outputs of the input projection and the inputs of the output projection (Megatron-Core,
+    ssm/mamba_context_parallel.py; ssm/gated_delta_net, tensor_a2a_cp2hp).
+    """
+    part = recurrence(pricing.problem.model, kind)
+    width = part.projected + part.inner if part else 0
+    return 2 * layout.tokens(pricing.problem.job.sequence_length) * width / layout.tp
+
+
+def context_bytes(pricing: Pricing, layout: Layout, kind: LayerKind) -> dict[str, float]:
+    """Return the bytes by axis that a rank sends per layer and micro-batch, in both directions."""
+    if kind.mixer == "none":
+        return {}
+    if kind.mixer != "attention":
+        swapped = 2 * recurrence_bytes(pricing, layout, kind)
+        return {"cp": swapped * (layout.cp - 1) / layout.cp}
+    keys, peers = key_bytes(pricing, layout), layout.cp - 1
+    if layout.cp_comm == "all_gather":
+        return {"cp": 2 * peers * keys}
+    swapped = 2 * (keys + query_bytes(pricing, layout))
+    if layout.cp_comm == "a2a":
+        return {"cp": swapped * peers / layout.cp}
+    if layout.cp_comm == "p2p":
+        return {"cp": 3 * peers * keys}
+    inner = layout.cp_a2a
+    return {
+        "cp_a2a": swapped * (inner - 1) / inner,
+        "cp_p2p": 3 * (layout.cp_p2p - 1) * keys,
+    }

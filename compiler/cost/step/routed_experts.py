@@ -1,0 +1,152 @@
+"""Seconds of routed experts in a layer: kernels, host launch, dispatch and combine."""
+
+from __future__ import annotations
+
+from parc.compiler.cost.kernels.collective_time import collective_seconds
+from parc.compiler.cost.kernels.layer_kernels import ForwardBackward, expert_gemms, gemm_pass
+from parc.compiler.cost.setup.links import GroupSpan, Links
+from parc.compiler.cost.setup.pricing import Groups, Pricing
+from parc.compiler.ir import Experts, Layout
+from parc.compiler.ir.problem import Job
+
+PASS_BYTES = 4
+"""Traffic per element of one permutation of routed tokens: read and written in 16 bit."""
+PASSES = 4
+"""Permutations with all-to-all, in dispatch and combine: by rank before it, by expert after it."""
+SINGLE_COPY_PASSES = 2
+"""Permutations with DeepEP and HybridEP: by expert on arrival, and back."""
+UNFUSED_TRAFFIC = 3.0
+"""Traffic of permutations as separate PyTorch kernels over that of fused ones; token dropping uses
+separate kernels. Fitted to published runs with and without it."""
+CAST_BYTES = 8
+"""Traffic per element quantised to 8 or 4 bit: padded for its expert (read and written), then read
+and written twice, by row and by column."""
+FUSED_CASTS = 0.25
+"""Share of the cast traffic that remains if the grouped MLP is one kernel: incoming gradients."""
+FUSED_GEMMS = 0.8
+"""Time of a grouped MLP in one kernel over that of one kernel per matrix; fitted to published runs
+of both."""
+LOW_LAUNCH = 1.5
+"""Host launch time with casts per expert over that in 16 bit; fitted to published runs of both."""
+MAX_HIDDEN_SHARE = 0.45
+"""Largest share of dispatch and combine that ``moe_overlap`` hides behind another micro-batch.
+Traces of Qwen3-30B on 16 H100 show 37 % (Megatron-Bridge, expert-parallel overlap); fitted to them
+together with published step times."""
+HIDING_COMPUTE_SHARE = 0.5
+"""Share of a routed layer's computation behind which dispatch and combine can be hidden;
+assumed."""
+
+
+def routed_kernels(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+    """Return the seconds of the routed experts of one micro-batch with ``tokens`` per rank."""
+    gemms, moved = _gemms(pricing, layout, tokens), routed_bytes(pricing, layout, tokens)
+    gpu, row = pricing.problem.cluster.gpu, pricing.efficiency
+    factor = pricing.gemm_factor * row.experts * (FUSED_GEMMS if row.fused_experts else 1.0)
+    stream = row.stream / (gpu.memory_gb_per_s * 1e9)
+    return ForwardBackward(
+        factor * gemms.forward + stream * moved.forward,
+        factor * gemms.backward + stream * moved.backward,
+    )
+
+
+def _gemms(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+    """Return the seconds of the grouped GEMMs; the memo is shared by layers of equal shapes."""
+    shapes = expert_gemms(pricing.problem.model, layout, tokens)
+    return pricing.memo(("grouped", *shapes), lambda: gemm_pass(pricing.gemm, shapes))
+
+
+def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBackward:
+    """Return the bytes of permutations, activation function and casts for all routed tokens."""
+    job, model, row = pricing.problem.job, pricing.problem.model, pricing.efficiency
+    experts = model.experts
+    if experts is None:
+        return ForwardBackward(0.0, 0.0)
+    visits = experts.top_k * tokens / layout.tp * layout.etp
+    inner = experts.size / layout.etp
+    columns = 2 * inner if model.ffn.gated else inner
+    passes = SINGLE_COPY_PASSES if job.deduplicates_dispatch else PASSES
+    permuted = PASS_BYTES * passes * model.hidden * (1.0 if row.fused_routing else UNFUSED_TRAFFIC)
+    activated = 2 * (columns + inner)
+    cast = CAST_BYTES if job.is_low_precision else 0.0
+    cast *= FUSED_CASTS if row.fused_experts else 1.0
+    return ForwardBackward(
+        visits * (permuted + activated + cast * (model.hidden + inner)),
+        visits * (permuted + 2 * activated + cast * (model.hidden + columns)),
+    )
+
+
+def routed_launch_seconds(pricing: Pricing) -> float:
+    """Return the host launch seconds of one routed layer, forward; backward needs twice as long."""
+    low = LOW_LAUNCH if pricing.problem.job.is_low_precision else 1.0
+    return pricing.efficiency.routed_seconds * low
+
+
+def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: float) -> float:
+    """Return the exposed seconds of dispatch and combine of one routed layer and micro-batch.
+
+    Four transfers: dispatch and combine, forward and backward. ``compute`` is the device time of
+    the layer, forward and backward.
+    """
+    job, model = pricing.problem.job, pricing.problem.model
+    if layout.ep == 1 or model.experts is None:
+        return 0.0
+    tokens = layout.tokens(job.sequence_length) / layout.tp
+    nbytes = 2 * tokens * model.hidden
+    if job.deduplicates_dispatch:
+        transfer = single_copy_seconds(pricing.links, nbytes, groups.ep, model.experts)
+    else:
+        transfer = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
+    whole = 4 * pricing.efficiency.ep * transfer
+    if not job.moe_overlap:
+        return whole
+    return whole - min(MAX_HIDDEN_SHARE * whole, HIDING_COMPUTE_SHARE * compute)
+
+
+def single_copy_seconds(links: Links, nbytes: float, group: GroupSpan, experts: Experts) -> float:
+    """Return the seconds of a dispatch that sends each token once per NVLink domain.
+
+    Inside a domain the token is forwarded to the ranks of its experts; the two levels are
+    pipelined. ``nbytes`` is one copy of all tokens of a rank. DeepEP and HybridEP do this
+    (github.com/deepseek-ai/DeepEP).
+    """
+    ranks = expected_parts(experts, group.size)
+    fit = links.fits["all_to_all"]
+    inside = collective_seconds(fit, nbytes * ranks / group.domains, group.local)
+    if group.domains == 1:
+        return inside
+    network = links.network
+    outside = nbytes * _domains_away(experts, group) / (network.gb_per_s_per_gpu * 1e9)
+    return max(inside, outside) + 2 * network.hop_seconds
+
+
+def copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
+    """Return the copies of a token that a rank sends over the slowest links of its group."""
+    if not job.deduplicates_dispatch:
+        return experts.top_k * (group.size - 1) / group.size
+    if group.domains > 1:
+        return _domains_away(experts, group)
+    return expected_parts(experts, group.size) * (group.size - 1) / group.size
+
+
+def _domains_away(experts: Experts, group: GroupSpan) -> float:
+    """Return the expected number of remote NVLink domains to which a token is sent.
+
+    Group-limited routing bounds the number of domains by ``group_top_k``.
+    """
+    domains = expected_parts(experts, group.domains)
+    if experts.groups > 1:
+        domains = min(domains, float(experts.group_top_k))
+    return domains * (group.domains - 1) / group.domains
+
+
+def expected_parts(experts: Experts, parts: int) -> float:
+    """Return the expected number of parts that contain one of a token's top-k experts.
+
+    The E experts are divided into ``parts`` equal parts; all sets of k different experts are
+    equally likely: parts (1 - C(E - E/parts, k) / C(E, k)).
+    """
+    missed = 1.0
+    own = experts.count / parts
+    for index in range(experts.top_k):
+        missed *= max(0.0, experts.count - own - index) / (experts.count - index)
+    return parts * (1.0 - missed)

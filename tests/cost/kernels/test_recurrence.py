@@ -1,0 +1,182 @@
+"""Linear attention and Mamba layers: what they hold, compute, keep and exchange."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.backends.registry import framework
+from parc.compiler.cost.counts import params
+from parc.compiler.cost.counts.flops import layer_flops, model_flops
+from parc.compiler.cost.kernels.recurrence import recurrence
+from parc.compiler.cost.memory.peak import layer_terms, program_memory
+from parc.compiler.cost.memory.workspaces import weight_shapes
+from parc.compiler.cost.serving.shard import Layers
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.setup.stages import chunks_load
+from parc.compiler.cost.step.context_exchange import (
+    context_bytes,
+    mixer_seconds,
+    recurrence_bytes,
+)
+from parc.compiler.cost.step.layer_time import layer_time
+from parc.compiler.ir import Chunk, LayerKind, Layout, Model
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from tests.compiled import plan_of
+from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT, model_of
+
+LINEAR = LayerKind("linear", "experts")
+MAMBA = LayerKind("mamba", "none")
+KINDS = [(QWEN3_NEXT, LINEAR), (NEMOTRON_NANO, MAMBA)]
+LLAMA = {
+    "parc": 1,
+    "name": "one",
+    "model": "llama-3-8b",
+    "cluster": {"nodes": 1, "node": "dgx-h100"},
+    "job": {"global_batch": 64, "sequence_length": 4096},
+    "emit": ["megatron"],
+}
+
+
+def priced(facts: dict[str, object], **layout: int) -> tuple[Pricing, Layout]:
+    """A model in the place of another; its layout is of a plan, for what shapes need."""
+    plan = plan_of(LLAMA)
+    problem = replace(plan.problem, model=model_of(facts))
+    made = replace(plan.layout, tp=1, cp=1, micro_batch=1, sequence_parallel=False)
+    return pricing_for(problem, framework("megatron")), replace(made, **layout)
+
+
+def test_every_fourth_layer_has_attention_and_a_letter_is_a_layer() -> None:
+    assert Counter(kind.mixer for kind in model_of(QWEN3_NEXT).layer_kinds) == {
+        "linear": 36,
+        "attention": 12,
+    }
+    nano = model_of(NEMOTRON_NANO)
+    attention = Layers.of(nano.layer_kinds).attention
+    assert (attention, nano.moe_layers, nano.dense_layers) == (6, 23, 0)
+    assert sum(kind.parts for kind in nano.layer_kinds) == nano.layers
+
+
+# Totals of the published weights: Qwen3-Next without its prediction layer, Nemotron 3 Nano
+# without the load-balancing biases of its routers, which are buffers.
+@pytest.mark.parametrize(
+    ("facts", "total"), [(QWEN3_NEXT, 79_674_391_296), (NEMOTRON_NANO, 31_577_937_344)]
+)
+def test_parameters_are_those_of_the_published_weights(
+    facts: dict[str, object], total: int
+) -> None:
+    assert params.total(model_of(facts)) == total
+
+
+@pytest.mark.parametrize(("facts", "kind"), KINDS)
+def test_tensor_ranks_share_a_mixer_but_for_what_is_whole(
+    facts: dict[str, object], kind: LayerKind
+) -> None:
+    model = model_of(facts)
+    whole = model.linear.value_dim if model.linear else 0
+    mine = params.mixer_params(model, kind, tp=8)
+    assert 8 * (mine - whole) + whole == params.mixer_params(model, kind)
+
+
+# Megatron-Bridge performance summary, container 26.06: tokens/s/GPU and TFLOP/s/GPU of Nemotron
+# 3 Nano on GB300, B300 and H100. Megatron takes the inside of a Mamba layer for twice the hidden
+# width, 5,376; it is 4,096 wide.
+@pytest.mark.parametrize(
+    ("tokens", "tflops"), [(39_749.0, 885.0), (37_316.0, 831.0), (14_719.0, 328.0)]
+)
+def test_flops_are_those_of_published_tables_but_for_the_inside_of_mamba(
+    tokens: float, tflops: float
+) -> None:
+    model = model_of(NEMOTRON_NANO)
+    mamba = model.mamba
+    assert mamba is not None
+    wider = 2 * model.hidden - mamba.inner
+    more = 3 * 23 * wider * (6 * model.hidden + 7 * mamba.state_size)
+    counted = model_flops(model, tokens, 8192) + tokens * more
+    assert counted / 1e12 == pytest.approx(tflops, rel=2e-3)
+
+
+@pytest.mark.parametrize(("facts", "kind"), KINDS)
+def test_a_recurrence_does_not_look_at_the_length_of_a_sequence(
+    facts: dict[str, object], kind: LayerKind
+) -> None:
+    model = model_of(facts)
+    short, long = (layer_flops(model, kind, 1.0, length).total for length in (4096, 65536))
+    assert short == long
+    attention = next(one for one in model.kinds if one.mixer == "attention")
+    assert layer_flops(model, attention, 1.0, 4096) != layer_flops(model, attention, 1.0, 65536)
+
+
+@pytest.mark.parametrize(("facts", "kind"), KINDS)
+def test_its_time_and_what_it_keeps_grow_with_tokens_and_shrink_with_tensor_ranks(
+    facts: dict[str, object], kind: LayerKind
+) -> None:
+    pricing, layout = priced(facts)
+    program = program_memory(pricing, layout.zero_stage)
+    more, split = replace(layout, micro_batch=2), replace(layout, tp=4)
+    kept, seconds = {}, {}
+    for made in (layout, more, split):
+        norm = 2 * made.tokens(4096) * pricing.problem.model.hidden
+        kept[made] = layer_terms(pricing, made, kind, program).attention - norm
+        seconds[made] = layer_time(pricing, made, kind).forward
+    assert kept[more] == 2 * kept[layout]
+    assert kept[split] == pytest.approx(kept[layout] / 4)
+    assert 1.5 < seconds[more] / seconds[layout] < 2.1
+    assert seconds[split] < seconds[layout]
+    assert layer_terms(pricing, layout, kind, program).core_attn == 0
+
+
+@pytest.mark.parametrize(("facts", "kind"), KINDS)
+def test_context_ranks_exchange_what_goes_in_and_what_comes_out(
+    facts: dict[str, object], kind: LayerKind
+) -> None:
+    pricing, layout = priced(facts, cp=4)
+    part = recurrence(pricing.problem.model, kind)
+    assert part is not None
+    assert recurrence_bytes(pricing, layout, kind) == 2 * 1024 * (part.projected + part.inner)
+    moved = context_bytes(pricing, layout, kind)
+    assert moved == {"cp": 2 * recurrence_bytes(pricing, layout, kind) * 3 / 4}
+    assert mixer_seconds(pricing, layout, kind, core=1.0) > 0
+    assert mixer_seconds(pricing, layout, LayerKind("none", "experts"), core=1.0) == 0
+    assert context_bytes(pricing, layout, LayerKind("none", "experts")) == {}
+
+
+def chunk(first: int, layers: int) -> Chunk:
+    """Layers without an end of the model."""
+    return Chunk(first, layers, embedding=False, mtp_layers=0, loss=False)
+
+
+def letters(model: Model, first: int, stop: int) -> Counter[LayerKind]:
+    """Kinds of a range of layers, counted."""
+    return Counter(model.layer_kinds[first:stop])
+
+
+@given(
+    pattern=st.text("M*E-", min_size=1, max_size=40).filter(lambda text: "E" in text),
+    cuts=st.lists(st.integers(0, 40), max_size=4),
+)
+def test_stages_hold_the_letters_of_their_layers(pattern: str, cuts: list[int]) -> None:
+    facts = {**NEMOTRON_NANO, "pattern": pattern + "M", "layers": len(pattern) + 1, "ffn": 64}
+    model = model_of(facts)
+    edges = sorted({0, model.layers, *(min(cut, model.layers) for cut in cuts)})
+    for first, stop in pairwise(edges):
+        load = chunks_load(model, (chunk(first, stop - first),))
+        assert load.by_kind(model) == letters(model, first, stop)
+        assert load.routed_layers(model) == pattern[first:stop].count("E")
+
+
+@pytest.mark.parametrize(("facts", "kind"), KINDS)
+def test_shapes_of_weights_are_the_projections(facts: dict[str, object], kind: LayerKind) -> None:
+    pricing, layout = priced(facts)
+    model = pricing.problem.model
+    only = tuple(int(one == kind) for one in model.kinds)
+    load = replace(chunks_load(model, (chunk(0, 1),)), counts=only)
+    part = recurrence(model, kind)
+    assert part is not None
+    shapes = weight_shapes(model, replace(layout, ep=1, etp=1), load, 0)
+    assert {(part.projected, model.hidden), (model.hidden, part.inner)} <= shapes

@@ -1,0 +1,185 @@
+"""Terms of the memory model against the tables of the papers that state them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.backends.megatron.memory import cast_bytes, fp8_parameters
+from parc.backends.registry import framework
+from parc.compiler.catalog.library import Library
+from parc.compiler.cost.counts.cache import (
+    layer_token_bytes,
+    rounded_tokens,
+    windowed_layers,
+)
+from parc.compiler.cost.memory.activations import kept_bytes, layer_activations
+from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import (
+    DENSE,
+    NO_RECOMPUTE,
+    Layout,
+    Model,
+    Plan,
+    ProgramMemory,
+    Recompute,
+    StageMemory,
+    StateBytes,
+)
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from parc.compiler.resolve.resolve_model import resolve_model
+from tests.cost.memory.test_static_memory import plan_of
+from tests.generations import generation
+
+ZERO = StateBytes(2.0, 2.0, 12.0)
+PLAIN = ProgramMemory("plain", ZERO)
+LLAMA = {
+    "model": "llama-3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 2},
+    "job": {"sequence_length": 8192, "global_batch": 64},
+    "layout": {"tp": 2, "pp": 2, "cp": 1, "vpp": 1, "micro_batch": 1},
+}
+
+
+def model(name: str) -> Model:
+    """A model of the catalog."""
+    found = resolve_model(name, Library(None), Sink())
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_of(**LLAMA)
+
+
+@pytest.mark.parametrize(
+    ("shards", "stage", "expected_gb"),
+    [
+        (1, 1, 120.0),
+        (4, 1, 52.5),
+        (16, 1, 35.6),
+        (64, 1, 31.4),
+        (1024, 1, 30.1),
+        (4, 2, 41.3),
+        (64, 2, 16.6),
+        (256, 2, 15.4),
+        (4, 3, 30.0),
+        (64, 3, 1.88),
+        (1024, 3, 0.12),
+    ],
+)
+def test_model_states_are_table_1_of_the_zero_paper(
+    shards: int, stage: int, expected_gb: float
+) -> None:
+    total = 7.5 * sum(ZERO.on_rank(stage, shards))
+    assert total == pytest.approx(expected_gb, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("heads", "layers", "hidden", "micro_batch", "selective", "paper_gib"),
+    [(64, 48, 6144, 4, False, 59.25), (64, 48, 6144, 4, True, 9.5625)],
+)
+def test_activations_are_figure_1_of_korthikanti(  # noqa: PLR0913 - columns of the figure
+    heads: int, layers: int, hidden: int, micro_batch: int, selective: bool, paper_gib: float
+) -> None:
+    base = model("gpt3-175b")
+    shape = replace(
+        base,
+        hidden=hidden,
+        ffn=replace(base.ffn, size=4 * hidden, gated=False),
+        attention=replace(base.attention, heads=heads, kv_heads=heads, head_dim=hidden // heads),
+    )
+    recompute = Recompute.selective(("core_attn",)) if selective else NO_RECOMPUTE
+    layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
+    program = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
+    layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), program)
+    assert kept_bytes(layer, layout, layers) / 2**30 == pytest.approx(paper_gib, rel=0.01)
+
+
+def _layout(**parts: object) -> Layout:
+    chosen = plan_of(**LLAMA).layout
+    return replace(chosen, **parts)  # type: ignore[arg-type]
+
+
+def test_full_recompute_keeps_inputs_of_blocks_and_block_recompute_the_rest_whole() -> None:
+    layout = _layout(vpp=1)
+    layer = layer_activations(model("llama-3-8b"), layout, DENSE, (8192.0, 8192), PLAIN)
+    uniform = replace(layout, recompute=Recompute("full", (), "uniform", 4))
+    block = replace(layout, recompute=Recompute("full", (), "block", 3))
+    assert kept_bytes(layer, uniform, 16) == 4 * layer.checkpoint
+    assert kept_bytes(layer, block, 16) == 3 * layer.checkpoint + 13 * layer.total
+
+
+def test_more_recompute_never_needs_more_memory(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    levels = (
+        NO_RECOMPUTE,
+        Recompute.selective(("layernorm",)),
+        Recompute.selective(("layernorm", "mlp")),
+        Recompute("full", (), "uniform", 1),
+    )
+    peaks = [peak_bytes(pricing, replace(plan.layout, recompute=level)) for level in levels]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+def test_the_fast_sum_of_the_search_is_the_sum_of_the_terms(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    for layout in (plan.layout, replace(plan.layout, zero_stage=3), replace(plan.layout, vpp=2)):
+        total = peak_stage(pricing, layout).total_bytes
+        assert peak_bytes(pricing, layout) == pytest.approx(total, rel=1e-12)
+
+
+def test_zero_stages_and_more_shards_never_need_more_state(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    stages = [
+        peak_stage(pricing, replace(plan.layout, zero_stage=stage)).static_bytes
+        for stage in (0, 1, 2, 3)
+    ]
+    assert stages == sorted(stages, reverse=True)
+    halves = replace(plan.layout, dp_replicate=2, dp_shard=plan.layout.dp_shard // 2)
+    whole = peak_stage(pricing, plan.layout).optimizer_bytes
+    assert peak_stage(pricing, halves).optimizer_bytes == pytest.approx(2 * whole)
+
+
+def test_zero_3_gathers_layers_and_keeps_no_quantised_copies(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    gathered = peak_stage(pricing, replace(plan.layout, zero_stage=3))
+    assert gathered.gathered_bytes > 0
+    assert gathered.casts_bytes == 0
+    assert peak_stage(pricing, plan.layout).gathered_bytes == 0
+
+
+def test_quantised_weights_are_kept_as_the_tensor_cores_need_them() -> None:
+    assert cast_bytes("fp8", generation("hopper")) == 2.0
+    assert cast_bytes("fp8", generation("blackwell")) == 1.0
+    assert cast_bytes("mxfp8", generation("blackwell")) == 2.0625
+    assert cast_bytes("nvfp4", generation("blackwell")) == 1.125
+    assert cast_bytes("bf16", generation("hopper")) == 0.0
+    assert fp8_parameters("fp8", generation("blackwell")).weight == 1.0
+
+
+def test_the_counters_add_up() -> None:
+    stage = StageMemory(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    assert stage.allocated_bytes == 1 + 2 + 3 + 4 + 5 + 9 + 10 + 11
+    assert stage.reserved_bytes == stage.allocated_bytes + 8
+    assert stage.device_bytes == stage.total_bytes == sum(range(1, 12))
+    assert stage.high_bytes - stage.total_bytes == pytest.approx(0.1 * (stage.total_bytes - 6))
+
+
+def test_a_cached_token_is_what_the_models_state() -> None:
+    llama = model("llama-3-70b")
+    assert llama.layers * layer_token_bytes(llama.attention, 1, 2) == 327_680
+    assert layer_token_bytes(llama.attention, 8, 2) == layer_token_bytes(llama.attention, 16, 2)
+    deepseek = model("deepseek-v3")
+    assert deepseek.layers * layer_token_bytes(deepseek.attention, 8, 2) == 70_272
+
+
+def test_a_window_caps_the_cache_and_blocks_round_it_up() -> None:
+    gemma = model("gemma-3-27b")
+    short = windowed_layers(gemma)
+    assert short == gemma.layers - gemma.layers // 6
+    assert rounded_tokens(17, 16) == 32
+    assert windowed_layers(model("llama-3-8b")) == 0

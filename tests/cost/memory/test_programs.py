@@ -1,0 +1,165 @@
+"""What the training programs that PARC starts keep, beside what every program does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.backends.accelerate.memory import accelerate, behind_deepspeed
+from parc.backends.deepspeed.memory import plain_deepspeed
+from parc.backends.megatron.memory import megatron, with_gradients
+from parc.backends.registry import framework, framework_of
+from parc.backends.shared.torch.memory import fsdp2, plain_fsdp2
+from parc.backends.torchtitan.memory import torchtitan
+from parc.compiler.cost.memory.activations import layer_activations
+from parc.compiler.cost.memory.peak import (
+    cast_bytes,
+    gathered_bytes,
+    logits_bytes,
+    peak_bytes,
+    peak_stage,
+    program_memory,
+    stage_memory,
+    step_bytes,
+)
+from parc.compiler.cost.setup.stages import stage_load
+from parc.compiler.ir import DENSE, Plan, ProgramMemory
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from tests.cost.memory.test_memory_terms import LLAMA, model
+from tests.cost.memory.test_static_memory import plan_of
+from tests.generations import generation
+
+HIDDEN, FFN, STATISTICS = 4096, 14336, 4 * 32
+KEYS = 8 * 128
+KEPT = {
+    "fsdp2": (plain_fsdp2(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "fsdp2 autocast": (plain_fsdp2().for_zero_stage(0), 22 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "accelerate": (accelerate(), 20 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "accelerate autocast": (accelerate().for_zero_stage(0), 30 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "torchtitan": (torchtitan(), 12 * HIDDEN + 4 * KEYS + 8 * FFN),
+    "deepspeed": (plain_deepspeed("bf16", 4.0), 16 * HIDDEN + 8 * FFN),
+    "accelerate deepspeed": (
+        behind_deepspeed(plain_deepspeed("bf16", 4.0)),
+        20 * HIDDEN + 4 * KEYS + 8 * FFN,
+    ),
+}
+"""Bytes a token of a layer of Llama 3 8B that autograd saves, but for softmax statistics."""
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_of(**LLAMA)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_layer_keeps_what_autograd_saves(plan: Plan, name: str) -> None:
+    program, bytes_a_token = KEPT[name]
+    layout = replace(plan.layout, tp=1, cp=1)
+    layer = layer_activations(model("llama-3-8b"), layout, DENSE, (1.0, 1), program)
+    assert layer.total == bytes_a_token + STATISTICS
+    assert program.name == name
+
+
+def test_norms_on_queries_and_keys_keep_their_inputs(plan: Plan) -> None:
+    layout, plain = replace(plan.layout, tp=1, cp=1), model("llama-3-8b")
+    normed = replace(plain, attention=replace(plain.attention, qk_norm="head"))
+    one, two = (
+        layer_activations(
+            shape, layout, DENSE, (1.0, 1), megatron("bf16", generation("hopper"))
+        ).total
+        for shape in (plain, normed)
+    )
+    assert two - one == 2 * (HIDDEN + KEYS)
+
+
+def test_a_program_differs_only_where_nothing_is_sharded() -> None:
+    sharded = plain_fsdp2()
+    assert sharded.for_zero_stage(3) is sharded
+    assert sharded.for_zero_stage(2) is sharded
+    assert torchtitan().for_zero_stage(0) == torchtitan()
+    assert megatron("bf16", generation("hopper")).for_zero_stage(0).name == "megatron"
+
+
+def logits(plan: Plan, program: ProgramMemory, tp: int) -> float:
+    """Bytes a token of logits, loss and the head's inputs."""
+    pricing = pricing_for(plan.problem, framework("fsdp"))
+    layout = replace(plan.layout, tp=tp, pp=1, cp=1, micro_batch=1)
+    load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
+    return logits_bytes(pricing, layout, load, program) / plan.problem.job.sequence_length
+
+
+def test_torchtitan_makes_an_eighth_of_the_logits_at_a_time(plan: Plan) -> None:
+    vocab, hidden = plan.problem.model.vocab, plan.problem.model.hidden
+    assert logits(plan, torchtitan(), 1) == 14 * vocab / 8 + 10 * hidden
+    assert logits(plan, torchtitan(), 4) == 16 * vocab / 32 + 10 * hidden
+    assert logits(plan, fsdp2(), 1) == 14 * vocab + 4 * hidden
+
+
+def test_ranks_that_gather_the_logits_have_them_whole(plan: Plan) -> None:
+    vocab, hidden = plan.problem.model.vocab, plan.problem.model.hidden
+    assert logits(plan, plain_fsdp2(), 1) == 14 * vocab + 4 * hidden
+    assert logits(plan, plain_fsdp2(), 4) == (14 + 2 / 4) * vocab + 4 * hidden
+    assert logits(plan, accelerate(), 1) == 12 * vocab + 8 * hidden
+
+
+def test_the_root_gathers_embedding_and_head_together(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("fsdp"))
+    layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=3, dp_shard=8)
+    load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
+    table = plan.problem.model.vocab * plan.problem.model.hidden
+    one, both = (gathered_bytes(pricing, layout, load, r) for r in (fsdp2(), plain_fsdp2()))
+    assert both - one == 2 * table
+    assert gathered_bytes(pricing, layout, load, torchtitan()) - one == 4 * table
+
+
+def test_autocast_keeps_casts_of_all_weights_but_the_embedding(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("fsdp"))
+    layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=0)
+    load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
+    table = plan.problem.model.vocab * plan.problem.model.hidden
+    dense, _ = pricing.stage_parameters(layout, load)
+    assert cast_bytes(pricing, layout, load, plain_fsdp2().for_zero_stage(0)) == 2 * (dense - table)
+    assert cast_bytes(pricing, layout, load, plain_fsdp2()) == 0.0
+
+
+PROGRAMS = {
+    ("megatron",): "megatron",
+    ("fsdp",): "fsdp2",
+    ("torchtitan",): "torchtitan",
+    ("accelerate",): "accelerate",
+    ("deepspeed",): "deepspeed",
+    ("accelerate", "deepspeed"): "accelerate deepspeed",
+}
+
+
+@pytest.mark.parametrize("emit", PROGRAMS)
+def test_every_framework_has_a_memory_model_of_its_program(
+    plan: Plan, emit: tuple[str, ...]
+) -> None:
+    problem = replace(plan.problem, framework=emit[-1], emit=emit)
+    pricing = pricing_for(problem, framework_of(problem))
+    assert program_memory(pricing, 3).name == PROGRAMS[emit]
+
+
+def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    layout = replace(plan.layout, zero_stage=0)
+    load = stage_load(plan.problem.model, layout.split, 0)
+    bf16 = megatron("bf16", generation("hopper"))
+    narrow, wide = with_gradients(bf16, 2.0, "bf16"), with_gradients(bf16, 4.0, "bf16")
+    dense, _ = pricing.stage_parameters(layout, load)
+    assert step_bytes(pricing, layout, load, narrow) == 4 * dense
+    assert step_bytes(pricing, layout, load, wide) == 0.0
+    assert step_bytes(pricing, layout, load, with_gradients(bf16, 2.0, "fp16")) == 0.0
+    more, less = (stage_memory(pricing, layout, load, 0, program) for program in (wide, narrow))
+    passing = less.activations_bytes + less.logits_bytes
+    assert passing == max(4 * dense, more.activations_bytes + more.logits_bytes)
+
+
+def test_the_fast_sum_knows_the_optimizers_peak(plan: Plan) -> None:
+    job = replace(plan.problem.job, gradient_precision="bf16")
+    pricing = pricing_for(replace(plan.problem, job=job), framework("megatron"))
+    layout = replace(plan.layout, zero_stage=0, micro_batch=1)
+    total = peak_stage(pricing, layout).total_bytes
+    assert peak_bytes(pricing, layout) == pytest.approx(total, rel=1e-12)

@@ -1,0 +1,131 @@
+"""What hybrid shards, ZeRO stages and context exchange change in memory, time and traffic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from parc.compiler.cost.memory.peak import peak_stage
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.context_exchange import (
+    gather_seconds,
+    gathered_key_bytes,
+    key_bytes,
+    ulysses_seconds,
+)
+from parc.compiler.cost.step.gradients import (
+    dp_traffic,
+    exposed_rounds,
+    exposed_seconds,
+    replica_bytes,
+    replica_seconds,
+)
+from parc.compiler.cost.step.step_time import step_time
+from parc.compiler.evaluate.estimate_layout import axis_traffic
+from parc.compiler.ir import ContextComm, Layout
+from tests.every_layout import enumerate_layouts
+from tests.search.search_reference import pricing_of
+
+GB = 1e9
+
+
+def priced(framework: str, layout: dict[str, Any], nodes: int = 4) -> tuple[Pricing, Layout]:
+    """The one layout of the pins, unjudged."""
+    spec = {
+        "parc": 1,
+        "name": "case",
+        "model": "llama-3-8b",
+        "cluster": {"node": "dgx-h100", "nodes": nodes},
+        "job": {"sequence_length": 8192, "global_batch": 64},
+        "layout": {"tp": 1, "cp": 1, "pp": 1, "micro_batch": 1, "recompute": "none"} | layout,
+        "emit": [framework],
+    }
+    pricing = pricing_of(spec)
+    return pricing, next(enumerate_layouts(pricing.problem, pricing.framework))[0]
+
+
+def state_bytes(layout: dict[str, Any]) -> float:
+    pricing, made = priced("fsdp", layout)
+    stage = peak_stage(pricing, made)
+    return stage.weights_bytes + stage.gradients_bytes + stage.optimizer_bytes
+
+
+def test_state_follows_the_shards_and_the_stage() -> None:
+    parameters = 8030261248
+    assert state_bytes({"zero_stage": 3}) == pytest.approx(16 * parameters / 32)
+    assert state_bytes({"zero_stage": 3, "dp_shard": 8}) == pytest.approx(16 * parameters / 8)
+    # fp32 shards, and the 16-bit weights that stay gathered
+    assert state_bytes({"zero_stage": 2}) == pytest.approx((16 / 32 + 2) * parameters)
+    assert state_bytes({"zero_stage": 0}) == pytest.approx(16 * parameters)
+
+
+def traffic(layout: dict[str, Any]) -> dict[str, float]:
+    pricing, made = priced("fsdp", layout)
+    return {row.axis: row.bytes_per_rank for row in axis_traffic(pricing, made)}
+
+
+def test_hybrid_shards_send_weights_inside_and_gradients_across() -> None:
+    whole = traffic({"zero_stage": 3})
+    hybrid = traffic({"zero_stage": 3, "dp_shard": 8})
+    assert whole.keys() == {"dp_cp"}
+    assert hybrid.keys() == {"dp_shard_cp", "dp_replicate"}
+    parameters, rounds = 8030261248, 2
+    assert whole["dp_cp"] == pytest.approx(rounds * 6 * parameters * 31 / 32)
+    assert hybrid["dp_shard_cp"] == pytest.approx(rounds * 6 * parameters * 7 / 8)
+    once = 2 * 4 * parameters / 8 * 3 / 4  # the emitted program lets copies wait
+    assert hybrid["dp_replicate"] == pytest.approx(once)
+
+
+def test_a_shard_inside_the_host_leaves_the_network_to_the_gradients() -> None:
+    pricing, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
+    levels = {row.axis: row.level for row in axis_traffic(pricing, made)}
+    assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
+    seconds, _, last = dp_traffic(pricing, made)
+    assert last == replica_seconds(pricing, made) > seconds
+
+
+def test_copies_add_up_once_a_step_where_they_are_asked_to_wait_and_else_every_time() -> None:
+    seconds = {}
+    for name in ("fsdp", "torchtitan"):
+        pricing, made = priced(name, {"zero_stage": 3, "dp_shard": 8})
+        seconds[name] = dp_traffic(pricing, made)
+        rounds = made.micro_batches(64) if name == "torchtitan" else 1
+        assert replica_bytes(pricing, made) == pytest.approx(rounds * 8 * 8030261248 / 8 * 3 / 4)
+    inner, least, last = seconds["fsdp"]
+    assert seconds["torchtitan"] == pytest.approx((inner + last, least, 0.0))
+    window = inner / 2
+    often, once = (
+        exposed_rounds(row, window, 4) for row in (seconds["torchtitan"], seconds["fsdp"])
+    )
+    assert often > once > 4 * exposed_seconds(inner, least, window)
+
+
+def exchange(comm: ContextComm) -> tuple[Pricing, Layout]:
+    pricing, layout = priced("torchtitan", {"cp": 4})
+    return pricing, replace(layout, cp_comm=comm)
+
+
+def test_gathered_keys_are_kept_and_those_of_ring_and_ulysses_are_not() -> None:
+    pricing, layout = exchange("all_gather")
+    # 8 heads of 128 dims, keys and values, 16 bit, of 2048 tokens
+    assert key_bytes(pricing, layout) == 2 * 2 * 8 * 128 * 2048
+    assert gathered_key_bytes(pricing, layout) == 3 * key_bytes(pricing, layout)
+    kept = {}
+    comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
+    for comm in comms:
+        pricing, layout = exchange(comm)
+        kept[comm] = peak_stage(pricing, layout).activations_bytes
+    assert kept["p2p"] == kept["a2a"]
+    assert kept["all_gather"] - kept["p2p"] == pytest.approx(32 * 3 * 2 * 2 * 8 * 128 * 2048)
+
+
+def test_every_exchange_has_a_time_of_its_own() -> None:
+    pricing, layout = exchange("all_gather")
+    groups = pricing.groups(layout)
+    assert gather_seconds(pricing, layout, groups) > 0
+    assert ulysses_seconds(pricing, layout, groups.cp) > 0
+    comms: tuple[ContextComm, ...] = ("p2p", "all_gather", "a2a")
+    seconds = {step_time(*exchange(comm)).cp_seconds for comm in comms}
+    assert len(seconds) == 3

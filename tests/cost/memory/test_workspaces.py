@@ -1,0 +1,87 @@
+"""What stays allocated beside parameters and their state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.backends.megatron.memory import megatron
+from parc.backends.registry import framework
+from parc.backends.shared.torch.memory import fsdp2
+from parc.compiler.cost.counts.params import layer_params_on_rank, norm_params_per_layer
+from parc.compiler.cost.memory.activations import layer_activations, routing_bytes
+from parc.compiler.cost.memory.peak import peak_stage, program_memory
+from parc.compiler.cost.memory.workspaces import head_buffer_bytes, placeholder_bytes, weight_shapes
+from parc.compiler.cost.setup.stages import StageLoad, stage_load
+from parc.compiler.ir import ROUTED, Plan
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from tests.cost.memory.test_memory_terms import LLAMA, model
+from tests.cost.memory.test_static_memory import plan_of
+from tests.generations import generation
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_of(**LLAMA)
+
+
+@pytest.mark.parametrize(("name", "layer"), [("llama-3-8b", 0), ("deepseek-v3", 0)])
+def test_the_shapes_of_a_dense_layer_are_its_parameters_without_norms(
+    plan: Plan, name: str, layer: int
+) -> None:
+    base, layout = model(name), replace(plan.layout, tp=2)
+    counts = (1, *(0,) * (len(base.kinds) - 1))
+    shapes = weight_shapes(base, layout, StageLoad(counts, False, 0, False, False), 0)
+    dense, _ = layer_params_on_rank(base, layer, tp=2, etp=1, ep=1)
+    latent = base.attention.latent
+    norms = norm_params_per_layer(base)
+    norms += (latent.q_lora_rank or 0) + latent.kv_lora_rank if latent else 0
+    assert sum(rows * columns for rows, columns in shapes) == dense - norms
+
+
+def test_equal_shapes_count_once_however_many_layers_and_experts(plan: Plan) -> None:
+    base, layout = model("mixtral-8x7b"), replace(plan.layout, tp=2, ep=4, etp=1)
+    one, many = (StageLoad((count,), False, 0, True, True) for count in (1, 8))
+    shapes = weight_shapes(base, layout, one, 32000)
+    assert shapes == weight_shapes(base, layout, many, 32000)
+    assert shapes == {(3072, 4096), (4096, 2048), (28672, 4096), (4096, 14336), (16000, 4096)}
+
+
+def test_a_prediction_layer_adds_its_projection(plan: Plan) -> None:
+    base = model("deepseek-v3")
+    layout = replace(plan.layout, tp=2, ep=8, etp=1)
+    without, with_head = (StageLoad((0, 2), False, heads, False, False) for heads in (0, 1))
+    more = weight_shapes(base, layout, with_head, 0) - weight_shapes(base, layout, without, 0)
+    assert more == {(3584, 14336)}
+
+
+def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    load = stage_load(plan.problem.model, plan.layout.split, 0)
+    bf16 = megatron("bf16", generation("hopper"))
+    held = placeholder_bytes(pricing, plan.layout, load, bf16)
+    assert held == 2 * (3072 * 4096 + 4096 * 2048 + 14336 * 4096 + 4096 * 7168)
+    assert placeholder_bytes(pricing, plan.layout, load, fsdp2()) == 0.0
+
+
+def test_the_gathered_input_of_the_head_stays_under_sequence_parallelism(plan: Plan) -> None:
+    pricing = pricing_for(plan.problem, framework("megatron"))
+    program = program_memory(pricing, 1)
+    parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
+    assert head_buffer_bytes(pricing, parallel, program) == 2 * 8192 * 4096
+    assert head_buffer_bytes(pricing, plain, program) == 0.0
+    assert head_buffer_bytes(pricing, parallel, fsdp2()) == 0.0
+    assert peak_stage(pricing, parallel).workspace_bytes > 2 * 8192 * 4096
+
+
+def test_routing_keeps_seventeen_bytes_a_token_and_expert(plan: Plan) -> None:
+    assert routing_bytes(128) == 17 * 128 + 4
+    base, layout = model("qwen3-30b-a3b"), replace(plan.layout, tp=1, etp=1)
+    assert base.experts is not None
+    fewer = replace(base, experts=replace(base.experts, count=64))
+    program = megatron("bf16", generation("hopper"))
+    many, few = (
+        layer_activations(one, layout, ROUTED, (4096.0, 4096), program).moe for one in (base, fewer)
+    )
+    assert many - few == 4096 * 17 * 64

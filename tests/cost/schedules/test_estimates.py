@@ -1,0 +1,58 @@
+"""Bubble and memory of the schedules, as the layouts are priced with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.cost.schedules.estimates import idle_share, peak_chunks
+from parc.compiler.cost.schedules.formulas import EqualStages
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import StageSeconds, simulate
+from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.ir import Schedule
+
+CHUNKS: dict[Schedule, int] = {
+    "gpipe": 1,
+    "1f1b": 1,
+    "interleaved": 2,
+    "zb-h1": 1,
+    "zb-v": 2,
+    "dualpipe-v": 2,
+}
+
+
+@pytest.mark.parametrize("schedule", CHUNKS)
+@pytest.mark.parametrize("pp", [2, 4, 8])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_the_share_is_what_the_simulation_idles(
+    schedule: Schedule, pp: int, repeated: bool
+) -> None:
+    stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
+    shape = PipelineShape(pp, 4 * pp, CHUNKS[schedule])
+    table = SCHEDULES[schedule].table(shape)
+    makespan = simulate(table, EqualStages(stage).costs(table.depth)).makespan_seconds
+    idle = makespan - shape.micro_batches * shape.chunks * stage.total
+    assert idle_share(schedule, pp, repeated) * (pp - 1) * stage.total == pytest.approx(idle)
+
+
+@pytest.mark.parametrize("schedule", CHUNKS)
+@pytest.mark.parametrize("micro_batches", [2, 8, 32])
+def test_no_rank_holds_more_than_is_priced(schedule: Schedule, micro_batches: int) -> None:
+    shape = PipelineShape(4, micro_batches, CHUNKS[schedule])
+    if SCHEDULES[schedule].size_error(shape):
+        return
+    for rank in range(4):
+        held = peak_chunks(schedule, rank, shape)
+        assert SCHEDULES[schedule].in_flight(shape, rank) <= held or held == 2 * micro_batches
+        assert held <= micro_batches * shape.chunks
+
+
+def test_zero_bubble_idles_less_and_gpipe_holds_most() -> None:
+    assert idle_share("zb-v", 8, False) == pytest.approx(1 / 3)
+    assert idle_share("zb-h1", 8, False) == pytest.approx(1 / 3)
+    assert idle_share("dualpipe-v", 8, False) == pytest.approx(2 / 3)
+    assert idle_share("1f1b", 8, True) == 1.0
+    shape = PipelineShape(4, 64)
+    assert peak_chunks("gpipe", 0, shape) == 64
+    assert peak_chunks("1f1b", 0, shape) == 4
+    assert peak_chunks("zb-v", 3, PipelineShape(4, 64, 2)) == 8

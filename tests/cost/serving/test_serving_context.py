@@ -1,0 +1,95 @@
+"""Context parallelism of serving: what it shares, and what it sends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parc.compiler.cost.serving.context import cached_elements, context_seconds, exchanged_elements
+from parc.compiler.cost.serving.deployment import Deployment, deploy
+from parc.compiler.cost.serving.memory import request_bytes, serving_memory
+from parc.compiler.cost.serving.step import Batch, step_terms
+from parc.compiler.cost.serving.traffic import estimate_serving
+from parc.compiler.ir.serving import ServingEstimate, ServingLayout, Traffic
+from tests.cost.serving.serving_cases import cluster, model, vllm_setup
+
+SETUP = vllm_setup(weights="fp8", kv="fp8")
+LATENT, GROUPED = "deepseek-v3", "qwen3-235b-a22b"
+
+
+def deployed(name: str, layout: ServingLayout) -> Deployment:
+    return deploy(model(name), cluster("hgx-h200", 4), SETUP, layout)
+
+
+def served(name: str, layout: ServingLayout, traffic: Traffic) -> ServingEstimate:
+    return estimate_serving(model(name), cluster("hgx-h200", 4), SETUP, layout, traffic)
+
+
+@pytest.mark.parametrize(("name", "dcp"), [(LATENT, 8), (LATENT, 2), (GROUPED, 2)])
+def test_ranks_that_share_a_cache_hold_so_many_times_the_tokens(name: str, dcp: int) -> None:
+    plain = ServingLayout(tp=8, ep=8)
+    shared = replace(plain, dcp=dcp)
+    one, many = (
+        serving_memory(model(name), cluster("hgx-h200"), SETUP, layout)
+        for layout in (plain, shared)
+    )
+    assert many.weights_bytes == one.weights_bytes
+    assert many.kv_tokens == pytest.approx(dcp * one.kv_tokens)
+
+
+def test_a_window_is_whole_on_every_rank() -> None:
+    name, tokens = "gpt-oss-120b", 100_000
+    whole, half = (
+        request_bytes(model(name), ServingLayout(tp=16, dcp=dcp), SETUP, tokens) for dcp in (1, 2)
+    )
+    attention = model(name).attention
+    assert attention.window is not None
+    windows = request_bytes(model(name), ServingLayout(tp=16), SETUP, attention.window) / 2
+    assert half == pytest.approx(windows + (whole - windows) / 2)
+
+
+def test_sharing_a_cache_shortens_reads_and_adds_three_collectives_a_layer() -> None:
+    # One key-value head a rank, and as many bytes: decoding reads, it does not compute.
+    batch = Batch(decode=64, context=50_000)
+    plain = step_terms(deployed(GROUPED, ServingLayout(tp=8, ep=8)), batch)
+    shared = step_terms(deployed(GROUPED, ServingLayout(tp=8, ep=8, dcp=2)), batch)
+    assert shared.attention == pytest.approx(plain.attention / 2)
+    latency = (
+        3 * model(GROUPED).layers * deployed(GROUPED, ServingLayout()).hardware.collective_seconds
+    )
+    assert shared.communication - plain.communication > latency
+    assert shared.projections == plain.projections
+
+
+def test_full_caches_are_where_sharing_one_pays() -> None:
+    plain = ServingLayout(tp=8, ep=8)
+    shared = replace(plain, dcp=8)
+    few, many = Traffic(2000, 1000, concurrency=4), Traffic(60_000, 1000, concurrency=128)
+    assert served(LATENT, shared, few).tpot_seconds > served(LATENT, plain, few).tpot_seconds
+    assert (
+        served(LATENT, shared, many).ttft_seconds < 0.5 * served(LATENT, plain, many).ttft_seconds
+    )
+
+
+def test_ranks_that_share_prompts_compute_less_each_and_hold_as_much() -> None:
+    layouts = [ServingLayout(tp=4, pcp=pcp, ep=4 * pcp) for pcp in (1, 2)]
+    chunk = Batch(decode=4, context=4000, prefill=8000, span=4000)
+    one, two = (step_terms(deployed(LATENT, layout), chunk) for layout in layouts)
+    assert two.projections == pytest.approx(one.projections / 2)
+    assert two.attention == pytest.approx(one.attention / 2)
+    assert two.total_seconds < 0.8 * one.total_seconds
+    held = [request_bytes(model(LATENT), layout, SETUP, 1000) for layout in layouts]
+    assert held[0] == held[1]
+
+
+def test_without_context_parallelism_nothing_is_sent() -> None:
+    assert context_seconds(deployed(LATENT, ServingLayout(tp=8)), 64, 4096) == 0
+
+
+def test_latent_attention_exchanges_the_latent() -> None:
+    assert exchanged_elements(model(LATENT)) == (576, 512)
+    assert exchanged_elements(model(GROUPED)) == (128, 128)
+    assert cached_elements(model(LATENT), 8) == 576
+    assert cached_elements(model(GROUPED), 2) == 2 * 2 * 128
+    assert cached_elements(model(GROUPED), 8) == 2 * 128

@@ -1,0 +1,80 @@
+"""What stands before a request's own prompt, by how requests arrive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from benchmarks.accuracy.engines import ENGINES
+from parc.compiler.cost.serving.traffic import estimate_serving
+from parc.compiler.cost.serving.waits import Queue, closed_queue, open_queue, waited_seconds
+from parc.compiler.ir.serving import (
+    ServingEstimate,
+    ServingLayout,
+    ServingSetup,
+    Traffic,
+)
+from tests.cost.serving.serving_cases import cluster, model
+
+
+def served(engine: str, traffic: Traffic) -> ServingEstimate:
+    setup = ServingSetup(weights="fp8", kv="fp8", engine=ENGINES[engine])
+    layout = ServingLayout(tp=4)
+    return estimate_serving(model("llama-3.1-70b"), cluster("hgx-h200"), setup, layout, traffic)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_request_that_is_alone_waits_for_the_front_end_only(engine: str) -> None:
+    found = served(engine, Traffic(1000, 500, concurrency=1))
+    own = found.prefill_seconds + found.decode.total_seconds
+    assert found.ttft_seconds == pytest.approx(own + ENGINES[engine].arrivals.front_seconds)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_with_rare_arrivals_half_a_step_is_waited_for(engine: str) -> None:
+    found = served(engine, Traffic(1000, 500, request_rate=1e-3))
+    own = found.prefill_seconds + 1.5 * found.decode.total_seconds
+    assert found.ttft_seconds == pytest.approx(
+        own + ENGINES[engine].arrivals.front_seconds, rel=1e-2
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_more_requests_wait_longer(engine: str) -> None:
+    closed = [served(engine, Traffic(1000, 500, count)).ttft_seconds for count in (2, 8, 32, 128)]
+    rates = [0.5, 2.0, 4.0, 8.0]
+    opened = [served(engine, Traffic(1000, 500, None, rate)).ttft_seconds for rate in rates]
+    assert all(few < many for few, many in pairwise(closed))
+    assert all(few < many for few, many in pairwise(opened))
+
+
+def test_prompts_are_served_no_faster_than_they_can_be_computed() -> None:
+    for engine in ENGINES:
+        found = served(engine, Traffic(8000, 2, concurrency=64))
+        assert found.requests_per_second * found.prefill_seconds <= 1.001
+
+
+def test_the_queue_of_open_arrivals_is_that_of_one_server_with_constant_service() -> None:
+    assert open_queue(0.0, 1.0).prompts == 0
+    assert open_queue(0.5, 1.0).prompts == pytest.approx(0.5)
+    assert open_queue(100.0, 1.0).prompts == pytest.approx(0.95 / 0.1)
+
+
+def test_a_front_end_serves_all_data_parallel_ranks() -> None:
+    one, four = (closed_queue(ENGINES["vllm"].arrivals, dp, 8.0) for dp in (1, 4))
+    assert (one.arrivals, four.arrivals) == (7.0, 31.0)
+    assert one.prompts == four.prompts
+
+
+def test_every_wait_has_its_price() -> None:
+    arrivals = replace(
+        ENGINES["vllm"].arrivals,
+        front_seconds=1.0,
+        admission_seconds=0.5,
+        poll_steps=0.0,
+        wait_share=0.0,
+    )
+    queue = Queue(prompts=3, arrivals=4, steps=5)
+    assert waited_seconds(arrivals, queue, 10.0, 100.0) == 1.0 + 4 * 0.5 + 5 * 100.0 + 3 * 10.0

@@ -1,0 +1,72 @@
+"""Where a group sits decides what its collectives cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
+from parc.compiler.cost.schedules.formulas import chunks_in_flight
+from parc.compiler.cost.setup.links import GroupSpan, Links, group_span
+from parc.compiler.ir import Mesh
+from parc.compiler.ir.layout import bubble_fraction
+
+
+def plain(operation: Operation) -> CollectiveFit:
+    """300 GB/s, no latency."""
+    return CollectiveFit(operation, 300.0, 0.0, 0.0, 300.0, 0.0, 0.0, 1.0)
+
+
+LINKS = Links(
+    domain=8,
+    fits={operation: plain(operation) for operation in OPERATIONS},
+    network=Network(gb_per_s_per_gpu=40.0, hop_seconds=0.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "names", "expected"),
+    [
+        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("tp",), GroupSpan(8, 8)),
+        ((("tp", 2), ("cp", 1), ("dp", 16), ("pp", 2)), ("dp",), GroupSpan(16, 4)),
+        ((("tp", 2), ("cp", 2), ("dp", 8), ("pp", 2)), ("dp", "cp"), GroupSpan(16, 4)),
+        ((("tp", 8), ("cp", 1), ("dp", 4), ("pp", 2)), ("pp",), GroupSpan(2, 1)),
+        ((("tp", 2), ("cp", 1), ("dp", 1), ("pp", 4)), ("pp",), GroupSpan(4, 4)),
+    ],
+)
+def test_members_that_share_an_nvlink_domain_are_counted(
+    sizes: tuple[tuple[str, int], ...], names: tuple[str, ...], expected: GroupSpan
+) -> None:
+    mesh = Mesh.of(sizes)
+    assert group_span(tuple(mesh.axis(name) for name in names), 8) == expected
+
+
+def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None:
+    alone = LINKS.seconds("all_gather", 1e9, GroupSpan(4, 1))
+    assert alone == pytest.approx(3 / 4 / 40)
+    four = LINKS.seconds("all_gather", 1e9, GroupSpan(16, 4))
+    assert four == pytest.approx(max(3 / 4 / 300, 15 / 16 / 160))
+
+
+def test_an_all_to_all_is_as_slow_as_what_leaves_the_domain() -> None:
+    assert LINKS.seconds("all_to_all", 1e9, GroupSpan(8, 8)) == pytest.approx(7 / 8 / 300)
+    assert LINKS.seconds("all_to_all", 1e9, GroupSpan(64, 8)) == pytest.approx(56 / 64 / 40)
+
+
+def test_a_hop_inside_the_domain_takes_the_link_and_outside_the_nic() -> None:
+    assert LINKS.hop_seconds(1e9, 4) == pytest.approx(1 / 300)
+    assert LINKS.hop_seconds(1e9, 64) == pytest.approx(1 / 40)
+
+
+@pytest.mark.parametrize(
+    ("stage", "pp", "vpp", "micro_batches", "chunks"),
+    [(0, 4, 1, 16, 4), (3, 4, 1, 16, 1), (0, 4, 1, 2, 2), (0, 4, 2, 16, 11), (3, 4, 2, 16, 5)],
+)
+def test_chunks_in_flight_follow_the_schedule(
+    stage: int, pp: int, vpp: int, micro_batches: int, chunks: int
+) -> None:
+    assert chunks_in_flight(stage, pp, vpp, micro_batches) == chunks
+
+
+def test_interleaving_divides_the_bubble() -> None:
+    assert bubble_fraction(8, 1, 32) == pytest.approx(7 / 32)
+    assert bubble_fraction(8, 4, 32) == pytest.approx(7 / 128)

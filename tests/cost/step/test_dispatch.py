@@ -1,0 +1,163 @@
+"""What crosses which link when tokens go to their experts and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from parc.compiler.cost.kernels.collective_time import OPERATIONS, CollectiveFit, Network, Operation
+from parc.compiler.cost.setup.links import GroupSpan, Links
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.layer_time import layer_time
+from parc.compiler.cost.step.routed_experts import (
+    copies_sent,
+    dispatch_seconds,
+    expected_parts,
+    routed_kernels,
+    routed_launch_seconds,
+    single_copy_seconds,
+)
+from parc.compiler.ir import DENSE, ROUTED, Experts, Layout
+from tests.every_layout import enumerate_layouts
+from tests.search.search_reference import pricing_of
+
+
+def experts(count: int, top_k: int, groups: int = 1, group_top_k: int = 1) -> Experts:
+    return Experts(
+        count, top_k, 768, 0, False, (True,), False, "softmax", False, groups, group_top_k, "none",
+        1.0, 0.0,
+    )  # fmt: skip
+
+
+def plain(operation: Operation) -> CollectiveFit:
+    """300 GB/s, no latency."""
+    return CollectiveFit(operation, 300.0, 0.0, 0.0, 300.0, 0.0, 0.0, 1.0)
+
+
+LINKS = Links(8, {each: plain(each) for each in OPERATIONS}, Network(40.0, 0.0))
+
+
+def priced(**job: Any) -> Pricing:
+    """Qwen3-30B on 32 H100."""
+    return pricing_of(
+        {
+            "parc": 1,
+            "name": "dispatch",
+            "model": "qwen3-30b-a3b",
+            "cluster": {"node": "dgx-h100", "nodes": 4},
+            "job": {"sequence_length": 4096, "global_batch": 256, **job},
+        }
+    )
+
+
+def layout(pricing: Pricing, ep: int) -> Layout:
+    """Data and expert parallelism alone."""
+    families = enumerate_layouts(pricing.problem, pricing.framework)
+    found = next(one for family in families for one in family if one.tp == one.cp == one.pp == 1)
+    return replace(found, ep=ep, etp=1, micro_batch=1)
+
+
+def exposed(pricing: Pricing, ep: int) -> float:
+    """Seconds of dispatch of one layer, nothing to hide behind counted."""
+    one = layout(pricing, ep)
+    return dispatch_seconds(pricing, one, pricing.groups(one), 0.0)
+
+
+@pytest.mark.parametrize(("count", "top_k", "parts"), [(8, 2, 4), (12, 3, 3), (6, 6, 2), (9, 1, 3)])
+def test_the_parts_that_a_token_visits_are_those_of_all_choices_counted(
+    count: int, top_k: int, parts: int
+) -> None:
+    size = count // parts
+    choices = [{one // size for one in chosen} for chosen in combinations(range(count), top_k)]
+    mean = sum(len(hit) for hit in choices) / len(choices)
+    assert expected_parts(experts(count, top_k), parts) == pytest.approx(mean)
+
+
+@given(some.sampled_from((1, 2, 4, 8, 16, 32)), some.integers(1, 16))
+def test_a_token_visits_no_more_parts_than_there_are_nor_than_it_has_experts(
+    parts: int, top_k: int
+) -> None:
+    hit = expected_parts(experts(128, top_k), parts)
+    assert 1.0 - 1e-9 <= hit <= min(parts, top_k) + 1e-9
+
+
+def test_between_domains_a_token_goes_once_to_each_that_it_visits() -> None:
+    away = expected_parts(experts(64, 8), 4) * 3 / 4
+    assert single_copy_seconds(LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)) == pytest.approx(
+        away / 40
+    )
+
+
+def test_inside_a_domain_a_token_goes_once_to_each_rank_that_it_visits() -> None:
+    ranks = expected_parts(experts(64, 8), 8)
+    expected = ranks * 7 / 8 / 300
+    assert single_copy_seconds(LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)) == pytest.approx(
+        expected
+    )
+
+
+def test_group_limited_routing_bounds_the_domains() -> None:
+    limited = single_copy_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8, 8, 4))
+    assert limited == pytest.approx(4 * 7 / 8 / 40)
+    assert limited < single_copy_seconds(LINKS, 1e9, GroupSpan(64, 8), experts(256, 8))
+
+
+@pytest.mark.parametrize("ep", [8, 16, 32])
+def test_sending_once_is_never_slower_than_sending_copies(ep: int) -> None:
+    assert 0 < exposed(priced(moe_dispatcher="deepep"), ep) < exposed(priced(), ep)
+
+
+def test_without_expert_parallelism_nothing_is_sent() -> None:
+    assert exposed(priced(), 1) == 0.0
+
+
+def test_overlap_hides_a_share_and_no_more_than_it_can_hide_behind() -> None:
+    pricing = priced(moe_overlap=True)
+    one = layout(pricing, 16)
+    groups, whole = pricing.groups(one), exposed(priced(), 16)
+    assert dispatch_seconds(pricing, one, groups, 0.0) == pytest.approx(whole)
+    assert dispatch_seconds(pricing, one, groups, whole / 5) == pytest.approx(0.9 * whole)
+    assert dispatch_seconds(pricing, one, groups, 100 * whole) == pytest.approx(0.55 * whole)
+
+
+def test_few_tokens_take_the_launch_of_a_routed_layer() -> None:
+    pricing = priced(precision="fp8")
+    pricing.efficiency = replace(pricing.efficiency, routed_seconds=1.0)
+    floor = routed_launch_seconds(pricing)
+    assert floor == 1.5
+    time = layer_time(pricing, layout(pricing, 8), ROUTED)
+    assert (time.forward, time.backward) == pytest.approx((floor, 2 * floor))
+    assert layer_time(pricing, layout(pricing, 8), DENSE).forward < floor
+
+
+def test_casts_and_loose_permutations_cost_and_a_fused_mlp_saves() -> None:
+    def seconds(pricing: Pricing) -> float:
+        return routed_kernels(pricing, layout(pricing, 8), 4096).backward
+
+    low = priced(precision="fp8")
+    usual = seconds(low)
+    low.efficiency = replace(low.efficiency, fused_experts=True)
+    assert seconds(low) < usual
+    low.efficiency = replace(low.efficiency, fused_experts=False, fused_routing=False)
+    assert seconds(low) > usual
+
+
+def test_experts_in_fewer_ranks_cost_more_gradient_sums() -> None:
+    pricing = priced()
+    wide, narrow = (layer_time(pricing, layout(pricing, ep), ROUTED) for ep in (8, 32))
+    assert wide.backward > narrow.backward
+    assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
+
+
+def test_a_library_sends_fewer_copies_of_a_token_than_all_to_all() -> None:
+    some_experts, group = experts(128, 8), GroupSpan(32, 8)
+    all_to_all = copies_sent(priced().problem.job, some_experts, group)
+    once = copies_sent(priced(moe_dispatcher="hybridep").problem.job, some_experts, group)
+    assert all_to_all == 8 * 31 / 32
+    # to the three other hosts at most, and at least to those of one expert
+    assert 3 / 4 <= once <= 3

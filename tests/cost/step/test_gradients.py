@@ -1,0 +1,190 @@
+"""Adding up, reducing and hiding gradients; hops of the pipeline against its simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parc.backends.registry import framework
+from parc.compiler.cost.schedules.registry import SCHEDULES
+from parc.compiler.cost.schedules.simulation import Costs, StageSeconds, simulate
+from parc.compiler.cost.schedules.table import PipelineShape
+from parc.compiler.cost.setup.pricing import Pricing
+from parc.compiler.cost.step.gradients import accumulate_seconds, exposed_seconds, gradient_window
+from parc.compiler.cost.step.layer_time import layer_time, recompute_seconds
+from parc.compiler.cost.step.step_time import exposed_hops, hop_bytes, hop_seconds
+from parc.compiler.ir import DENSE, Layout, Plan, Recompute
+from parc.compiler.resolve.resolve_kernels import pricing_for
+from tests.cost.memory.test_static_memory import plan_of
+from tests.generations import efficiency_row
+
+SECONDS = st.floats(0.0, 1e4)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_of(
+        model="llama-3-8b",
+        cluster={"node": "dgx-a100", "nodes": 2},
+        job={"sequence_length": 8192, "global_batch": 64},
+        layout={"tp": 2, "pp": 2, "cp": 1, "vpp": 1, "micro_batch": 1},
+    )
+
+
+def priced(plan: Plan, hardware: str = "") -> Pricing:
+    """Return the memo of the plan's problem, with the factors of ``hardware`` if it is given."""
+    row = efficiency_row(hardware) if hardware else None
+    return pricing_for(plan.problem, framework("megatron"), row)
+
+
+def without_sequence_parallel(plan: Plan) -> Layout:
+    return replace(plan.layout, sequence_parallel=False)
+
+
+def test_a_micro_batch_reads_and_writes_the_sum_of_its_gradients(plan: Plan) -> None:
+    pricing = priced(plan)
+    rate = plan.problem.cluster.gpu.memory_gb_per_s * 1e9
+    factor = pricing.efficiency.accumulate
+    assert accumulate_seconds(pricing, plan.layout, 1e9) == pytest.approx(factor * 6e9 / rate)
+
+
+def test_gradients_of_16_bit_cost_a_third_of_that(plan: Plan) -> None:
+    job = replace(plan.problem.job, gradient_precision="bf16")
+    short = pricing_for(replace(plan.problem, job=job), framework("megatron"))
+    whole = accumulate_seconds(priced(plan), plan.layout, 1e9)
+    assert accumulate_seconds(short, plan.layout, 1e9) == pytest.approx(whole / 3)
+
+
+def test_megatron_before_sequence_parallelism_adds_up_in_a_kernel_of_its_own(plan: Plan) -> None:
+    pricing = priced(plan, "ampere/unfused")
+    fused = accumulate_seconds(pricing, plan.layout, 1e9)
+    apart = accumulate_seconds(pricing, without_sequence_parallel(plan), 1e9)
+    assert apart == pytest.approx(fused * 10 / 6)
+
+
+def test_a_kernel_of_its_own_adds_fp16_as_it_adds_bf16(plan: Plan) -> None:
+    half = replace(plan.problem, job=replace(plan.problem.job, precision="fp16"))
+    layout = without_sequence_parallel(plan)
+    one = priced(plan, "ampere/bigscience")
+    other = pricing_for(half, framework("megatron"), efficiency_row("ampere/bigscience"))
+    assert accumulate_seconds(one, layout, 1e9) == accumulate_seconds(other, layout, 1e9)
+
+
+def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
+    old, new = priced(plan, "ampere/unfused"), priced(plan)
+    assert gradient_window(new) == new.efficiency.dp_overlap > 0
+    assert gradient_window(old) == 0.0
+    assert exposed_seconds(1.0, 0.05, gradient_window(old) * 100.0) == 1.0
+
+
+def test_sharded_gradients_are_reduced_and_not_added_up(plan: Plan) -> None:
+    assert accumulate_seconds(priced(plan), replace(plan.layout, zero_stage=3), 1e9) == 0.0
+
+
+def test_adding_up_is_part_of_the_backward_pass_whatever_the_tokens(plan: Plan) -> None:
+    plain, heavy = priced(plan), priced(plan)
+    heavy.efficiency = replace(plain.efficiency, accumulate=plain.efficiency.accumulate + 50)
+    for size in (1, 4):
+        layout = replace(plan.layout, micro_batch=size)
+        one, other = layer_time(plain, layout, DENSE), layer_time(heavy, layout, DENSE)
+        parameters = sum(plain.layer_parameters(DENSE, layout))
+        more = accumulate_seconds(heavy, layout, parameters) * 50 / heavy.efficiency.accumulate
+        assert other.backward - one.backward == pytest.approx(more, rel=1e-3)
+        assert other.forward == one.forward
+
+
+@given(SECONDS, SECONDS)
+def test_what_is_exposed_lies_between_no_overlap_and_the_best(
+    traffic: float, window: float
+) -> None:
+    exposed = exposed_seconds(traffic, 0.0, window)
+    slack = 1e-9 * (traffic + window)
+    assert max(0.0, traffic - window) - slack <= exposed <= traffic + slack
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_more_computation_never_exposes_more(traffic: float, less: float, more: float) -> None:
+    small, large = sorted((less, more))
+    slack = 1e-9 * (traffic + large)
+    assert exposed_seconds(traffic, 0.0, large) <= exposed_seconds(traffic, 0.0, small) + slack
+
+
+def test_a_part_of_the_traffic_is_always_waited_for() -> None:
+    assert exposed_seconds(1.0, 0.05, 1e9) == 0.05
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "micro_batches"),
+    [(2, 1, 8), (4, 1, 16), (8, 1, 8), (8, 1, 30), (4, 1, 2), (2, 4, 8), (4, 2, 16), (8, 3, 24)],
+)
+def test_exposed_hops_are_those_of_the_simulated_schedule(
+    pp: int, vpp: int, micro_batches: int
+) -> None:
+    table = SCHEDULES["interleaved" if vpp > 1 else "1f1b"].table(
+        PipelineShape(pp, micro_batches, vpp)
+    )
+    stages = (StageSeconds(1.0, 1.0, 1.0),) * table.depth
+    hop = 1 / 64
+    near, far = simulate(table, Costs(stages)), simulate(table, Costs(stages, hop))
+    hops = (far.makespan_seconds - near.makespan_seconds) / hop
+    assert exposed_hops(pp, vpp, micro_batches) == pytest.approx(hops)
+
+
+def test_old_stacks_send_a_part_from_each_rank_and_gather_it_on_arrival(plan: Plan) -> None:
+    layout = without_sequence_parallel(plan)
+    old, new = priced(plan, "ampere/unfused"), priced(plan)
+    assert hop_bytes(old, layout) == hop_bytes(new, layout) / layout.tp
+    sent = old.links.hop_seconds(hop_bytes(old, layout), old.groups(layout).pp_stride)
+    gathered = old.links.seconds("all_gather", hop_bytes(new, layout), old.groups(layout).tp)
+    assert hop_seconds(old, layout) == pytest.approx(old.efficiency.pp * (sent + gathered))
+    assert hop_bytes(old, plan.layout) == hop_bytes(new, plan.layout)
+
+
+def test_a_class_without_a_run_is_put_together_from_its_neighbours() -> None:
+    row, machine = (
+        efficiency_row(f"ampere/{stack}") for stack in ("transformer-engine", "unfused")
+    )
+    sharded = efficiency_row("ampere/torch-native")
+    assert row == replace(machine, attention=sharded.attention, unfused=False)
+    assert row != machine
+    assert efficiency_row("volta/bigscience") == efficiency_row("ampere/bigscience")
+
+
+def test_collectives_longer_than_the_weight_gradients_are_exposed_more(plan: Plan) -> None:
+    pricing = priced(plan)
+    near = layer_time(pricing, plan.layout, DENSE).tp
+    slow = priced(plan)
+    slow.links = replace(slow.links, domain=1)
+    far = layer_time(slow, plan.layout, DENSE).tp
+    groups = pricing.groups(plan.layout).tp
+    spread = slow.groups(plan.layout).tp
+    assert (groups.domains, spread.domains) == (1, 2)
+    nbytes = 2 * 8192 * plan.problem.model.hidden
+    ratio = slow.links.seconds("all_gather", nbytes, spread) / pricing.links.seconds(
+        "all_gather", nbytes, groups
+    )
+    assert far > 1.1 * ratio * near
+
+
+def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_parallelism(
+    plan: Plan,
+) -> None:
+    layout, slow = without_sequence_parallel(plan), priced(plan)
+    near = layer_time(priced(plan), layout, DENSE)
+    assert near.tp_forward > near.tp_backward == 0.0
+    slow.links = replace(slow.links, domain=1)
+    far = layer_time(slow, layout, DENSE)
+    assert far.tp_forward > far.tp_backward > 0.0
+
+
+def test_running_again_repeats_the_core_or_all_of_the_forward_pass(plan: Plan) -> None:
+    pricing = priced(plan)
+    layer = layer_time(pricing, plan.layout, DENSE)
+    core = replace(plan.layout, recompute=Recompute.selective(("core_attn",)))
+    assert recompute_seconds(pricing, core, layer, DENSE) == layer.core > 0
+    full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
+    again = recompute_seconds(pricing, full, layer, DENSE)
+    assert again == pytest.approx(layer.forward + layer.tp_forward)

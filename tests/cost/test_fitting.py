@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import exp, log
+
+import pytest
+
+from parc.compiler.cost.fitting import Prior, cholesky_inverse, fit, solve
+
+WORK = [(a, b) for a in (1.0, 2.0, 5.0, 9.0) for b in (0.5, 3.0, 8.0)]
+PRIORS = {
+    "rate": Prior(1.0, 0.5, 0.01, 100.0),
+    "latency": Prior(1.0, 0.5, 0.01, 100.0),
+    "unused": Prior(3.0, 0.4, 0.01, 100.0),
+}
+START = {"rate": 1.0, "latency": 1.0, "unused": 2.0}
+
+
+def seconds(parameters: Mapping[str, float]) -> list[float]:
+    """Work over a rate plus steps of a latency."""
+    return [a / parameters["rate"] + b * parameters["latency"] for a, b in WORK]
+
+
+MEASURED = seconds({"rate": 1.4, "latency": 0.6})
+
+
+def test_a_fit_finds_the_parameters_that_made_the_points() -> None:
+    found = fit(seconds, MEASURED, START, PRIORS)
+    assert found.parameters["rate"] == pytest.approx(1.4, rel=0.02)
+    assert found.parameters["latency"] == pytest.approx(0.6, rel=0.02)
+
+
+def test_a_parameter_that_no_point_sees_stays_at_its_prior_and_is_named() -> None:
+    found = fit(seconds, MEASURED, START, PRIORS)
+    assert found.parameters["unused"] == pytest.approx(3.0, rel=1e-3)
+    assert found.spreads["unused"] == pytest.approx(0.4, rel=1e-3)
+    assert found.unidentified(PRIORS) == ("unused",)
+
+
+def test_one_odd_point_does_not_carry_the_fit_away() -> None:
+    odd = [MEASURED[0] * 10, *MEASURED[1:]]
+    found = fit(seconds, odd, START, PRIORS)
+    assert found.parameters["rate"] == pytest.approx(1.4, rel=0.08)
+    assert found.parameters["latency"] == pytest.approx(0.6, rel=0.08)
+
+
+def test_a_fit_stays_inside_the_bounds() -> None:
+    tight = {**PRIORS, "rate": Prior(1.0, 0.5, 0.5, 1.2)}
+    found = fit(seconds, MEASURED, START, tight)
+    assert found.parameters["rate"] == pytest.approx(1.2)
+
+
+def test_without_points_the_priors_are_the_answer() -> None:
+    found = fit(lambda _: [], [], START, PRIORS)
+    assert found.parameters == pytest.approx({"rate": 1.0, "latency": 1.0, "unused": 3.0}, rel=1e-3)
+
+
+def test_a_fit_gives_the_same_bytes_twice_whatever_the_order_of_names() -> None:
+    turned = dict(reversed(PRIORS.items()))
+    assert fit(seconds, MEASURED, START, PRIORS) == fit(seconds, MEASURED, START, turned)
+
+
+def test_slow_and_fast_by_the_same_factor_weigh_the_same() -> None:
+    flat = {"rate": Prior(1.0, 50.0, 1e-6, 1e6)}
+    found = fit(lambda p: [p["rate"]] * 2, [exp(0.1), exp(-0.1)], {"rate": 1.5}, flat)
+    assert log(found.parameters["rate"]) == pytest.approx(0.0, abs=0.01)
+
+
+def test_linear_systems_are_solved() -> None:
+    matrix = [[4.0, 2.0, 0.4], [2.0, 5.0, 1.0], [0.4, 1.0, 3.0]]
+    x = solve(matrix, [1.0, -2.0, 3.0])
+    for row, right in zip(matrix, (1.0, -2.0, 3.0), strict=True):
+        assert sum(a * b for a, b in zip(row, x, strict=True)) == pytest.approx(right)
+    inverse = cholesky_inverse(matrix)
+    product = [sum(matrix[0][k] * inverse[k][j] for k in range(3)) for j in range(3)]
+    assert product == pytest.approx([1.0, 0.0, 0.0])
