@@ -46,7 +46,7 @@ def torch_cases() -> list[Case]:
 
 def megatron_cases() -> list[Case]:
     interleaved = [
-        ("megatron", "interleaved", Shape(ranks, whole * group + rest, chunks, group))
+        ("megatron", "interleaved", PipelineShape(ranks, whole * group + rest, chunks, group))
         for ranks in RANKS[1:]  # on one rank Megatron-Core runs its loop without a pipeline
         for chunks in (2, 3)
         for group in (ranks, ranks + 1, 2 * ranks)
