@@ -44,7 +44,7 @@ ELSEWHERE: dict[str, str] = {
 """Codes that no spec causes -> the test that causes them.
 
 Codes A need files that were edited, O an output directory, Q measurements; D15 is a second check
-behind an earlier one; V32, V33, X21 and X23 need a plugin with mistakes or limits; the remaining
+behind an earlier one; V32, V33 and X23 need a faulty plugin; X21 is tested in its pass; the remaining
 codes are mistakes in external scripts, which PARC does not write.
 """
 

@@ -50,7 +50,7 @@ def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
     model = resolve_model(tree["model"], Library(), Sink())
     assert cluster is not None
     assert model is not None
-    if cluster.nodes > 1 and layout.get("dp", 1) == 1 and layout.get("replicas", 1) == 1:
+    if cluster.nodes > 1 and layout.get("dp", 1) == 1 and layout.get("replicas", 1) <= 1:
         # engines are separate processes, so one command spans all hosts only for one engine
         words += ["--nnodes", str(cluster.nodes), "--node-rank", "0", "--master-addr", "a"]
     words += tree.get("launch", {}).get("args", [])
