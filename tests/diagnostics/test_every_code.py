@@ -44,8 +44,8 @@ ELSEWHERE: dict[str, str] = {
 """Codes that no spec causes -> the test that causes them.
 
 Codes A need files that were edited, O an output directory, Q measurements; D15 is a second check
-behind an earlier one; V32, V33 and X23 need a faulty plugin; X21 is tested in its pass; the remaining
-codes are mistakes in external scripts, which PARC does not write.
+behind an earlier one; V32, V33 and X23 need a faulty plugin; X21 is tested in its pass. The
+remaining codes are mistakes in external scripts, which PARC does not write.
 """
 
 
