@@ -69,7 +69,7 @@ def test_random_valid_specs_are_accepted_with_the_same_sizes_layers_and_groups()
     for seed in range(SPECS):
         plan, sink = planned(valid_spec(seed))
         if plan is not None:
-            plans[f"legal {seed}"] = plan
+            plans[f"valid {seed}"] = plan
         else:
             assert sink.failed()
     assert len(plans) >= 300

@@ -41,13 +41,13 @@ def offered_layouts(spec: dict[str, Any], seed: int) -> tuple[Problem, list[Layo
     assert isinstance(problem, Problem), sink.diagnostics
     rules = framework("megatron").rules(problem)
     every = (one for family in enumerate_layouts(problem, framework("megatron")) for one in family)
-    legal = [
+    valid = [
         layout
         for layout in every
         if not any(rule.broken(problem, layout) for rule in rules)
         and layout.world == problem.cluster.gpus
     ]
-    return problem, Random(seed).sample(legal, min(OFFERED, len(legal)))
+    return problem, Random(seed).sample(valid, min(OFFERED, len(valid)))
 
 
 def test_megatron_accepts_the_layouts_that_the_search_offers_for_a_hybrid() -> None:

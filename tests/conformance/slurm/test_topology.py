@@ -65,7 +65,7 @@ def test_imported_nodes_have_their_gpus_and_a_drained_node_is_unavailable(
     cluster: SlurmCluster, by: str
 ) -> None:
     if by == "scontrol" and cluster.release.number < SCONTROL_SINCE:
-        pytest.skip("scontrol says no JSON before 23.02")
+        pytest.skip("scontrol prints no JSON before 23.02")
     drain = ("scontrol", "update", "NodeName=n4")
     cluster.run(*drain, "State=DRAIN", "Reason=test")
     try:

@@ -50,7 +50,8 @@ def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
     model = resolve_model(tree["model"], Library(), Sink())
     assert cluster is not None
     assert model is not None
-    if cluster.nodes > 1 and layout.get("dp", 1) == 1 and "replicas" not in _replicas(layout):
+    if cluster.nodes > 1 and layout.get("dp", 1) == 1 and layout.get("replicas", 1) <= 1:
+        # engines are separate processes, so one command spans all hosts only for one engine
         words += ["--nnodes", str(cluster.nodes), "--node-rank", "0", "--master-addr", "a"]
     words += tree.get("launch", {}).get("args", [])
     stages = layout.get("stage_layers")
@@ -63,13 +64,6 @@ def case_as_pinned(invalid: InvalidSpec) -> dict[str, Any]:
         "gpus_per_node": cluster.node.gpus,
         "config": config_of(model, blocks),
     }
-
-
-def _replicas(layout: dict[str, Any]) -> dict[str, Any]:
-    """Return the replicas if there are several: engines are separate processes, so a command spans
-    all hosts only if there is one engine.
-    """
-    return {"replicas": layout["replicas"]} if layout.get("replicas", 1) > 1 else {}
 
 
 @pytest.mark.parametrize("invalid", invalid_services(), ids=lambda invalid: invalid.name)
