@@ -33,7 +33,7 @@ check: $(DEV) ## lint, format, types, shell, and that generated files are curren
 	@(diff -r $(VENV)/docs docs; diff -r $(VENV)/schemas schemas) | grep -v '^Only in [ds]' > $(NEW); \
 	  test ! -s $(NEW) || { cat $(NEW); echo "generated files are stale: run make docs schemas" >&2; exit 1; }
 
-conformance: $(DEV) ## the real frameworks judge what PARC emits (installs them, some GB)
+conformance: $(DEV) ## the real frameworks check what PARC emits (installs them, some GB)
 	@if test -x tests/conformance/run; then PYTHON='$(PYTHON)' tests/conformance/run; \
 	  else $(BIN)/python -m pytest -q -m conformance tests/conformance; fi
 

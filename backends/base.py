@@ -15,9 +15,9 @@ from typing import Protocol
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     Gpu,
     GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -126,7 +126,7 @@ class ProcessGroups(Protocol):
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh from which the framework builds its groups."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of groups that the framework creates.
 
         Families that are columns of the rank map come first, in the order of its columns.
@@ -236,7 +236,7 @@ class ServingGroups(Protocol):
         reports any other mesh.
         """
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """Return the families of groups, those that are columns of the rank map first."""
 
 
@@ -245,6 +245,11 @@ class ServingLaunch(Protocol):
 
     ray_entry: RayEntry | None
     """Way to run the engine under Ray; None if it cannot be pinned to hosts there."""
+    host_script: str
+    """Emitted script that launchers run on each host. They set ``NODE_RANK``, and ``PARC_HOSTS``
+    if only they have the host names: by node rank, separated by spaces."""
+    health_path: str
+    """Path of the API server that answers with status 200 once the engine serves: ``/health``."""
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:
         """Return the words that start an engine whose hosts ``executor`` brings together."""

@@ -100,7 +100,7 @@ def giant(name: str) -> None:
     clock("write")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     emit = sum(spent for step, spent in clock.spent.items() if step.startswith("emit"))
-    print(f"131,072 GPUs, {name}: {plan.placement.proof.words}")
+    print(f"131,072 GPUs, {name}: {plan.placement.proof.summary}")
     parts = {
         "resolve and search": sum(clock.spent.values()) - emit - clock.sum("place_ranks"),
         "place": clock.spent["place_ranks"],

@@ -300,3 +300,33 @@ def _renameat2() -> Any:
         function.argtypes = (number, path, number, path, ctypes.c_uint)
         function.restype = ctypes.c_int
     return function
+
+
+def write_file(path: Path, text: str, head: str, by: str = "parc calibrate") -> None:
+    """Write ``text``, which starts with ``head``, to ``path`` atomically; its folder must exist.
+
+    An existing file is only replaced if it starts with ``head``, so that a wrong path does not
+    destroy a file of the user.
+
+    Raises:
+        WriteRefused: the existing file does not start with ``head``, or the file cannot be written.
+    """
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.new-{os.getpid()}")
+    try:
+        if target.exists() and not _file_starts_with(target, head):
+            raise WriteRefused(f"{path} was not written by {by}; it is not overwritten")
+        new.write_text(text, encoding="utf-8", newline="\n")
+        new.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        raise WriteRefused(f"{path} cannot be written: {reason}") from error
+
+
+def _file_starts_with(path: Path, head: str) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(head.encode())) == head.encode()

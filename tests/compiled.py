@@ -1,4 +1,4 @@
-"""What specs become that a test writes as mappings: problems, plans, files, codes."""
+"""Problems, plans, files and finding codes of specs that tests write as mappings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Files = dict[str, str]
 
 
 def changed(base: Spec, changes: Spec) -> Spec:
-    """``base`` with the value of each dotted path put in."""
+    """Return a copy of ``base`` with the value at each dotted path replaced."""
     spec = copy.deepcopy(base)
     for path, value in changes.items():
         *parents, last = path.split(".")
@@ -34,40 +34,40 @@ def changed(base: Spec, changes: Spec) -> Spec:
 
 
 def source_of(spec: Spec) -> Source:
-    """A spec as text, a line a key: JSON is YAML."""
+    """Return a spec as JSON text, which is valid YAML, with one line per key."""
     return Source("spec.yaml", json.dumps(spec, indent=1), None)
 
 
 def resolved(spec: Spec) -> tuple[AnyProblem | None, Sink]:
-    """The problem, and what was said."""
+    """Return the problem and the findings."""
     sink = Sink()
     return resolve_spec(source_of(spec), (), sink), sink
 
 
 def planned(spec: Spec) -> tuple[AnyPlan | None, Sink]:
-    """The plan, as ``parc check`` makes it, and what was said."""
+    """Return the plan as ``parc check`` computes it, and the findings."""
     sink = Sink()
     return plan_spec(source_of(spec), (), sink), sink
 
 
 def plan_of(spec: Spec) -> Plan:
-    """The plan of a job that trains, of a spec that has no errors."""
+    """Return the plan of a training spec without errors."""
     plan, sink = planned(spec)
-    assert isinstance(plan, Plan), said(sink)
+    assert isinstance(plan, Plan), messages_of(sink)
     return plan
 
 
 @cache
 def example(name: str) -> AnyPlan:
-    """The plan of ``examples/<name>``."""
+    """Return the plan of ``examples/<name>``."""
     sink = Sink()
     plan = plan_spec(read_source(str(ROOT / "examples" / name / "spec.yaml")), (), sink)
-    assert plan is not None, said(sink)
+    assert plan is not None, messages_of(sink)
     return plan
 
 
 def examples(framework: str) -> dict[str, AnyPlan]:
-    """Name -> plan of the examples for one framework or engine."""
+    """Return name -> plan of the examples for one framework or engine."""
     plans = {name: example(name) for name in EXAMPLES}
     return {name: plan for name, plan in plans.items() if plan.problem.framework == framework}
 
@@ -76,28 +76,28 @@ def emitted(plan: AnyPlan) -> Files:
     """Return all files of a plan, after the verification found no error."""
     sink = Sink()
     artifacts = emit_plan(plan, sink)
-    assert not sink.failed(), said(sink)
+    assert not sink.failed(), messages_of(sink)
     return {artifact.path: artifact.text for artifact in artifacts}
 
 
 def files_of(spec: Spec) -> Files:
-    """Everything that the spec of a job that trains compiles to."""
+    """Return all files of a training spec."""
     return emitted(plan_of(spec))
 
 
 def error_codes(spec: Spec) -> set[str]:
-    """Short codes of the errors of a spec."""
+    """Return the short codes of the errors in a spec."""
     found = planned(spec)[1].diagnostics
     return {one.code.removeprefix("PARC-") for one in found if one.severity == "error"}
 
 
-def verdict(files: Files) -> set[str]:
+def verification_codes(files: Files) -> set[str]:
     """Return the short codes that the verification reports for emitted files."""
     sink = Sink()
     verify_artifacts(files, sink)
     return {one.code.removeprefix("PARC-") for one in sink.diagnostics}
 
 
-def said(sink: Sink) -> list[str]:
-    """The messages of all findings, for a test that expected none."""
+def messages_of(sink: Sink) -> list[str]:
+    """Return the messages of all findings, for assertions that expect none."""
     return [found.finding.message for found in sink.diagnostics]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-# The same examples on every machine and day; a slow machine is no failure.
+# Derandomized, so that all machines run the same examples; no deadline, because CI can be slow.
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")
 
 CHANGES = pytest.StashKey[list[tuple[str, str]]]()
-"""(example, change in words) of everything that ``--update-golden`` has rewritten."""
+"""(example, change in words) pairs of all outputs that ``--update-golden`` has rewritten."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

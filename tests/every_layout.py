@@ -1,4 +1,4 @@
-"""All layouts of a problem, as the search enumerates them."""
+"""All layouts of a problem in the order of the search."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 
 
 def enumerate_layouts(problem: Problem, framework: Framework) -> Iterator[tuple[Layout, ...]]:
-    """Variant by variant, families that differ in recompute alone; rings where none is pinned."""
+    """Yield tuples of layouts that differ only in recomputation, variant by variant.
+
+    The context-parallel exchange is the variant's, or a ring if the variant leaves it open.
+    """
     for variant in framework.variants(problem):
         yield from sibling_layouts(LayoutSpace.of(problem, framework, variant))

@@ -1,4 +1,4 @@
-"""Models whose layers differ in what mixes tokens, as mappings of the spec."""
+"""Models with several kinds of token mixers, as mappings of the spec."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QWEN3_NEXT: dict[str, Any] = {
     "linear_attention": {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128},
     "experts": {"count": 512, "top_k": 10, "size": 512, "shared_size": 512, "shared_gate": True},
 }
-"""Every fourth layer has attention, the others a delta rule; all of them route."""
+"""Every fourth layer has attention, the other layers have Gated DeltaNet; all have experts."""
 
 NEMOTRON_NANO: dict[str, Any] = {
     "name": "nemotron-3-nano",
@@ -49,11 +49,11 @@ NEMOTRON_NANO: dict[str, Any] = {
         "router_bias": "buffer",
     },
 }
-"""Layers of one part each."""
+"""Layers with a single part each."""
 
 
 def model_of(facts: dict[str, Any], **changes: Any) -> Model:
-    """The noun of ``facts`` with ``changes``, which have no error."""
+    """Return the IR model of valid ``facts`` with ``changes``."""
     sink = Sink()
     spec = ModelSpec.model_validate_json(json.dumps({**facts, **changes}))
     model = resolve_model(spec, Library(None), sink)

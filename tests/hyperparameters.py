@@ -1,4 +1,4 @@
-"""Random hyperparameters of a job, seeded, and the learning rate that they mean."""
+"""Seeded random hyperparameters of a job, and the learning rate that they define."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DECAYS = ("cosine", "linear", "constant", "inverse-square-root", "wsd")
 def hyperparameters(
     seed: object, steps: int, decays: tuple[str, ...] = DECAYS, least_warmup: int = 0
 ) -> dict[str, Any]:
-    """Fields of ``job`` for a run of ``steps``, some of them left to their defaults."""
+    """Return fields of ``job`` for a run of ``steps`` steps; three fields keep their defaults."""
     dice = Random(f"hyperparameters {seed}")
     decay = dice.choice(decays)
     job: dict[str, Any] = {
@@ -42,7 +42,7 @@ def hyperparameters(
 
 
 def planned_rate(job: Job, done: int) -> float:
-    """The rate after ``done`` steps, as the spec defines it: the warm-up, then the decay."""
+    """Return the learning rate after ``done`` steps, as the spec defines it."""
     peak, least = job.learning_rate, job.min_learning_rate
     warmup, end = job.warmup_steps, job.lr_decay_steps
     if done < warmup:

@@ -1,4 +1,4 @@
-"""The published runs of the project, predicted with the shipped parameters."""
+"""Predictions of the published runs with the shipped parameters."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LIMITS = {
     "all dense": 7.5,
     "all MoE": 9.0,
 }
-"""Mean absolute error of the shipped parameters, in %, that no change may exceed."""
+"""Group -> largest mean absolute error of the shipped parameters, in %."""
 BIG = 20
-"""Rows that make a group big."""
+"""Minimum number of rows in a large group."""
 MEAN_REGRET, WORST_REGRET = 2.0, 10.0
-"""Of the layout choice over all sweeps, in %."""
+"""Largest regret of the layout choice over all sweeps, in %."""
 
 
 @cache
@@ -52,12 +52,12 @@ def mape(column: dict[str, float], ids: list[str]) -> float:
 
 
 @pytest.mark.parametrize("group", LIMITS)
-def test_predictions_keep_the_limit_of_their_group(group: str) -> None:
+def test_predictions_stay_within_the_error_limit_of_their_group(group: str) -> None:
     ids = dict(named_groups(cases()))[group]
     assert mape(ratios().shipped, ids) <= LIMITS[group]
 
 
-def test_the_naive_formula_loses_on_every_big_group() -> None:
+def test_the_naive_formula_is_less_accurate_on_every_large_group() -> None:
     groups = [*named_groups(cases()), *hardware_groups(cases())]
     big = [(name, ids) for name, ids in groups if len(ids) >= BIG]
     naive = ratios().naive_no_model
@@ -66,7 +66,7 @@ def test_the_naive_formula_loses_on_every_big_group() -> None:
     assert wins == set()
 
 
-def test_layouts_chosen_by_prediction_are_near_the_best_that_was_measured() -> None:
+def test_the_predicted_best_layout_is_close_to_the_measured_best() -> None:
     found = sweeps(cases())
     assert len(found) >= 5
     for regrets in ([one.regret for one in found], [one.tied_regret for one in found]):
@@ -75,7 +75,7 @@ def test_layouts_chosen_by_prediction_are_near_the_best_that_was_measured() -> N
         assert 100 * worst <= WORST_REGRET
 
 
-def test_inputs_of_layers_kept_on_the_host_cost_the_way_there_and_back() -> None:
+def test_offloaded_activations_cost_two_transfers() -> None:
     case = next(one for one in cases() if one.run.id == "korth-GPT-3-175B-full")
     away = replace(case, run=replace(case.run, overlap="host-checkpoints"))
     kept = 2 * 64 * 2048 * 12288 / 8 * 96 / 8
@@ -91,7 +91,7 @@ def test_a_layout_that_ran_out_of_memory_is_not_preferred() -> None:
     assert not [sweep.name for sweep in found if sweep.oom_missed]
 
 
-def test_every_published_run_becomes_a_case_with_its_own_gpus() -> None:
+def test_every_published_run_becomes_a_case_with_the_gpus_of_the_run() -> None:
     runs = read_runs(PUBLISHED / "runs.csv")
     assert len(runs) >= 300
     assert [case.run for case in cases()] == list(runs)
@@ -99,14 +99,14 @@ def test_every_published_run_becomes_a_case_with_its_own_gpus() -> None:
     assert all(case.run.source and case.run.cluster for case in cases())
 
 
-def test_the_compact_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_the_compact_table_is_read_back_unchanged(tmp_path: Path) -> None:
     runs = read_runs(PUBLISHED / "runs.csv")
     write_runs(tmp_path / "again.csv", runs)
     written = (tmp_path / "again.csv").read_bytes()
     assert written == (PUBLISHED / "runs.csv").read_bytes()
 
 
-def test_what_a_source_does_not_say_is_assumed_and_counted() -> None:
+def test_values_that_a_source_does_not_state_are_assumed_and_counted() -> None:
     run = next(case.run for case in cases() if case.run.id == "korth-Megatron-22B-full")
     silent = replace(run, recompute=None, micro_batch=None, global_batch=None, zero=None)
     silent = replace(silent, sequence_parallel=None, tokens_per_s_per_gpu=1000.0, step_seconds=None)
@@ -120,7 +120,7 @@ def test_what_a_source_does_not_say_is_assumed_and_counted() -> None:
     assert case.seconds == pytest.approx(tokens / 1000 / run.gpus)
 
 
-def test_a_run_that_does_not_tile_its_gpus_is_left_out_and_counted() -> None:
+def test_a_run_whose_sizes_do_not_divide_its_gpus_is_left_out_and_counted() -> None:
     run = replace(cases()[0].run, pp=7)
     made = make_cases((run,))
     assert not made.cases
@@ -177,11 +177,11 @@ def test_dims_without_a_name_get_the_mlp_that_fits_the_stated_parameters(tmp_pat
         ("network not stated", None),
     ],
 )
-def test_networks_are_read_from_words(text: str, gbps: float | None) -> None:
+def test_the_network_bandwidth_is_read_from_text(text: str, gbps: float | None) -> None:
     assert network_gbps(text) == gbps
 
 
-def test_sharding_features_and_frameworks_are_read_from_words() -> None:
+def test_sharding_features_and_frameworks_are_read_from_text() -> None:
     assert shard("jax fsdp=128 x dp=8") == 128
     assert shard("FULL_SHARD") is None
     assert features("EP A2A overlap on; CUDA graph") == {"cuda-graph", "ep-overlap"}
@@ -197,7 +197,7 @@ def test_rows_are_printed_with_the_terms_of_the_step(capsys: pytest.CaptureFixtu
     assert "compute=" in text
 
 
-def test_a_folder_that_is_not_there_ends_with_status_2(
+def test_a_missing_folder_ends_with_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--data", str(tmp_path / "none")]) == 2

@@ -1,4 +1,4 @@
-"""What is asked of Calculon, and how its answers are read; the tool itself is a stub here."""
+"""Conversion of runs to Calculon and of its results back, tested with a stub of Calculon."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Llm:
 
 @cache
 def cases() -> list[Case]:
-    """Published runs that Calculon has words for."""
+    """Return the published runs that Calculon can express."""
     runs = read_runs(PUBLISHED / "runs.csv")
     return [case for case in make_cases(runs).cases if is_expressible(case)]
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> str:
-    """A checkout with a stub of Calculon in it."""
+    """Return the path of a checkout that contains a stub of Calculon."""
     for folder in ("calculon", "systems"):
         (tmp_path / folder).mkdir()
     for name, text in STUB.items():
@@ -76,7 +76,7 @@ def checkout(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_a_run_is_asked_for_in_the_words_of_the_other_tool() -> None:
+def test_a_run_is_converted_to_the_options_of_calculon() -> None:
     case = next(one for one in cases() if one.run.id.startswith("korth-GPT-3-175B-selective"))
     calculon_case = calculon_input(case, overlap=True)
     assert calculon_case["system"] == "a100_80g"
@@ -89,19 +89,19 @@ def test_a_run_is_asked_for_in_the_words_of_the_other_tool() -> None:
     assert not execution["data_par_overlap"], "there is no data parallelism to overlap with"
 
 
-def test_gated_mlps_count_for_half_as_much_again() -> None:
+def test_gated_mlps_have_a_feed_forward_width_of_one_and_a_half() -> None:
     case = next(one for one in cases() if one.problem.model.ffn.gated)
     width = calculon_input(case, overlap=False)["application"]["feedforward"]
     assert width == int(1.5 * case.problem.model.ffn.size)
 
 
-def test_answers_come_in_order_and_refusals_are_none(checkout: str) -> None:
+def test_results_are_in_order_and_rejected_cases_are_none(checkout: str) -> None:
     chosen = cases()[:40]
     answers = calculon_seconds(chosen, False, sys.executable, checkout)
     assert answers == [None if case.layout.tp == 8 else 3.0 for case in chosen]
 
 
-def test_the_overlap_that_suits_the_other_tool_is_the_one_that_counts(checkout: str) -> None:
+def test_the_fastest_overlap_of_calculon_is_used(checkout: str) -> None:
     rows = predict_by_calculon(cases(), sys.executable, checkout)
     assert rows
     assert {round(row.calculon * row.case.seconds, 9) for row in rows} <= {2.0, 3.0}
@@ -113,7 +113,7 @@ def test_the_overlap_that_suits_the_other_tool_is_the_one_that_counts(checkout: 
     assert lines[-1].startswith(f"| all | {len(rows)} |")
 
 
-def test_a_checkout_that_is_none_is_said(
+def test_a_folder_that_is_not_a_checkout_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path)]) == 2

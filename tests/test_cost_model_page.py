@@ -1,4 +1,4 @@
-"""docs/cost-model.md says what the code does; figures are sound, generated parts current."""
+"""docs/cost-model.md agrees with the code; its figures and generated parts are current."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACCURACY = (DOCS / "accuracy.md").read_text("utf-8")
 KERNELS = (DOCS / "kernel-fits.md").read_text("utf-8")
 FIGURES = sorted((DOCS / "cost-model").glob("*.svg"))
 LARGEST = 60_000
-"""Bytes of a figure."""
+"""Largest size of a figure in bytes."""
 SVG = "{http://www.w3.org/2000/svg}"
 READINGS = (
     Point(1.0, 1.0, "red", "dense"),
@@ -48,7 +48,7 @@ def words(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TERMS)
-def test_every_term_stands_in_the_page_with_its_formula_and_source(name: str) -> None:
+def test_every_term_is_on_the_page_with_its_formula_and_source(name: str) -> None:
     term = TERMS[name]
     assert f"| `{name}` | {term.title} | {term.formula} | {term.source} |" in PAGE
 
@@ -66,18 +66,18 @@ def test_the_tables_that_follow_from_code_and_other_pages_are_current() -> None:
     assert stale == [], "run: python -m benchmarks.accuracy.plots"
 
 
-def test_every_block_of_the_page_is_one_that_is_generated() -> None:
+def test_every_marked_block_of_the_page_is_generated() -> None:
     known = {*written_blocks(ACCURACY, KERNELS), *measured_blocks([], [])}
     assert sorted(found["name"] for found in BLOCK.finditer(PAGE)) == sorted(known)
 
 
-def test_every_figure_is_shown_once_with_words_for_those_who_cannot_see_it() -> None:
+def test_every_figure_is_shown_once_with_alternative_text() -> None:
     shown = re.findall(r"!\[([^]]{20,})]\(cost-model/([a-z-]+\.svg)\)", PAGE)
     assert sorted(name for _, name in shown) == [path.name for path in FIGURES]
     assert len(FIGURES) == 4
 
 
-def test_links_of_the_page_lead_somewhere() -> None:
+def test_links_of_the_page_have_targets() -> None:
     headings = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
     targets = re.findall(r"]\(([^)]+)\)", PAGE)
@@ -97,7 +97,7 @@ def test_a_figure_is_small_and_readable_on_light_and_dark_pages(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_a_figure_names_what_its_axes_measure_and_the_unit(path: Path) -> None:
+def test_a_figure_labels_its_axes_with_quantity_and_unit(path: Path) -> None:
     labels = words(path.read_text("utf-8"))
     units = [
         word for word in labels if word.endswith((", seconds", ", milliseconds", ", GB", ", %"))
@@ -108,7 +108,7 @@ def test_a_figure_names_what_its_axes_measure_and_the_unit(path: Path) -> None:
 @pytest.mark.parametrize(
     "draw", [lambda: comparison_svg(CHART), lambda: bars_svg(errors_by_group(ACCURACY))]
 )
-def test_a_figure_is_drawn_the_same_twice(draw: Callable[[], str]) -> None:
+def test_a_figure_is_reproducible(draw: Callable[[], str]) -> None:
     assert draw() == draw()
 
 
@@ -122,7 +122,7 @@ def test_every_scored_row_is_a_point_of_the_figure_of_step_times() -> None:
     assert len(chart.colours) <= 5
 
 
-def test_a_point_that_is_met_exactly_lies_on_the_diagonal() -> None:
+def test_an_exact_prediction_is_on_the_diagonal() -> None:
     text = comparison_svg(CHART)
     point = elements(text, "circle")[0]
     x, y = float(point.attrib["cx"]), float(point.attrib["cy"])
@@ -155,7 +155,7 @@ def test_bars_show_the_errors_of_the_accuracy_page() -> None:
     assert {name: f"{bars[name][0]:.1f}" for name in shipped} == shipped
 
 
-def test_a_block_that_the_page_lacks_is_an_error() -> None:
+def test_a_block_that_is_missing_from_the_page_is_an_error() -> None:
     page = "<!-- generated: one -->\nold\n<!-- end -->\n"
     assert fill_blocks(page, {"one": "new"}) == "<!-- generated: one -->\n\nnew\n\n<!-- end -->\n"
     with pytest.raises(KeyError, match="two"):

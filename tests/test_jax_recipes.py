@@ -1,4 +1,4 @@
-"""What a JAX run computes again is read from the recipe that its source names."""
+"""Recomputation of JAX runs, read from the recipe that the source names."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ PAX = "NVIDIA/JAX-Toolbox rosetta/rosetta/projects/pax/README.md"
         (PAX, "pax-126M-h100-80-bf16", ()),
     ],
 )
-def test_a_policy_says_what_runs_again(source: str, name: str, modules: tuple[str, ...]) -> None:
+def test_a_policy_lists_the_recomputed_modules(
+    source: str, name: str, modules: tuple[str, ...]
+) -> None:
     words = policy_words({"source": source, "id": name})
     assert recompute_of(words).modules == modules
 
 
-def test_repeated_layers_of_pax_save_nothing_and_other_sources_say_nothing() -> None:
+def test_repeated_layers_of_pax_save_nothing_and_other_sources_have_no_policy() -> None:
     assert policy_words({"source": PAX, "id": "pax-5B-h100-80-bf16"}) == "full"
     assert policy_words({"source": "a paper", "id": "maxtext"}) == ""
 
 
-def test_every_pattern_compiles_and_every_word_is_a_granularity() -> None:
+def test_every_pattern_compiles_and_every_value_is_a_granularity() -> None:
     assert all(re.compile(pattern) for pattern, _, _ in POLICIES)
     assert {words.partition(":")[0] for _, _, words in POLICIES} <= {"none", "selective", "full"}

@@ -1,4 +1,4 @@
-"""What recipes switch on is read from the source of a row."""
+"""Options that recipes turn on, read from the source of a row."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def row(source: str, model: str, gpu: str, precision: str, ep: str = "8") -> dic
         ("a paper of 2024", (0, 0, 0)),
     ],
 )
-def test_a_release_is_that_of_the_container(source: str, expected: tuple[int, int, int]) -> None:
+def test_the_release_is_the_version_of_the_container(
+    source: str, expected: tuple[int, int, int]
+) -> None:
     assert container_release(source) == expected
 
 
@@ -55,7 +57,7 @@ def test_a_release_is_that_of_the_container(source: str, expected: tuple[int, in
         ("25.09", ("Mixtral-8x7B", "h100-80", "bf16"), "token-drop"),
     ],
 )
-def test_a_row_without_words_gets_those_of_its_recipe(
+def test_a_row_without_options_gets_the_options_of_its_recipe(
     release_: str, facts: tuple[str, str, str], expected: str
 ) -> None:
     assert recipe_words(FEATURES, row(BRIDGE.format(release_), *facts)) == expected
@@ -66,7 +68,7 @@ def test_dense_rows_and_other_sources_get_nothing() -> None:
     assert recipe_words(FEATURES, row("a paper", "Mixtral-8x7B", "h100-80", "bf16")) == ""
 
 
-def test_every_word_is_known_and_every_pattern_compiles() -> None:
+def test_every_option_is_known_and_every_pattern_compiles() -> None:
     said = {word for recipe in FEATURES for word in recipe.words.split("+") if word}
     assert said <= WORDS
     for recipe in (*FEATURES, *RECOMPUTE):
@@ -76,5 +78,5 @@ def test_every_word_is_known_and_every_pattern_compiles() -> None:
 
 
 @pytest.mark.parametrize("word", sorted(WORDS - {"deep-ep", "ep-overlap"}))
-def test_a_word_about_the_software_changes_its_row(word: str) -> None:
+def test_a_software_option_changes_its_row(word: str) -> None:
     assert with_features(Efficiency(), word) != Efficiency()

@@ -1,4 +1,4 @@
-"""The floor plan in pyproject.toml, the folders, the links and a built wheel say the same."""
+"""The packages in pyproject.toml, the folders, the links and a built wheel agree."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ DATA = (".yaml", ".json", ".j2")
 
 
 def packages_of_the_checkout() -> set[str]:
-    """``parc`` and a name for every folder of the rooms that has an ``__init__.py``."""
+    """Return ``parc`` and the name of each package below the top-level folders."""
     inits = [path.parent for path in python_files(*PACKAGE_FOLDERS) if path.name == "__init__.py"]
     return {"parc"} | {".".join(("parc", *path.relative_to(ROOT).parts)) for path in inits}
 
 
-def test_every_package_of_the_checkout_is_in_the_floor_plan() -> None:
+def test_every_package_of_the_checkout_is_listed_in_pyproject() -> None:
     assert packages_of_the_checkout() == set(SETUPTOOLS["packages"])
 
 
-def test_the_floor_plan_is_sorted_and_names_each_package_once() -> None:
+def test_the_list_of_packages_is_sorted_and_without_duplicates() -> None:
     assert SETUPTOOLS["packages"] == sorted(set(SETUPTOOLS["packages"]))
 
 
@@ -42,14 +42,14 @@ def test_a_folder_with_modules_is_a_package() -> None:
     assert not loose
 
 
-def test_every_room_is_mapped_to_its_folder() -> None:
+def test_every_top_level_package_is_mapped_to_its_folder() -> None:
     mapped = {"parc": "parc"} | {f"parc.{room}": room for room in PACKAGE_FOLDERS}
     assert SETUPTOOLS["package-dir"] == mapped
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a POSIX file system")
 @pytest.mark.parametrize("room", PACKAGE_FOLDERS)
-def test_the_front_door_has_a_link_to_every_room(room: str) -> None:
+def test_the_folder_parc_has_a_link_to_every_top_level_package(room: str) -> None:
     link = ROOT / "parc" / room
     assert link.is_symlink()
     assert link.readlink() == Path("..") / room
@@ -57,7 +57,7 @@ def test_the_front_door_has_a_link_to_every_room(room: str) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built through a source archive, from a copy of the checkout without the links."""
+    """Return a wheel built through a source archive from a copy of the checkout without links."""
     work = tmp_path_factory.mktemp("wheel")
     source = work / "source"
     for folder in (*PACKAGE_FOLDERS, "parc"):
@@ -71,11 +71,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _links_and_caches(folder: str, names: list[str]) -> set[str]:
-    """What a zip download of the checkout would not have."""
+    """Return the names that a zip download of the checkout does not contain."""
     return {name for name in names if name == "__pycache__" or (Path(folder) / name).is_symlink()}
 
 
-def test_the_wheel_has_every_module_and_every_data_file_of_the_rooms(wheel: Path) -> None:
+def test_the_wheel_has_every_module_and_every_data_file(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("parc/")}
     here = [
@@ -87,7 +87,7 @@ def test_the_wheel_has_every_module_and_every_data_file_of_the_rooms(wheel: Path
     assert {name for name in packed if not name.endswith((".py", ".typed", *DATA))} == set()
 
 
-def test_the_wheel_carries_the_licence_and_the_command(wheel: Path) -> None:
+def test_the_wheel_contains_the_licence_and_the_command(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = archive.namelist()
         (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
@@ -109,7 +109,7 @@ def test_a_wheel_compiles_an_example_without_the_checkout(wheel: Path, tmp_path:
 
 
 def python_with(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run this interpreter beside ``site``, which comes before what is installed."""
+    """Run this interpreter with ``site`` before all installed packages."""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=site.parent,

@@ -1,4 +1,4 @@
-"""The table of published layouts, and what PARC says about some of them."""
+"""Table of published layouts, and the evaluation of some of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ROWS = {row.id: row for row in read_table()}
 
 
 def published(name: str, **pins: object) -> Published:
-    """A row of the table, with other pins where some are given."""
+    """Return the result for a row of the table, with ``pins`` changed."""
     row = ROWS[name]
     return replace(row, pins=dict(pins)) if pins else row
 
 
-def test_every_row_has_a_source_and_names_of_the_catalog() -> None:
+def test_every_row_has_a_source_and_catalog_names() -> None:
     library = Library(None)
     hosts = {*library.names("clusters"), *library.names("nodes")}
     models = set(library.names("models"))
@@ -26,23 +26,23 @@ def test_every_row_has_a_source_and_names_of_the_catalog() -> None:
     assert all(row.source and row.hosts in hosts and row.model in models for row in ROWS.values())
 
 
-def test_pins_are_read_as_a_spec_takes_them() -> None:
+def test_pins_are_read_like_those_of_a_spec() -> None:
     pins = ROWS["deepseek-v3-1024gpu-h100-bf16"].pins
     assert pins["recompute"] == {"granularity": "selective", "modules": ["mla_up_proj", "mlp"]}
     assert (pins["tp"], pins["ep"], pins["pipeline_layout"]) == (2, 64, "Et|(tt|)*30mL")
     assert ROWS["mt-nlg-530b-280"].pins["recompute"]["method"] == "uniform"
 
 
-def test_a_row_says_how_its_tokens_reach_their_experts() -> None:
+def test_a_row_states_its_expert_dispatcher() -> None:
     row = ROWS["deepseek-v3-256gpu-gb300-fp8mx"]
     assert row.dispatch == {"moe_dispatcher": "hybridep", "moe_overlap": True}
     assert ROWS["llama3-405b-8k"].dispatch == {}
     found = compare(row)
     assert found.pick is not None
-    assert found.pick.problem.job.sends_once
+    assert found.pick.problem.job.deduplicates_dispatch
 
 
-def test_the_published_layout_is_what_gets_priced() -> None:
+def test_the_published_layout_is_evaluated() -> None:
     found = compare(published("gpt3-175b-512-fp8"))
     layout = found.layout
     assert layout is not None
@@ -50,7 +50,7 @@ def test_the_published_layout_is_what_gets_priced() -> None:
     assert found.fits
 
 
-def test_a_layout_that_does_not_fit_is_priced_on_a_device_of_the_same_speed() -> None:
+def test_a_layout_that_does_not_fit_is_evaluated_with_enough_memory_at_the_same_speed() -> None:
     free = compare(published("llama3-70b-64gpu-h100-fp8cs"))
     assert free.pick is not None
     chosen = free.pick.layout
@@ -68,13 +68,15 @@ def test_a_layout_that_does_not_fit_is_priced_on_a_device_of_the_same_speed() ->
     assert 0.8 < compute < 1.1
 
 
-def test_a_layout_that_breaks_a_rule_is_listed_with_the_rule() -> None:
+def test_a_layout_that_violates_a_rule_is_listed_with_the_rule() -> None:
     found = compare(published("qwen3-235b-a22b-64gpu-gb200-fp8cs"))
     assert found.layout is None
-    assert "D10 experts: pp 8 x ep 32 x etp 1 = 256 does not tile 64 ranks" in page([found])
+    assert "D10 64 ranks are not divisible by the expert mesh pp 8 x ep 32 x etp 1 = 256" in page(
+        [found]
+    )
 
 
-def test_the_reason_names_the_term_that_costs_most() -> None:
+def test_the_reason_names_the_most_expensive_term() -> None:
     found = compare(published("mt-nlg-530b-350"))
     assert "recompute" in reason(found).split(":")[1].split(",")[0]
     assert "mt-nlg-530b-350" in page([found]).split("more than 5 % faster")[1]

@@ -108,7 +108,7 @@ def test_a_path_that_may_leave_the_directory_is_refused(tmp_path: Path, path: st
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_path_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(WriteRefused, match="twice"):
         write_artifacts(tree(1) + tree(1), tmp_path / "out")
 
@@ -141,13 +141,13 @@ def test_a_file_instead_of_a_directory_is_refused(tmp_path: Path) -> None:
         write_artifacts(tree(1), tmp_path / "out")
 
 
-def test_a_file_as_parent_is_refused(tmp_path: Path) -> None:
+def test_a_file_as_parent_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(WriteRefused, match="cannot be written"):
         write_artifacts(tree(1), tmp_path / "file" / "out")
 
 
-def test_the_root_is_refused() -> None:
+def test_the_root_is_rejected() -> None:
     with pytest.raises(WriteRefused, match="root"):
         write_artifacts(tree(1), Path("/"))
 

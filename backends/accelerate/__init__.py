@@ -1,1 +1,1 @@
-"""Hugging Face Accelerate: DDP, FSDP2, hybrid shards; TP and CP in a program of the user."""
+"""Backend for Hugging Face Accelerate: DDP, FSDP2, hybrid sharding; tp and cp in user programs."""

@@ -1,4 +1,4 @@
-"""The face of the accelerate backend."""
+"""Backend class of accelerate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Accelerate(TorchFramework):
-    """Hugging Face Accelerate with FSDP2 and its ParallelismConfig."""
+    """Backend ``accelerate``: Hugging Face Accelerate with FSDP2 and ParallelismConfig."""
 
     name = "accelerate"
     versions = ("1.12", "1.13", "1.14", "1.15")
@@ -37,7 +37,7 @@ class Accelerate(TorchFramework):
     axes = ("dp-replicate", "dp-shard", "cp", "tp", "dp", "dp-shard-cp", "dp-cp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """What a legal layout keeps."""
+        """Return the rules that a valid layout satisfies."""
         return rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
@@ -45,15 +45,15 @@ class Accelerate(TorchFramework):
         return accelerate()
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """How many micro-batches a step has: the config file has no word for it."""
+        """Return the variable with the micro-batches per step, which has no key in the config."""
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """``accelerate launch`` on every host, each with its machine rank."""
+        """Return ``accelerate launch`` with the machine rank of the host."""
         return launch_command(plan)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``accelerate/config.yaml``, ``job.json`` and, without a program, ``train.py``."""
+        """Return ``config.yaml``, ``job.json`` and, without ``launch.program``, ``train.py``."""
         return emit(plan)
 
 

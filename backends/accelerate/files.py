@@ -1,4 +1,4 @@
-"""The files of the accelerate backend."""
+"""Files of the accelerate backend."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from parc.backends.accelerate import derived
-from parc.backends.shared.field_table import field_table, functions_of, nested
+from parc.backends.shared.field_table import field_table, nested, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.framework import learning_rate_file
 from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "accelerate"
-DERIVED = functions_of(torch_program, derived)
+DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 
 def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """``config.yaml`` and ``job.json``; a program too, unless the user has one."""
+    """Return ``config.yaml`` and ``job.json``, and without ``launch.program`` a program."""
     tree = settings(plan)
     job = dict(tree["job"])
     files = [Artifact(f"{FOLDER}/config.yaml", yaml_text(tree["config"]))]
@@ -32,7 +32,7 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def settings(plan: Plan) -> dict[str, Any]:
-    """Sections config, job and model."""
+    """Return the nested settings, with the sections config, job and model."""
     problem = plan.problem
     table = field_table("parc.backends.accelerate")
     version = problem.version("accelerate")
@@ -40,7 +40,10 @@ def settings(plan: Plan) -> dict[str, Any]:
 
 
 def yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
-    """Mappings of plain scalars as YAML, sorted by key; words are safe as they stand."""
+    """Return nested mappings of scalars as YAML, sorted by key.
+
+    Strings are written without quotes; they are constants and names, all valid plain scalars.
+    """
     lines = []
     for key, value in sorted(tree.items()):
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""How a plan starts under Accelerate: ``accelerate launch`` on every host, and one variable."""
+"""Launch command and environment of a plan under Accelerate."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from parc.compiler.ir import Plan
 
 
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """How many micro-batches a step has; a configuration of DeepSpeed says the same number."""
+    """Return the variable with the micro-batches per step; DeepSpeed's config repeats it."""
     count = accumulation(plan.problem, plan.layout)
     return (("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(count)),)
 
 
 def launch_command(plan: Plan) -> LaunchCommand:
-    """``accelerate launch`` on every host, each with its machine rank: a static rendezvous."""
+    """Return ``accelerate launch`` with the host's machine rank, for a static rendezvous."""
     problem, layout = plan.problem, plan.layout
     own, config = problem.launch.program, deepspeed_file(problem, layout)
     return LaunchCommand(

@@ -1,7 +1,7 @@
-"""Accelerate's DeepSpeed plugin: DeepSpeed as Accelerate starts it (emit both).
+"""Backend for DeepSpeed started by Accelerate (``emit: [accelerate, deepspeed]``).
 
-The layout is bound by DeepSpeed's own backend, which writes ``deepspeed/ds_config.json``; what is
-here is what Accelerate leaves out of it. Source: accelerate 1.15.0, accelerator.py,
+DeepSpeed's backend decides the layout and writes ``deepspeed/ds_config.json``. This module removes
+what Accelerate's DeepSpeed plugin does not support. Source: accelerate 1.15.0, accelerator.py,
 ``_prepare_deepspeed``; utils/dataclasses.py, ``DeepSpeedPlugin``.
 """
 
@@ -31,37 +31,40 @@ STRATEGIES = {
     "offload-parameters": "zero_optimization.offload_param",
     "zero-plus": "zero_optimization.zero_hpz_partition_size, zero_quantized_*",
 }
-"""All stand in ds_config.json, which ``deepspeed_config_file`` names. AutoTP is not among them: the
-mesh that Accelerate makes for it has the ranks of one tensor-parallel group alone."""
-NOT_HERE = ("E10", "M08")
-"""Rules of DeepSpeed about what is not in such a run: its emitted program, and its own experts."""
+"""Strategy -> key of ds_config.json or of Accelerate's config. AutoTP is missing because the mesh
+that Accelerate creates for it contains the ranks of only one tensor-parallel group."""
+INAPPLICABLE_RULES = ("E10", "M08")
+"""DeepSpeed's rules on its emitted program and its own experts, neither of which is used here."""
 
 
 class DeepSpeedPlugin:
-    """DeepSpeed in every way but these."""
+    """Backend ``accelerate + deepspeed``; members not defined here are those of DeepSpeed."""
 
     name = "accelerate + deepspeed"
     strategies = STRATEGIES
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """What DeepSpeed asks, and what the program that Accelerate's backend emits builds."""
+        """Return DeepSpeed's rules and those on the model that Accelerate's program can build."""
         own = framework("deepspeed").rules(problem)
-        return (*(rule for rule in own if rule.code not in NOT_HERE), *model_rules(problem))
+        return (
+            *(rule for rule in own if rule.code not in INAPPLICABLE_RULES),
+            *model_rules(problem),
+        )
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
         """Return the memory model of a Llama of transformers under DeepSpeed."""
         return behind_deepspeed(framework("deepspeed").program_memory(problem))
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """As with Accelerate alone."""
+        """Return the environment of backend ``accelerate``."""
         return environment(plan)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """As with Accelerate alone, with DeepSpeed's configuration."""
+        """Return ``accelerate launch`` with DeepSpeed's config."""
         return launch_command(plan)
 
     def __getattr__(self, name: str) -> Any:
-        """Orders, variants, meshes, memory model and the rest of ``Framework``: DeepSpeed's."""
+        """Return the member ``name`` of DeepSpeed's backend (orders, variants, meshes, ...)."""
         return getattr(framework("deepspeed"), name)
 
 

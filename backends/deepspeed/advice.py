@@ -1,4 +1,4 @@
-"""Warnings and advice on a chosen plan: legal, but it costs something."""
+"""Advice on a valid plan that wastes time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from parc.compiler.ir import Plan
 
 
 def advise(plan: Plan, sink: Sink) -> None:
-    """Report everything that a reviewer should weigh."""
-    _few_micro_batches(plan, sink)
+    """Report P08 for a pipeline with fewer micro-batches than stages."""
+    _warn_few_micro_batches(plan, sink)
 
 
-def _few_micro_batches(plan: Plan, sink: Sink) -> None:
+def _warn_few_micro_batches(plan: Plan, sink: Sink) -> None:
     layout, batch = plan.layout, plan.problem.job.global_batch
     count = layout.micro_batches(batch)
     if count >= layout.pp:
         return
     finding = Finding(
-        message=f"{count} micro-batches leave {layout.pp - count} of {layout.pp} stages idle",
+        message=f"{count} micro-batches leave {layout.pp - count} of {layout.pp} stages idle "
+        "at any time",
         label=f"{batch} / ({layout.micro_batch} * {layout.dp}) = {count} < {layout.pp}",
-        help=f"full from a global batch of {layout.pp * layout.micro_batch * layout.dp}",
+        help=f"a global batch of {layout.pp * layout.micro_batch * layout.dp} or more fills all "
+        "stages",
         fix=f"job.global_batch: {layout.pp * layout.micro_batch * layout.dp}",
         causes=(Cause("layout.pp", f"pp {layout.pp}"),),
     )

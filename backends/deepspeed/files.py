@@ -1,4 +1,4 @@
-"""The files of one plan: two JSON files, a hostfile, a launch script and the program."""
+"""Files of a DeepSpeed plan: two JSON files, a hostfile, a launch script and the program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from parc.backends.base import LaunchCommand
-from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, tree
+from parc.backends.deepspeed.key_table import DS_CONFIG, TRAIN, build_config
 from parc.backends.shared.launch_script import launch_script
 from parc.backends.shared.render import render, shell_word
 from parc.compiler.ir import Artifact, Plan
@@ -17,13 +17,16 @@ SOURCES = ("model.py", PROGRAM)
 
 
 def config_file(plan: Plan) -> Artifact:
-    """``ds_config.json``: what DeepSpeed itself reads."""
-    return _json(CONFIG, tree(DS_CONFIG, plan.problem, plan.layout))
+    """Return ``ds_config.json``, the configuration of DeepSpeed."""
+    return _json(CONFIG, build_config(DS_CONFIG, plan.problem, plan.layout))
 
 
 def program_files(plan: Plan) -> tuple[Artifact, ...]:
-    """``train.json``, what code must know beside it; and the program unless the user has one."""
-    settings = _json("train.json", tree(TRAIN, plan.problem, plan.layout))
+    """Return ``train.json``, and the program unless the user has one.
+
+    ``train.json`` contains sizes and degrees that a program needs and ds_config.json cannot hold.
+    """
+    settings = _json("train.json", build_config(TRAIN, plan.problem, plan.layout))
     if plan.problem.launch.program:
         return (settings,)
     sources = (Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in SOURCES)
@@ -31,19 +34,20 @@ def program_files(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def hostfile(plan: Plan) -> Artifact:
-    """``hostfile``: a host a line in rank order, with equally many slots."""
+    """Return ``hostfile``: one line per host in rank order, each with the same number of slots."""
     placement = plan.placement
     lines = [f"{host.name} slots={placement.ranks_per_node}\n" for host in placement.hosts]
     if not plan.problem.cluster.named:
-        lines.insert(0, "# the names stand for hosts that the plan does not know\n")
+        lines.insert(0, "# placeholder names: the spec names no hosts\n")
     return Artifact(f"{FOLDER}/{HOSTFILE}", "".join(lines))
 
 
-def own_launch_script(plan: Plan) -> Artifact:
-    """``launch.sh``: the deepspeed launcher on every host; no host starts another one.
+def deepspeed_launch_script(plan: Plan) -> Artifact:
+    """Return ``launch.sh``, which runs the deepspeed launcher on its own host only (--no_ssh).
 
-    Ranks follow the order of the hostfile (deepspeed/launcher/launch.py), whose line is the node
-    rank; its own --launcher slurm and pdsh take other orders or need ssh.
+    Ranks follow the lines of the hostfile, whose index is the node rank
+    (deepspeed/launcher/launch.py). DeepSpeed's --launcher slurm may order hosts differently, and
+    pdsh needs ssh.
     """
     launcher = (
         "deepspeed",
@@ -57,7 +61,7 @@ def own_launch_script(plan: Plan) -> Artifact:
 
 
 def launch_command(plan: Plan, launcher: tuple[str, ...] = ()) -> LaunchCommand:
-    """The program with ``--deepspeed_config``; ``launcher`` empty: torchrun starts it."""
+    """Return the program with ``--deepspeed_config``; without ``launcher``, torchrun starts it."""
     launch = plan.problem.launch
     program = shell_word(launch.program) if launch.program else f'"$here/../{FOLDER}/{PROGRAM}"'
     config = f'--deepspeed --deepspeed_config "$here/../{FOLDER}/{CONFIG}"'

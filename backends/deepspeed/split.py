@@ -1,4 +1,7 @@
-"""Which stage holds which layers: counts in the program, even ones unless an end is pinned."""
+"""Split the layers into pipeline stages, as evenly as pinned first and last stages allow.
+
+The emitted program receives the counts, so that DeepSpeed's own partitioning is not used.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ from functools import cache
 
 from parc.backends.shared.plain_split import even_counts, looped_split
 from parc.backends.shared.torch.rules import MEGATRON_PINS
-from parc.backends.shared.valid_values import pin
+from parc.backends.shared.valid_values import format_pin
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model, Pins, Problem, Split
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
-    """The split; None where there are virtual stages or the pins leave none."""
+    """Return the split, or None for virtual stages or pins that no split satisfies."""
     pins = problem.pins
-    if vpp > 1 or _foreign(pins) is not None:
+    if vpp > 1 or _unsupported_pin(pins) is not None:
         return None
     return _split(problem.model, pp, pins.first_stage_layers, pins.last_stage_layers)
 
@@ -26,7 +29,7 @@ def _split(model: Model, pp: int, first: int | None, last: int | None) -> Split 
 
 
 def _counts(layers: int, pp: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
-    """Layers of every stage, at least one each; None where there are not enough or too many."""
+    """Return the layers per stage, at least one each; None if too few or too many are left."""
     head = () if first is None else (first,)
     tail = () if last is None else (last,)
     middle, rest = pp - len(head) - len(tail), layers - sum(head) - sum(tail)
@@ -37,72 +40,72 @@ def _counts(layers: int, pp: int, first: int | None, last: int | None) -> tuple[
     return (*head, *(even_counts(rest, middle) if middle else ()), *tail)
 
 
-def _foreign(pins: Pins) -> str | None:
-    """The first pin that DeepSpeed has no word for."""
+def _unsupported_pin(pins: Pins) -> str | None:
+    """Return the first pinned field that DeepSpeed cannot express."""
     return next((name for name in MEGATRON_PINS if getattr(pins, name)), None)
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """The reason why ``find_split`` gives None; asked only then."""
+    """Return code, spec path and finding for a case in which ``find_split`` returned None."""
     pins, layers = problem.pins, problem.model.layers
-    name = _foreign(pins)
+    name = _unsupported_pin(pins)
     if name is not None:
-        return "E08", f"layout.{name}", _no_word(name)
+        return "E08", f"layout.{name}", _explain_unsupported_pin(name)
     if vpp > 1:
-        return "E08", "layout.vpp", _no_interleaving(vpp)
+        return "E08", "layout.vpp", _explain_no_interleaving(vpp)
     end = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
     if pp == 1:
-        return "P03", end, _no_pipeline(end)
+        return "P03", end, _explain_no_pipeline(end)
     if pins.first_stage_layers or pins.last_stage_layers:
-        return "P04", end, _ends(problem, pp)
+        return "P04", end, _explain_pinned_ends(problem, pp)
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} stages",
         label=f"{pp} stages > {layers} layers",
-        help=f"legal pp: up to {layers}",
-        fix=pin("layout.pp", layers),
+        help=f"valid pp: 1 to {layers}",
+        fix=format_pin("layout.pp", layers),
         causes=(Cause("model.layers", f"{layers} layers"),),
     )
     return "P02", "layout.pp", finding
 
 
-def _no_word(name: str) -> Finding:
+def _explain_unsupported_pin(name: str) -> Finding:
     return Finding(
-        message=f"deepspeed has no {name}",
-        label="Megatron's word: cannot be expressed",
-        help="legal: first_stage_layers, last_stage_layers, or no pin: the program counts layers",
+        message=f"deepspeed does not support layout.{name}",
+        label="only Megatron has this setting",
+        help="valid pins: first_stage_layers, last_stage_layers",
         fix=f"remove layout.{name}",
         targets=("deepspeed",),
     )
 
 
-def _no_interleaving(vpp: int) -> Finding:
+def _explain_no_interleaving(vpp: int) -> Finding:
     return Finding(
-        message="deepspeed does not support pipeline (interleaved, vpp)",
-        label=f"vpp={vpp}: its schedule runs one chunk a stage",
-        help="legal vpp: 1",
+        message=f"deepspeed has no interleaved pipeline (vpp={vpp})",
+        label="its schedule runs one model chunk per stage",
+        help="valid vpp: 1",
         fix="layout.vpp: 1",
         targets=("deepspeed",),
     )
 
 
-def _no_pipeline(path: str) -> Finding:
+def _explain_no_pipeline(path: str) -> Finding:
     return Finding(
-        message="a stage split is pinned, but pp is 1",
-        label="a stage split needs pp > 1",
-        help="legal: no stage split, or pp > 1",
+        message="layers per stage are pinned, but pp is 1",
+        label="needs pp > 1",
+        help="remove the format_pin, or set pp above 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )
 
 
-def _ends(problem: Problem, pp: int) -> Finding:
+def _explain_pinned_ends(problem: Problem, pp: int) -> Finding:
     pins, layers = problem.pins, problem.model.layers
     ends = [n for n in (pins.first_stage_layers, pins.last_stage_layers) if n is not None]
     middle, rest = pp - len(ends), layers - sum(ends)
     return Finding(
-        message=f"{layers} layers with {rest} left for {middle} stages in between cannot be split",
+        message=f"of {layers} layers, the pinned stages leave {rest} for {middle} other stages",
         label=f"{rest} layers for {middle} stages, must be at least one each",
-        help=f"legal: first and last stage together up to {max(layers - middle, 0)}",
+        help=f"valid: up to {max(layers - middle, 0)} layers in the pinned stages together",
         fix="remove layout.first_stage_layers and layout.last_stage_layers",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )

@@ -1,12 +1,14 @@
-"""What DeepSpeed offers beside degrees: ZeRO stages; the host's memory only where nothing fits."""
+"""ZeRO stages, offload and recomputation that the search tries with DeepSpeed."""
 
 from __future__ import annotations
 
-from parc.backends.shared.variants import pinned
-from parc.compiler.ir import NO_RECOMPUTE, Offload, Problem, Recompute, Variant
+from dataclasses import replace
 
-_CPU = Offload(optimizer="cpu")
-_ALL_CPU = Offload(optimizer="cpu", parameters="cpu")
+from parc.backends.shared.variants import apply_pins
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, Problem, Recompute, Variant
+
+_CPU = replace(NO_OFFLOAD, optimizer="cpu")
+_ALL_CPU = replace(_CPU, parameters="cpu")
 STAGES = tuple(Variant(zero_stage=stage, cp_comm="a2a") for stage in (1, 2, 3))
 LAST_RESORTS = (
     Variant(zero_stage=1, cp_comm="a2a", offload=_CPU, last_resort=True),
@@ -14,15 +16,15 @@ LAST_RESORTS = (
     Variant(zero_stage=3, cp_comm="a2a", offload=_CPU, last_resort=True),
     Variant(zero_stage=3, cp_comm="a2a", offload=_ALL_CPU, last_resort=True),
 )
-"""Looked at only where no layout fits that keeps its state in the GPUs."""
+"""Variants with offload, tried only if no layout fits with all state in GPU memory."""
 
 
 def variants(problem: Problem) -> tuple[Variant, ...]:
-    """ZeRO-1, 2 and 3; then the same with the host's memory, unless ``offload`` is pinned."""
+    """Return ZeRO-1 to 3, then the same with offload to the host unless ``offload`` is pinned."""
     offered = STAGES if problem.pins.offload is not None else STAGES + LAST_RESORTS
-    return pinned(problem, offered)
+    return apply_pins(problem, offered)
 
 
 def recomputes(problem: Problem) -> tuple[Recompute, ...]:
-    """Nothing, or every layer; DeepSpeed has no list of modules."""
+    """Return no and full recomputation; DeepSpeed cannot recompute selected modules."""
     return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))

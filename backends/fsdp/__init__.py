@@ -1,1 +1,1 @@
-"""PyTorch alone: DDP, FSDP2, hybrid shards, tensor parallelism beside FSDP2."""
+"""Backend for plain PyTorch: DDP, FSDP2, hybrid sharding, tensor parallelism with FSDP2."""

@@ -1,4 +1,4 @@
-"""The face of the fsdp backend: torch alone."""
+"""Backend class of fsdp, which needs only PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.compiler.ir.rule import Rule
 
 
 class Fsdp(TorchFramework):
-    """DDP, FSDP2 and tensor parallelism of PyTorch, in a program that is emitted or the user's."""
+    """Backend ``fsdp``: PyTorch's DDP, FSDP2 and tensor parallelism."""
 
     name = "fsdp"
     versions = ("2.6", "2.7", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13")
@@ -31,11 +31,11 @@ class Fsdp(TorchFramework):
     axes = ("dp-replicate", "dp-shard", "tp", "dp")
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """What a legal layout keeps."""
+        """Return the rules that a valid layout satisfies."""
         return rules(problem)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """train.py as emitted, or the user's program, which can import what is emitted."""
+        """Return the emitted train.py, or the user's program with ``fsdp/`` on PYTHONPATH."""
         words = " ".join(map(shell_word, plan.problem.launch.args))
         own = plan.problem.launch.program
         if not own:
@@ -44,7 +44,7 @@ class Fsdp(TorchFramework):
         return LaunchCommand(program=shell_word(own), args=words, setup=(path,))
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``fsdp/config.json`` and the Python that reads it."""
+        """Return ``fsdp/config.json`` and the Python files that read it."""
         return emit(plan)
 
 

@@ -1,4 +1,4 @@
-"""Values of fsdp/config.json that are computed; one function a name of fields.yaml."""
+"""Computed values of fsdp/config.json; fields.yaml refers to the functions by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from parc.compiler.ir import Layout, Problem
 
 
 def strategy(problem: Problem, layout: Layout) -> str:
-    """ddp, fsdp or hsdp: what ``apply`` wraps the model in."""
+    """Return ddp, fsdp or hsdp, the wrapper that ``apply`` uses; tp > 1 always uses FSDP2."""
     replicate, _ = replicate_and_shard(layout)
     if layout.zero_stage == 0 and layout.tp == 1:
         return "ddp"
@@ -15,15 +15,15 @@ def strategy(problem: Problem, layout: Layout) -> str:
 
 
 def reshard_after_forward(problem: Problem, layout: Layout) -> bool:
-    """Whether weights are let go after the forward pass: ZeRO-3; at stage 2 they stay."""
+    """Return True for ZeRO-3, which frees gathered weights after the forward pass."""
     return layout.zero_stage == 3
 
 
 def checkpointing(problem: Problem, layout: Layout) -> str:
-    """none, or full: every layer runs forward again in the backward pass."""
+    """Return none, or full for recomputation of every layer in the backward pass."""
     return layout.recompute.granularity
 
 
 def param_dtype(problem: Problem, layout: Layout) -> str:
-    """Format of weights and activations in forward and backward."""
+    """Return the format of weights and activations in the forward and backward pass."""
     return problem.job.precision

@@ -1,11 +1,11 @@
-"""The files of the fsdp backend: the plan as JSON, and Python that reads it."""
+"""Files of the fsdp backend: the plan as JSON, and Python files that read it."""
 
 from __future__ import annotations
 
 import json
 
 from parc.backends.fsdp import derived
-from parc.backends.shared.field_table import field_table, functions_of, nested
+from parc.backends.shared.field_table import field_table, nested, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.shared.torch.framework import learning_rate_file
@@ -13,12 +13,12 @@ from parc.compiler.ir import Artifact, Plan
 
 FOLDER = "fsdp"
 TABLE = "parc.backends.fsdp"
-DERIVED = functions_of(torch_program, derived)
+DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 
 def emit(plan: Plan) -> tuple[Artifact, ...]:
-    """``parallelize.py`` and its config; a program and a model too, unless the user has them."""
+    """Return the config and ``parallelize.py``, and without ``launch.program`` a whole program."""
     own = bool(plan.problem.launch.program)
     names = ("parallelize.py",) if own else ("model.py", "parallelize.py", "train.py")
     files = [Artifact(f"{FOLDER}/{name}", render(FOLDER, f"{name}.j2", {})) for name in names]
@@ -27,7 +27,7 @@ def emit(plan: Plan) -> tuple[Artifact, ...]:
 
 
 def config(plan: Plan) -> str:
-    """``fsdp/config.json``: sorted keys; the model's sizes only where model.py reads them."""
+    """Return ``fsdp/config.json``; it has the model's sizes only if model.py is emitted."""
     problem = plan.problem
     version = problem.version("fsdp")
     settings = field_table(TABLE).settings(problem, plan.layout, version, DERIVED)

@@ -1,18 +1,18 @@
-"""What a legal layout keeps, beside what every framework of torch asks."""
+"""Rules of fsdp in addition to those that all torch backends share."""
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_decoder import another_program, not_plain
+from parc.backends.shared.plain_decoder import explain_unsupported_model, unsupported_parts
 from parc.backends.shared.plain_rules import SEQUENCE_SHARD
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
     STAGE_PINS,
-    always,
-    foreign_pins,
     layer_blocks_rule,
     replicas_rule,
     stages_rule,
     torch_rules,
+    unconditional_rule,
+    unsupported_pin_rules,
 )
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
@@ -22,7 +22,7 @@ NAME = "fsdp"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``."""
+    """Return the rules that apply to ``problem``."""
     found = [
         *torch_rules(problem, NAME),
         SEQUENCE_SHARD,
@@ -31,24 +31,24 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         stages_rule({}),
     ]
     found += [replicas_rule(NAME, "DistributedDataParallel wraps whole parameters")]
-    found += foreign_pins(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
-    lacks = not_plain(problem.model)
+    found += unsupported_pin_rules(problem, NAME, (*MEGATRON_PINS, *STAGE_PINS))
+    lacks = unsupported_parts(problem.model)
     if lacks and not problem.launch.program:
-        finding = another_program(problem.model.name, lacks, NAME)
-        found.append(always("E10", ("model", "launch.program"), finding))
+        finding = explain_unsupported_model(problem.model.name, lacks, NAME)
+        found.append(unconditional_rule("E10", ("model", "launch.program"), finding))
     return tuple(found)
 
 
-def _beside_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_sequence_parallel(problem: Problem, layout: Layout) -> bool:
     return layout.sequence_parallel != (layout.tp > 1)
 
 
-def _beside(problem: Problem, layout: Layout) -> Finding:
+def _explain_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
     right = str(layout.tp > 1).lower()
     return Finding(
-        message="the tensor-parallel plan of parallelize.py splits norms over tokens",
+        message="parallelize.py uses sequence parallelism exactly if tp is above 1",
         label=f"sequence_parallel {str(layout.sequence_parallel).lower()} with tp={layout.tp}",
-        help="legal: sequence_parallel true with tp > 1, false with tp 1",
+        help="valid: sequence_parallel true with tp > 1, false with tp 1",
         fix=f"layout.sequence_parallel: {right}",
         targets=(NAME,),
     )
@@ -57,7 +57,7 @@ def _beside(problem: Problem, layout: Layout) -> Finding:
 _BESIDE = Rule(
     "E11",
     ("layout.sequence_parallel",),
-    _beside_broken,
-    _beside,
+    _violates_sequence_parallel,
+    _explain_sequence_parallel,
     ("sequence_parallel", "tp"),
 )

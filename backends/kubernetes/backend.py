@@ -1,4 +1,4 @@
-"""The face of the Kubernetes backend."""
+"""Backend of Kubernetes: a JobSet for training, a LeaderWorkerSet for serving."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Kubernetes:
     """Kubernetes releases; JobSet v1alpha2 and Kueue's annotations are the same in all of them."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report what the API server would refuse, and what would break the rank map."""
+        """Report values that the API server rejects, and those that break the rank map."""
         check_launch(plan, sink)
         check_kubernetes(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``kubernetes/jobset.yaml``: a ConfigMap and a JobSet."""
+        """Return ``kubernetes/jobset.yaml``: a ConfigMap and a JobSet."""
         path = "kubernetes/jobset.yaml"
         return (Artifact(path, HEAD.format(path=path) + yaml_text(objects(plan))),)
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """The same for a service."""
+        """Report values of a serving plan that the API server rejects."""
         check_serving_objects(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """``kubernetes/leaderworkerset.yaml``: a ConfigMap, a LeaderWorkerSet and a Service."""
+        """Return ``kubernetes/leaderworkerset.yaml``: ConfigMap, LeaderWorkerSet and Service."""
         path = "kubernetes/leaderworkerset.yaml"
         return (Artifact(path, HEAD.format(path=path) + yaml_text(serving_objects(plan))),)
 

@@ -1,4 +1,7 @@
-"""Objects to YAML text: keys in the order in which people read them, scripts as blocks."""
+"""YAML text of Kubernetes objects, with keys in conventional order and scripts as blocks.
+
+The module is separate so that only emission imports ruamel.yaml.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 
 def yaml_text(documents: list[dict[str, Any]]) -> str:
-    """The documents, ``---`` between them; strings of several lines are literal blocks."""
+    """Return the documents separated by ``---``; multi-line strings are literal blocks."""
     from ruamel.yaml import YAML
 
     yaml = YAML()

@@ -1,4 +1,4 @@
-"""The files that pods run, as a ConfigMap: the launch script and those of the framework."""
+"""ConfigMap with the files that pods run: the launch script and the framework's files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from parc.backends.shared.launch_script import host_lines, launch_script
 from parc.compiler.ir import Artifact, Plan
 
 MOUNT = "/parc"
-"""Where the pods see the output folder."""
+"""Path of the output folder in the pods."""
 MOST_BYTES = 1_000_000
-"""A ConfigMap holds at most 1 MiB (Kubernetes, ConfigMap), keys and metadata included."""
+"""Limit of the files: a ConfigMap with keys and metadata has at most 1 MiB (Kubernetes docs)."""
 
 
 def mounted(plan: Plan) -> tuple[Artifact, ...]:
-    """What a pod needs, by its path in the output folder."""
+    """Return the files that a pod needs, sorted by path in the output folder."""
     problem = plan.problem
     files = [launch_script(plan, "torchrun", "hosts")]
     if problem.cluster.named:
@@ -26,22 +26,22 @@ def mounted(plan: Plan) -> tuple[Artifact, ...]:
     return tuple(sorted(files, key=lambda file: file.path))
 
 
-def key(path: str) -> str:
-    """Key of a file in the ConfigMap, which may hold no slash."""
+def config_map_key(path: str) -> str:
+    """Return the key of a file in the ConfigMap; keys cannot contain slashes."""
     return path.replace("/", ".")
 
 
 def config_map(name: str, metadata: dict[str, Any], files: tuple[Artifact, ...]) -> dict[str, Any]:
-    """The object; every file under its key."""
+    """Return the ConfigMap with all files."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, **metadata},
-        "data": {key(file.path): file.text for file in files},
+        "data": {config_map_key(file.path): file.text for file in files},
     }
 
 
 def volume(name: str, files: tuple[Artifact, ...]) -> dict[str, Any]:
-    """The volume of a pod, with every file where it is in the output folder."""
-    items = [{"key": key(file.path), "path": file.path} for file in files]
+    """Return the volume of a pod, with the files at their paths in the output folder."""
+    items = [{"key": config_map_key(file.path), "path": file.path} for file in files]
     return {"name": "plan", "configMap": {"name": name, "defaultMode": 0o555, "items": items}}

@@ -1,4 +1,4 @@
-"""A JobSet: one pod a host, whose index is its node rank."""
+"""JobSet with one pod per host, whose index is the node rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from parc.backends.kubernetes.files import MOUNT, config_map, mounted
 from parc.backends.kubernetes.names import label
 from parc.backends.kubernetes.pod import pod_spec
-from parc.backends.kubernetes.slices import EXCLUSIVE, QUEUE, jobs, level, pod_annotations
+from parc.backends.kubernetes.slices import EXCLUSIVE, QUEUE, jobs, pod_annotations, topology_label
 from parc.compiler.ir import Plan
 
 HOSTS = "hosts"
@@ -16,7 +16,7 @@ JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 
 
 def objects(plan: Plan) -> list[dict[str, Any]]:
-    """The ConfigMap with the files, then the JobSet."""
+    """Return the ConfigMap with the files, then the JobSet."""
     job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     files, config = mounted(plan), f"{name}-plan"
@@ -31,7 +31,7 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
     if job.queue:
         head["labels"] = {QUEUE: job.queue}
     if count > 1:
-        head["annotations"] = {EXCLUSIVE: level(cluster, job)}
+        head["annotations"] = {EXCLUSIVE: topology_label(cluster, job)}
     each = len(hosts) // count
     template = pod_spec(
         problem, plan.placement.ranks_per_node, mounted(plan), config, _command(plan, name, each)
@@ -61,7 +61,7 @@ def _jobset(plan: Plan, name: str, metadata: dict[str, Any], config: str) -> dic
 
 
 def _command(plan: Plan, name: str, hosts_per_job: int) -> dict[str, Any]:
-    """Command and environment: the node rank is the pod's place, job by job."""
+    """Return command and environment of the container; pods are numbered job by job."""
     start = f"NODE_RANK=$((JOB_INDEX * {hosts_per_job} + JOB_COMPLETION_INDEX))"
     line = f"{start} exec bash {MOUNT}/torchrun/launch.sh"
     port = plan.problem.launch.master_port

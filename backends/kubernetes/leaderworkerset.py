@@ -1,4 +1,4 @@
-"""A LeaderWorkerSet: a group of pods an engine, or a pod a host where engines share hosts."""
+"""LeaderWorkerSet with a group of pods per engine, or a pod per host if engines share hosts."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from typing import Any
 from parc.backends.kubernetes.files import MOUNT, config_map
 from parc.backends.kubernetes.names import label
 from parc.backends.kubernetes.pod import pod_spec
-from parc.backends.kubernetes.slices import QUEUE, REQUIRED, level
-from parc.backends.registry import serving_backend
+from parc.backends.kubernetes.slices import QUEUE, REQUIRED, topology_label
+from parc.backends.registry import engine, serving_backend
 from parc.compiler.ir import Artifact, ServingPlan
 
 GROUP = "metadata.labels['leaderworkerset.sigs.k8s.io/group-index']"
 NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
 WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 TOGETHER = "kueue.x-k8s.io/podset-group-name"
-SCRIPT = "vllm/serve.sh"
 HEALTH_SECONDS = 10
 
 
 def serving_files(plan: ServingPlan) -> tuple[Artifact, ...]:
-    """What a pod needs: the script of the engine."""
+    """Return the file that a pod needs: the script of the engine."""
     return serving_backend(plan.problem.framework).emit_serving(plan)
 
 
 def group_hosts(plan: ServingPlan) -> int:
-    """Hosts of a group: those of one engine; 1 where a host has several engines."""
+    """Return the hosts per group: those of an engine, or 1 if a host has several engines."""
     return max(1, plan.layout.engine_gpus // plan.placement.ranks_per_node)
 
 
 def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
-    """The ConfigMap with the script, the LeaderWorkerSet, and a Service in front of it."""
+    """Return the ConfigMap with the script, the LeaderWorkerSet and its Service."""
     job, name = plan.problem.launch.kubernetes, label(plan.problem.name)
     metadata = {"namespace": job.namespace} if job.namespace else {}
     config = f"{name}-plan"
@@ -42,7 +41,7 @@ def serving_objects(plan: ServingPlan) -> list[dict[str, Any]]:
 
 
 def pod_names(plan: ServingPlan) -> tuple[str, ...]:
-    """DNS names by node rank: group g has ``NAME-g`` and its workers ``NAME-g-1``, ``NAME-g-2``."""
+    """Return the DNS names by node rank: leaders are ``NAME-g``, workers ``NAME-g-1`` and so on."""
     name, size = label(plan.problem.name), group_hosts(plan)
     return tuple(
         f"{name}-{node // size}" + (f"-{node % size}" if node % size else "") + f".{name}"
@@ -57,8 +56,11 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
         head["labels"] = {QUEUE: job.queue}
     template: dict[str, Any] = {"labels": {"app.kubernetes.io/name": name}}
     if job.queue and size > 1:
-        # leader and workers of a group are placed as one, in one domain of the rack's level
-        template["annotations"] = {REQUIRED: level(plan.problem.cluster, job), TOGETHER: "engine"}
+        # Kueue places leader and workers of a group together in one rack or NVLink domain.
+        template["annotations"] = {
+            REQUIRED: topology_label(plan.problem.cluster, job),
+            TOGETHER: "engine",
+        }
     spec = _pod(plan, config)
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
@@ -79,10 +81,11 @@ def _set(plan: ServingPlan, name: str, metadata: dict[str, Any], config: str) ->
 
 
 def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
-    """A pod: the script with the pod's node rank, and the names of all pods as its hosts."""
+    """Return the pod spec: the script with the pod's node rank and the names of all pods."""
     rank = f"NODE_RANK=$((GROUP_INDEX * {group_hosts(plan)} + LWS_WORKER_INDEX))"
+    script = engine(plan.problem.framework).host_script
     command = {
-        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{SCRIPT}"],
+        "command": ["bash", "-c", f"{rank} exec bash {MOUNT}/{script}"],
         "env": [
             {"name": "GROUP_INDEX", "valueFrom": {"fieldRef": {"fieldPath": GROUP}}},
             {"name": "PARC_HOSTS", "value": " ".join(pod_names(plan))},
@@ -95,25 +98,29 @@ def _pod(plan: ServingPlan, config: str) -> dict[str, Any]:
 
 
 def _with_probe(plan: ServingPlan, spec: dict[str, Any]) -> dict[str, Any]:
-    """The leader's pod is ready once its engine answers."""
+    """Return the pod spec of a leader, which is ready when its engine responds."""
     (container,) = spec["containers"]
-    asked = {"httpGet": {"path": "/health", "port": plan.problem.endpoint.port}}
-    probe = {"readinessProbe": {**asked, "periodSeconds": HEALTH_SECONDS}}
+    path = engine(plan.problem.framework).health_path
+    request = {"httpGet": {"path": path, "port": plan.problem.endpoint.port}}
+    probe = {"readinessProbe": {**request, "periodSeconds": HEALTH_SECONDS}}
     return {**spec, "containers": [{**container, **probe}]}
 
 
 def _service(plan: ServingPlan, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """One address for all API servers: those of leaders; with other balancing, of every host."""
-    chosen = {NAME_LABEL: name}
+    """Return the Service of all API servers.
+
+    With the internal load balancer only leaders have an API server, otherwise all hosts.
+    """
+    selector = {NAME_LABEL: name}
     if plan.problem.endpoint.load_balancer == "internal":
-        chosen[WORKER_LABEL] = "0"
+        selector[WORKER_LABEL] = "0"
     port = plan.problem.endpoint.port
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": f"{name}-api", **metadata},
         "spec": {
-            "selector": chosen,
+            "selector": selector,
             "ports": [{"name": "api", "port": port, "targetPort": port}],
         },
     }

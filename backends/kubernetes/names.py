@@ -1,21 +1,21 @@
-"""Names that Kubernetes takes, made from names that people wrote."""
+"""Conversion of names in the spec to Kubernetes names, and checks of such names."""
 
 from __future__ import annotations
 
 import re
 
 MOST_LABEL = 63
-"""Characters of a DNS label (RFC 1123)."""
+"""Maximum characters of a DNS label (RFC 1123)."""
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 def label(name: str) -> str:
-    """``name`` as a DNS label: lower case, dots and underscores as dashes."""
+    """Return ``name`` as a DNS label: lower case, with dots and underscores as dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def is_label(text: str) -> bool:
-    """Whether ``text`` is a DNS label."""
+    """Return True if ``text`` is a DNS label."""
     return len(text) <= MOST_LABEL and bool(_LABEL.fullmatch(text))
 
 
@@ -26,15 +26,15 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([eE][0-9]+|[mkMGTPE]|[KMGTPE]i)?")
 
 
 def is_key(text: str) -> bool:
-    """Whether ``text`` can name a label or a resource: ``prefix/name`` or ``name``."""
+    """Return True if ``text`` is a name of a label or resource: ``prefix/name`` or ``name``."""
     return bool(_KEY.fullmatch(text))
 
 
 def is_label_value(text: str) -> bool:
-    """Whether ``text`` can be the value of a label; it may be empty."""
+    """Return True if ``text`` is a valid value of a label; it may be empty."""
     return text == "" or bool(re.fullmatch(_PART, text))
 
 
 def is_quantity(text: str) -> bool:
-    """Whether ``text`` is a quantity: ``8``, ``64Gi``, ``500m``."""
+    """Return True if ``text`` is a quantity: ``8``, ``64Gi``, ``500m``."""
     return bool(_QUANTITY.fullmatch(text))

@@ -1,4 +1,4 @@
-"""The pod of one host: its container, resources, volumes and where it may run."""
+"""Pod of a host: container, resources, volumes and node selector."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from parc.backends.kubernetes.files import MOUNT, volume
 from parc.compiler.ir import Artifact, Task
 
 GPU_RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
-"""Resource names of the vendors' device plugins."""
+"""Resource names that the device plugins of the vendors register."""
 
 
 def pod_spec(
     task: Task, gpus: int, files: tuple[Artifact, ...], config: str, command: dict[str, Any]
 ) -> dict[str, Any]:
-    """``gpus`` a pod; ``command`` has the container's command and environment."""
+    """Return the spec of a pod with ``gpus`` GPUs.
+
+    ``command`` has the command and environment of the container; ``files`` are mounted from the
+    ConfigMap ``config``.
+    """
     job = task.launch.kubernetes
     limits = {
         job.gpu_resource or GPU_RESOURCES[task.cluster.gpu.vendor]: str(gpus),

@@ -1,4 +1,4 @@
-"""What Kubernetes would refuse, or place elsewhere than the plan."""
+"""Checks of ``launch.kubernetes``: values that the API server rejects, and placement by racks."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ AT = "launch.kubernetes"
 def check_kubernetes(plan: Plan, sink: Sink) -> None:
     """Report every finding on names, image, labels, quantities, size and racks."""
     hosts = len(plan.placement.hosts)
-    _check_words(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
+    # JobSet names pods NAME-JOB-INDEX-INDEX-xxxxx, with five random characters.
+    _check_names(plan.problem, f"-{HOSTS}-{hosts}-{hosts}-abcde", sink)
     _check_size(mounted(plan), sink)
     _check_racks(plan, sink)
 
 
 def check_serving_objects(plan: ServingPlan, sink: Sink) -> None:
-    """The same for a service; its engines are groups of pods."""
+    """Report every finding on names, image, labels, quantities and size of a serving plan."""
     hosts = len(plan.placement.hosts)
-    _check_words(plan.problem, f"-{hosts}-{hosts}", sink)
+    _check_names(plan.problem, f"-{hosts}-{hosts}", sink)
     _check_size(serving_files(plan), sink)
 
 
-def _check_words(task: Task, suffix: str, sink: Sink) -> None:
-    """Image, names and amounts; the names of pods end with ``suffix`` at the longest."""
+def _check_names(task: Task, suffix: str, sink: Sink) -> None:
+    """Report L24 and L25; ``suffix`` is the longest text that follows the job name in pod names."""
     job = task.launch.kubernetes
     if not job.image:
         finding = Finding(
-            "pods need a container image", label="launch.kubernetes.image is not set",
+            "pods require a container image", label="launch.kubernetes.image is not set",
             fix="launch.kubernetes.image: REGISTRY/IMAGE:TAG", targets=TARGETS,
         )  # fmt: skip
         sink.report("L24", finding, at=AT if sink.positions.is_written(AT) else "emit")
@@ -54,24 +55,24 @@ def _check_words(task: Task, suffix: str, sink: Sink) -> None:
 
 
 def _check_name(written: str, suffix: str, sink: Sink) -> None:
-    """The names of pods are made of the run's, and must be DNS labels."""
-    name, room = label(written), MOST_LABEL - len(suffix)
-    if 0 < len(name) <= room:
+    """Report L25 if the names of pods, which start with the job's name, are not DNS labels."""
+    name, limit = label(written), MOST_LABEL - len(suffix)
+    if 0 < len(name) <= limit:
         return
     finding = Finding(
-        f"pods cannot be named after {written}",
-        label=f"{len(name)} characters as a DNS label, must be 1 to {room}",
-        help="letters, digits and dashes; dots and underscores become dashes",
+        f"{written!r} cannot be used in the names of pods",
+        label=f"{len(name)} characters as a DNS label, must be 1 to {limit}",
+        help="use letters, digits and dashes; dots and underscores become dashes",
         targets=TARGETS,
     )
     sink.report("L25", finding, at="name")
 
 
-Bad = tuple[str, str, str]
-"""(spec path, text, what it should be)."""
+Malformed = tuple[str, str, str]
+"""(spec path, text, expected form)."""
 
 
-def _malformed(job: KubernetesJob) -> Iterator[Bad]:
+def _malformed(job: KubernetesJob) -> Iterator[Malformed]:
     for field in ("namespace", "queue"):
         if not is_label(getattr(job, field) or "absent"):
             yield f"{AT}.{field}", getattr(job, field), "DNS label"
@@ -87,7 +88,7 @@ def _malformed(job: KubernetesJob) -> Iterator[Bad]:
     yield from _claims(job)
 
 
-def _resources(job: KubernetesJob) -> Iterator[Bad]:
+def _resources(job: KubernetesJob) -> Iterator[Malformed]:
     for name, quantity in job.resources:
         if not is_key(name):
             yield f"{AT}.resources", name, "resource name"
@@ -95,7 +96,7 @@ def _resources(job: KubernetesJob) -> Iterator[Bad]:
             yield f"{AT}.resources.{name}", quantity, "quantity such as 8 or 64Gi"
 
 
-def _claims(job: KubernetesJob) -> Iterator[Bad]:
+def _claims(job: KubernetesJob) -> Iterator[Malformed]:
     for claim, path in job.claims:
         if not is_label(claim):
             yield f"{AT}.claims", claim, "name of a PersistentVolumeClaim"
@@ -109,16 +110,16 @@ def _check_size(files: tuple[Artifact, ...], sink: Sink) -> None:
         return
     largest = max(files, key=lambda file: len(file.text))
     finding = Finding(
-        f"the files of the plan are {size:,} bytes, a ConfigMap holds {MOST_BYTES:,}",
-        label=f"the largest is {largest.path}",
-        help="give a node count in place of names, and racks by nodes_per_rack",
+        f"the files of the plan have {size:,} bytes, more than the {MOST_BYTES:,} of a ConfigMap",
+        label=f"the largest file is {largest.path}",
+        help="specify a number of nodes instead of host names, and racks by nodes_per_rack",
         targets=TARGETS,
     )
     sink.report("L26", finding, at="cluster")
 
 
 def _check_racks(plan: Plan, sink: Sink) -> None:
-    """L27: neighbours in node rank share a rack in the plan, and nothing makes pods do so."""
+    """Report L27 if the plan uses racks, but the manifests cannot bind pods to racks."""
     problem, hosts = plan.problem, plan.placement.hosts
     job, cluster = problem.launch.kubernetes, problem.cluster
     racks = len({host.rack for host in hosts})
@@ -127,9 +128,9 @@ def _check_racks(plan: Plan, sink: Sink) -> None:
     if not job.queue and jobs(cluster, hosts, job) > 1:
         return
     finding = Finding(
-        f"the plan uses {racks} racks, and nothing ties pods to them",
-        label="runs of node ranks in a rack have unequal lengths",
-        help="with a Kueue queue, runs with a common divisor become slices; or racks of equal size",
+        f"the plan uses {racks} racks, but the manifests cannot bind pods to racks",
+        label="racks have different numbers of consecutive node ranks",
+        help="use a Kueue queue if these numbers have a common divisor, or racks of equal size",
         fix="" if job.queue else "launch.kubernetes.queue: NAME",
         causes=(Cause("cluster", f"{len(hosts)} hosts in {racks} racks"),),
         targets=TARGETS,

@@ -1,11 +1,10 @@
-"""Which neighbours in node rank must share a rack, in words that schedulers know."""
+"""Annotations that make Kueue or JobSet put consecutive node ranks into the same rack."""
 
 from __future__ import annotations
 
 from math import gcd
 
-from parc.backends.shared.host_runs import runs
-from parc.backends.shared.network import spans_hosts
+from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_hosts
 from parc.compiler.ir import Cluster, Host, KubernetesJob
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -17,29 +16,29 @@ SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
 def slice_hosts(cluster: Cluster, hosts: tuple[Host, ...]) -> int:
-    """Hosts of a slice: the greatest size that tiles every run of node ranks in one rack."""
+    """Return the hosts per slice: the greatest common divisor of the rack runs of the plan."""
     size = 0
-    for _, count in runs(cluster, hosts):
+    for _, count in contiguous_rack_runs(cluster, hosts):
         size = gcd(size, count)
     return size
 
 
-def level(cluster: Cluster, job: KubernetesJob) -> str:
-    """The node label of the level that slices must not leave."""
-    return job.domain_label if spans_hosts(cluster) else job.rack_label
+def topology_label(cluster: Cluster, job: KubernetesJob) -> str:
+    """Return the node label of the topology level that contains a slice: NVLink domain or rack."""
+    return job.domain_label if nvlink_spans_hosts(cluster) else job.rack_label
 
 
 def pod_annotations(
     cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob
 ) -> dict[str, str]:
-    """Pod annotations for Kueue's topology-aware scheduling (KEP-2724); empty without a queue.
+    """Return pod annotations for Kueue's topology-aware scheduling (KEP-2724).
 
-    Pods get their domains in the order of their index, so that neighbours in node rank share a
-    rack wherever the plan has them share one.
+    Empty without a queue. Kueue assigns domains in the order of the pod index, so that
+    consecutive node ranks share a rack as in the plan.
     """
     if not job.queue or len(hosts) == 1:
         return {}
-    size, label = slice_hosts(cluster, hosts), level(cluster, job)
+    size, label = slice_hosts(cluster, hosts), topology_label(cluster, job)
     if size == len(hosts):
         return {REQUIRED: label}
     if size == 1:
@@ -48,13 +47,12 @@ def pod_annotations(
 
 
 def jobs(cluster: Cluster, hosts: tuple[Host, ...], job: KubernetesJob) -> int:
-    """Jobs that the hosts are cut into: one with a queue; without one a job a rack.
+    """Return the number of replicated jobs: one with a queue, otherwise one per rack.
 
-    A job a rack is what JobSet can keep apart by itself (its exclusive-topology annotation), where
-    every rack has one run of equally many node ranks.
+    Without Kueue, JobSet's exclusive-topology annotation puts each job into a separate rack. This
+    requires that every rack has a single run of node ranks, and that all runs have equal length.
     """
-    runs_ = runs(cluster, hosts)
-    alike = len({count for _, count in runs_}) == 1 and len({rack for rack, _ in runs_}) == len(
-        runs_
-    )
-    return len(runs_) if alike and not job.queue else 1
+    runs = contiguous_rack_runs(cluster, hosts)
+    equal = len({count for _, count in runs}) == 1
+    single = len({rack for rack, _ in runs}) == len(runs)
+    return len(runs) if equal and single and not job.queue else 1

@@ -1,27 +1,27 @@
-"""Warnings and advice on a chosen plan: legal, but it costs something."""
+"""Warnings and advice on a chosen plan: settings that are valid but cost time or memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from parc.backends.megatron.arguments.vocab import MULTIPLE, padded_vocab
-from parc.backends.megatron.recomputes import has_own_norms
-from parc.backends.megatron.stages.split import SplitPins, depth
-from parc.backends.shared.valid_values import around
+from parc.backends.megatron.capabilities import has_separate_norms
+from parc.backends.megatron.programs import VOCAB_MULTIPLE, padded_vocab
+from parc.backends.megatron.stages.split import SplitPins, model_depth
+from parc.backends.shared.valid_values import nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import Layout, Plan, Problem
 from parc.compiler.ir.layout import bubble_fraction
 
 MOST_PADDING = 0.05
-"""Share of the embedding that may be padding (heuristic)."""
+"""Maximum share of padding in the embedding without a warning (heuristic)."""
 MOST_BUBBLE = 0.10
-"""Share of a step that a pipeline may idle (heuristic)."""
+"""Maximum pipeline bubble as a share of a step without a warning (heuristic)."""
 MOST_IMBALANCE = 1.10
-"""Load of the longest stage over the mean (heuristic)."""
+"""Maximum load of the longest stage over the mean without a warning (heuristic)."""
 
 
 def advise(plan: Plan, sink: Sink) -> None:
-    """Report everything that a reviewer should weigh."""
+    """Report settings of the plan that a reviewer should consider."""
     for advice in ADVICE:
         advice(plan.problem, plan.layout, sink)
 
@@ -31,8 +31,8 @@ def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
     if attention.latent is not None or tp <= attention.kv_heads:
         return
     finding = Finding(
-        message=f"{attention.kv_heads} key-value heads over tp={tp}: each is kept "
-        f"{tp // attention.kv_heads} times",
+        message=f"{attention.kv_heads} key-value heads over tp={tp}: "
+        f"{tp // attention.kv_heads} ranks store a copy of each head",
         label=f"tp {tp} > {attention.kv_heads} key-value heads",
         help=f"no copies up to tp {attention.kv_heads}",
         fix=f"layout.tp: {attention.kv_heads}",
@@ -42,14 +42,17 @@ def _copied_heads(problem: Problem, layout: Layout, sink: Sink) -> None:
 
 
 def _idle_recompute(problem: Problem, layout: Layout, sink: Sink) -> None:
-    """Recompute of norms that are parts of products, which keep what they put out."""
-    if "layernorm" not in layout.recompute.modules or has_own_norms(problem.model):
+    """Report R20: recompute of layernorm has no effect if all norms are fused into linear layers.
+
+    A fused linear layer stores the output of its norm for the backward pass anyway.
+    """
+    if "layernorm" not in layout.recompute.modules or has_separate_norms(problem.model):
         return
     rest = [name for name in layout.recompute.modules if name != "layernorm"]
     finding = Finding(
-        message=f"recompute of layernorm frees nothing in {problem.model.name}",
-        label="every norm is a part of the linear layer behind it",
-        help="Megatron computes again only norms before experts and before latent attention",
+        message=f"recompute of layernorm saves no memory in {problem.model.name}",
+        label="every norm is fused into the linear layer after it",
+        help="Megatron recomputes only the norms before experts and before latent attention",
         fix=f"layout.recompute.modules: [{', '.join(rest) or 'mlp'}]",
     )
     sink.report("R20", finding, at="layout.recompute.modules")
@@ -63,8 +66,9 @@ def _padding(problem: Problem, layout: Layout, sink: Sink) -> None:
         return
     finding = Finding(
         message=f"{waste:.0%} of the embedding is padding at tp={layout.tp}",
-        label=f"ceil({model.vocab} / ({MULTIPLE} * {layout.tp})) * {MULTIPLE * layout.tp} = {rows}",
-        help="less tp pads less",
+        label=f"ceil({model.vocab} / ({VOCAB_MULTIPLE} * {layout.tp})) * "
+        f"{VOCAB_MULTIPLE * layout.tp} = {rows}",
+        help="a smaller tp needs less padding",
         causes=(Cause("model.vocab", f"{model.vocab} tokens"),),
     )
     sink.report("D04", finding, at="layout.tp")
@@ -75,43 +79,44 @@ def _bubble(problem: Problem, layout: Layout, sink: Sink) -> None:
     share = bubble_fraction(layout.pp, layout.vpp, count)
     if layout.pp == 1 or share <= MOST_BUBBLE:
         return
-    numbers = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
+    formula = f"({layout.pp} - 1) / ({count} * {layout.vpp}) = {share:.2f}"
     step = layout.micro_batch * layout.dp
-    wanted = around(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
-    better = bubble_fraction(layout.pp, layout.vpp, wanted)
+    better_count = nearest_multiples(int(10 * (layout.pp - 1) / layout.vpp) or 1, layout.pp)[1]
+    better = bubble_fraction(layout.pp, layout.vpp, better_count)
     finding = Finding(
-        message=f"the pipeline idles: pp={layout.pp} with {count} micro-batches",
-        label=f"{numbers}, {MOST_BUBBLE:.2f} is good",
-        help=f"a global batch of {wanted * step} gives {better:.2f}; vpp helps",
-        causes=(Cause("job.global_batch", f"{count} micro-batches a pipeline"),),
+        message=f"pipeline bubble of {share:.0%}: pp={layout.pp} with {count} micro-batches",
+        label=f"{formula}, aim for {MOST_BUBBLE:.2f} or less",
+        help=f"a global batch of {better_count * step} gives {better:.2f}; "
+        "a larger vpp also reduces the bubble",
+        causes=(Cause("job.global_batch", f"{count} micro-batches per pipeline"),),
     )
     sink.report("P08" if count < layout.pp else "P16", finding, at="layout.pp")
 
 
 def _imbalance(problem: Problem, layout: Layout, sink: Sink) -> None:
-    deep, loads = depth(problem.model), []
+    depth, loads = model_depth(problem.model), []
     if layout.pp == 1:
         return
     for row in layout.split.chunks:
-        loads.append(sum(deep.load(chunk) for chunk in row))
+        loads.append(sum(depth.load(chunk) for chunk in row))
     ratio = max(loads) * len(loads) / sum(loads)
     stage = loads.index(max(loads))
     if ratio <= MOST_IMBALANCE:
         return
     finding = Finding(
-        message=f"stage {stage} carries {ratio:.2f} times the mean load",
+        message=f"stage {stage} has {ratio:.2f} times the mean load",
         label=f"{max(loads):.4g} layers of work, the mean is {sum(loads) / len(loads):.1f}; "
-        f"the loss counts as {deep.loss_load}"
-        + (f", an MTP layer as {deep.mtp_load}" if deep.mtp_layers else ""),
-        help=_less_work(problem, layout, stage),
+        f"the loss counts as {depth.loss_load}"
+        + (f", an MTP layer as {depth.mtp_load}" if depth.mtp_layers else ""),
+        help=_suggest_less_work(problem, layout, stage),
     )
     sink.report("P17", finding, at="layout.pp")
 
 
-def _less_work(problem: Problem, layout: Layout, stage: int) -> str:
-    """How ``stage`` gets less; stages of a pattern are as even as its layers allow."""
+def _suggest_less_work(problem: Problem, layout: Layout, stage: int) -> str:
+    """Return how to reduce the load of ``stage``; PARC balances unpinned patterns already."""
     if problem.model.pattern and SplitPins.of(problem.pins).free:
-        return "its layers cannot be cut more evenly; a smaller pp may"
+        return "the pattern cannot be split more evenly; a smaller pp may be more even"
     which = "the last stage" if stage == layout.pp - 1 else f"stage {stage}"
     return f"give {which} fewer layers"
 
@@ -123,4 +128,4 @@ ADVICE: tuple[Callable[[Problem, Layout, Sink], None], ...] = (
     _imbalance,
     _idle_recompute,
 )
-"""In the order in which they are asked."""
+"""Checks in the order of their reports."""

@@ -1,50 +1,50 @@
-"""The two meshes that Megatron lays over the ranks, and the orders it knows.
+"""Dense and expert mesh of Megatron, their rank orders and process groups.
 
 Source: megatron/core/parallel_state.py, ``RankGenerator`` and ``initialize_model_parallel``.
 """
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, ordered
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.backends.shared.plain_mesh import COLUMNS, DEFAULT_ORDER, expert_mesh, order_axes
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDERS = (DEFAULT_ORDER, "tp-cp-ep-pp-dp")
-"""The second one is what ``--use-tp-pp-dp-mapping`` asks for; no third can be reached."""
+"""Rank orders; ``--use-tp-pp-dp-mapping`` selects the second, and there is no flag for others."""
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Dense mesh (attention, dense layers, embeddings), with axes tp, cp, dp, pp; expert mesh.
+    """Return the dense mesh (attention, dense layers, embeddings) and the expert mesh.
 
-    A hierarchy of context ranks has its two levels in place of cp, neighbours first
-    (``create_hierarchical_groups``).
+    The dense mesh has axes tp, cp, dp and pp. Hierarchical context parallelism replaces cp by its
+    two levels, of which the all-to-all groups vary faster (``create_hierarchical_groups``).
     """
     sizes = {"tp": layout.tp, "cp": layout.cp, "dp": layout.dp, "pp": layout.pp}
     order = layout.order
     if layout.cp_a2a > 1:
         sizes |= {"cp_a2a": layout.cp_a2a, "cp_p2p": layout.cp_p2p}
         order = order.replace("cp", "cp_a2a-cp_p2p")
-    return ordered(order, sizes), expert_mesh(layout)
+    return order_axes(order, sizes), expert_mesh(layout)
 
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[GroupFamily, ...] = (
     *COLUMNS,
-    Family("dp-cp", "dense", ("dp", "cp")),
-    Family("tp-cp", "dense", ("tp", "cp")),
-    Family("tp-pp", "dense", ("tp", "pp")),
-    Family("tp-dp", "dense", ("tp", "dp")),
-    Family("tp-dp-cp", "dense", ("tp", "dp", "cp")),
-    Family("etp-ep", "expert", ("tp", "ep")),
-    Family("etp-ep-pp", "expert", ("tp", "ep", "pp")),
+    GroupFamily("dp-cp", "dense", ("dp", "cp")),
+    GroupFamily("tp-cp", "dense", ("tp", "cp")),
+    GroupFamily("tp-pp", "dense", ("tp", "pp")),
+    GroupFamily("tp-dp", "dense", ("tp", "dp")),
+    GroupFamily("tp-dp-cp", "dense", ("tp", "dp", "cp")),
+    GroupFamily("etp-ep", "expert", ("tp", "ep")),
+    GroupFamily("etp-ep-pp", "expert", ("tp", "ep", "pp")),
 )
-"""Groups that Megatron creates."""
+"""Process groups that Megatron creates."""
 
-HIERARCHY: tuple[Family, ...] = (
-    Family("cp-a2a", "dense", ("cp_a2a",)),
-    Family("cp-p2p", "dense", ("cp_p2p",)),
+HIERARCHY: tuple[GroupFamily, ...] = (
+    GroupFamily("cp-a2a", "dense", ("cp_a2a",)),
+    GroupFamily("cp-p2p", "dense", ("cp_p2p",)),
 )
-"""Those that it adds for ``--hierarchical-context-parallel-sizes``."""
+"""Additional groups for ``--hierarchical-context-parallel-sizes``."""
 
 
-def families(layout: Layout) -> tuple[Family, ...]:
-    """The groups of ``layout``."""
+def families(layout: Layout) -> tuple[GroupFamily, ...]:
+    """Return the process groups of ``layout``."""
     return FAMILIES + HIERARCHY if layout.cp_a2a > 1 else FAMILIES

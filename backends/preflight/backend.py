@@ -1,10 +1,10 @@
-"""The face of the preflight backend."""
+"""Backend of the preflight check: a program that compares ranks and groups with the plan."""
 
 from __future__ import annotations
 
 import json
 
-from parc.backends.shared.group_spans import families
+from parc.backends.shared.group_spans import describe_families
 from parc.backends.shared.render import render
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Artifact, Plan
@@ -14,17 +14,17 @@ EXPECTED = "preflight/expected.json"
 
 
 class Preflight:
-    """Backend ``preflight``; launch scripts start its program first where it is emitted."""
+    """Backend ``preflight``; if it is emitted, launch scripts run its program first."""
 
     name = "preflight"
     versions = ("1",)
     """The ``format`` of expected.json."""
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Nothing: every placement can be checked."""
+        """Report nothing: the program can check every placement."""
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``preflight/check_ranks.py`` and what it expects."""
+        """Return ``preflight/check_ranks.py`` and the values that it expects."""
         return (
             Artifact(PROGRAM, render("preflight", "check_ranks.py.j2", {}), True),
             Artifact(EXPECTED, _expected(plan)),
@@ -32,11 +32,11 @@ class Preflight:
 
 
 def _expected(plan: Plan) -> str:
-    """Hosts by node rank (none where they have no names), and the groups as spans of ranks."""
+    """Return hosts by node rank (empty if they have no names) and groups as spans, in JSON."""
     placement = plan.placement
     groups = {
         name: {"size": family["size"], "within": family["within"]}
-        for name, family in families(placement).items()
+        for name, family in describe_families(placement).items()
         if family["size"] > 1
     }
     document = {

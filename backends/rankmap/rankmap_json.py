@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from parc.backends.shared.group_spans import EXPERT_NAMES, families
+from parc.backends.shared.group_spans import EXPERT_NAMES, describe_families
 from parc.compiler.ir import AnyPlan, Host, Placement
-from parc.compiler.ir.placement import PARTS
+from parc.compiler.ir.placement import SUB_AXES
 
 FORMAT = 1
 
@@ -23,7 +23,7 @@ def rankmap_json(plan: AnyPlan) -> str:
     parts = {
         "format": str(FORMAT),
         "framework": _dumps(problem.framework),
-        "groups": _mapping(families(placement)),
+        "groups": _mapping(describe_families(placement)),
         "hosts": _sequence(map(_host, placement.hosts)),
         "meshes": _mapping(meshes),
         "order": _dumps(placement.order),
@@ -41,7 +41,7 @@ def _sizes(placement: Placement) -> dict[str, int]:
     dense = placement.dense
     sizes = {axis.name: axis.size for axis in dense.axes}
     # The mesh may hold an axis as two parts, such as cp-a2a and cp-p2p. List its full size too.
-    sizes |= {whole: dense.size(whole) for whole, parts in PARTS.items() if {*parts} & {*sizes}}
+    sizes |= {whole: dense.size(whole) for whole, parts in SUB_AXES.items() if {*parts} & {*sizes}}
     axes = () if placement.one_mesh else placement.expert.axes
     return sizes | {EXPERT_NAMES.get(axis.name, axis.name): axis.size for axis in axes}
 

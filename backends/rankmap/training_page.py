@@ -39,7 +39,7 @@ def training_page(plan: Plan) -> str:
         "racks": rack_rows(placement),
         "spans": [group_cells(span) for span in group_spans(placement, routed)],
         "alternatives": [_alternative(one) for one in placement.alternatives],
-        "proof": plan.placement.proof.words if plan.placement.alternatives else "",
+        "proof": plan.placement.proof.summary if plan.placement.alternatives else "",
         "bounds": format_bounds(plan.placement.proof),
         "columns": tuple(placement.columns),
         "sample": _sample(plan),

@@ -1,4 +1,4 @@
-"""Emit engines in Ray placement groups whose bundles are pinned to hosts."""
+"""Backend of Ray: a program that runs engines in placement groups pinned to the plan's hosts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Ray:
 
     name = "ray"
     versions = ("2",)
-    """Ray releases with the placement groups that are used; all 2.x releases have them."""
+    """Ray releases; all 2.x releases support the placement groups that PARC uses."""
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """Report V15 for data-parallel ranks, whose placement groups the engine creates itself.
+        """Report V15 for data-parallel ranks, and for engines that cannot run under Ray.
 
-        An engine that declares no way to run under Ray is reported with V15 too.
+        Placement groups of data-parallel ranks are created by the engine and cannot be pinned.
         """
         dp, name = plan.layout.dp, plan.problem.framework
         if engine(name).ray_entry is None:
@@ -66,11 +66,10 @@ class Ray:
             "port": plan.problem.endpoint.port,
         }
         text = json.dumps(document, indent=2, sort_keys=True)
-        # A Python string in three quotes: JSON escapes quotes, and a backslash must stay one.
+        # The program contains the JSON in a triple-quoted string, so backslashes are doubled.
         literal = text.replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
         values = {"plan": literal, "entry": target.ray_entry}
         return (Artifact("ray/serve.py", render("ray", "serve.py.j2", values), True),)
 
 
 BACKEND = Ray()
-"""The one instance."""

@@ -1,10 +1,10 @@
-"""The table of a backend, from plan fields to the settings of its target.
+"""Tables of the backends, which map plan fields to the settings of a framework.
 
 A row is ``setting: {from: [plan fields], value: function, set: constant, since, until, free}``.
-Without ``value`` and ``set`` the first field is the value itself. ``null`` leaves a setting out.
-``fields.yaml`` has rows alone, ``flags.yaml`` has groups of rows; both name under ``ignored`` the
-fields that the target is not told, with the reason, and under ``elsewhere`` those that reach it
-another way.
+Without ``value`` and ``set`` the setting has the value of the first field. A value of ``null``
+leaves the setting out. ``fields.yaml`` contains rows, ``flags.yaml`` groups of rows. Both list
+plan fields without a setting: under ``ignored`` with the reason, and under ``elsewhere`` if they
+reach the framework in another way.
 """
 
 from __future__ import annotations
@@ -16,70 +16,70 @@ from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
-from parc.backends.shared.versions import knows
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Layout, Problem
 
-UNTOLD = ("elsewhere", "ignored")
-NOT_EMITTED = (*UNTOLD, "imported")
-"""Sections of flags.yaml that are no groups of settings."""
+UNMAPPED = ("elsewhere", "ignored")
+NOT_EMITTED = (*UNMAPPED, "imported")
+"""Sections of flags.yaml that are not groups of settings."""
 Derived = Mapping[str, Callable[[Problem, Layout], Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One setting."""
+    """Row of a table: one setting of the framework."""
 
     setting: str
-    """Its name in the target: a flag, or a key with dots between sections."""
+    """Name in the framework: a flag, or a key with dots between sections."""
     group: str
-    """The group that it stands in; empty in a table without groups."""
+    """Group of the row; empty in a table without groups."""
     fields: tuple[str, ...]
-    """Plan fields that it speaks for."""
+    """Plan fields that the setting depends on."""
     derived: str
-    """Name of the function that computes it; empty: the first field, or the constant."""
+    """Name of the function that computes the value; empty: the first field, or the constant."""
     constant: Any
     since: str | None
     until: str | None
     free: bool = False
-    """Whether a user's extra argument may stand in its place."""
+    """True if ``launch.args`` may override the setting."""
 
     def known(self, version: str) -> bool:
-        """Whether ``version`` of the target has the setting."""
-        return knows(version, self.since, self.until)
+        """Return True if ``version`` of the framework has the setting."""
+        return is_in_range(version, self.since, self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTable:
-    """All settings of a target, in the order of the file, and the plan fields it leaves out."""
+    """Settings of a framework in the order of the file, and the plan fields without a setting."""
 
     rows: tuple[FieldRow, ...]
     ignored: dict[str, str]
-    """Plan field -> why no setting speaks for it."""
+    """Plan field -> why it has no setting."""
 
     def of_group(self, name: str) -> FieldTable:
-        """The same table with the rows of one group alone."""
+        """Return the table with only the rows of group ``name``."""
         return FieldTable(tuple(row for row in self.rows if row.group == name), self.ignored)
 
     def settings(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> dict[str, Any]:
-        """Setting -> value, of those that ``version`` has; None is left out."""
+        """Return the values of the settings that ``version`` has, by name, without nulls."""
         values = self.values(problem, layout, version, derived)
         return {row.setting: value for row, value in values}
 
     def values(
         self, problem: Problem, layout: Layout, version: str, derived: Derived
     ) -> Iterator[tuple[FieldRow, Any]]:
-        """Rows that ``version`` has, with their values; None is left out."""
+        """Yield the rows that ``version`` has, with their values, without nulls."""
         for row in self.rows:
             value = _value(row, problem, layout, derived) if row.known(version) else None
             if value is not None:
                 yield row, value
 
 
-def functions_of(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
-    """The public functions that stand in ``modules``, by name: what rows may name."""
+def public_functions(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
+    """Return the public functions defined in ``modules``, by name: rows refer to these names."""
     return {
         name: value
         for module in modules
@@ -90,14 +90,14 @@ def functions_of(*modules: ModuleType) -> dict[str, Callable[..., Any]]:
 
 @cache
 def field_table(package: str) -> FieldTable:
-    """The table of a backend without groups: ``fields.yaml`` in its package."""
+    """Read ``fields.yaml``, the table without groups, from the package of a backend."""
     tree = _read(package, "fields.yaml")
-    return _table({"": {name: row for name, row in tree.items() if name not in UNTOLD}}, tree)
+    return _table({"": {name: row for name, row in tree.items() if name not in UNMAPPED}}, tree)
 
 
 @cache
 def flag_table(package: str) -> FieldTable:
-    """The table of a backend with groups: ``flags.yaml`` in its package."""
+    """Read ``flags.yaml``, the table with groups, from the package of a backend."""
     tree = _read(package, "flags.yaml")
     return _table({name: rows for name, rows in tree.items() if name not in NOT_EMITTED}, tree)
 
@@ -110,8 +110,8 @@ def _read(package: str, file: str) -> dict[str, dict[str, Any]]:
 
 def _table(groups: dict[str, dict[str, Any]], tree: dict[str, dict[str, Any]]) -> FieldTable:
     rows = (_row(group, name, row) for group in groups for name, row in groups[group].items())
-    untold = {field: why for kind in UNTOLD for field, why in tree.get(kind, {}).items()}
-    return FieldTable(tuple(rows), untold)
+    unmapped = {field: why for kind in UNMAPPED for field, why in tree.get(kind, {}).items()}
+    return FieldTable(tuple(rows), unmapped)
 
 
 def _row(group: str, name: str, row: dict[str, Any]) -> FieldRow:
@@ -136,20 +136,20 @@ def _value(row: FieldRow, problem: Problem, layout: Layout, derived: Derived) ->
     return field_at(layout, path) if root == "layout" else field_at(problem, row.fields[0])
 
 
-def field_at(noun: Any, path: str) -> Any:
-    """The field of ``noun`` at a dotted path; None where a part of the path is absent."""
+def field_at(value: Any, path: str) -> Any:
+    """Return the field of ``value`` at a dotted path; None if an object on the path is None."""
     for name in path.split("."):
-        noun = None if noun is None else getattr(noun, name)
-    return noun
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
+    """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
     tree: dict[str, Any] = {}
     for setting, value in settings.items():
         *sections, name = setting.split(".")
-        place = tree
+        parent = tree
         for section in sections:
-            place = place.setdefault(section, {})
-        place[name] = value
+            parent = parent.setdefault(section, {})
+        parent[name] = value
     return tree

@@ -1,22 +1,25 @@
-"""The process groups of a placement as spans of ranks, for files that programs read."""
+"""Process groups of a placement as spans of ranks, for JSON files that programs read."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from parc.compiler.ir import Family, Mesh, Placement
+from parc.compiler.ir import GroupFamily, Mesh, Placement
 
 EXPERT_NAMES = {"tp": "etp", "ep": "ep", "dp": "edp", "dp_shard": "edp_shard", "pp": "pp"}
-"""Axis of the expert mesh -> column of the rank map."""
+"""Axis of the expert mesh -> its name in emitted files, distinct from the dense axes."""
 
 
-def families(placement: Placement) -> dict[str, dict[str, Any]]:
-    """Name of a process group -> its ranks in span form."""
-    return {one.name: _family(one, placement.mesh(one.mesh)) for one in placement.families}
+def describe_families(placement: Placement) -> dict[str, dict[str, Any]]:
+    """Return the ranks of each family of process groups in span form, by family name."""
+    return {one.name: _describe(one, placement.mesh(one.mesh)) for one in placement.families}
 
 
-def _family(family: Family, mesh: Mesh) -> dict[str, Any]:
-    """``within``: [size, stride] of the axes of a group; ``across``: of those between groups."""
+def _describe(family: GroupFamily, mesh: Mesh) -> dict[str, Any]:
+    """Return one family; ``within`` has [size, stride] per axis of a group.
+
+    ``across`` has the same for the axes that distinguish the groups.
+    """
     within = mesh.select_axes(*family.axes)
     across = [axis for axis in mesh.axes if axis not in within]
     expert = family.mesh == "expert"

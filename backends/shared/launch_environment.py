@@ -1,4 +1,4 @@
-"""The environment of every rank: PyTorch, network, framework, then what the user says."""
+"""Environment variables of the ranks: PyTorch, network, framework, then those of the spec."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from parc.backends.shared.network import Variable, network_environment
 from parc.compiler.ir import Plan
 
 OMP_THREADS_LIMIT = 8
-"""CPU threads a rank: data loading and the optimizer on the host gain nothing beyond."""
+"""Maximum CPU threads per rank: data loading and host optimizers do not get faster with more."""
 
 
 def launch_environment(plan: Plan) -> tuple[Variable, ...]:
-    """Name, value and reason of every variable to export; a name occurs once, the last one wins.
+    """Return name, value and reason of every variable to export; each name occurs once.
 
     Order: devices, PyTorch, network (two hosts or more), framework, ``launch.env`` of the spec.
+    Later variables override earlier ones.
     """
     cluster, launch = plan.problem.cluster, plan.problem.launch
     network = network_environment(cluster, launch) if len(plan.placement.hosts) > 1 else ()
     own = _devices(plan) + _torch_environment(plan) + network + framework_environment(plan)
-    user = tuple((name, value, "the spec says so") for name, value in launch.env)
+    user = tuple((name, value, "from launch.env of the spec") for name, value in launch.env)
     return tuple({variable[0]: variable for variable in own + user}.values())
 
 
 def framework_environment(plan: Plan) -> tuple[Variable, ...]:
-    """What the framework asks for, where its files are emitted too."""
+    """Return the variables that the plan's framework requires."""
     target = framework_of(plan.problem)
-    asked = target.environment(plan)
-    return tuple((key, value, f"{target.name} asks for it") for key, value in asked)
+    required = target.environment(plan)
+    return tuple((key, value, f"required by {target.name}") for key, value in required)
 
 
 def _devices(plan: Plan) -> tuple[Variable, ...]:
-    """The order of the GPUs, where another than the driver's brings groups nearer together."""
+    """Return the order of the GPUs, if the plan does not use the driver's order."""
     if not plan.placement.devices:
         return ()
     nvidia = plan.problem.cluster.gpu.vendor == "nvidia"
     name = "CUDA_VISIBLE_DEVICES" if nvidia else "HIP_VISIBLE_DEVICES"
-    why = "ranks of a group share a NUMA node: device of local rank 0, 1, ..."
+    why = "device of local rank 0, 1, ...: puts ranks of a group on the same NUMA node"
     return ((name, ",".join(map(str, plan.placement.devices)), why),)
 
 
@@ -45,10 +46,14 @@ def _torch_environment(plan: Plan) -> tuple[Variable, ...]:
     common: tuple[Variable, ...] = (
         ("OMP_NUM_THREADS", str(threads), "torchrun would set 1"),
         ("PYTHONUNBUFFERED", "1", "the last lines before a crash reach the log"),
-        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1", "a dead peer ends the job, it does not hang it"),
-        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1", "buffers of collectives are freed at once"),
+        (
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+            "1",
+            "a failed peer ends the job, which would hang",
+        ),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1", "frees buffers of collectives immediately"),
     )
     if plan.problem.cluster.gpu.vendor != "nvidia":
         return common
-    why = "fewer fragments: freed blocks of any size are joined"
+    why = "less fragmentation: segments of the allocator can grow"
     return (*common, ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why))

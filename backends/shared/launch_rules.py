@@ -1,4 +1,4 @@
-"""What breaks a launch whoever starts it: host names, environment, interface, port."""
+"""Checks that all launchers share: host names, environment variables, interface, port."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from parc.compiler.ir import AnyPlan, Plan, ServingPlan
 
 HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-OWNED = {
+SET_BY_LAUNCHER = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     *("HIP_VISIBLE_DEVICES", "PARC_DIR", "PARC_ANY_SHAPE"),
 }
-"""Variables that say which rank runs where; the launch scripts and torchrun set them."""
-SHELL_OWNED = {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ENV", "IFS"}
+"""Variables that determine which rank runs where; the launch scripts and torchrun set them."""
+SET_BY_SHELL = {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID", "BASH_ENV", "IFS"}
 TUNED_BY_NCCL = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"}
 NOT_ROUTED = ("lo", "docker", "veth", "virbr", "cni")
 OVERLAPPING_KERNELS = (10, 0)
 """Compute capability from which kernels overlap over several hardware queues (Blackwell)."""
 _SHOWN = 4
-"""Offenders that a message names before it counts the rest."""
+"""Names that a message lists; the remaining ones are counted."""
 
 
 def check_launch(plan: AnyPlan, sink: Sink) -> None:
     """Report every finding on hosts, ``launch.env``, interface, port and arguments."""
     _check_hosts(plan, sink)
-    _check_words(plan, sink)
+    _check_command(plan, sink)
+    _check_port(plan, sink)
     _check_interface(plan, sink)
     for name, value in plan.problem.launch.env:
         _check_variable(plan, sink, name, value)
@@ -40,8 +41,8 @@ def check_launch(plan: AnyPlan, sink: Sink) -> None:
         check_connections(plan, sink)
 
 
-def listed(names: list[str]) -> str:
-    """The first few of ``names``, quoted, and how many more."""
+def quote_names(names: list[str]) -> str:
+    """Return the first few of ``names``, quoted, and the number of further names."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(repr(name) for name in names[:_SHOWN]) + more
 
@@ -50,38 +51,43 @@ def _check_hosts(plan: AnyPlan, sink: Sink) -> None:
     names = [host.name for host in plan.placement.hosts]
     bad = [name for name in names if not HOST_NAME.fullmatch(name)]
     twice = [name for name, times in Counter(names).items() if times > 1]
-    help_text = "letters, digits, dot, dash and underscore, each host once"
+    help_text = "use letters, digits, dot, dash and underscore, and list each host once"
     if bad:
-        text = f"{listed(bad)} cannot be a host name"
+        text = f"{quote_names(bad)}: not a valid host name"
         sink.report("L11", Finding(text, label="not a host name", help=help_text), at="cluster")
     if twice:
-        text = f"{listed(twice)} would get two node ranks"
-        sink.report("L11", Finding(text, label="named twice", help=help_text), at="cluster")
+        text = f"{quote_names(twice)} listed more than once would get two node ranks"
+        sink.report("L11", Finding(text, label="repeated host", help=help_text), at="cluster")
     if len(names) > 1 and names[0].startswith(("localhost", "127.")):
-        text = f"node rank 0 is {names[0]!r}, which every other host takes for itself"
-        sink.report("L09", Finding(text, help="a name that all hosts resolve alike"), at="cluster")
+        text = f"node rank 0 is {names[0]!r}, which every other host resolves to itself"
+        help_text = "use a name that all hosts resolve to the same address"
+        sink.report("L09", Finding(text, help=help_text), at="cluster")
 
 
-def _check_words(plan: AnyPlan, sink: Sink) -> None:
+def _check_command(plan: AnyPlan, sink: Sink) -> None:
     launch = plan.problem.launch
     words = [("launch.program", launch.program)]
     words += [(f"launch.args[{index}]", word) for index, word in enumerate(launch.args)]
     words += [(f"launch.env.{name}", value) for name, value in launch.env]
     for path, word in words:
         if "\0" in word:
-            text = f"{path} holds a NUL byte, which no program can be given"
+            text = f"{path} contains a NUL byte, which cannot be passed to a program"
             sink.report("L16", Finding(text, fix="remove the NUL byte"), at=path)
-    if not launch.program.strip() and not _brings_program(plan):
+    if not launch.program.strip() and not _has_emitted_program(plan):
         finding = Finding("the program to launch is empty", fix="launch.program: pretrain_gpt.py")
         sink.report("L15", finding, at="launch.program")
-    if not 1024 <= launch.master_port <= 65535:
-        text = f"port {launch.master_port} cannot be the rendezvous port"
-        label = f"{launch.master_port} is not in 1024..65535"
+
+
+def _check_port(plan: AnyPlan, sink: Sink) -> None:
+    port = plan.problem.launch.master_port
+    if not 1024 <= port <= 65535:
+        text = f"port {port} cannot be the rendezvous port"
+        label = f"{port} is not in 1024..65535"
         sink.report("L20", Finding(text, label=label), at="launch.master_port")
 
 
-def _brings_program(plan: AnyPlan) -> bool:
-    """Whether something starts where the spec names no program: an engine, or emitted code."""
+def _has_emitted_program(plan: AnyPlan) -> bool:
+    """Return True if a spec without a program starts an engine or a program that PARC emits."""
     if isinstance(plan, ServingPlan):
         return True
     problem = plan.problem
@@ -96,70 +102,71 @@ def _check_interface(plan: AnyPlan, sink: Sink) -> None:
     at = "launch.network_interface"
     if not re.fullmatch(r"[A-Za-z0-9_.:-]+", name):
         text = f"{name!r} is not the name of a network interface"
-        help_text = "one plain name such as eth0: Gloo knows no patterns"
+        help_text = "use one exact name such as eth0; Gloo does not support patterns"
         sink.report("N01", Finding(text, help=help_text), at=at)
     elif name.startswith(NOT_ROUTED):
         text = f"interface {name} does not reach other hosts"
-        sink.report("N01", Finding(text, help="an interface that all hosts can route"), at=at)
+        help_text = "use an interface whose addresses all hosts can reach"
+        sink.report("N01", Finding(text, help=help_text), at=at)
 
 
 def _check_variable(plan: AnyPlan, sink: Sink, name: str, value: str) -> None:
-    """Name and ownership of one variable of ``launch.env``."""
+    """Report a variable of ``launch.env`` that is invalid, reserved or harmful (L14, L18, N14)."""
     if not VARIABLE_NAME.fullmatch(name):
-        text = f"{name!r} cannot be the name of an environment variable"
-        help_text = "letters, digits and underscore, not a digit first"
+        text = f"{name!r} is not a valid name of an environment variable"
+        help_text = "use letters, digits and underscore, and do not start with a digit"
         sink.report("L18", Finding(text, help=help_text), at="launch.env")
         return
     at = f"launch.env.{name}"
-    if name in OWNED or name.startswith(("SLURM_", "SRUN_")):
-        text = f"{name} says which rank runs where, and the launch scripts set it"
+    if name in SET_BY_LAUNCHER or name.startswith(("SLURM_", "SRUN_")):
+        text = f"{name} determines which rank runs where, so only the launch scripts may set it"
         sink.report("L14", Finding(text, fix=f"remove launch.env.{name}"), at=at, key=True)
-    if name in SHELL_OWNED:
-        text = f"{name} belongs to the shell that runs the launch script"
+    if name in SET_BY_SHELL:
+        text = f"{name} is reserved for the shell that runs the launch script"
         sink.report("L18", Finding(text, fix=f"remove launch.env.{name}"), at=at, key=True)
     if name in TUNED_BY_NCCL:
-        text = f"{name}={value} pins what NCCL tunes by message size and topology"
+        text = f"{name}={value} disables NCCL's tuning by message size and topology"
         sink.report("N14", Finding(text, fix=f"remove launch.env.{name}"), at=at)
 
 
 def check_fabric(plan: AnyPlan, sink: Sink) -> None:
-    """N02, N04 and N06: variables of NCCL against the network between hosts."""
+    """Report N02, N04 and N06: NCCL variables that conflict with the network between hosts."""
     env = dict(plan.problem.launch.env)
     kind = plan.problem.cluster.fabric.kind
     rdma = kind in {"infiniband", "roce"}
     cause = (Cause("cluster.fabric", f"the fabric is {kind}"),)
     if rdma and env.get("NCCL_IB_DISABLE", "0") != "0":
-        text = f"NCCL_IB_DISABLE turns RDMA off on {kind}: sockets, about ten times slower"
+        text = f"NCCL_IB_DISABLE turns RDMA off on {kind}; sockets are about ten times slower"
         sink.report("N04", Finding(text, causes=cause), at="launch.env.NCCL_IB_DISABLE")
     if rdma and env.get("NCCL_NET", "IB").lower() == "socket":
-        text = f"NCCL_NET=Socket leaves RDMA unused on {kind}: about ten times slower"
+        text = f"NCCL_NET=Socket does not use RDMA on {kind}; sockets are about ten times slower"
         sink.report("N04", Finding(text, causes=cause), at="launch.env.NCCL_NET")
     if kind == "roce" and "NCCL_IB_GID_INDEX" in env:
-        text = "one NCCL_IB_GID_INDEX for all hosts; the index of the RoCE v2 address may differ"
-        help_text = "leave it out: NCCL 2.21 and later finds it on each host"
+        text = "NCCL_IB_GID_INDEX is set for all hosts, but hosts may have different GID indices"
+        help_text = "remove it: NCCL 2.21 and later finds the RoCE v2 address on each host"
         at = "launch.env.NCCL_IB_GID_INDEX"
         sink.report("N06", Finding(text, help=help_text, causes=cause), at=at)
     gloo = "GLOO_SOCKET_IFNAME" in env or plan.problem.launch.network_interface is not None
     if "NCCL_SOCKET_IFNAME" in env and not gloo:
-        text = "NCCL_SOCKET_IFNAME is set and GLOO_SOCKET_IFNAME is not: Gloo may pick 127.0.0.1"
+        text = "NCCL_SOCKET_IFNAME is set, but GLOO_SOCKET_IFNAME is not; Gloo may use 127.0.0.1"
         fix = f"launch.network_interface: {env['NCCL_SOCKET_IFNAME']}"
         sink.report("N02", Finding(text, fix=fix), at="launch.env.NCCL_SOCKET_IFNAME")
 
 
 def check_connections(plan: Plan, sink: Sink) -> None:
-    """N08 and N09: CUDA_DEVICE_MAX_CONNECTIONS against what the framework asserts."""
+    """Report N08 and N09: CUDA_DEVICE_MAX_CONNECTIONS conflicts with the framework or the GPU."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    said = dict(plan.problem.launch.env).get(name)
-    asked = {key: value for key, value, _ in framework_environment(plan)}.get(name)
+    given = dict(plan.problem.launch.env).get(name)
+    required = {key: value for key, value, _ in framework_environment(plan)}.get(name)
     gpu = plan.problem.cluster.gpu
-    if said is None:
+    if given is None:
         return
     at = f"launch.env.{name}"
     cause = (Cause("cluster.gpu", f"{gpu.name} is {gpu.generation}"),)
-    if asked is not None and said != asked:
-        text = f"{name}={said}, and {plan.problem.framework} asserts {asked} for this layout"
-        finding = Finding(text, label=f"must be {asked}", fix=f"remove {at}", causes=cause)
+    if required is not None and given != required:
+        text = f"{name}={given}, but {plan.problem.framework} requires {required} for this layout"
+        finding = Finding(text, label=f"must be {required}", fix=f"remove {at}", causes=cause)
         sink.report("N08", finding, at=at)
-    elif asked is None and said == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
-        text = f"{name}=1 serialises kernels that {gpu.generation} would overlap"
+    elif required is None and given == "1" and gpu.compute_capability >= OVERLAPPING_KERNELS:
+        text = f"{name}=1 serializes kernels that could overlap on {gpu.generation}"
         sink.report("N09", Finding(text, fix=f"remove {at}", causes=cause), at=at)

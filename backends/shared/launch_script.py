@@ -1,4 +1,4 @@
-"""Render ``launch.sh``, the script that starts any node of the job, under Slurm or by hand."""
+"""Emission of ``launch.sh``, the script that starts the ranks of one host, by Slurm or by hand."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from parc.compiler.ir import AnyPlan, Artifact, Plan
 def launch_script(
     plan: Plan, folder: str, hosts_file: str, command: LaunchCommand | None = None
 ) -> Artifact:
-    """Return ``<folder>/launch.sh``, which reads ``hosts_file`` of its own folder.
+    """Return ``<folder>/launch.sh``, which reads ``hosts_file`` in the same folder.
 
-    ``command`` replaces that of the framework, for a launcher whose hosts file has more words
-    after each name.
-
-    The rendezvous is static: c10d would sort the nodes by name and break the rank map
-    (pytorch issues 137402 and 150660).
+    ``command`` replaces the framework's launch command. It is given for launchers whose hosts
+    file has more words after each host name.
     """
+    # The rendezvous is static, because c10d sorts the nodes by name, which would break the rank
+    # map (pytorch issues 137402 and 150660).
     placement, launch = plan.placement, plan.problem.launch
     named = plan.problem.cluster.named
     values = {

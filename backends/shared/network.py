@@ -1,41 +1,42 @@
-"""The environment that the network asks for, by kind of fabric.
+"""Environment variables that the network between hosts requires, by kind of fabric.
 
-Tuning that NCCL does itself (NCCL_ALGO, NCCL_PROTO, channels) is left to NCCL.
+Variables that override NCCL's own tuning (NCCL_ALGO, NCCL_PROTO, channels) are not set.
 """
 
 from __future__ import annotations
 
+from parc.backends.shared.rack_runs import nvlink_spans_hosts
 from parc.compiler.ir import Cluster, Launch
 
 Variable = tuple[str, str, str]
-"""Name, value, and why in one line."""
+"""Name, value, and the reason in one line, which emitted files print as a comment."""
 
 _IB: tuple[Variable, ...] = (
     # NCCL user guide, environment variables: the default timeout of 20 is short for large fabrics.
-    ("NCCL_IB_TIMEOUT", "22", "survives a link that is rerouted: 4.096 us x 2^22 = 17 s"),
-    ("NCCL_IB_RETRY_CNT", "7", "the most that the hardware counts"),
+    ("NCCL_IB_TIMEOUT", "22", "survives rerouting of a link: 4.096 us x 2^22 = 17 s"),
+    ("NCCL_IB_RETRY_CNT", "7", "the maximum that the hardware supports"),
 )
 _ROCE: tuple[Variable, ...] = (
-    ("NCCL_IB_QPS_PER_CONNECTION", "4", "more flows, so that ECMP spreads them over the uplinks"),
-    ("NCCL_IB_SPLIT_DATA_ON_QPS", "0", "one message stays on one flow, flows take turns"),
+    ("NCCL_IB_QPS_PER_CONNECTION", "4", "several flows, so that ECMP uses several uplinks"),
+    ("NCCL_IB_SPLIT_DATA_ON_QPS", "0", "each message uses one flow; flows alternate"),
 )
-_EFA: tuple[Variable, ...] = (("FI_PROVIDER", "efa", "libfabric must not fall back to tcp"),)
+_EFA: tuple[Variable, ...] = (("FI_PROVIDER", "efa", "prevents libfabric's fallback to TCP"),)
 # https://github.com/HewlettPackard/shs-ccl-docs, ccl_env.sh
 _SLINGSHOT: tuple[Variable, ...] = (
-    ("NCCL_NET", "AWS Libfabric", "fails without the libfabric plugin, where tcp would crawl"),
-    ("NCCL_NET_GDR_LEVEL", "PHB", "the NIC reads GPU memory of its own NUMA node"),
-    ("NCCL_CROSS_NIC", "1", "Slingshot is not rail-optimised"),
-    ("FI_PROVIDER", "cxi", "libfabric must not fall back to tcp"),
+    ("NCCL_NET", "AWS Libfabric", "fails without the libfabric plugin, instead of using slow TCP"),
+    ("NCCL_NET_GDR_LEVEL", "PHB", "GPUDirect RDMA to GPUs in the NUMA node of the NIC"),
+    ("NCCL_CROSS_NIC", "1", "Slingshot is not rail-optimized"),
+    ("FI_PROVIDER", "cxi", "prevents libfabric's fallback to TCP"),
     ("FI_CXI_DISABLE_HOST_REGISTER", "1", "registration deadlocks with CUDA allocation"),
     ("FI_CXI_DEFAULT_CQ_SIZE", "131072", "the default completion queue overflows in large jobs"),
     ("FI_MR_CACHE_MONITOR", "userfaultfd", "the default monitor deadlocks with CUDA allocation"),
 )
 # Multi-node NVLink: NCCL user guide, NCCL_MNNVL_ENABLE (2.21) and NCCL_NET_GDR_C2C (2.26).
 _NVLINK_RACK: tuple[Variable, ...] = (
-    ("NCCL_MNNVL_ENABLE", "1", "NVLink reaches beyond the host: fail where it does not"),
-    ("NCCL_CUMEM_ENABLE", "1", "memory that other hosts of the NVLink domain can map"),
+    ("NCCL_MNNVL_ENABLE", "1", "requires NVLink between hosts; NCCL fails without it"),
+    ("NCCL_CUMEM_ENABLE", "1", "allocates memory that other hosts of the NVLink domain can map"),
     ("NCCL_NVLS_ENABLE", "1", "reductions in the NVLink switches"),
-    ("NCCL_NET_GDR_C2C", "1", "the NIC reaches GPU memory through the CPU over C2C"),
+    ("NCCL_NET_GDR_C2C", "1", "GPUDirect RDMA through the CPU over C2C"),
 )
 _BY_KIND: dict[str, tuple[Variable, ...]] = {
     "infiniband": _IB,
@@ -45,45 +46,48 @@ _BY_KIND: dict[str, tuple[Variable, ...]] = {
     "ethernet": (),
 }
 _DEFAULT_INTERFACES: dict[str, str] = {"efa": "^docker,lo,veth", "slingshot": "hsn"}
-"""Where the spec names none: what to avoid on EFA hosts, the high-speed NICs of Slingshot."""
-
-
-def spans_hosts(cluster: Cluster) -> bool:
-    """Whether one NVLink domain holds several hosts (NVL72)."""
-    return cluster.node.link_kind == "nvlink" and cluster.node.nvlink_domain > cluster.node.gpus
+"""NCCL_SOCKET_IFNAME if the spec sets no interface: on EFA hosts a list of prefixes to avoid
+(``^``), on Slingshot the prefix of the high-speed NICs."""
 
 
 def network_environment(cluster: Cluster, launch: Launch) -> tuple[Variable, ...]:
-    """Variables for a job of two or more hosts, each with the reason; a name occurs once."""
+    """Return the variables for a job of two or more hosts; each name occurs once."""
     kind = cluster.fabric.kind
-    rack = _NVLINK_RACK if spans_hosts(cluster) else ()
+    rack = _NVLINK_RACK if nvlink_spans_hosts(cluster) else ()
     return _interfaces(kind, launch) + _adapters(cluster) + _BY_KIND[kind] + _rails(cluster) + rack
 
 
 def _rails(cluster: Cluster) -> tuple[Variable, ...]:
-    """NCCL user guide, NCCL_CROSS_NIC: 0 suits networks with a switch for each NIC of a host."""
+    """Keep rings on their rail, if every NIC of a host has its own leaf switch.
+
+    Source: NCCL user guide, NCCL_CROSS_NIC.
+    """
     if cluster.fabric.rails < 2 or cluster.fabric.kind not in {"infiniband", "roce"}:
         return ()
-    return (("NCCL_CROSS_NIC", "0", "a ring stays on its rail: one leaf switch, never the spine"),)
+    return (("NCCL_CROSS_NIC", "0", "keeps each ring on one rail, so that it avoids the spine"),)
 
 
 def _interfaces(kind: str, launch: Launch) -> tuple[Variable, ...]:
-    """Bootstrap interfaces; Gloo takes names only, so it follows only where the spec gives one."""
+    """Return the bootstrap interfaces; Gloo's only if the spec names one.
+
+    Gloo accepts exact interface names, but the defaults are prefixes.
+    """
     name = launch.network_interface
     if name is not None:
-        why = "bootstrap runs over this interface on every host"
+        why = "interface for NCCL's bootstrap on every host"
         return (
             ("NCCL_SOCKET_IFNAME", name, why),
-            ("GLOO_SOCKET_IFNAME", name, "the same for Gloo, or it may pick 127.0.0.1"),
+            ("GLOO_SOCKET_IFNAME", name, "without this, Gloo may choose 127.0.0.1"),
         )
     if kind in _DEFAULT_INTERFACES:
-        return (("NCCL_SOCKET_IFNAME", _DEFAULT_INTERFACES[kind], "bootstrap off the wrong NICs"),)
+        why = "keeps NCCL's bootstrap on interfaces that all hosts reach"
+        return (("NCCL_SOCKET_IFNAME", _DEFAULT_INTERFACES[kind], why),)
     return ()
 
 
 def _adapters(cluster: Cluster) -> tuple[Variable, ...]:
-    """The compute NICs by exact name (``=``), so that mlx5_1 does not also mean mlx5_10."""
+    """List the compute NICs by exact name (``=``): as a prefix, mlx5_1 would match mlx5_10 too."""
     if cluster.fabric.kind not in {"infiniband", "roce"} or not cluster.node.nic_names:
         return ()
     names = "=" + ",".join(cluster.node.nic_names)
-    return (("NCCL_IB_HCA", names, "the compute NICs, by exact name: storage NICs stay out"),)
+    return (("NCCL_IB_HCA", names, "compute NICs by exact name; excludes storage NICs"),)

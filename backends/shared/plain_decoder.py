@@ -1,4 +1,4 @@
-"""What the programs that PARC emits itself can build: one kind of decoder, and what it lacks."""
+"""Model features that PARC's own training programs do not build; they build a plain decoder."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model
 
 SCALINGS = ("none", "linear", "llama3")
-"""Rotary scalings that the emitted model knows."""
+"""Rotary scalings that the emitted model implements."""
 
 
-def not_plain(model: Model) -> tuple[str, ...]:
-    """What of ``model`` a plain decoder does not have, in words; empty: it can be built.
+def unsupported_parts(model: Model) -> tuple[str, ...]:
+    """Return the features of ``model`` that a plain decoder lacks, in words; empty if it has all.
 
-    Plain: RMSNorm before attention and a SiLU-gated MLP, rotary positions, grouped queries.
+    A plain decoder has RMSNorm before attention and before a SiLU-gated MLP, rotary positions
+    and grouped queries.
     """
-    return tuple(unbuilt(model)) + tuple(_layers(model)) + tuple(_rest(model))
+    parts = (*never_built_parts(model), *_layer_parts(model))
+    return (*parts, *_position_and_embedding_parts(model))
 
 
-def unbuilt(model: Model) -> Iterator[str]:
-    """Parts of ``model`` that none of the emitted programs builds, in words."""
+def never_built_parts(model: Model) -> Iterator[str]:
+    """Yield the features of ``model`` that none of the emitted programs builds, in words."""
     attention = model.attention
     if attention.latent is not None:
         yield "latent attention"
@@ -38,7 +40,7 @@ def unbuilt(model: Model) -> Iterator[str]:
 
 
 def hybrid_parts(model: Model) -> Iterator[str]:
-    """What of ``model`` no stack of alike attention layers has, in words."""
+    """Yield the features of ``model`` that a stack of identical attention layers lacks."""
     if model.attention.gate:
         yield "gate on the attention output"
     if model.linear is not None:
@@ -49,7 +51,7 @@ def hybrid_parts(model: Model) -> Iterator[str]:
         yield "pattern of layers of one part each"
 
 
-def _layers(model: Model) -> Iterator[str]:
+def _layer_parts(model: Model) -> Iterator[str]:
     if model.attention.output_bias:
         yield "bias on the attention output"
     if model.experts is not None:
@@ -61,10 +63,10 @@ def _layers(model: Model) -> Iterator[str]:
     if model.norm != "rmsnorm":
         yield model.norm
     if model.norms_per_layer != 2 or not model.final_norm:
-        yield f"{model.norms_per_layer} norms a layer"
+        yield f"{model.norms_per_layer} norms per layer"
 
 
-def _rest(model: Model) -> Iterator[str]:
+def _position_and_embedding_parts(model: Model) -> Iterator[str]:
     position = model.position
     if position.kind == "none":
         yield "attention without positions"
@@ -76,13 +78,13 @@ def _rest(model: Model) -> Iterator[str]:
         yield "tied embeddings"
 
 
-def another_program(name: str, lacks: Iterable[str], framework: str) -> Finding:
-    """The emitted program would train another model than ``name``, one without ``lacks``."""
+def explain_unsupported_model(name: str, lacks: Iterable[str], framework: str) -> Finding:
+    """Explain that the emitted program would train a model without the parts ``lacks``."""
     return Finding(
-        message=f"the program that is emitted for {framework} does not build {name}",
+        message=f"PARC's training program for {framework} does not build {name}",
         label=f"it has no {', no '.join(lacks)}",
-        help="legal: RMSNorm, SiLU-gated MLP, grouped queries, rotary positions; or name a program "
-        "of your own, which imports what is emitted",
+        help="supported: RMSNorm, SiLU-gated MLP, grouped queries, rotary positions; or set "
+        "launch.program to your own program, which imports the emitted files",
         fix="launch.program: train.py",
         targets=(framework,),
     )

@@ -1,31 +1,31 @@
-"""What frameworks with expert groups share: order of axes, expert mesh, columns of the map."""
+"""Rank order, expert mesh and rank map columns of frameworks with expert groups."""
 
 from __future__ import annotations
 
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
 """Fastest axis first, pipeline stages outermost."""
 
 
-def ordered(order: str, sizes: dict[str, int]) -> Mesh:
-    """The axes of ``sizes`` in ``order``; names that ``sizes`` lacks are passed over."""
+def order_axes(order: str, sizes: dict[str, int]) -> Mesh:
+    """Return a mesh with the axes of ``sizes`` in ``order``, which may name further axes."""
     return Mesh.of(tuple((name, sizes[name]) for name in order.split("-") if name in sizes))
 
 
 def expert_mesh(layout: Layout) -> Mesh:
-    """Ranks of routed experts: axes tp (the expert tensor degree), ep, dp (its own), pp."""
+    """Return the mesh of the routed experts, with axes tp (size etp), ep, dp (size edp) and pp."""
     sizes = {"tp": layout.etp, "ep": layout.ep, "dp": layout.edp, "pp": layout.pp}
-    return ordered(layout.order, sizes)
+    return order_axes(layout.order, sizes)
 
 
-COLUMNS: tuple[Family, ...] = (
-    Family("pp", "dense", ("pp",), column=True),
-    Family("dp", "dense", ("dp",), column=True),
-    Family("cp", "dense", ("cp",), column=True),
-    Family("tp", "dense", ("tp",), column=True),
-    Family("ep", "expert", ("ep",), column=True),
-    Family("etp", "expert", ("tp",), column=True),
-    Family("edp", "expert", ("dp",), column=True),
+COLUMNS: tuple[GroupFamily, ...] = (
+    GroupFamily("pp", "dense", ("pp",), column=True),
+    GroupFamily("dp", "dense", ("dp",), column=True),
+    GroupFamily("cp", "dense", ("cp",), column=True),
+    GroupFamily("tp", "dense", ("tp",), column=True),
+    GroupFamily("ep", "expert", ("ep",), column=True),
+    GroupFamily("etp", "expert", ("tp",), column=True),
+    GroupFamily("edp", "expert", ("dp",), column=True),
 )
-"""Groups along one axis; ``etp`` and ``edp`` are the axes tp and dp of the expert mesh."""
+"""Groups along single axes; ``etp`` and ``edp`` are the axes tp and dp of the expert mesh."""

@@ -1,4 +1,4 @@
-"""Stages of consecutive layers, for frameworks that are told how many each chunk has."""
+"""Pipeline stages of consecutive layers, for frameworks that are given layer counts per chunk."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from parc.compiler.ir import Chunk, Model, Split
 
 
 def even_counts(layers: int, chunks: int) -> tuple[int, ...]:
-    """Layers of each chunk in model order; the first have one more where it does not divide."""
+    """Return the layers per chunk in model order; the first chunks get the remainder."""
     whole, rest = divmod(layers, chunks)
     return tuple(whole + (place < rest) for place in range(chunks))
 
 
 def looped_split(model: Model, counts: Sequence[int], pp: int) -> Split:
-    """Chunk ``c`` of ``counts`` goes to pipeline rank ``c % pp``: one stage, or interleaved ones.
+    """Return the split that assigns chunk ``c`` of ``counts`` to pipeline rank ``c % pp``.
 
-    The embedding is with the first chunk, prediction layers and the loss with the last.
+    The first chunk has the embedding, the last one the prediction layers and the loss.
     """
     return _split(model, counts, [chunk % pp for chunk in range(len(counts))], pp)
 
 
 def v_split(model: Model, counts: Sequence[int], pp: int) -> Split:
-    """Two chunks a rank, there and back: rank 0 has the first and the last (ZB-V, DualPipeV)."""
+    """Return the split of ZB-V and DualPipeV: rank ``r`` has chunks ``r`` and ``2 pp - 1 - r``."""
     return _split(model, counts, [*range(pp), *reversed(range(pp))], pp)
 
 
@@ -40,13 +40,13 @@ def _split(model: Model, counts: Sequence[int], ranks: Sequence[int], pp: int) -
     return Split("even" if even else "counted", False, False, "", chunks)
 
 
-def one_stage(model: Model, pp: int, vpp: int) -> Split | None:
-    """All layers on the one rank of a pipeline that is none."""
+def single_stage(model: Model, pp: int, vpp: int) -> Split | None:
+    """Return the split without a pipeline; None if pp or vpp is above 1."""
     return looped_split(model, (model.layers,), 1) if pp == vpp == 1 else None
 
 
-def why_not_one_stage(framework: str, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Code, spec path and finding where a framework without pipelines is asked for stages."""
+def explain_no_pipeline(framework: str, pp: int, vpp: int) -> tuple[str, str, Finding]:
+    """Return code, spec path and finding for pp or vpp above 1 in a framework without pipelines."""
     at = "layout.pp" if pp > 1 else "layout.vpp"
     finding = Finding(
         message=f"{framework} has no pipeline stages",

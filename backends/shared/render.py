@@ -1,4 +1,4 @@
-"""Templates to text: Jinja that prints and does not compute."""
+"""Rendering of Jinja templates, which print values and do not compute them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def shell_word(value: object) -> str:
-    """``value`` as one word of a POSIX shell that expands to exactly that text.
+    """Return ``value`` quoted as one word of a POSIX shell that expands to exactly that text.
 
-    A leading ``=`` and commas are quoted too: right for the shell as they are, but ``NAME==value``
-    reads like a comparison gone astray, and ``969,30,1`` in an array like words that lack their
-    spaces, to shellcheck and to people.
+    A leading ``=`` and commas are quoted too. The shell does not need it, but ``NAME==value``
+    looks like a comparison, and shellcheck reports ``969,30,1`` in an array as a list that is
+    separated by commas instead of spaces.
     """
     text = str(value)
     quoted = shlex.quote(text)
@@ -24,18 +24,17 @@ def shell_word(value: object) -> str:
 
 
 def one_line(value: object) -> str:
-    """``value`` as the rest of a comment: a line break in it would end the comment."""
+    """Return ``value`` with unprintable characters as spaces, safe in a comment of one line."""
     return "".join(char if char.isprintable() else " " for char in str(value))
 
 
 @cache
 def environment(folder: str) -> Environment:
-    """The Jinja environment of ``templates/<folder>``; its filters are ``sh`` and ``line``.
+    """Return the Jinja environment of ``templates/<folder>``, with the filters ``sh`` and ``line``.
 
-    Every value in a template of HTML is escaped: names come from strangers.
-
-    jinja2 costs start-up time, so it is imported here and not with the module.
+    HTML templates escape every value, because names in a spec may contain markup.
     """
+    # Imported here because jinja2 slows down the start of every command.
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     jinja = Environment(
@@ -45,7 +44,7 @@ def environment(folder: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         newline_sequence="\n",
-        # All else is shell text, quoted by `sh`.
+        # All other templates are shell or Python text, quoted by the filter `sh`.
         autoescape=select_autoescape(("html.j2",), disabled_extensions=(), default=False),
     )
     jinja.filters["sh"] = shell_word
@@ -54,11 +53,11 @@ def environment(folder: str) -> Environment:
 
 
 def render(folder: str, template: str, values: Mapping[str, object]) -> str:
-    """The text of ``templates/<folder>/<template>``, ending in exactly one newline.
+    """Return the text of ``templates/<folder>/<template>``, ending in exactly one newline.
 
     Raises:
-        jinja2.UndefinedError: the template names something that is not in ``values``.
-        jinja2.TemplateNotFound: there is no such template.
+        jinja2.UndefinedError: the template uses a name that is not in ``values``.
+        jinja2.TemplateNotFound: the template does not exist.
     """
     text: str = environment(folder).get_template(template).render(values)
     return text.rstrip("\n") + "\n"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from parc.backends.declaration import Declaration
 from parc.backends.registry import behind_front, find
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Layout, Problem, ZeroPlus
+from parc.compiler.ir import NO_ZERO_PLUS, Layout, Problem, ServingLayout, ServingProblem
 from parc.compiler.ir.rule import Rule
+from parc.compiler.ir.serving_plan import ServingRule
 
 Uses = Callable[[Layout], bool]
 
@@ -104,33 +105,33 @@ STRATEGIES: tuple[Strategy, ...] = (
              "layout.offload: none", ("offload",),
              lambda layout: layout.offload.parameters != "none"),
     Strategy("zero-plus", "ZeRO++", "layout.zero_plus", "remove layout.zero_plus", ("zero_plus",),
-             lambda layout: layout.zero_plus != ZeroPlus()),
+             lambda layout: layout.zero_plus != NO_ZERO_PLUS),
 )  # fmt: skip
 """Strategies in the order of the matrix."""
 
 
 def strategy_rules(framework: str, supported: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return one E08 rule per strategy that is missing in ``supported``."""
-    return tuple(_refusals(framework, supported))
+    return tuple(_unsupported_rules(framework, supported))
 
 
-def _refusals(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
+def _unsupported_rules(framework: str, supported: Mapping[str, str]) -> Iterator[Rule]:
     known = [one for one in STRATEGIES if one.name in supported]
     for one in STRATEGIES:
         if one.name not in supported:
-            like = [other for other in known if other.path == one.path]
-            explain = _finding(framework, one, like)
-            yield Rule("E08", (one.path, "emit"), _broken(one), explain, one.reads)
+            alternatives = [other for other in known if other.path == one.path]
+            explain = _explain_unsupported(framework, one, alternatives)
+            yield Rule("E08", (one.path, "emit"), _uses_strategy(one), explain, one.reads)
 
 
-def _broken(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
+def _uses_strategy(strategy: Strategy) -> Callable[[Problem, Layout], bool]:
     return lambda _, layout: strategy.uses(layout)
 
 
-def _finding(
-    framework: str, strategy: Strategy, like: list[Strategy]
+def _explain_unsupported(
+    framework: str, strategy: Strategy, alternatives: list[Strategy]
 ) -> Callable[[Problem, Layout], Finding]:
-    names = ", ".join(one.title for one in like)
+    names = ", ".join(one.title for one in alternatives)
     known = f"{framework} supports: {names}"
     if not names:
         known = f"parc backends lists the strategies that {framework} supports"
@@ -140,7 +141,7 @@ def _finding(
         return Finding(
             f"{framework} does not support {strategy.title}",
             label="not supported",
-            help=known + _behind(framework, strategy),
+            help=known + _supported_behind(framework, strategy),
             fix=strategy.without,
             targets=(framework,),
         )
@@ -148,7 +149,51 @@ def _finding(
     return explain
 
 
-def _behind(framework: str, strategy: Strategy) -> str:
+SERVING_FIELDS: tuple[tuple[str, str], ...] = (
+    ("tp", "tp"),
+    ("dp", "dp"),
+    ("1f1b", "pp"),
+    ("cp-all-gather", "pcp"),
+    ("cp-all-gather", "dcp"),
+    ("ep", "ep"),
+    ("ep", "all2all"),
+    ("ep", "redundant_experts"),
+)
+"""(strategy, field of ``layout`` in the spec that requests it), for serving jobs."""
+
+
+def serving_strategy_rules(engine: str, supported: Mapping[str, str]) -> tuple[ServingRule, ...]:
+    """Return one E08 rule per field of ``layout`` whose strategy is missing in ``supported``."""
+    titles = {one.name: one.title for one in STRATEGIES}
+    return tuple(
+        _serving_rule(engine, titles[strategy], field)
+        for strategy, field in SERVING_FIELDS
+        if strategy not in supported
+    )
+
+
+def _serving_rule(engine: str, title: str, field: str) -> ServingRule:
+    is_degree = field not in ("all2all", "redundant_experts")
+    absent = (None, "off", 1) if is_degree else (None,)
+
+    def requests(problem: ServingProblem, layout: ServingLayout) -> bool:
+        pinned = getattr(problem.pins, field) not in absent
+        return pinned or (is_degree and getattr(layout, field) > 1)
+
+    def explain(problem: ServingProblem, layout: ServingLayout) -> Finding:
+        pinned = getattr(problem.pins, field)
+        return Finding(
+            f"{engine} does not support {title}",
+            label=f"{field} = {getattr(layout, field) if pinned is None else pinned}",
+            help=f"parc backends lists the strategies that {engine} supports",
+            fix=f"layout.{field}: 1" if is_degree else f"remove layout.{field}",
+            targets=(engine,),
+        )
+
+    return ServingRule("E08", (f"layout.{field}", "emit"), requests, explain)
+
+
+def _supported_behind(framework: str, strategy: Strategy) -> str:
     """Return a clause that names the frameworks behind this front that support ``strategy``."""
     found = find(framework)
     if not isinstance(found, Declaration):  # a pair such as "accelerate + deepspeed"

@@ -1,4 +1,4 @@
-"""Legal values for the help of a diagnostic."""
+"""Valid values of a field, as the help and fix texts of a diagnostic show them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 MOST_SHOWN = 12
 
 
-def legal(values: Iterable[int], holds: Callable[[int], bool]) -> list[int]:
-    """Those of ``values`` that keep the rule, in their order."""
-    return [value for value in values if holds(value)]
+def valid(values: Iterable[int], is_valid: Callable[[int], bool]) -> list[int]:
+    """Return the ``values`` for which ``is_valid`` is true, in their order."""
+    return [value for value in values if is_valid(value)]
 
 
-def listed(values: Iterable[int]) -> str:
-    """``1, 2, 4, 8``; the middle of a long list is left out."""
+def format_values(values: Iterable[int]) -> str:
+    """Return ``1, 2, 4, 8``; long lists are shortened in the middle, empty ones read ``none``."""
     all_values = list(values)
     if not all_values:
         return "none"
@@ -23,22 +23,25 @@ def listed(values: Iterable[int]) -> str:
 
 
 def nearest(values: Iterable[int], to: int) -> int | None:
-    """The value closest to ``to``, the larger of two; None of none."""
+    """Return the value closest to ``to`` (the larger one of a tie); None if there is no value."""
     return min(values, key=lambda value: (abs(value - to), -value), default=None)
 
 
-def pin(path: str, value: int | None) -> str:
-    """The edit ``layout.tp: 8``; empty where there is no legal value."""
+def format_pin(path: str, value: int | None) -> str:
+    """Return the edit ``layout.tp: 8``; empty if there is no valid value."""
     return "" if value is None else f"{path}: {value}"
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of ``number``, ascending."""
+    """Return all divisors of ``number``, ascending."""
     low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return low + [number // d for d in reversed(low) if d * d != number]
 
 
-def around(value: int, step: int) -> tuple[int, int]:
-    """The multiples of ``step`` below (at least one step) and above ``value``."""
+def nearest_multiples(value: int, step: int) -> tuple[int, int]:
+    """Return the multiples of ``step`` next to ``value``: below (at least ``step``) and above.
+
+    Both are ``value`` if it is a multiple.
+    """
     below = max(step, value // step * step)
     return below, below if below >= value else below + step

@@ -1,4 +1,4 @@
-"""The variants that a framework offers, with the pins of a spec put in their places."""
+"""Data-parallel and context-parallel variants of a framework, restricted to the pins of a spec."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 from parc.compiler.ir import Problem, Variant
 
 
-def pinned(problem: Problem, offered: Iterable[Variant]) -> tuple[Variant, ...]:
-    """``offered`` as the pins change them, each once, in their order.
+def apply_pins(problem: Problem, offered: Iterable[Variant]) -> tuple[Variant, ...]:
+    """Return ``offered`` with the fields that the spec pins replaced, without duplicates.
 
-    A pin holds for every variant, legal or not: what a framework cannot express is for its rules
-    to refuse, not to vanish here.
+    A pin applies to every variant, also if the framework cannot express the result: its rules
+    then reject the variant with a diagnostic. Leaving it out here would hide the reason.
     """
     pins = problem.pins
     written = {

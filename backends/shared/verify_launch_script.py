@@ -1,4 +1,7 @@
-"""Verify ``launch.sh``, the script that several launchers emit in their own folder."""
+"""Verification of ``launch.sh``, the script that several launchers emit in their own folder.
+
+Verifiers share no code with the emitter, so this cannot be a part of ``launch_script.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
-"""Slurm: a batch script that proves the order of the hosts before it launches."""
+"""Backend of Slurm: a batch script that verifies the order of the hosts before it launches."""
 
 from __future__ import annotations
 
-from parc.backends.shared.host_runs import runs
+from parc.backends.registry import engine
 from parc.backends.shared.launch_rules import check_launch
 from parc.backends.shared.launch_script import host_lines, launch_command_of, launch_script
+from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.shared.render import render, shell_word
 from parc.backends.slurm.rules import check_engine_script, check_slurm
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import AnyPlan, Artifact, Plan, ServingPlan, SlurmJob
 
-LIVES = 16
-"""Times that a job may be requeued; a job that dies each time must not live for ever."""
+MAX_REQUEUES = 16
+"""Maximum requeues, so that a job that always fails ends at some point."""
 
 
 class Slurm:
@@ -21,14 +22,14 @@ class Slurm:
     versions = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.05")
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """Report what cannot stand in a batch script, and what would break the rank map."""
+        """Report values that a batch script cannot contain, and those that break the rank map."""
         check_launch(plan, sink)
         check_slurm(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``slurm/job.sbatch``; ``slurm/hostfile`` where the hosts have names.
+        """Return ``slurm/job.sbatch``, and ``slurm/hostfile`` if the hosts have names.
 
-        The job starts ``torchrun/launch.sh``; where torchrun is not emitted, its own copy.
+        The job runs ``torchrun/launch.sh``, or a copy in ``slurm/`` if torchrun is not emitted.
         """
         own_launcher = "torchrun" not in plan.problem.emit
         launcher = "slurm/launch.sh" if own_launcher else "torchrun/launch.sh"
@@ -40,14 +41,14 @@ class Slurm:
         return tuple(sorted(artifacts, key=lambda artifact: artifact.path))
 
     def check_serving(self, plan: ServingPlan, sink: Sink) -> None:
-        """The same for a job that serves; it needs the engine's own script."""
+        """Report the same for a serving job, which also requires the engine's script."""
         check_launch(plan, sink)
         check_slurm(plan, sink)
         check_engine_script(plan, sink)
 
     def emit_serving(self, plan: ServingPlan) -> tuple[Artifact, ...]:
-        """``slurm/job.sbatch``, which starts the engine's script on every host in order."""
-        launcher = f"{plan.problem.framework}/serve.sh"
+        """Return ``slurm/job.sbatch``, which runs the engine's script on the hosts in order."""
+        launcher = engine(plan.problem.framework).host_script
         artifacts = [Artifact("slurm/job.sbatch", _job(plan, launcher), True)]
         if plan.problem.cluster.named:
             artifacts.insert(0, Artifact("slurm/hostfile", host_lines(plan)))
@@ -55,15 +56,16 @@ class Slurm:
 
 
 def _job(plan: AnyPlan, launcher: str) -> str:
-    """The batch script; what fills in its head is loaded by those who emit."""
+    """Return the batch script that runs ``launcher`` on every host."""
+    # Imported here, because checks do not need the table of directives.
     from parc.backends.slurm.directives import directives
 
     slurm = plan.problem.launch.slurm
-    shape = runs(plan.problem.cluster, plan.placement.hosts)
+    shape = contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts)
     values = {
         "directives": directives(plan),
         "nodes": len(plan.placement.hosts),
-        "lives": LIVES,
+        "max_requeues": MAX_REQUEUES,
         "launcher": launcher,
         "serves": isinstance(plan, ServingPlan),
         "log_dir": slurm.log_dir,
@@ -71,7 +73,7 @@ def _job(plan: AnyPlan, launcher: str) -> str:
         "racks": len({rack for rack, _ in shape}),
         "shape": " ".join(f"{rack}:{hosts}" for rack, hosts in shape),
         "container": _container(slurm),
-        "listens": ""
+        "graceful_stop_test": ""
         if isinstance(plan, ServingPlan)
         else launch_command_of(plan).graceful_stop_test,
     }
@@ -79,7 +81,7 @@ def _job(plan: AnyPlan, launcher: str) -> str:
 
 
 def _container(slurm: SlurmJob) -> tuple[str, ...]:
-    """Flags of the step for pyxis, as shell text; the output folder is mounted where it is."""
+    """Return srun flags for pyxis as shell text; the output folder keeps its path inside."""
     if slurm.container_image is None:
         return ()
     user = "".join("," + mount for mount in slurm.container_mounts)

@@ -1,4 +1,4 @@
-"""The head of ``job.sbatch``: one ``#SBATCH`` line a row of ``flags.yaml``."""
+"""The ``#SBATCH`` lines of ``job.sbatch``, one per row of ``flags.yaml``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.network import spans_hosts
-from parc.backends.shared.versions import as_number, knows
+from parc.backends.shared.rack_runs import nvlink_spans_hosts
+from parc.backends.shared.versions import is_in_range, parse_version
 from parc.backends.slurm.nodelist import fold_hosts
 from parc.backends.slurm.quoting import directive
 from parc.backends.slurm.shape import segment
@@ -15,29 +15,32 @@ from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import AnyPlan
 
 SWITCHES_WAIT = "01:00:00"
-"""How long a job waits for so few leaves before it takes others."""
+"""Time after which Slurm ignores ``--switches`` and uses more leaves."""
 NODELIST_WITH_SEGMENT_SINCE = (26, 5)
-"""Before, topology/block answers both with "Requested node configuration is not available"; from
-then on the segment makes it accept hosts that it would not have chosen itself."""
+"""In older versions, topology/block rejects a host list with a segment ("Requested node
+configuration is not available"). Newer ones then also accept host lists that they would not choose
+themselves."""
 
 
 @cache
 def flag_table() -> dict[str, Any]:
-    """``flags.yaml``: directives in order, and the plan fields that go elsewhere."""
+    """Read ``flags.yaml``: directives in order, and plan fields that are used elsewhere."""
     text = files("parc.backends.slurm").joinpath("flags.yaml").read_text("utf-8")
     table: dict[str, Any] = parse_table(text)
     return table
 
 
 def directives(plan: AnyPlan) -> tuple[str, ...]:
-    """The ``#SBATCH`` lines for the plan's Slurm version.
+    """Return the ``#SBATCH`` lines for the plan's Slurm version.
 
     Raises:
-        ValueError: a value holds a control character; the rules refuse it before.
+        ValueError: a value contains a control character; the rules reject such plans earlier.
     """
     version = plan.problem.launch.slurm.version
     values = _values(plan)
-    known = [row for row in flag_table()["directives"] if knows(version, row.get("since"), None)]
+    known = [
+        row for row in flag_table()["directives"] if is_in_range(version, row.get("since"), None)
+    ]
     lines = [
         directive(row["flag"], value) for row in known if (value := values[row["flag"]]) is not None
     ]
@@ -47,26 +50,27 @@ def directives(plan: AnyPlan) -> tuple[str, ...]:
 
 def _segment(plan: AnyPlan, version: tuple[int, ...]) -> str | None:
     named, size = plan.problem.cluster.named, segment(plan)
-    # a segment of one host says nothing, save that any list of names is welcome
+    # A segment of one host has no effect, except that Slurm then accepts any host list.
     useful = version >= NODELIST_WITH_SEGMENT_SINCE if named else size != 1
     return str(size) if size is not None and useful else None
 
 
 def _switches(plan: AnyPlan) -> str | None:
-    """Leaf switches that the plan was priced for, where Slurm chooses the hosts.
+    """Return ``--switches``: the number of leaf switches that the plan assumes; None if not needed.
 
-    A wish with a deadline: the job checks the shape that it got. Named hosts are on their leaves
-    already, and where NVLink domains span hosts the segment says more.
+    After the deadline Slurm ignores it, so the job checks its racks itself. It is not needed for
+    named hosts, whose leaves are fixed, and for NVLink domains of several hosts, for which
+    ``--segment`` is more specific.
     """
     cluster = plan.problem.cluster
     leaves = len({host.rack for host in plan.placement.hosts})
-    if cluster.named or leaves < 2 or spans_hosts(cluster):
+    if cluster.named or leaves < 2 or nvlink_spans_hosts(cluster):
         return None
     return f"{leaves}@{SWITCHES_WAIT}"
 
 
 def _values(plan: AnyPlan) -> dict[str, str | None]:
-    """Value per directive; None: not written."""
+    """Return the value per directive; None omits it."""
     slurm = plan.problem.launch.slurm
     return {
         "job-name": plan.problem.name,
@@ -75,7 +79,7 @@ def _values(plan: AnyPlan) -> dict[str, str | None]:
         "gpus-per-node": str(plan.placement.ranks_per_node),
         "mem": "0",
         "nodelist": nodelist(plan),
-        "segment": _segment(plan, as_number(slurm.version)),
+        "segment": _segment(plan, parse_version(slurm.version)),
         "switches": _switches(plan),
         "partition": slurm.partition,
         "account": slurm.account,
@@ -89,7 +93,7 @@ def _values(plan: AnyPlan) -> dict[str, str | None]:
 
 
 def nodelist(plan: AnyPlan) -> str | None:
-    """The hosts of the plan, folded; None where they have no names."""
+    """Return the hosts of the plan as a folded list; None if they have no names."""
     if not plan.problem.cluster.named:
         return None
     return fold_hosts(host.name for host in plan.placement.hosts)

@@ -1,4 +1,4 @@
-"""Host names to a Slurm host list: ``r01n01 r01n02 r02n01`` -> ``r01n[01-02],r02n01``."""
+"""Conversion of host names to a Slurm host list: ``r01n01 r01n02`` becomes ``r01n[01-02]``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 
 def fold_hosts(names: Iterable[str]) -> str:
-    """A host list of the same hosts, each once, sorted by what stands around the number.
+    """Return a host list of the given hosts, without duplicates.
 
-    The last number of each name is folded; its zero padding is kept.
+    The last number of each name is folded, with its zero padding. Names without a number are
+    first; the others are sorted by the text around the number.
     """
     plain: set[str] = set()
     groups: dict[tuple[str, str], set[str]] = {}
@@ -30,7 +31,7 @@ def fold_hosts(names: Iterable[str]) -> str:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """What stands before the last number, the number, and what stands behind it."""
+    """Return the text before the last number, the number, and the text after it."""
     prefix = name.rstrip("0123456789")
     if len(prefix) < len(name):
         return prefix, name[len(prefix) :], ""
@@ -39,7 +40,7 @@ def _parts(name: str) -> tuple[str, str, str]:
 
 
 def _by_width(digits: set[str]) -> Iterator[list[str]]:
-    """Numbers that one bracket can hold: all where none is padded, else those of one width."""
+    """Yield numbers that one bracket can contain: of any width, unless some are zero-padded."""
     if not any(text.startswith("0") and len(text) > 1 for text in digits):
         yield sorted(digits, key=int)
         return
@@ -55,7 +56,7 @@ def _fold(prefix: str, numbers: list[str], suffix: str) -> str:
 
 
 def _runs(numbers: list[str]) -> Iterator[tuple[str, str]]:
-    """Runs of consecutive numbers, as (first, last)."""
+    """Yield (first, last) of each run of consecutive numbers."""
     first = last = numbers[0]
     for number in numbers[1:]:
         if int(number) != int(last) + 1:

@@ -1,4 +1,4 @@
-"""Words of an ``#SBATCH`` line, quoted the way sbatch itself reads them."""
+"""Quoting of ``#SBATCH`` lines, which sbatch parses differently from a shell."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
 
 
 def breaks_directive(text: str) -> bool:
-    """Whether ``text`` holds a control character: no quoting carries it over a line's end."""
+    """Return True if ``text`` has a control character, which no quoting can represent."""
     return _CONTROL.search(text) is not None
 
 
 def directive(flag: str, value: str) -> str:
-    r"""``#SBATCH --flag=value``; sbatch expands nothing, it knows quotes, ``\`` and ``#``.
+    r"""Return ``#SBATCH --flag=value``, with quotes if the value needs them.
 
-    A value that is not plain goes into double quotes, with ``"`` and ``\`` escaped
-    (slurm/src/sbatch/opt.c, ``_get_argument``).
+    sbatch expands no variables; only quotes, ``\`` and ``#`` are special. Such values are put in
+    double quotes, with ``"`` and ``\`` escaped (slurm/src/sbatch/opt.c, ``_get_argument``).
 
     Raises:
-        ValueError: ``value`` holds a control character; the rules refuse it before.
+        ValueError: ``value`` contains a control character; the rules reject such plans earlier.
     """
     if breaks_directive(value):
         raise ValueError(f"control character in --{flag}: {value!r}")

@@ -1,4 +1,4 @@
-"""What Slurm cannot be asked: text that breaks a directive, times, folders, containers."""
+"""Checks of ``launch.slurm``: text that breaks a directive, times, folders, containers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from pathlib import PurePosixPath
 
-from parc.backends.shared.network import spans_hosts
-from parc.backends.shared.versions import as_number
+from parc.backends.registry import engine
+from parc.backends.shared.rack_runs import nvlink_spans_hosts
+from parc.backends.shared.versions import parse_version
 from parc.backends.slurm.directives import NODELIST_WITH_SEGMENT_SINCE
 from parc.backends.slurm.quoting import breaks_directive
 from parc.compiler.diagnostics import Finding, Sink
@@ -15,7 +16,7 @@ from parc.compiler.ir import AnyPlan
 
 TARGETS = ("slurm",)
 SIGNAL_SECONDS_LIMIT = 65535
-"""Slurm keeps the warning time in 16 bits (sbatch(1), --signal)."""
+"""Slurm stores the warning time in 16 bits (sbatch(1), --signal)."""
 SEGMENT_SINCE = (24, 5)
 _TIME = re.compile(
     r"(?:(?P<days>\d+)-(?P<dh>\d+)(?::(?P<dm>\d+)(?::(?P<ds>\d+))?)?"
@@ -25,7 +26,7 @@ _UNLIMITED = {"unlimited", "infinite"}
 
 
 def time_limit_seconds(text: str) -> int | None:
-    """Seconds that ``text`` means to Slurm; None where Slurm does not read it.
+    """Return the seconds of a Slurm time limit; None if Slurm cannot parse ``text``.
 
     Forms (sbatch(1), --time): minutes, minutes:seconds, hours:minutes:seconds, days-hours,
     days-hours:minutes, days-hours:minutes:seconds.
@@ -49,17 +50,17 @@ def check_slurm(plan: AnyPlan, sink: Sink) -> None:
 
 
 def check_engine_script(plan: AnyPlan, sink: Sink) -> None:
-    """V29: a batch job of a serving plan starts the engine's script, which must be there."""
-    engine = plan.problem.framework
-    if engine in plan.problem.emit:
+    """Report V29 if a serving job would run the engine's script, but it is not emitted."""
+    name = plan.problem.framework
+    if name in plan.problem.emit:
         return
-    text = f"job.sbatch starts {engine}/serve.sh, which is not emitted"
-    fix = f"emit: [{', '.join(sorted({*plan.problem.emit, engine}))}]"
+    text = f"job.sbatch runs {engine(name).host_script}, which is not emitted"
+    fix = f"emit: [{', '.join(sorted({*plan.problem.emit, name}))}]"
     sink.report("V29", Finding(text, fix=fix, targets=TARGETS), at="emit")
 
 
 def _check_text(plan: AnyPlan, sink: Sink) -> None:
-    """Values of directives: no control characters, not empty, usable in a file name."""
+    """Report values of directives with control characters, empty ones, and bad job names."""
     slurm = plan.problem.launch.slurm
     words = {"name": plan.problem.name}
     for field in ("partition", "account", "qos", "reservation", "time_limit"):
@@ -68,16 +69,16 @@ def _check_text(plan: AnyPlan, sink: Sink) -> None:
             words[f"launch.slurm.{field}"] = value
     for path, word in words.items():
         if breaks_directive(word):
-            text = f"{path} is {word!r}: a #SBATCH line ends at its first line break"
+            text = f"{path} is {word!r}, but a #SBATCH line cannot contain control characters"
             finding = Finding(text, fix=f"put {path} on one line", targets=TARGETS)
             sink.report("L16", finding, at=path)
         elif not word.strip():
             text = f"{path} is empty"
-            finding = Finding(text, fix=f"remove {path}, or give a value", targets=TARGETS)
+            finding = Finding(text, fix=f"remove {path}, or set a value", targets=TARGETS)
             sink.report("L15", finding, at=path)
     if "/" in plan.problem.name:
-        text = f"the job name {plan.problem.name!r} would put the log into another folder"
-        help_text = "letters, digits, dot, dash, underscore"
+        text = f"the job name {plan.problem.name!r} would write the log to another folder"
+        help_text = "use letters, digits, dot, dash and underscore"
         sink.report("L15", Finding(text, help=help_text, targets=TARGETS), at="name")
 
 
@@ -89,13 +90,15 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
         seconds = time_limit_seconds(limit)
         if seconds is None:
             text = f"Slurm cannot read the time limit {limit!r}"
-            help_text = "minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
+            help_text = "valid forms: minutes, H:MM:SS, D-HH or D-HH:MM:SS, quoted"
             fix = 'launch.slurm.time_limit: "1-00:00:00"'
             finding = Finding(text, help=help_text, fix=fix, targets=TARGETS)
             sink.report("L17", finding, at="launch.slurm.time_limit")
     longest = SIGNAL_SECONDS_LIMIT if not seconds else min(SIGNAL_SECONDS_LIMIT, seconds - 1)
     if not 1 <= slurm.signal_seconds <= longest:
-        text = f"a warning {slurm.signal_seconds} s before the time limit cannot be had"
+        text = (
+            f"launch.slurm.signal: {slurm.signal_seconds} s before the time limit is out of range"
+        )
         label = f"{slurm.signal_seconds} is not in 1..{longest}"
         finding = Finding(text, label=label, targets=TARGETS)
         sink.report("L19", finding, at="launch.slurm.signal")
@@ -104,11 +107,12 @@ def _check_time(plan: AnyPlan, sink: Sink) -> None:
 def _check_log_dir(plan: AnyPlan, sink: Sink) -> None:
     log_dir = plan.problem.launch.slurm.log_dir
     path = PurePosixPath(log_dir)
-    odd = [char for char in "\\%~" if char in log_dir]
-    if log_dir.strip() and not (path.is_absolute() or odd or breaks_directive(log_dir)):
+    # Backslash and % are special in file name patterns of Slurm; ~ is not expanded in quotes.
+    special = [char for char in "\\%~" if char in log_dir]
+    if log_dir.strip() and not (path.is_absolute() or special or breaks_directive(log_dir)):
         return
-    text = f"logs cannot be kept in {log_dir!r}"
-    help_text = "a folder relative to where the job is submitted, without backslash, % and ~"
+    text = f"logs cannot be written to {log_dir!r}"
+    help_text = "use a folder relative to the submission folder, without backslash, % and ~"
     finding = Finding(text, help=help_text, fix="launch.slurm.log_dir: logs", targets=TARGETS)
     sink.report("L21", finding, at="launch.slurm.log_dir")
 
@@ -117,38 +121,40 @@ def _check_container(plan: AnyPlan, sink: Sink) -> None:
     slurm = plan.problem.launch.slurm
     at = "launch.slurm.container_mounts"
     if slurm.container_mounts and slurm.container_image is None:
-        text = f"{len(slurm.container_mounts)} mounts and no container to mount them in"
+        text = f"{len(slurm.container_mounts)} container mounts are set, but no container image"
         fix = "launch.slurm.container_image: IMAGE"
         sink.report("L22", Finding(text, fix=fix, targets=TARGETS), at=at)
     for index, mount in enumerate(slurm.container_mounts):
         if not re.fullmatch(r"[^:,\x00-\x1f]+(:[^:,\x00-\x1f]+){0,2}", mount):
-            text = f"pyxis cannot read the mount {mount!r}"
-            help_text = "source:target or source:target:flags; commas separate mounts"
+            text = f"pyxis cannot parse the mount {mount!r}"
+            help_text = "use source:target or source:target:flags, without commas"
             finding = Finding(text, help=help_text, targets=TARGETS)
             sink.report("L22", finding, at=f"{at}[{index}]")
     image = slurm.container_image
     if image is not None and (not image.strip() or breaks_directive(image)):
-        text = f"{image!r} cannot be a container image"
-        finding = Finding(text, help="a file or IMAGE[:TAG]", targets=TARGETS)
+        text = f"{image!r} is not a valid container image"
+        finding = Finding(text, help="use a file or IMAGE[:TAG]", targets=TARGETS)
         sink.report("L22", finding, at="launch.slurm.container_image")
 
 
 def _check_blocks(plan: AnyPlan, sink: Sink) -> None:
-    """NVLink domains of several hosts: can Slurm be held to the plan's share of each?"""
+    """Report L23 if Slurm may not respect the plan's hosts per NVLink domain."""
     slurm, cluster = plan.problem.launch.slurm, plan.problem.cluster
-    if not spans_hosts(cluster):
+    if not nvlink_spans_hosts(cluster):
         return
     shares = Counter(host.nvlink_domain for host in plan.placement.hosts)
-    version = as_number(slurm.version)
+    version = parse_version(slurm.version)
     if not cluster.named and len(shares) > 1 and version < SEGMENT_SINCE:
-        text = f"Slurm {slurm.version} has no --segment: the job may get other shares of a rack"
-        help_text = f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts"
+        text = f"Slurm {slurm.version} has no --segment, so it may use other hosts per rack"
+        help_text = (
+            f"the job stops unless it gets {sorted(shares.values(), reverse=True)} hosts per rack"
+        )
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L23", finding, at="versions.slurm")
     hosts, whole = len(plan.placement.hosts), cluster.node.nvlink_domain // cluster.node.gpus
     fewest = -(-hosts // whole)
     if cluster.named and len(shares) > fewest and version < NODELIST_WITH_SEGMENT_SINCE:
-        text = f"{hosts} hosts by name over {len(shares)} NVLink domains, where {fewest} suffice"
-        help_text = "topology/block may refuse the host list; use whole domains, or nodes: N"
+        text = f"{hosts} named hosts use {len(shares)} NVLink domains, but {fewest} are enough"
+        help_text = "topology/block may reject the host list; use whole domains, or nodes: N"
         finding = Finding(text, help=help_text, targets=TARGETS)
         sink.report("L23", finding, at="cluster.racks")

@@ -1,21 +1,20 @@
-"""Blocks of hosts that Slurm is asked to keep together."""
+"""Size of the blocks of hosts that ``--segment`` keeps together."""
 
 from __future__ import annotations
 
 from math import gcd
 
-from parc.backends.shared.host_runs import runs
-from parc.backends.shared.network import spans_hosts
+from parc.backends.shared.rack_runs import contiguous_rack_runs, nvlink_spans_hosts
 from parc.compiler.ir import AnyPlan
 
 
 def segment(plan: AnyPlan) -> int | None:
-    """Hosts that Slurm must put into one block; None where no NVLink domain spans hosts.
+    """Return the hosts per segment; None if NVLink domains do not span hosts.
 
-    The greatest size that tiles every domain's share: without it Slurm fills one block and
-    spills the rest, 18 + 14 where 16 + 16 was meant.
+    This is the greatest common divisor of the plan's hosts per domain. Without it Slurm fills one
+    block and puts the remaining hosts into the next: 18 + 14 instead of 16 + 16.
     """
-    if not spans_hosts(plan.problem.cluster):
+    if not nvlink_spans_hosts(plan.problem.cluster):
         return None
     size = 0
     for share in _shares(plan).values():
@@ -24,8 +23,8 @@ def segment(plan: AnyPlan) -> int | None:
 
 
 def _shares(plan: AnyPlan) -> dict[int, int]:
-    """Hosts in each rack, all runs together."""
+    """Return the hosts per rack, summed over its runs of node ranks."""
     shares: dict[int, int] = {}
-    for rack, hosts in runs(plan.problem.cluster, plan.placement.hosts):
+    for rack, hosts in contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts):
         shares[rack] = shares.get(rack, 0) + hosts
     return shares

@@ -1,1 +1,1 @@
-"""torchrun: one script for any node, static rendezvous."""
+"""torchrun: a launch script for every node, with a static rendezvous."""

@@ -1,4 +1,4 @@
-"""torchrun with a static rendezvous: a script for any node, and the hosts in node-rank order."""
+"""Backend of torchrun: a script per host with a static rendezvous, and the hosts in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Torchrun:
         check_launch(plan, sink)
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``torchrun/launch.sh``, and ``torchrun/hosts`` where the hosts have names."""
+        """Return ``torchrun/launch.sh``, and ``torchrun/hosts`` if the hosts have names."""
         script = launch_script(plan, "torchrun", "hosts")
         if not plan.problem.cluster.named:
             return (script,)

@@ -1,1 +1,1 @@
-"""torchtitan: FSDP2, tensor, context, pipeline and expert parallelism of PyTorch."""
+"""Backend for torchtitan: FSDP2, tensor, context, pipeline and expert parallelism."""

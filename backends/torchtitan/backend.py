@@ -1,4 +1,4 @@
-"""The face of the torchtitan backend."""
+"""Backend class of torchtitan."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from parc.compiler.ir.rule import Rule
 
 
 class Torchtitan(TorchFramework):
-    """torchtitan, started with a module that holds its configuration."""
+    """Backend ``torchtitan``, which emits a module with the configuration of a run."""
 
     name = "torchtitan"
     versions = ("0.3.0",)
-    """Releases of PyPI. The form of the configuration changes with each of them."""
+    """Releases on PyPI. Each one changes the structure of the configuration."""
     default_version = "0.3.0"
     strategies = {  # noqa: RUF012
         "dp": "data_parallel_replicate_degree",
@@ -57,12 +57,12 @@ class Torchtitan(TorchFramework):
     )
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Nothing, operators, every layer."""
-        selective = Recompute("selective", OPERATORS)
+        """Return no, selective (by operator) and full recomputation."""
+        selective = Recompute.selective(OPERATORS)
         return (NO_RECOMPUTE, selective, Recompute("full", (), "uniform", 1))
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
-        """What a legal layout keeps."""
+        """Return the rules that a valid layout satisfies."""
         return rules(problem)
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
@@ -70,15 +70,15 @@ class Torchtitan(TorchFramework):
         return torchtitan()
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Even, the embedding and the head counted as a layer each."""
+        """Return an even split in which embedding and head count as one layer each."""
         return find_split(problem, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Why ``splits`` gives None."""
+        """Return code, spec path and finding that explain why ``splits`` returned None."""
         return why_no_split(problem, pp, vpp)
 
     def launch_command(self, plan: Plan) -> LaunchCommand:
-        """``torchtitan.train`` with the emitted module, or the user's program in its place."""
+        """Return ``torchtitan.train``, or the user's program, with the emitted module."""
         words = ("--module", MODULE, "--config", "run", *plan.problem.launch.args)
         path = f'export PYTHONPATH="$here/../{FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
         args = " ".join(map(shell_word, words))
@@ -88,7 +88,7 @@ class Torchtitan(TorchFramework):
         return LaunchCommand(program="", module="torchtitan.train", args=args, setup=(path,))
 
     def emit(self, plan: Plan) -> tuple[Artifact, ...]:
-        """``torchtitan/parc_titan.py``."""
+        """Return ``torchtitan/parc_titan.py``."""
         return (module_file(plan),)
 
 

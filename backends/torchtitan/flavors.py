@@ -1,4 +1,4 @@
-"""Which model of torchtitan a spec means: a registered flavor, or a decoder built from sizes."""
+"""Find torchtitan's registered flavor with the sizes of a model, or what torchtitan lacks of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parc.backends.shared.plain_decoder import hybrid_parts, not_plain
+from parc.backends.shared.plain_decoder import hybrid_parts, unsupported_parts
 from parc.compiler.diagnostics import Finding
 from parc.compiler.diagnostics.table_yaml import parse_table
 from parc.compiler.ir import Model
@@ -15,12 +15,12 @@ from parc.compiler.ir import Model
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A model that ``model_registry`` of ``torchtitan.models.<module>`` builds."""
+    """Model that ``model_registry`` of ``torchtitan.models.<module>`` builds."""
 
     module: str
     name: str
     positions: int
-    """Longest sequence that it takes, tokens."""
+    """Longest supported sequence, in tokens."""
 
 
 @cache
@@ -31,19 +31,19 @@ def _table() -> dict[str, dict[str, Any]]:
 
 
 def flavor_of(model: Model) -> Flavor | None:
-    """The registered model of the same family and sizes; None where there is none."""
+    """Return the registered model of the same family and sizes, or None."""
     entry = _table().get(model.family)
     if entry is None or model.mtp_layers or model.left_out or any(hybrid_parts(model)):
         return None
     have = _sizes(model)
-    for name, wanted in entry["flavors"].items():
-        if all(have[key] == value for key, value in wanted.items()):
+    for name, sizes in entry["flavors"].items():
+        if all(have[key] == value for key, value in sizes.items()):
             return Flavor(entry["module"], name, entry["positions"])
     return None
 
 
 def _sizes(model: Model) -> dict[str, int | bool]:
-    """What a row of flavors.yaml may ask for."""
+    """Return the sizes that a row of flavors.yaml may state."""
     experts = model.experts
     return {
         "layers": model.layers,
@@ -62,10 +62,10 @@ def _sizes(model: Model) -> dict[str, int | bool]:
 
 
 def missing(model: Model) -> tuple[str, ...]:
-    """What torchtitan lacks of ``model``, in words; empty where it can train it."""
+    """Return descriptions of the parts of ``model`` that torchtitan lacks; empty if it has all."""
     if flavor_of(model) is not None:
         return ()
-    found = [part for part in not_plain(model) if part != "tied embeddings"]
+    found = [part for part in unsupported_parts(model) if part != "tied embeddings"]
     if model.attention.qkv_bias:
         found.append("biases on queries, keys and values")
     if model.position.scaling == "linear":
@@ -73,14 +73,14 @@ def missing(model: Model) -> tuple[str, ...]:
     return tuple(found)
 
 
-def unknown_model(model: Model) -> Finding:
-    """Torchtitan trains no such model."""
+def explain_unknown_model(model: Model) -> Finding:
+    """Return the finding for a model that torchtitan cannot build."""
     names = [f"{family}: {', '.join(entry['flavors'])}" for family, entry in _table().items()]
     mtp = model.mtp_layers and not missing(_without_prediction(model))
     return Finding(
-        message=f"torchtitan has no model of the sizes of {model.name}",
-        label=f"a decoder that is built from sizes has no {', no '.join(missing(model))}",
-        help=f"legal: plain decoders of any size; {'; '.join(names)}",
+        message=f"torchtitan has no model with the sizes of {model.name}",
+        label=f"a decoder built from sizes has no {', no '.join(missing(model))}",
+        help=f"valid: plain decoders of any size; {'; '.join(names)}",
         fix=f"model: {{base: {model.name}, mtp_layers: 0}}" if mtp else "emit: [megatron]",
         targets=("torchtitan",),
     )

@@ -1,11 +1,11 @@
-"""``torchtitan/parc_titan.py``: a function that returns ``Trainer.Config``."""
+"""Emit ``torchtitan/parc_titan.py``, a module with a function that returns ``Trainer.Config``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.shared.field_table import field_table, functions_of, nested
+from parc.backends.shared.field_table import field_table, nested, public_functions
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import program as torch_program
 from parc.backends.torchtitan import derived
@@ -26,12 +26,12 @@ SECTIONS = (
     "model",
     "rope",
 )
-DERIVED = functions_of(torch_program, derived)
+DERIVED = public_functions(torch_program, derived)
 """Functions that fields.yaml names."""
 
 
 def module_file(plan: Plan) -> Artifact:
-    """The module; plain decoders are built from their sizes, others come from the registry."""
+    """Return the module, which uses a registered flavor, or else builds a decoder from sizes."""
     problem, layout = plan.problem, plan.layout
     version = problem.version("torchtitan")
     table = field_table("parc.backends.torchtitan")
@@ -43,18 +43,18 @@ def module_file(plan: Plan) -> Artifact:
         "flavor": flavor.name if flavor else "",
         "module": flavor.module if flavor else "",
         "stages": stage_layers(layout.split) if layout.pp > 1 else [],
-        "recompute": policy(layout.recompute),
+        "recompute": recompute_policy(layout.recompute),
     }
     return Artifact(f"{FOLDER}/{MODULE}.py", render(FOLDER, f"{MODULE}.py.j2", values))
 
 
 def keywords(settings: Mapping[str, Any]) -> list[str]:
-    """``name=value`` in Python's words, in the order of the table."""
+    """Return ``name=value`` as Python source per setting, in the order of the table."""
     return [f"{name}={literal(value)}" for name, value in settings.items()]
 
 
 def literal(value: Any) -> str:
-    """A Python literal; strings in double quotes, and nothing but ASCII."""
+    """Return ``value`` as an ASCII Python literal, with strings in double quotes if possible."""
     if isinstance(value, str):
         plain = ascii(value)
         return plain if '"' in plain or "\\" in plain else f'"{plain[1:-1]}"'
@@ -62,13 +62,13 @@ def literal(value: Any) -> str:
 
 
 def stage_layers(split: Split) -> list[int]:
-    """Layers of every virtual stage, in the order of the model."""
+    """Return the layers per virtual stage, in model order."""
     chunks = [chunk for stage in split.chunks for chunk in stage]
     order = sorted(chunks, key=lambda chunk: (chunk.first_layer, chunk.loss))
     return [chunk.layers for chunk in order]
 
 
-def policy(recompute: Recompute) -> str:
-    """The activation-checkpointing policy."""
+def recompute_policy(recompute: Recompute) -> str:
+    """Return the activation-checkpointing policy as Python source."""
     named = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
     return named[recompute.granularity]

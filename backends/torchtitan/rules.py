@@ -1,161 +1,182 @@
-"""What a legal layout keeps for torchtitan, beside what every framework of torch asks.
+"""Rules of torchtitan in addition to those that all torch backends share.
 
 Source: torchtitan 0.3.0, trainer.py, distributed/parallel_dims.py, models/common/decoder.py.
 """
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import EXPERT_COUNT, ZIGZAG, decay_rule
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, EXPERT_COUNT, decay_rule
 from parc.backends.shared.torch.mesh import replicate_and_shard
 from parc.backends.shared.torch.rules import (
     MEGATRON_PINS,
-    always,
-    foreign_pins,
     gradients_rule,
     replicas_rule,
     torch_rules,
+    unconditional_rule,
+    unsupported_pin_rules,
 )
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
-from parc.backends.torchtitan.flavors import Flavor, flavor_of, missing, unknown_model
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
+from parc.backends.torchtitan.flavors import Flavor, explain_unknown_model, flavor_of, missing
 from parc.backends.torchtitan.rules_pipeline import pipeline_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 NAME = "torchtitan"
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``."""
-    found = [*torch_rules(problem, NAME), ZIGZAG, _SEQUENCE, _RECOMPUTE, *pipeline_rules(problem)]
-    found.append(replicas_rule(NAME, "its context ranks shard weights as well", ("cp",)))
-    found.append(gradients_rule(NAME, "training.mixed_precision_reduce is float32 alone"))
+    """Return the rules that apply to ``problem``."""
+    found = [
+        *torch_rules(problem, NAME),
+        CONTEXT_CHUNKS,
+        _SEQUENCE,
+        _RECOMPUTE,
+        *pipeline_rules(problem),
+    ]
+    found.append(replicas_rule(NAME, "it also shards weights over context ranks", ("cp",)))
+    found.append(gradients_rule(NAME, "training.mixed_precision_reduce supports only float32"))
     found += [decay_rule(NAME, DECAYS), _DECAY_END]
-    found += foreign_pins(problem, NAME, MEGATRON_PINS)
+    found += unsupported_pin_rules(problem, NAME, MEGATRON_PINS)
     if problem.model.experts is not None:
         found += [EXPERT_COUNT, _EXPERT_MESH, _EXPERT_TENSOR]
     if missing(problem.model):
-        found.append(always("E12", ("model",), unknown_model(problem.model)))
+        found.append(unconditional_rule("E12", ("model",), explain_unknown_model(problem.model)))
     flavor = flavor_of(problem.model)
     if flavor is not None and problem.job.sequence_length > flavor.positions:
-        found.append(always("S12", ("job.sequence_length",), _too_long(problem, flavor)))
+        found.append(
+            unconditional_rule("S12", ("job.sequence_length",), _explain_too_long(problem, flavor))
+        )
     return tuple(found)
 
 
-def _too_long(problem: Problem, flavor: Flavor) -> Finding:
+def _explain_too_long(problem: Problem, flavor: Flavor) -> Finding:
     length, most = problem.job.sequence_length, flavor.positions
     return Finding(
-        message=f"torchtitan's {flavor.module} {flavor.name} takes sequences of {most} tokens",
-        label=f"{length} > {most}",
-        help=f"legal: up to {most}",
+        message=f"torchtitan's {flavor.module} {flavor.name} supports up to {most} tokens",
+        label=f"sequence_length {length} > {most}",
+        help=f"valid sequence_length: up to {most}",
         fix=f"job.sequence_length: {most}",
         targets=(NAME,),
     )
 
 
 DECAYS = ("cosine", "linear", "constant", "wsd")
-"""Decays that LRSchedulersContainer can be told."""
+"""Decays that torchtitan's LRSchedulersContainer supports."""
 
 
-def _decay_end_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_decay_end(problem: Problem, layout: Layout) -> bool:
     job = problem.job
     return job.lr_decay != "constant" and job.lr_decay_steps < job.steps
 
 
-def _decay_end(problem: Problem, layout: Layout) -> Finding:
+def _explain_decay_end(problem: Problem, layout: Layout) -> Finding:
     job = problem.job
     return Finding(
-        message="torchtitan's learning rate does not stay where its decay ended",
+        message=f"torchtitan cannot hold the learning rate after a decay of "
+        f"{job.lr_decay_steps} steps",
         label=f"{job.lr_decay_steps} < {job.steps} steps",
-        help=f"legal: {job.steps} and more",
+        help=f"valid lr_decay_steps: {job.steps} or more",
         fix=f"job.lr_decay_steps: {job.steps}",
         causes=(Cause("job.steps", f"the run has {job.steps} steps"),),
         targets=(NAME,),
     )
 
 
-_DECAY_END = Rule("E11", ("job.lr_decay_steps", "job.steps"), _decay_end_broken, _decay_end, ())
+_DECAY_END = Rule(
+    "E11", ("job.lr_decay_steps", "job.steps"), _violates_decay_end, _explain_decay_end, ()
+)
 
 
 def _step(layout: Layout) -> int:
-    """Tokens of a sequence are a multiple of this."""
+    """Return the number by which the sequence length must be divisible.
+
+    Sequence parallelism splits it over tp; context parallelism into two chunks per rank.
+    """
     shards = layout.tp if layout.sequence_parallel else 1
     return shards * (2 * layout.cp if layout.cp > 1 else 1)
 
 
-def _sequence_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_sequence_length(problem: Problem, layout: Layout) -> bool:
     return problem.job.sequence_length % _step(layout) != 0
 
 
-def _sequence(problem: Problem, layout: Layout) -> Finding:
+def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     length, step = problem.job.sequence_length, _step(layout)
-    below, above = around(length, step)
+    below, above = nearest_multiples(length, step)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over tp={layout.tp}, "
         f"cp={layout.cp}",
         label=f"{length} % {step} = {length % step}, must be 0",
-        help=f"nearest legal sequence lengths: {listed(sorted({below, above}))}",
-        fix=pin("job.sequence_length", above),
+        help=f"nearest valid sequence lengths: {format_values(sorted({below, above}))}",
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
 
 def _inner(layout: Layout) -> int:
-    """Ranks of one replica of a pipeline stage."""
+    """Return the ranks per replica of a pipeline stage."""
     return replicate_and_shard(layout)[1] * layout.cp * layout.tp
 
 
-def _mesh_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
     return _inner(layout) % layout.ep != 0
 
 
-def _mesh(problem: Problem, layout: Layout) -> Finding:
+def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     inner, ep = _inner(layout), layout.ep
     count = problem.model.experts.count if problem.model.experts else 1
-    good = legal(divisors(inner), lambda n: count % n == 0)
+    good = valid(divisors(inner), lambda n: count % n == 0)
     return Finding(
-        message=f"ep={ep} does not divide the {inner} ranks of a replica of a stage",
+        message=f"{inner} ranks per stage and replica are not divisible by ep={ep}",
         label=f"(dp_shard {_inner(layout) // (layout.cp * layout.tp)} x cp {layout.cp} x "
         f"tp {layout.tp}) % {ep} = {inner % ep}, must be 0",
-        help=f"legal ep: {listed(good)}",
-        fix=pin("layout.ep", nearest(good, ep)),
+        help=f"valid ep: {format_values(good)}",
+        fix=format_pin("layout.ep", nearest(good, ep)),
         targets=(NAME,),
     )
 
 
-def _tensor_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_expert_tensor(problem: Problem, layout: Layout) -> bool:
     return layout.etp > 1
 
 
-def _tensor(problem: Problem, layout: Layout) -> Finding:
+def _explain_expert_tensor(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="torchtitan does not split a single expert",
+        message="torchtitan cannot split a single expert over ranks",
         label=f"etp {layout.etp}, must be 1",
-        help="legal etp: 1; ranks of tp hold other experts instead (ep up to dp_shard x cp x tp)",
+        help="valid etp: 1; increase ep instead, up to dp_shard x cp x tp",
         fix="layout.etp: 1",
         targets=(NAME,),
     )
 
 
 OPERATORS = ("op",)
-"""What SelectiveAC chooses from: operators, not modules."""
+"""Valid ``modules`` of selective recomputation: SelectiveAC selects operators, not modules."""
 
 
-def _recompute_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_recompute(problem: Problem, layout: Layout) -> bool:
     again = layout.recompute
     if again.granularity == "selective":
         return again.modules != OPERATORS
     return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
 
 
-def _recompute(problem: Problem, layout: Layout) -> Finding:
+def _explain_recompute(problem: Problem, layout: Layout) -> Finding:
     again = layout.recompute
     chosen = ", ".join(again.modules) or f"method {again.method}, layers {again.layers}"
     return Finding(
-        message="torchtitan recomputes operators or whole layers, not modules or blocks",
+        message="torchtitan recomputes operators or single layers, not modules or blocks of layers",
         label=f"{again.granularity}: {chosen}",
-        help="legal: none, full, or selective with modules [op]: every second matrix product and "
-        "all that is cheap",
+        help="valid: none, full, or selective with modules [op], which recomputes every second "
+        "matrix product and all cheap operators",
         fix="layout.recompute: {granularity: selective, modules: [op]}",
         targets=(NAME,),
     )
@@ -164,18 +185,24 @@ def _recompute(problem: Problem, layout: Layout) -> Finding:
 _SEQUENCE = Rule(
     "S02",
     ("layout.tp", "layout.cp", "job.sequence_length"),
-    _sequence_broken,
-    _sequence,
+    _violates_sequence_length,
+    _explain_sequence_length,
     ("tp", "cp", "sequence_parallel"),
 )
 _EXPERT_MESH = Rule(
-    "D16", ("layout.ep", "layout.dp_shard"), _mesh_broken, _mesh, ("ep", "zero_stage", *WORLD)
+    "D16",
+    ("layout.ep", "layout.dp_shard"),
+    _violates_expert_mesh,
+    _explain_expert_mesh,
+    ("ep", "zero_stage", *WORLD_FIELDS),
 )
-_EXPERT_TENSOR = Rule("E11", ("layout.etp",), _tensor_broken, _tensor, ("etp",))
+_EXPERT_TENSOR = Rule(
+    "E11", ("layout.etp",), _violates_expert_tensor, _explain_expert_tensor, ("etp",)
+)
 _RECOMPUTE = Rule(
     "E11",
     ("layout.recompute.modules", "layout.recompute"),
-    _recompute_broken,
-    _recompute,
+    _violates_recompute,
+    _explain_recompute,
     ("recompute",),
 )

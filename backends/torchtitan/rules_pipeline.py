@@ -1,9 +1,9 @@
-"""Family P for torchtitan: what the schedules of torch.distributed.pipelining take."""
+"""Pipeline rules of torchtitan: limits of the schedules in torch.distributed.pipelining."""
 
 from __future__ import annotations
 
 from parc.backends.shared.torch.rules import stages_rule
-from parc.backends.shared.valid_values import around, listed, pin
+from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
 from parc.backends.torchtitan.split import find_split, why_no_split
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
@@ -13,7 +13,11 @@ SCHEDULE_READS = ("schedule", "pp", "vpp", "micro_batch", "dp_replicate", "dp_sh
 
 
 def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``; those on pinned stages only where stages are pinned."""
+    """Return the pipeline rules that apply to ``problem``.
+
+    Rules P02 and P04 are added only if the spec pins stages, because the search skips other
+    pp and vpp without a split by itself.
+    """
     pins = problem.pins
     found = [stages_rule({"1f1b": ""}), _CHUNKS, _COUNT, _TIED]
     if pins.pp or pins.vpp or pins.first_stage_layers or pins.last_stage_layers:
@@ -25,9 +29,9 @@ def pipeline_rules(problem: Problem) -> tuple[Rule, ...]:
 
 
 def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
-    """Broken where there is no split, and for this reason."""
+    """Return a rule that is violated if there is no split, for the reason ``code``."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         if find_split(problem, layout.pp, layout.vpp) is not None:
             return False
         return why_no_split(problem, layout.pp, layout.vpp)[0] == code
@@ -35,58 +39,61 @@ def _split_rule(code: str, fields: tuple[str, ...]) -> Rule:
     def explain(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]
 
-    return Rule(code, fields, broken, explain, ("pp", "vpp"))
+    return Rule(code, fields, violates, explain, ("pp", "vpp"))
 
 
-def _chunks_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_chunk_count(problem: Problem, layout: Layout) -> bool:
     return layout.pp > 1 and layout.schedule == "zb-h1" and layout.vpp < 2
 
 
-def _chunks(problem: Problem, layout: Layout) -> Finding:
+def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="torch runs the zero bubble schedule H1 on two stages a rank or more",
-        label=f"vpp={layout.vpp}, must be 2 or more (InterleavedZeroBubble)",
-        help="legal vpp: 2 or more; or schedule 1f1b",
+        message="torch's schedule zb-h1 (InterleavedZeroBubble) needs two or more stages per rank",
+        label=f"vpp={layout.vpp}, must be 2 or more",
+        help="valid vpp: 2 or more; or use schedule 1f1b",
         fix="layout.vpp: 2",
         causes=(Cause("layout.schedule", f"the schedule is {layout.schedule}"),),
         targets=("torchtitan",),
     )
 
 
-def fewest(layout: Layout) -> int:
-    """Micro-batches that the schedule needs at least."""
+def min_micro_batches(layout: Layout) -> int:
+    """Return the smallest number of micro-batches with which torch runs the schedule."""
     return {"1f1b": layout.pp, "dualpipe-v": 2 * layout.pp}.get(layout.schedule, 1)
 
 
-def rounds(layout: Layout, count: int) -> int:
-    """Micro-batches are a multiple of this: rounds of about as many as there are ranks."""
+def micro_batch_multiple(layout: Layout, count: int) -> int:
+    """Return the number of rounds, by which the micro-batch ``count`` must be divisible.
+
+    Interleaved schedules run rounds of about pp micro-batches, all of the same size.
+    """
     if layout.schedule in ("interleaved", "zb-h1"):
         return max(1, count // layout.pp)
     return 1
 
 
-def _count_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_micro_batch_count(problem: Problem, layout: Layout) -> bool:
     if layout.pp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
-    return count < fewest(layout) or count % rounds(layout, count) != 0
+    return count < min_micro_batches(layout) or count % micro_batch_multiple(layout, count) != 0
 
 
-def _count(problem: Problem, layout: Layout) -> Finding:
+def _explain_micro_batch_count(problem: Problem, layout: Layout) -> Finding:
     step = layout.micro_batch * layout.dp
     count = layout.micro_batches(problem.job.global_batch)
-    least = fewest(layout)
-    below, above = around(max(count, least), layout.pp)
+    least = min_micro_batches(layout)
+    below, above = nearest_multiples(max(count, least), layout.pp)
     good = sorted({max(below, least) * step, above * step})
     label = f"{count} < {least}, must not be less"
     if count >= least:
-        group = rounds(layout, count)
+        group = micro_batch_multiple(layout, count)
         label = f"{count} % {group} = {count % group}, must be 0"
     return Finding(
         message=f"schedule {layout.schedule} over pp={layout.pp} cannot run {count} micro-batches",
         label=label,
-        help=f"nearest legal global batches: {listed(good)}",
-        fix=pin("job.global_batch", good[-1]),
+        help=f"nearest valid global batches: {format_values(good)}",
+        fix=format_pin("job.global_batch", good[-1]),
         causes=(
             Cause(
                 "job.global_batch",
@@ -97,15 +104,15 @@ def _count(problem: Problem, layout: Layout) -> Finding:
     )
 
 
-def _tied_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_tied_embeddings(problem: Problem, layout: Layout) -> bool:
     return problem.model.tied_embeddings and layout.pp > 1
 
 
-def _tied(problem: Problem, layout: Layout) -> Finding:
+def _explain_tied_embeddings(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="torchtitan does not tie embeddings over pipeline stages",
+        message="torchtitan cannot tie embeddings across pipeline stages",
         label=f"pp {layout.pp}, must be 1 for {problem.model.name}",
-        help="legal pp: 1; or model.tied_embeddings false",
+        help="valid pp: 1; or set model.tied_embeddings to false",
         fix="layout.pp: 1",
         causes=(Cause("model", "the embeddings are tied"),),
         targets=("torchtitan",),
@@ -113,13 +120,19 @@ def _tied(problem: Problem, layout: Layout) -> Finding:
 
 
 _CHUNKS = Rule(
-    "P20", ("layout.vpp", "layout.schedule"), _chunks_broken, _chunks, ("pp", "vpp", "schedule")
+    "P20",
+    ("layout.vpp", "layout.schedule"),
+    _violates_chunk_count,
+    _explain_chunk_count,
+    ("pp", "vpp", "schedule"),
 )
 _COUNT = Rule(
     "P07",
     ("job.global_batch", "layout.schedule", "layout.pp"),
-    _count_broken,
-    _count,
+    _violates_micro_batch_count,
+    _explain_micro_batch_count,
     SCHEDULE_READS,
 )
-_TIED = Rule("E11", ("layout.pp", "model"), _tied_broken, _tied, ("pp",))
+_TIED = Rule(
+    "E11", ("layout.pp", "model"), _violates_tied_embeddings, _explain_tied_embeddings, ("pp",)
+)

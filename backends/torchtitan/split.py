@@ -1,22 +1,23 @@
-"""Which virtual stage holds which layers: even, the embedding and the head counted as a layer each.
+"""Split the layers evenly into virtual stages; embedding and head count as one layer each.
 
-That is torchtitan's own way (distributed/pipeline_parallel.py, _generate_llm_fqn_per_model_part);
-the result is written out, so that nothing is left to a default.
+torchtitan splits in the same way (distributed/pipeline_parallel.py,
+_generate_llm_fqn_per_model_part). PARC emits the result explicitly, so that a changed default of
+torchtitan cannot change the plan.
 """
 
 from __future__ import annotations
 
 from parc.backends.shared.plain_split import even_counts, looped_split, v_split
-from parc.backends.shared.valid_values import divisors, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem, Split
 
 V_SCHEDULES = ("zb-v", "dualpipe-v")
-"""Schedules whose ranks hold a stage of the way down and one of the way back."""
+"""V-shaped schedules: each rank has one stage of the first half and one of the second half."""
 
 
 def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
-    """The split; None where a stage would have no layer, or pinned ends have several chunks."""
+    """Return the split, or None if a stage would be empty or end stages are pinned with vpp > 1."""
     if vpp > 1 and (problem.pins.first_stage_layers or problem.pins.last_stage_layers):
         return None
     counts = layer_counts(problem, pp * vpp)
@@ -28,7 +29,7 @@ def find_split(problem: Problem, pp: int, vpp: int) -> Split | None:
 
 
 def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
-    """Layers of every virtual stage; None where one would have none."""
+    """Return the layers per virtual stage, or None if a stage would be empty."""
     layers, pins = problem.model.layers, problem.pins
     first, last = pins.first_stage_layers, pins.last_stage_layers
     if stages == 1:
@@ -37,7 +38,7 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
         counts = list(even_counts(layers + 2, stages))
         counts[0] -= 1
         counts[-1] -= 1
-        if min(counts) < 1:  # hardly more layers than stages: the ends take theirs all the same
+        if min(counts) < 1:  # too few layers to leave a slot for embedding and head
             counts = list(even_counts(layers, stages))
     else:
         middle = stages - (first is not None) - (last is not None)
@@ -50,16 +51,16 @@ def layer_counts(problem: Problem, stages: int) -> tuple[int, ...] | None:
 
 
 def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-    """Code, spec path and finding where ``find_split`` gives None."""
+    """Return code, spec path and finding for a case in which ``find_split`` returned None."""
     layers, pins = problem.model.layers, problem.pins
     cause = (Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}"))
     if pins.first_stage_layers or pins.last_stage_layers:
         at = "layout.first_stage_layers" if pins.first_stage_layers else "layout.last_stage_layers"
         given = (pins.first_stage_layers or 0) + (pins.last_stage_layers or 0)
         finding = Finding(
-            message=f"{given} layers at the ends leave {layers - given} for {pp * vpp} stages",
-            label="every stage holds a layer, and all of them the model's",
-            help=f"pp {pp} x vpp {vpp} = {pp * vpp} stages of {layers} layers",
+            message=f"{given} layers pinned to end stages leave {layers - given} of {layers}",
+            label=f"no valid split over pp {pp} x vpp {vpp} = {pp * vpp} stages",
+            help="every stage needs a layer, all layers need a stage, and vpp must be 1",
             fix=f"{at}: auto",
             causes=cause,
         )
@@ -69,8 +70,8 @@ def why_no_split(problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, at most {layers}",
-        help=f"legal pp x vpp: up to {layers}; even ones: {listed(good)}",
-        fix=pin(at, nearest(good, vpp if vpp > 1 else pp)),
+        help=f"valid pp x vpp: up to {layers}; for example {at}: {format_values(good)}",
+        fix=format_pin(at, nearest(good, vpp if vpp > 1 else pp)),
         causes=cause,
     )
     return "P02", at, finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parc.backends.shared.field_table import field_at, flag_table, functions_of
+from parc.backends.shared.field_table import field_at, flag_table, public_functions
 from parc.backends.vllm import derived
 from parc.compiler.ir import ServingPlan
 
@@ -27,7 +27,7 @@ class Argument:
 PACKAGE = "parc.backends.vllm"
 HOSTS = "hosts"
 """Group of flags that differ between hosts; commands.py computes them."""
-DERIVED = functions_of(derived)
+DERIVED = public_functions(derived)
 """Functions that flags.yaml names."""
 EXECUTOR = "--distributed-executor-backend"
 

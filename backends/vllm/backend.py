@@ -12,12 +12,12 @@ from parc.backends.vllm.environment import ALLOW_LONG, serving_environment
 from parc.backends.vllm.rules_axes import AXIS_RULES
 from parc.backends.vllm.rules_experts import EXPERT_RULES
 from parc.backends.vllm.rules_tensor_parallel import TENSOR_PARALLEL_RULES, divisors
-from parc.backends.vllm.script import serve_script
+from parc.backends.vllm.script import PATH, serve_script
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     Artifact,
-    Family,
     Gpu,
+    GroupFamily,
     Mesh,
     Model,
     ServingLayout,
@@ -48,6 +48,8 @@ class Vllm:
     versions = VERSIONS
     default_version = "0.33"
     strategies = STRATEGIES
+    host_script = PATH
+    health_path = "/health"
     ray_entry = RayEntry("vllm", "vllm.entrypoints.cli.main", "VLLM_RAY_BUNDLE_INDICES")
     long_context_setting = f"{ALLOW_LONG}=1"
 
@@ -101,18 +103,18 @@ class Vllm:
             )
         )
 
-    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[Family, ...]:
+    def families(self, problem: ServingProblem, layout: ServingLayout) -> tuple[GroupFamily, ...]:
         """Return the groups of ``initialize_model_parallel``; ``ep`` spans all ranks of a stage."""
         columns = [
-            Family("replica", "dense", ("replica",), column=True),
-            Family("dp", "dense", ("dp",), column=True),
-            Family("pp", "dense", ("pp",), column=True),
-            Family("cp", "dense", ("cp",), column=True),
-            Family("tp", "dense", ("tp",), column=True),
+            GroupFamily("replica", "dense", ("replica",), column=True),
+            GroupFamily("dp", "dense", ("dp",), column=True),
+            GroupFamily("pp", "dense", ("pp",), column=True),
+            GroupFamily("cp", "dense", ("cp",), column=True),
+            GroupFamily("tp", "dense", ("tp",), column=True),
         ]
         experts = ("tp", "cp", "dp") if problem.model.experts is not None else ()
         if experts:
-            columns.append(Family("ep", "dense", experts, column=True))
+            columns.append(GroupFamily("ep", "dense", experts, column=True))
         return tuple(columns)
 
     def command(self, plan: ServingPlan, executor: str) -> tuple[str, ...]:

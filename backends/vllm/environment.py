@@ -17,7 +17,7 @@ def serving_environment(plan: ServingPlan) -> tuple[Variable, ...]:
     problem = plan.problem
     hosts = engine_hosts(plan.layout, problem.cluster.node.gpus) or 1
     network = network_environment(problem.cluster, problem.launch) if hosts > 1 else ()
-    user = tuple((name, value, "the spec says so") for name, value in problem.launch.env)
+    user = tuple((name, value, "from launch.env of the spec") for name, value in problem.launch.env)
     own = (*network, *_stages(plan))
     return tuple({variable[0]: variable for variable in (*own, *user)}.values())
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from parc.backends.shared.extra_arguments import (
-    Extra,
-    judge_extra,
+    ExtraArgument,
+    find_value_fault,
     known_flags,
-    read_extra,
-    value_fault,
+    parse_extra_arguments,
+    report_extra_arguments,
 )
 from parc.backends.vllm.arguments import PACKAGE, Argument, planned_flags
 from parc.backends.vllm.commands import processes
@@ -39,15 +39,15 @@ def long_name(flag: str) -> str:
 
 def check_extra(plan: ServingPlan, planned: tuple[Argument, ...], sink: Sink) -> None:
     """Report arguments that the parser rejects, and those that the plan sets or omits."""
-    written, stray = read_extra(plan.problem.launch.args, known_flags(PACKAGE))
+    written, stray = parse_extra_arguments(plan.problem.launch.args, known_flags(PACKAGE))
     extras = tuple(replace(extra, flag=spelling(extra.flag)) for extra in written)
-    judge_extra(extras, stray, lambda extra: _check_flag(extra, planned), sink, TARGETS)
+    report_extra_arguments(extras, stray, lambda extra: _check_flag(extra, planned), sink, TARGETS)
     if any(extra.flag == UNCHUNKED for extra in extras):
         _check_unchunked(plan, sink)
     _check_servers(plan, extras, sink)
 
 
-def _check_servers(plan: ServingPlan, extras: tuple[Extra, ...], sink: Sink) -> None:
+def _check_servers(plan: ServingPlan, extras: tuple[ExtraArgument, ...], sink: Sink) -> None:
     """Report F03 for a number of API servers, which headless hosts reject."""
     headless = [one.node for one in processes(plan) if not one.ports]
     found = next((one for one in extras if one.flag in SERVERS), None)
@@ -64,7 +64,7 @@ def _check_servers(plan: ServingPlan, extras: tuple[Extra, ...], sink: Sink) -> 
     sink.report("F03", finding, at=f"launch.args[{found.at}]")
 
 
-def _check_flag(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
+def _check_flag(extra: ExtraArgument, planned: tuple[Argument, ...]) -> tuple[str, Finding] | None:
     """Return code and finding of one flag; None if it is valid."""
     name = extra.flag.partition(".")[0]  # --eplb-config.window_size 100
     row = known_flags(PACKAGE).get(name)
@@ -73,7 +73,7 @@ def _check_flag(extra: Extra, planned: tuple[Argument, ...]) -> tuple[str, Findi
     means = str(row.get("means", name)).replace("--no-", "--", 1)
     if means in planned_flags():
         return "F02", _twice(extra.flag, means, planned)
-    fault = None if "." in extra.flag else value_fault(extra, row)
+    fault = None if "." in extra.flag else find_value_fault(extra, row)
     return None if fault is None else ("F03", fault)
 
 

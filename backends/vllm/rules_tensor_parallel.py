@@ -88,7 +88,7 @@ def _scaled_tensors(
     linear = problem.model.linear
     if linear is not None:
         path = "model.linear_attention"
-        yield f"{path}.key_dim", "linear attention's keys", linear.keys, layout.tp
+        yield f"{path}.key_dim", "linear attention's keys", linear.key_width, layout.tp
         yield f"{path}.value_dim", "linear attention's values", linear.inner, layout.tp
 
 

@@ -1,4 +1,4 @@
-"""``vllm/serve.sh``: one script that starts what any host of the job must run."""
+"""Emit ``vllm/serve.sh``, one script that starts the processes of every host."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from parc.backends.vllm.environment import serving_environment
 from parc.compiler.ir import Artifact, ServingPlan
 
 PATH = "vllm/serve.sh"
-_VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+_DEVICE_VARIABLES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+"""GPU vendor -> variable with the GPUs that are visible to a process."""
 
 
 def serve_script(plan: ServingPlan) -> Artifact:
-    """The script; what differs from host to host stands in one table in it."""
+    """Return the script; a table at its end contains everything that differs between hosts."""
     problem, placement = plan.problem, plan.placement
     running = processes(plan)
     by_host = groupby(running, key=lambda process: process.node)
     values = {
         "model": problem.service.checkpoint,
         "version": problem.version("vllm"),
-        "engines": _engines(plan),
+        "engines": _describe_engines(plan),
         "nodes": len(placement.hosts),
         "named": problem.cluster.named,
         "hosts": [host.name for host in placement.hosts],
-        "visible": _VISIBLE[problem.cluster.gpu.vendor],
+        "visible": _DEVICE_VARIABLES[problem.cluster.gpu.vendor],
         "interface": problem.launch.network_interface or "",
         "environment": serving_environment(plan),
-        "groups": _groups(plan),
-        "table": [_row(plan, node, list(group)) for node, group in by_host],
+        "groups": _shared_arguments(plan),
+        "table": [_host_row(plan, node, list(group)) for node, group in by_host],
     }
     return Artifact(PATH, render("vllm", "serve.sh.j2", values), True)
 
 
-def _engines(plan: ServingPlan) -> str:
+def _describe_engines(plan: ServingPlan) -> str:
     layout = plan.layout
     degrees = [f"tp {layout.tp}", f"pp {layout.pp}"]
     degrees += [f"dp {layout.dp}"] if layout.dp > 1 else []
@@ -44,15 +45,18 @@ def _engines(plan: ServingPlan) -> str:
     return f"{many} of {', '.join(degrees)}"
 
 
-def _groups(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Words of the shared arguments, a line a flag, and at the end those of the user."""
-    told = groupby(arguments(plan), key=lambda argument: argument.group)
-    groups = [(name, [one.words for one in group]) for name, group in told]
+def _shared_arguments(plan: ServingPlan) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Return (group, words per flag) of the shared arguments, with those of the user last.
+
+    For a repeated flag the parser uses the last value, so the user's arguments win.
+    """
+    by_group = groupby(arguments(plan), key=lambda argument: argument.group)
+    groups = [(name, [one.words for one in group]) for name, group in by_group]
     extra = plan.problem.launch.args
     return [*groups, ("launch.args of the spec", [extra])] if extra else groups
 
 
-def _row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
+def _host_row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, object]:
     host = plan.placement.hosts[node].name if plan.problem.cluster.named else f"host {node}"
     each = plan.placement.ranks_per_node
     ports = [port for process in running for port in process.ports]
@@ -68,7 +72,7 @@ def _row(plan: ServingPlan, node: int, running: list[Process]) -> dict[str, obje
 
 
 def words(flags: tuple[Flag, ...]) -> str:
-    """Flags as shell text, each after a blank; addresses as expansions of the array of hosts."""
+    """Return flags as shell text with leading blanks; addresses expand the array ``hosts``."""
     return "".join(f" {name}{_value(value)}" for name, value in flags)
 
 

@@ -20,23 +20,19 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.accuracy.hardware_classes import class_row
 from benchmarks.accuracy.layouts import layout_of, recompute_of
+from benchmarks.accuracy.problems import MEGATRON, problem_of
 from benchmarks.accuracy.resolve_runs import Resolver
 from benchmarks.accuracy.runs import Run
-from parc.backends.registry import framework
 from parc.compiler.cost.counts.flops import model_flops
 from parc.compiler.cost.memory.peak import peak_stage
 from parc.compiler.cost.step.step_time import step_time
-from parc.compiler.ir import Cluster, Goals, Job, Launch, Layout, Model, Pins, Problem, SlurmJob
+from parc.compiler.ir import Cluster, Layout, Model, Problem
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.search.enumerate_layouts import recompute_levels
+from parc.compiler.spec.job_spec import JobSpec
 
 ACCUMULATION = 16
 MICRO_BATCHES = (1, 2, 4, 8)
-MEGATRON = framework("megatron")
-_SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
-_LAUNCH = Launch("", (), (), 0, None, _SLURM)
-
-
 STACKS = {
     "composer-fsdp": "torch-native",
     "torchtitan": "torch-native",
@@ -198,33 +194,12 @@ def _fit_and_speed(case: Case) -> tuple[bool, float]:
 
 
 def _problem(run: Run, model: Model, cluster: Cluster, batch: int) -> Problem:
-    job = Job(
-        kind="pretrain",
+    spec = JobSpec(
         sequence_length=run.sequence,
         global_batch=batch,
         precision=run.precision,  # type: ignore[arg-type]  # the table contains only these words
-        steps=1,
-        learning_rate=1e-4,
-        data=(),
-        tokenizer_type="NullTokenizer",
-        tokenizer_model=None,
-        checkpoint_dir=None,
-        checkpoint_interval=1,
-        load_dir=None,
         moe_dispatcher="deepep" if "deep-ep" in run.overlap else "alltoall",
         moe_overlap="ep-overlap" in run.overlap,
         gradient_precision="bf16" if "Megatron-Bridge" in run.source else "fp32",
     )
-    return Problem(
-        name=run.id,
-        model=model,
-        cluster=cluster,
-        job=job,
-        goals=Goals("throughput", 0.0),
-        pins=Pins(),
-        launch=_LAUNCH,
-        emit=(),
-        framework="megatron",
-        versions=(("megatron", MEGATRON.default_version),),
-        digest="",
-    )
+    return problem_of(run.id, model, cluster, spec)

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 from benchmarks.accuracy.runs import Run
 from parc.backends.base import Framework
-from parc.compiler.ir import Chunk, Layout, Pins, Problem, Recompute, Split
+from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_ZERO_PLUS,
+    Chunk,
+    Layout,
+    Pins,
+    Problem,
+    Recompute,
+    Split,
+)
 from parc.compiler.ir.layout import NO_RECOMPUTE
 
 
@@ -16,7 +25,7 @@ def recompute_of(text: str) -> Recompute:
     if word == "full":
         return Recompute("full", (), "uniform", 1)
     if word == "selective":
-        return Recompute("selective", tuple(modules.split("+")) if modules else ("core_attn",))
+        return Recompute.selective(tuple(modules.split("+")) if modules else ("core_attn",))
     return NO_RECOMPUTE
 
 
@@ -44,6 +53,10 @@ def layout_of(
         recompute=NO_RECOMPUTE,
         split=split,
         order=framework.orders(problem)[0],
+        cp_comm="p2p",
+        cp_a2a=1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
 
 

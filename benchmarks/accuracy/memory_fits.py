@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import megatron, with_fp8_parameters, with_gradients
 from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.cost.memory.peak import stage_memory
@@ -61,7 +62,7 @@ def _layout(case: Case) -> Layout:
     if case.run.framework == "jax" and layout.recompute.granularity == "selective":
         return replace(layout, recompute=Recompute("full", (), "uniform", 1))
     if case.run.framework == "torchtitan" and layout.recompute.granularity == "selective":
-        return replace(layout, recompute=Recompute("selective", ("op",)))
+        return replace(layout, recompute=Recompute.selective(("op",)))
     return layout
 
 

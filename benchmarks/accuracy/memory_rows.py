@@ -17,6 +17,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.accuracy.problems import MEGATRON, problem_of
 from parc.backends.deepspeed.memory import deepspeed
 from parc.backends.megatron.memory import (
     engine_workspace_bytes,
@@ -24,31 +25,27 @@ from parc.backends.megatron.memory import (
     with_fp8_parameters,
     with_gradients,
 )
-from parc.backends.registry import framework
 from parc.backends.shared.torch.memory import fsdp2
 from parc.compiler.catalog.library import Library
 from parc.compiler.cost.memory.peak import stage_memory
 from parc.compiler.cost.setup.stages import stage_load
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Attention,
     Chunk,
     Cluster,
     Experts,
     FeedForward,
     Generation,
-    Goals,
-    Job,
     LatentAttention,
-    Launch,
     Layout,
     Model,
-    Pins,
     Position,
-    Problem,
     ProgramMemory,
     Recompute,
-    SlurmJob,
     Split,
     StageMemory,
     StateBytes,
@@ -56,13 +53,11 @@ from parc.compiler.ir import (
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.spec.cluster_spec import ClusterSpec
+from parc.compiler.spec.job_spec import JobSpec
 
 PATH = Path(__file__).parent / "published" / "memory.csv"
 OUT_OF_MEMORY = PATH.with_name("out_of_memory.csv")
 """Layouts that ran out of memory, in the same words but without readings."""
-MEGATRON = framework("megatron")
-SLURM = SlurmJob("", None, None, None, None, None, None, (), False, 0, "")
-LAUNCH = Launch("", (), (), 0, None, SLURM)
 OVERLAP_STREAMS = 3
 """Streams of TransformerEngine's GEMMs that overlap tensor-parallel communication. Besides its own
 workspace TransformerEngine allocates one that all of them share (cpp_extensions/gemm.py,
@@ -122,34 +117,13 @@ def stage_of(row: Words) -> StageMemory:
     model = model_of(words_of(row["model"]), words_of(row["layout"]))
     layout = layout_of(words_of(row["layout"]), model)
     words = words_of(row["layout"])
-    job = Job(
-        "pretrain",
-        int(words["sequence"]),
-        int(words["global_batch"]),
-        row["precision"],  # type: ignore[arg-type]
-        1,
-        0.0,
-        (),
-        "",
-        None,
-        None,
-        0,
-        None,
+    spec = JobSpec(
+        sequence_length=int(words["sequence"]),
+        global_batch=int(words["global_batch"]),
+        precision=row["precision"],  # type: ignore[arg-type]
     )
     cluster = cluster_of(row["gpu"])
-    problem = Problem(
-        name="",
-        model=model,
-        cluster=cluster,
-        job=job,
-        goals=Goals("throughput", 0.0),
-        pins=Pins(),
-        launch=LAUNCH,
-        emit=(),
-        framework="megatron",
-        versions=(("megatron", MEGATRON.default_version),),
-        digest="",
-    )
+    problem = problem_of("", model, cluster, spec)
     pricing = pricing_for(problem, MEGATRON)
     program = program_of(row["runtime"], row["precision"], cluster.generation)
     if program.name == "nanotron" and layout.tp == 1 and layout.micro_batch > 1:
@@ -196,6 +170,9 @@ def model_of(words: Words, layout: Words) -> Model:
         "head" if size("qk_norm") else "none",
         None,
         latent,
+        sinks=False,
+        full_attention_every=0,
+        gate=False,
     )
     return Model(
         name="",
@@ -214,6 +191,10 @@ def model_of(words: Words, layout: Words) -> Model:
         tied_embeddings=bool(size("tied")),
         mtp_layers=size("mtp"),
         source="",
+        left_out="",
+        linear=None,
+        mamba=None,
+        pattern="",
     )
 
 
@@ -223,7 +204,7 @@ def _latent(text: str) -> tuple[int, int, int, int, int]:
 
 
 def _position(rows: int, learned: bool) -> Position:
-    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows)
+    return Position("learned" if learned else "rope", 1e4, 1.0, "none", 1.0, rows, rows, 1.0, 0.0)
 
 
 def _experts(size: object) -> Experts | None:
@@ -273,6 +254,10 @@ def layout_of(words: Words, model: Model) -> Layout:
         recompute=_recompute(words.get("recompute", "none")),
         split=_split(counts or _even(model.layers, pp * vpp), pp, model.mtp_layers),
         order="tp-cp-ep-dp-pp",
+        cp_comm="p2p",
+        cp_a2a=1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
 
 
@@ -294,7 +279,7 @@ def _recompute(text: str) -> Recompute:
     granularity, _, modules = text.partition(":")
     if granularity == "full":
         return Recompute("full", (), "uniform", 1)
-    return Recompute("selective", tuple(modules.split("+"))) if modules else Recompute("none")
+    return Recompute.selective(tuple(modules.split("+"))) if modules else NO_RECOMPUTE
 
 
 def nanotron() -> ProgramMemory:

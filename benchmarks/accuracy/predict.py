@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.hardware_classes import class_row
+from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.cost.fitting import Prior
 from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.cost.step.offload import host_rate

@@ -13,9 +13,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from benchmarks.accuracy.cases import MEGATRON, Case
+from benchmarks.accuracy.cases import Case
 from benchmarks.accuracy.naive import naive_seconds
 from benchmarks.accuracy.predict import estimate_step
+from benchmarks.accuracy.problems import MEGATRON
 from benchmarks.accuracy.row_lines import describe_layout
 from parc.compiler.cost.memory.peak import peak_bytes
 from parc.compiler.ir import Layout

@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from benchmarks.accuracy.caching_allocator import MIB
-from benchmarks.accuracy.memory_rows import MEGATRON, Words, cluster_of
+from benchmarks.accuracy.memory_rows import Words, cluster_of
+from benchmarks.accuracy.problems import MEGATRON
 from parc.backends.megatron.memory import BLOCK_BYTES, GROUPED_STREAMS, SCALARS
 from parc.compiler.cost.memory.workspaces import stage_buffers, weight_shapes
 from parc.compiler.cost.setup.stages import StageLoad, stage_load

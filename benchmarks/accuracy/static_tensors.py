@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
 
-from benchmarks.accuracy.memory_rows import MEGATRON
+from benchmarks.accuracy.problems import MEGATRON
 from parc.compiler.ir import Chunk, Experts, LatentAttention, Layout, Model
 
 ALIGNED, BUCKET = 64, 128

@@ -6,7 +6,7 @@ from parc.backends.base import Framework
 from parc.backends.shared.strategies import strategy_rules
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem, Schedule
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 from parc.compiler.topology.node_groups import ranks_per_node
 
 MOST_CHUNKS = 1_000
@@ -115,7 +115,13 @@ def _explain_chunks(problem: Problem, layout: Layout) -> Finding:
 
 
 MESH_RULES: tuple[Rule, ...] = (
-    Rule("D22", ("layout.dp_shard", "layout.dp"), _violates_shard_size, _explain_shard_size, WORLD),
+    Rule(
+        "D22",
+        ("layout.dp_shard", "layout.dp"),
+        _violates_shard_size,
+        _explain_shard_size,
+        WORLD_FIELDS,
+    ),
     Rule(
         "P20",
         ("layout.vpp", "layout.schedule"),
@@ -128,7 +134,7 @@ MESH_RULES: tuple[Rule, ...] = (
 
 PLACEMENT_RULES: tuple[Rule, ...] = (
     Rule("T02", ("layout.tp", "cluster.node"), _crosses_domains, _explain_domain, ("tp",)),
-    Rule("T11", ("layout.dp", "cluster"), _leaves_hosts_uneven, _explain_hosts, WORLD),
+    Rule("T11", ("layout.dp", "cluster"), _leaves_hosts_uneven, _explain_hosts, WORLD_FIELDS),
 )
 """Rules about hosts and NVLink domains."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parc.backends.base import Engine
+from parc.backends.shared.strategies import serving_strategy_rules
 from parc.compiler.cost.serving.stages import service_blocks, stage_caches
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ServingLayout, ServingProblem
@@ -15,8 +16,9 @@ SHOWN_COUNTS = 6
 
 
 def service_rules(problem: ServingProblem, engine: Engine) -> tuple[ServingRule, ...]:
-    """Return the rules of the engine, then those of hosts and memory."""
-    return (*engine.rules(problem), *PLACEMENT, *MEMORY)
+    """Return the rules on unsupported strategies, of the engine, of hosts, and of memory."""
+    unsupported = serving_strategy_rules(engine.name, engine.strategies)
+    return (*unsupported, *engine.rules(problem), *PLACEMENT, *MEMORY)
 
 
 def _splits_groups_over_hosts(problem: ServingProblem, layout: ServingLayout) -> bool:

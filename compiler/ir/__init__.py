@@ -1,10 +1,12 @@
-"""The nouns: frozen, typed, each saying only what is known by then."""
+"""Intermediate representation: frozen dataclasses, one type per stage of the pipeline."""
 
 from parc.compiler.ir.cluster import Cluster, Fabric, Gpu, Host, Level, NodeType, Rack
 from parc.compiler.ir.estimate import AxisTraffic, Estimate, StageMemory, StepTime
 from parc.compiler.ir.generation import Efficiency, Generation, ServingEfficiency, Stack
 from parc.compiler.ir.layout import (
+    NO_OFFLOAD,
     NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Chunk,
     ContextComm,
     Layout,
@@ -31,7 +33,7 @@ from parc.compiler.ir.model import (
 )
 from parc.compiler.ir.placement import (
     Axis,
-    Family,
+    GroupFamily,
     Mesh,
     Placement,
     PlacementAlternative,
@@ -55,12 +57,14 @@ from parc.compiler.ir.serving import ServingEstimate, ServingLayout
 from parc.compiler.ir.serving_plan import ServingPlan, ServingProblem, ServingSearch
 
 AnyPlan = Plan | ServingPlan
-"""What backends and reports are given."""
+"""Input of backends and reports."""
 AnyProblem = Problem | ServingProblem
 
 __all__ = [
     "DENSE",
+    "NO_OFFLOAD",
     "NO_RECOMPUTE",
+    "NO_ZERO_PLUS",
     "ROUTED",
     "AnyPlan",
     "AnyProblem",
@@ -76,12 +80,12 @@ __all__ = [
     "Estimate",
     "Experts",
     "Fabric",
-    "Family",
     "FeedForward",
     "Generation",
     "Goals",
     "Gpu",
     "GradientExchange",
+    "GroupFamily",
     "Host",
     "Job",
     "KubernetesJob",

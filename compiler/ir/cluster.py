@@ -1,4 +1,4 @@
-"""The cluster: GPUs, hosts, switches and NVLink domains, in the order of the spec."""
+"""Hardware of a job: GPUs, hosts, racks and the network between them, in the order of the spec."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Literal
 from parc.compiler.ir.generation import Generation
 from parc.compiler.ir.serialize import NOT_SERIALIZED
 
-CHANGED = " (changed)"
+CHANGED_SUFFIX = " (changed)"
 """Suffix of the name of a catalog entry if the spec overrides some of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A device as frameworks see it (on MI250X a GCD, half of the package)."""
+    """GPU as the framework sees it: one device (on MI250X, one GCD)."""
 
     name: str
     vendor: Literal["nvidia", "amd"]
     generation: str
     """Name of the architecture: hopper, blackwell, cdna3."""
     compute_capability: tuple[int, int]
-    """CUDA compute capability; (0, 0) for AMD."""
+    """CUDA compute capability; (0, 0) on AMD."""
     memory_bytes: int
-    """Memory that the driver reports as usable, which is less than the marketing figure."""
+    """Usable memory as the driver reports it, which is less than the marketing figure."""
     memory_gb_per_s: float
     peak_tflops: tuple[tuple[str, float], ...]
     """Dense peak per precision: (("bf16", 989.4), ("fp8", 1978.9), ...), sorted by name."""
@@ -31,97 +31,97 @@ class Gpu:
 
     @property
     def catalog_name(self) -> str:
-        """Name of the catalog entry, without the suffix for overridden fields."""
-        return self.name.removesuffix(CHANGED)
+        """Name of the catalog entry, also if the spec changed some of its values."""
+        return self.name.removesuffix(CHANGED_SUFFIX)
 
     def peak(self, precision: str) -> float | None:
-        """Return the dense TFLOP/s at ``precision``; None if the hardware does not support it."""
+        """Return the dense TFLOP/s at ``precision``, or None if the GPU does not support it."""
         return dict(self.peak_tflops).get(precision)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The network between hosts."""
+    """Network between hosts."""
 
     name: str
     kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"]
     latency_seconds: float
-    """One-way latency of a small message between two hosts of one leaf."""
+    """One-way latency of a small message between two hosts under the same leaf switch."""
     oversubscription: float
-    """Bandwidth below a leaf divided by bandwidth above it; 1.0 is full bisection bandwidth."""
+    """Bandwidth below a leaf switch divided by the bandwidth above it; 1.0 = full bisection."""
     source: str
-    rails: int = 0
-    """Leaf switches to which the NICs of each host are connected in turn; 0 for a single leaf."""
+    rails: int
+    """Leaf switches to which each host connects its NICs (rail-optimized); 0 = one leaf."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A tier of switches. ``Host.path[i]`` is the switch of a host at ``Cluster.levels[i]``."""
+    """Tier of switches; ``Host.path[i]`` is the name of a switch of ``Cluster.levels[i]``."""
 
     name: str
-    """leaf, pod, spine, core, or a name from the spec."""
+    """Name of the tier: leaf, pod, spine, core, or a name that the site uses."""
     oversubscription: float
-    """Bandwidth below a switch of this level divided by the bandwidth of its uplinks."""
+    """Bandwidth below a switch of this tier divided by the bandwidth above it."""
     latency_seconds: float
-    """One-way latency of a small message between two hosts whose nearest common switch is here."""
+    """One-way latency of a small message between two hosts whose path turns at this tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """A type of host: its GPUs, their links and its NICs."""
+    """Host type: its GPUs, their links and its NICs."""
 
     name: str
     gpus: int
     nvlink_domain: int
-    """GPUs connected by NVLink or xGMI (8 on HGX, 72 on NVL72); 1 if only PCIe connects them."""
+    """GPUs connected by NVLink or xGMI (8 on HGX, 72 on NVL72, 1 on PCIe)."""
     link_gb_per_s: float
-    """Decimal GB/s per GPU, one direction, within the NVLink domain; over PCIe if there is none."""
+    """GB/s per GPU, one direction, in the NVLink domain; over PCIe if there is no NVLink."""
     link_kind: Literal["nvlink", "xgmi", "pcie"]
     nics: int
     nic_gbps: float
-    """Gigabits per second of one NIC, one direction."""
+    """Gbit/s of one NIC, one direction."""
     nic_names: tuple[str, ...]
     """Device names for NCCL_IB_HCA; empty if they differ between sites."""
     cpu_cores: int
     source: str
-    host_memory_bytes: int | None = None
-    """Memory of the host; None if the catalog has no figure."""
-    gpu_numa: tuple[int, ...] = ()
-    """NUMA node of every GPU, in device order; empty if unknown."""
-    gpu_nics: tuple[str, ...] = ()
-    """Nearest NIC of every GPU, in device order; empty if unknown."""
+    host_memory_bytes: int | None
+    """Memory of the host; None if the catalog does not list it."""
+    gpu_numa: tuple[int, ...]
+    """NUMA node of each GPU, in device order; empty if unknown."""
+    gpu_nics: tuple[str, ...]
+    """Nearest NIC of each GPU, in device order; empty if unknown."""
 
     @property
     def network_gb_per_s_per_gpu(self) -> float:
-        """Share of one GPU in the host's NICs: decimal GB/s, one direction."""
+        """Decimal GB/s, one direction, of the host's NICs divided by its GPUs."""
         return self.nics * self.nic_gbps / 8 / self.gpus
 
     @property
     def near_gpus(self) -> int:
-        """GPUs that communicate without the network: the NVLink domain, or the host on PCIe."""
+        """GPUs that communicate without the network: the NVLink domain, or else the host."""
         return self.nvlink_domain if self.nvlink_domain > 1 else self.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine that may get ranks."""
+    """Machine on which ranks can be placed."""
 
     name: str
     rack: str
     nvlink_domain: str
-    """Name of the NVLink domain; the name of the host if domains end at the host."""
-    above: tuple[str, ...] = ()
-    """Switches above the leaf, the nearest first; equally many for every host of a cluster."""
+    """Name of the NVLink domain; the host's name if the domain does not extend beyond the host."""
+    above: tuple[str, ...]
+    """Switches above the leaf, nearest first; equally many for all hosts of a cluster."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Switch of the host at every level, the leaf first."""
+        """Names of the switches above the host, the leaf first, one per level."""
         return (self.rack, *self.above)
 
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """Hosts below one leaf switch, in the order of the spec."""
+    """Hosts under one leaf switch, in the order of the spec."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -129,27 +129,27 @@ class Rack:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts that a job may use. Spare and unavailable hosts are listed separately."""
+    """Hosts that a job can use; spare and unavailable hosts are listed separately."""
 
     gpu: Gpu
     node: NodeType
     fabric: Fabric
     racks: tuple[Rack, ...]
-    """Usable hosts only. Empty racks are dropped."""
+    """Racks with their usable hosts only. Empty racks are dropped."""
     spare: tuple[Host, ...]
     unavailable: tuple[str, ...]
     named: bool
-    """False if the spec gives only a node count; the host names are then placeholders."""
+    """False if the spec gives a number of hosts; their names are placeholders then."""
     generation: Generation = field(metadata=NOT_SERIALIZED)
     """Facts of the GPU's generation."""
-    upper: tuple[Level, ...] = ()
-    """Levels above the leaf, the nearest first; empty if the spec describes only racks."""
+    upper: tuple[Level, ...]
+    """Levels above the leaf, nearest first; empty if the spec describes nothing above racks."""
 
     @property
     def levels(self) -> tuple[Level, ...]:
         """Tiers of switches, the leaf first: one per entry of ``Host.path``.
 
-        Hosts that share no switch of the last level meet above it, in an unnamed core.
+        Hosts that share no switch of the last level are connected by a core that has no name.
         """
         leaf = Level("leaf", self.fabric.oversubscription, self.fabric.latency_seconds)
         return (leaf, *self.upper)

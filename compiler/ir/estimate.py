@@ -1,4 +1,4 @@
-"""What a layout costs: memory by stage, time by term, traffic by axis."""
+"""Cost of a layout: memory per stage, time per term, traffic per axis."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 DYNAMIC_BAND = 0.1
-"""Relative half width of the band around all bytes that are not parameters or their state.
+"""Relative half width of the uncertainty band around all bytes except parameters and their state.
 
-On 120 published readings (benchmarks/accuracy) about eight of ten lie within it.
+On 120 published readings (benchmarks/accuracy) about eight in ten are inside this band.
 """
 STEP_BAND = 0.1
-"""Relative half width of the band around the step time: the mean error on published runs of models
-that the fit never saw (docs/accuracy.md: 9.5 % dense, 10.4 % mixtures of experts)."""
+"""Relative half width of the uncertainty band around the step time. It is the mean error on
+published runs of held-out models (docs/accuracy.md: 9.5 % dense, 10.4 % mixture of experts)."""
 STAGE_TOTALS = ("static_bytes", "total_bytes", "low_bytes", "high_bytes")
-"""Sums of StageMemory that reports write beside its terms."""
+"""Sums of StageMemory that reports write in addition to its terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Peak bytes on one rank of pipeline rank ``stage``; its fields are terms of ``explain``."""
+    """Peak bytes per rank of pipeline stage ``stage``; the fields are the terms of ``explain``."""
 
     stage: int
     weights_bytes: float
@@ -30,12 +30,12 @@ class StageMemory:
     communication_bytes: float
     framework_bytes: float
     fragmentation_bytes: float
-    casts_bytes: float = 0.0
-    """Quantised copies of weights."""
-    gathered_bytes: float = 0.0
-    """Weights that ZeRO-3 or FSDP hold in gathered form."""
-    workspace_bytes: float = 0.0
-    """Workspaces, buckets and stage hand-overs inside the caching allocator."""
+    casts_bytes: float
+    """Quantized copies of weights."""
+    gathered_bytes: float
+    """Weights that ZeRO-3 or FSDP have gathered at the peak."""
+    workspace_bytes: float
+    """Library workspaces, communication buckets and pipeline buffers in the caching allocator."""
 
     @property
     def static_bytes(self) -> float:
@@ -44,7 +44,7 @@ class StageMemory:
 
     @property
     def dynamic_bytes(self) -> float:
-        """What comes and goes with the step, or is not known from the parameters alone."""
+        """Bytes that vary within a step, or that do not follow from the parameter count."""
         return self.total_bytes - self.static_bytes
 
     @property
@@ -61,33 +61,33 @@ class StageMemory:
 
     @property
     def reserved_bytes(self) -> float:
-        """Peak of torch.cuda.max_memory_reserved: tensors and what the allocator loses."""
+        """Peak of torch.cuda.max_memory_reserved: tensors and fragmentation."""
         return self.allocated_bytes + self.fragmentation_bytes
 
     @property
     def device_bytes(self) -> float:
-        """What nvidia-smi shows: the allocator, communicators and the driver's context."""
+        """Memory that nvidia-smi shows: allocator, communicators and the driver's context."""
         return self.reserved_bytes + self.communication_bytes + self.framework_bytes
 
     @property
     def total_bytes(self) -> float:
-        """All terms: what must fit into the device."""
+        """Sum of all terms, which must fit into device memory."""
         return self.device_bytes
 
     @property
     def low_bytes(self) -> float:
-        """Low end of the band: parameters are exact, the rest is 10 % smaller."""
+        """Low end of the band: static bytes are exact, dynamic bytes are 10 % smaller."""
         return self.total_bytes - DYNAMIC_BAND * self.dynamic_bytes
 
     @property
     def high_bytes(self) -> float:
-        """High end of the band."""
+        """High end of the band: static bytes are exact, dynamic bytes are 10 % larger."""
         return self.total_bytes + DYNAMIC_BAND * self.dynamic_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one optimizer step, as exposed on the critical path; the terms add up."""
+    """Seconds of one optimizer step on the critical path; overlapped time is not included."""
 
     compute_seconds: float
     recompute_seconds: float
@@ -101,7 +101,7 @@ class StepTime:
 
     @property
     def total_seconds(self) -> float:
-        """All terms."""
+        """Step time: the sum of all terms."""
         return (
             self.compute_seconds
             + self.recompute_seconds
@@ -117,14 +117,14 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class AxisTraffic:
-    """Bytes that one rank sends in one step along one axis."""
+    """Bytes that one rank sends per step along one axis."""
 
     axis: str
     bytes_per_rank: float
     level: str
     """Widest level that a group of the axis spans: device, nvlink, host, rack, fabric."""
     gb_per_s: float
-    """Bandwidth that the estimate used, one direction, per GPU."""
+    """GB/s per GPU, one direction, that the estimate used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,27 +133,27 @@ class Estimate:
 
     memory: tuple[StageMemory, ...]
     limit_bytes: float
-    """Device memory less the headroom that the goals ask for."""
+    """Device memory minus the headroom of ``goals.memory_headroom``."""
     time: StepTime
     traffic: tuple[AxisTraffic, ...]
     model_flops_per_step: float
-    """3 x forward, causal attention counted half, no recompute (facts: MFU convention)."""
+    """3 x forward FLOPs, with causal attention counted as half and without recomputation."""
     mfu: float
     tokens_per_second: float
 
     @property
     def peak(self) -> StageMemory:
-        """The fullest stage; the first of equals."""
+        """Stage with the highest peak; the first one if several are equal."""
         return max(self.memory, key=lambda stage: (stage.total_bytes, -stage.stage))
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest stage stays under the limit."""
+        """True if the stage with the highest peak is within the limit."""
         return self.peak.total_bytes <= self.limit_bytes
 
     @property
     def verdict(self) -> Literal["fits", "close", "exceeds"]:
-        """Where the limit lies: above the band of the fullest stage, inside it, or below it."""
+        """Position of the limit relative to the highest stage's band: above, inside or below."""
         peak, limit = self.peak, self.limit_bytes
         if peak.high_bytes <= limit:
             return "fits"

@@ -1,4 +1,4 @@
-"""One way to spread the model: degrees, micro-batch, schedule, recompute, stage split."""
+"""Layout of a training job: degrees, micro-batch, schedule, recomputation and stage split."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Activation recompute, in Megatron's words."""
+    """Activation recomputation, in Megatron's terms."""
 
     granularity: Literal["none", "selective", "full"]
-    modules: tuple[str, ...] = ()
-    """For ``selective``: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj, shared_experts."""
-    method: Literal["uniform", "block"] | None = None
-    layers: int | None = None
-    """For ``full``: layers a block (uniform), or layers of each chunk (block)."""
+    modules: tuple[str, ...]
+    """With ``selective``: recomputed modules, in Megatron any of core_attn, mlp, moe, moe_act,
+    layernorm, mla_up_proj and shared_experts."""
+    method: Literal["uniform", "block"] | None
+    """With ``full``: all layers in blocks of ``layers`` (uniform), or only the first ``layers``
+    layers of each model chunk (block)."""
+    layers: int | None
+    """With ``full``: layers per block (uniform), or recomputed layers per model chunk (block)."""
+
+    @classmethod
+    def selective(cls, modules: tuple[str, ...]) -> Recompute:
+        """Return recomputation of ``modules`` only."""
+        return cls("selective", modules, None, None)
 
 
-NO_RECOMPUTE = Recompute("none")
+NO_RECOMPUTE = Recompute("none", (), None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The part of the model that one virtual stage of one pipeline rank holds."""
+    """Model chunk: the part of the model in one virtual stage of one pipeline rank."""
 
     first_layer: int
-    """0-based index of its first decoder layer; where it has none, the index it would have."""
+    """0-based index of the first decoder layer; of the next one if the chunk has no layers."""
     layers: int
     embedding: bool
     mtp_layers: int
@@ -36,94 +44,105 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Which chunk holds which layers. ``chunks[pipeline rank][virtual stage]``."""
+    """Distribution of the layers over model chunks: ``chunks[pipeline rank][virtual stage]``."""
 
     form: Literal["even", "counted", "first-last", "string"]
-    """How it is said to the framework: nothing, account-for flags, first/last counts, a layout."""
+    """Encoding for the framework: no flag (even), account-for-embedding/loss flags (counted),
+    layer counts of the first and last stage (first-last), or a layout string."""
     count_embedding: bool
     count_loss: bool
     text: str
-    """The layout string (``Et*3|(tt|)*29,m|L``); empty unless form is ``string``."""
+    """Layout string (``Et*3|(tt|)*29,m|L``); empty unless ``form`` is ``string``."""
     chunks: tuple[tuple[Chunk, ...], ...]
 
     def stage_layers(self, stage: int) -> int:
-        """Decoder layers on pipeline rank ``stage``, all its virtual stages together."""
+        """Return the decoder layers of pipeline rank ``stage``, summed over its virtual stages."""
         return sum(chunk.layers for chunk in self.chunks[stage])
 
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"]
-"""Pipeline schedules that a framework can be told; ``cost/schedule_registry`` has their forms."""
+"""Pipeline schedules that a framework can run; ``cost/schedules`` has their cost."""
 ContextComm = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
-"""How a context-parallel group sees all keys: a ring, a gather, heads for tokens (Ulysses), or
-Ulysses among neighbours and a ring over these (hierarchical)."""
-Device = Literal["none", "cpu", "nvme"]
+"""Communication of context parallelism: a ring of keys and values (p2p), an all-gather, an
+all-to-all that exchanges heads for tokens (Ulysses), or Ulysses among neighbours and a ring between
+those (hierarchical)."""
+OffloadTarget = Literal["none", "cpu", "nvme"]
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """What is kept outside of the GPU between its uses; ``none``: nothing is moved."""
+    """Memory in which optimizer state and weights are kept between uses; ``none`` = GPU memory."""
 
-    optimizer: Device = "none"
-    parameters: Device = "none"
-    nvme_path: str = ""
+    optimizer: OffloadTarget
+    parameters: OffloadTarget
+    nvme_path: str
+
+
+NO_OFFLOAD = Offload("none", "none", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroPlus:
-    """ZeRO++ (arXiv:2306.10209): a second copy of weights near by, and quantised traffic."""
+    """ZeRO++ (arXiv:2306.10209): a secondary copy of the weights, and quantized communication."""
 
-    hpz: int = 1
-    """Consecutive ranks that keep a whole copy of the weights for the backward pass; 1: none."""
-    quantized_weights: bool = False
-    quantized_gradients: bool = False
+    hpz: int
+    """Consecutive ranks that share a secondary copy of the weights for the backward pass (hpZ);
+    1 = no copy."""
+    quantized_weights: bool
+    quantized_gradients: bool
+
+
+NO_ZERO_PLUS = ZeroPlus(hpz=1, quantized_weights=False, quantized_gradients=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a framework chooses beside degrees; a search looks at every variant it is offered."""
+    """Options in addition to degrees that a framework offers; the search evaluates each variant."""
 
     zero_stage: int = 1
     dp_shard: int = 0
-    """Data-parallel ranks that share one state; 0: all of them."""
+    """Data-parallel ranks that shard one copy of the state; 0 = all of them."""
     schedule: Schedule | None = None
-    """None: 1f1b, or interleaved where there are virtual stages."""
+    """None: 1f1b, or interleaved with virtual stages."""
     cp_comm: ContextComm | None = "p2p"
-    """None: what is fastest, of what the framework can say."""
-    offload: Offload = Offload()
-    zero_plus: ZeroPlus = ZeroPlus()
+    """None: the fastest exchange that the framework supports."""
+    offload: Offload = NO_OFFLOAD
+    zero_plus: ZeroPlus = NO_ZERO_PLUS
     last_resort: bool = False
-    """Looked at only where no variant fits that is not one."""
+    """Evaluated only if no other variant fits into memory."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Degrees and choices that fix what every rank computes. ``world`` ranks in all."""
+    """Degrees and options that determine the computation of each of the ``world`` ranks."""
 
     tp: int
     cp: int
     pp: int
     vpp: int
-    """Virtual stages (model chunks) a pipeline rank; 1: no interleaving."""
+    """Virtual stages (model chunks) per pipeline rank; 1 = no interleaving."""
     dp_replicate: int
     dp_shard: int
-    """Data-parallel ranks that share one copy of the optimizer state; dp = replicate x shard."""
+    """Data-parallel ranks that shard one copy of the state; dp = dp_replicate x dp_shard."""
     ep: int
     etp: int
     micro_batch: int
     schedule: Schedule
     sequence_parallel: bool
     zero_stage: int
-    """ZeRO: 0 shards nothing, 1 the optimizer, 2 gradients too, 3 weights too. Megatron's
-    distributed optimizer is stage 1; FSDP is 3, or 2 where weights stay gathered."""
+    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 gradients too, 3 weights too.
+    Megatron's distributed optimizer is stage 1; FSDP is stage 3, or 2 without resharding after the
+    forward pass."""
     recompute: Recompute
     split: Split
     order: str
     """Rank order of the framework, fastest axis first: ``tp-cp-ep-dp-pp``."""
-    cp_comm: ContextComm = "p2p"
-    cp_a2a: int = 1
-    """Of ``a2a+p2p``: neighbours that exchange heads for tokens; the ring has cp / cp_a2a."""
-    offload: Offload = Offload()
-    zero_plus: ZeroPlus = ZeroPlus()
+    cp_comm: ContextComm
+    cp_a2a: int
+    """With ``a2a+p2p``: neighbouring ranks that exchange heads for tokens; the ring has
+    cp / cp_a2a members."""
+    offload: Offload
+    zero_plus: ZeroPlus
 
     @cached_property
     def dp(self) -> int:
@@ -132,12 +151,12 @@ class Layout:
 
     @cached_property
     def cp_p2p(self) -> int:
-        """Context ranks of a ring: all, or of ``a2a+p2p`` one of each set of neighbours."""
+        """Members of a context-parallel ring: with ``a2a+p2p``, one per group of neighbours."""
         return self.cp // self.cp_a2a
 
     @cached_property
     def world(self) -> int:
-        """Ranks: tp x cp x dp x pp."""
+        """Number of ranks: tp x cp x dp x pp."""
         return self.tp * self.cp * self.dp * self.pp
 
     @cached_property
@@ -146,14 +165,14 @@ class Layout:
         return self.world // (self.etp * self.ep * self.pp)
 
     def tokens(self, sequence_length: int) -> float:
-        """Tokens of one micro-batch on a rank, before sequence parallelism."""
+        """Return the tokens per rank of one micro-batch, before sequence parallelism."""
         return sequence_length * self.micro_batch / self.cp
 
     def micro_batches(self, global_batch: int) -> int:
-        """Micro-batches a pipeline runs in one step."""
+        """Return the micro-batches per pipeline and step."""
         return global_batch // (self.micro_batch * self.dp)
 
 
 def bubble_fraction(pp: int, vpp: int, micro_batches: int) -> float:
-    """Idle share of the ideal step: (p - 1) / (m v) (arXiv:2104.04473, section 2.2)."""
+    """Return the idle share of the ideal step: (p - 1) / (m v) (arXiv:2104.04473, section 2.2)."""
     return (pp - 1) / (micro_batches * vpp)

@@ -1,4 +1,4 @@
-"""What is trained: the dimensions of one decoder-only model, no defaults left."""
+"""Dimensions of a decoder-only model, with all defaults of the spec applied."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Literal, NamedTuple
 
 
 class LayerKind(NamedTuple):
-    """What one decoder layer is made of; layers of one kind hold and cost the same."""
+    """Composition of a decoder layer; layers of equal kind have equal memory and cost."""
 
     mixer: Literal["attention", "linear", "mamba", "none"]
-    """What mixes tokens: softmax attention, linear attention, a state space, or nothing."""
+    """Token mixer: softmax attention, linear attention, a state space model, or none."""
     mlp: Literal["dense", "experts", "none"]
 
     @property
     def routed(self) -> bool:
-        """Whether tokens are sent to experts."""
+        """True if the layer sends tokens to experts."""
         return self.mlp == "experts"
 
     @property
     def parts(self) -> int:
-        """Sub-layers, each with a residual connection of its own."""
+        """Number of sub-layers; each has a separate residual connection."""
         return (self.mixer != "none") + (self.mlp != "none")
 
 
 DENSE = LayerKind("attention", "dense")
 ROUTED = LayerKind("attention", "experts")
-LETTERS = {
+LAYER_LETTERS = {
     "M": LayerKind("mamba", "none"),
     "*": LayerKind("attention", "none"),
     "-": LayerKind("none", "dense"),
     "E": LayerKind("none", "experts"),
 }
-"""Letters of ``Model.pattern``, as Megatron-Core has them."""
+"""Letters of ``Model.pattern``, which are those of Megatron-Core's hybrid layer pattern."""
 KINDS = (DENSE, ROUTED, LayerKind("linear", "dense"), LayerKind("linear", "experts"))
-ORDER = {kind: index for index, kind in enumerate((*KINDS, *LETTERS.values()))}
-"""Every kind there is, in the order in which ``Model.kinds`` has them."""
+KIND_ORDER = {kind: index for index, kind in enumerate((*KINDS, *LAYER_LETTERS.values()))}
+"""Sort key of ``Model.kinds``: all kinds that exist, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): ranks and head dims."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): LoRA ranks and head dims."""
 
     q_lora_rank: int | None
-    """None: the query is projected at full rank."""
+    """Rank of the query projection; None = full rank."""
     kv_lora_rank: int
     qk_nope_dim: int
     qk_rope_dim: int
@@ -53,7 +53,7 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Attention of every layer. ``latent`` replaces the projections of grouped-query attention."""
+    """Softmax attention; ``latent`` replaces the projections of grouped-query attention."""
 
     heads: int
     kv_heads: int
@@ -61,96 +61,103 @@ class Attention:
     qkv_bias: bool
     output_bias: bool
     qk_norm: Literal["none", "head", "full"]
-    """``head``: weights of head_dim for queries and keys (Qwen3); ``full``: over all heads."""
+    """Norm of queries and keys: per head with head_dim weights (Qwen3), or over all heads."""
     window: int | None
-    """Sliding-window length in tokens; None where every token sees all before it."""
+    """Sliding-window length in tokens; None = full causal attention."""
     latent: LatentAttention | None
-    sinks: bool = False
-    """One learned sink logit a head (gpt-oss)."""
-    full_attention_every: int = 0
-    """Every n-th layer ignores ``window`` (Gemma 2: 2, Gemma 3: 6); 0: every layer keeps it."""
-    gate: bool = False
-    """The output is gated by a sigmoid of a projection as wide as itself (Qwen3-Next)."""
+    sinks: bool
+    """True if each head has a learned sink logit (gpt-oss)."""
+    full_attention_every: int
+    """Period n of the layers that ignore ``window`` (Gemma 2: 2, Gemma 3: 6); 0 = none."""
+    gate: bool
+    """True if a sigmoid of an equally wide projection gates the output (Qwen3-Next)."""
 
     @property
     def projected_heads(self) -> int:
-        """Heads that the query projection puts out: queries, and their gate where there is one."""
+        """Output heads of the query projection: the queries, and the gate if there is one."""
         return (2 if self.gate else 1) * self.heads
 
     def swaps(self, ranks: int, tp: int) -> bool:
-        """Whether ``ranks`` can exchange the heads of a tensor rank, of queries and of keys."""
+        """Return True if ``ranks`` ranks can exchange heads for tokens (Ulysses).
+
+        Both the query heads and the key-value heads per tensor-parallel rank must be divisible by
+        ``ranks``.
+        """
         own = (self.heads // tp, max(self.kv_heads // tp, 1))
         return not any(heads % ranks for heads in own)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Gated DeltaNet (arXiv:2412.06464) in place of attention, but in every n-th layer."""
+    """Gated DeltaNet (arXiv:2412.06464), in all layers except the attention layers."""
 
     key_heads: int
-    """Heads of queries and of keys; value heads share them."""
+    """Number of query heads and of key heads; several value heads share one of them."""
     value_heads: int
     key_dim: int
     value_dim: int
     conv_size: int
     """Width of the causal convolution over queries, keys and values."""
     full_attention_every: int
-    """Every n-th layer has attention (Qwen3-Next: 4)."""
+    """Period n of the layers that have softmax attention instead (Qwen3-Next: 4)."""
 
     @property
-    def keys(self) -> int:
-        """Width of all queries, and of all keys."""
+    def key_width(self) -> int:
+        """Width of all query heads together, which is also the width of all key heads."""
         return self.key_heads * self.key_dim
 
     @property
     def inner(self) -> int:
-        """Width of all values, of their gate, and of what the output projection takes in."""
+        """Width of all value heads together, of the gate and of the output projection's input."""
         return self.value_heads * self.value_dim
 
     @property
     def projected(self) -> int:
-        """Width of the input projection: queries, keys, values, their gate, and two a head."""
-        return 2 * self.keys + 2 * self.inner + 2 * self.value_heads
+        """Output width of the input projection.
+
+        It has queries, keys, values, gate, and two numbers per value head: decay, update rate.
+        """
+        return 2 * self.key_width + 2 * self.inner + 2 * self.value_heads
 
     @property
-    def convolved(self) -> int:
+    def conv_channels(self) -> int:
         """Channels of the convolution: queries, keys and values."""
-        return 2 * self.keys + self.inner
+        return 2 * self.key_width + self.inner
 
 
 @dataclass(frozen=True, slots=True)
 class Mamba:
-    """Mamba-2 (arXiv:2405.21060): a state space with a state of ``state_size`` a channel."""
+    """Mamba-2 (arXiv:2405.21060): a state space model with ``state_size`` states per channel."""
 
     heads: int
     head_dim: int
     state_size: int
     groups: int
-    """Heads of a group share the input and output matrix of the state."""
+    """Groups of heads that share the input and output matrices (B and C) of the state."""
     conv_size: int
 
     @property
     def inner(self) -> int:
-        """Width of the layer's inside."""
+        """Inner width of the layer: heads x head_dim."""
         return self.heads * self.head_dim
 
     @property
-    def convolved(self) -> int:
-        """Channels of the convolution: the inside, and both matrices of the state."""
+    def conv_channels(self) -> int:
+        """Channels of the convolution: the inner width, and the matrices B and C of all groups."""
         return self.inner + 2 * self.groups * self.state_size
 
     @property
     def projected(self) -> int:
-        """Width of the input projection: what is convolved, the gate, a step size a head."""
-        return self.convolved + self.inner + self.heads
+        """Output width of the input projection: convolution channels, gate, step size per head."""
+        return self.conv_channels + self.inner + self.heads
 
 
 @dataclass(frozen=True, slots=True)
 class FeedForward:
-    """The dense MLP; also the activation that experts use."""
+    """Dense MLP; experts use the same activation."""
 
     size: int
-    """0 where no layer is dense (Mixtral, Qwen3-MoE)."""
+    """Hidden width; 0 if no layer is dense (Mixtral, Qwen3-MoE)."""
     gated: bool
     activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"]
     bias: bool
@@ -158,61 +165,64 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Routed and shared experts of the layers whose ``pattern`` entry is True."""
+    """Routed and shared experts of the layers for which ``pattern`` is True."""
 
     count: int
     top_k: int
     size: int
     """Hidden width of one routed expert."""
     shared_size: int
-    """Total hidden width of the shared experts; 0 for none."""
+    """Total hidden width of the shared experts; 0 = none."""
     shared_gate: bool
     pattern: tuple[bool, ...]
-    """One entry a decoder layer: True where the layer routes."""
+    """True for each decoder layer with routed experts, False for the other layers."""
     bias: bool
-    """Experts carry biases (gpt-oss)."""
+    """True if experts have biases (gpt-oss)."""
     score_function: Literal["softmax", "sigmoid"]
     pre_softmax: bool
-    """Scores are normalised before the top-k is taken."""
+    """True if scores are normalized before the top-k selection instead of after it."""
     groups: int
-    """Expert groups for group-limited routing; 1 for none."""
+    """Expert groups of group-limited routing; 1 = routing is not limited."""
     group_top_k: int
+    """Expert groups to which one token can be routed."""
     router_bias: Literal["none", "parameter", "buffer"]
-    """``buffer``: the load-balancing bias of DeepSeek-V3, not a trained parameter in Megatron."""
+    """``buffer``: load-balancing bias of DeepSeek-V3, which Megatron does not train."""
     scaling_factor: float
+    """Factor on the combined output of the routed experts."""
     aux_loss_coefficient: float
+    """Weight of the load-balancing loss; 0 = no such loss."""
 
     @property
     def layers(self) -> int:
-        """Number of routed layers."""
+        """Number of layers with routed experts."""
         return sum(self.pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How positions enter. ``learned`` adds an embedding of ``max_positions`` rows."""
+    """Position encoding. ``learned`` adds an embedding of ``max_positions`` rows."""
 
     kind: Literal["rope", "yarn", "learned", "none"]
     base: float
     percent: float
-    """Share of the head dim that is rotated."""
+    """Share of the head dim to which the rotation applies."""
     scaling: Literal["none", "llama3", "linear", "yarn"]
     scaling_factor: float
     max_positions: int
     original_max_positions: int
-    mscale: float = 1.0
-    mscale_all_dim: float = 0.0
+    mscale: float
+    mscale_all_dim: float
 
 
-@dataclass(frozen=True)  # no slots: what follows from the pattern is worked out once
+@dataclass(frozen=True)  # no slots, because cached_property needs a __dict__
 class Model:
-    """One decoder-only model, complete."""
+    """Decoder-only model with all dimensions."""
 
     name: str
     family: str
-    """The Hugging Face ``model_type`` it follows (llama, mixtral, qwen3_moe, deepseek_v3, ...)."""
+    """Hugging Face ``model_type`` of the architecture (llama, mixtral, qwen3_moe, ...)."""
     layers: int
-    """Decoder layers, multi-token-prediction layers not counted."""
+    """Decoder layers without multi-token-prediction layers."""
     hidden: int
     vocab: int
     attention: Attention
@@ -221,32 +231,33 @@ class Model:
     norm: Literal["rmsnorm", "layernorm"]
     norm_epsilon: float
     norms_per_layer: int
-    """2 for pre-norm, 4 where sub-layer outputs are normed too (Gemma 2 and 3)."""
+    """1 for a parallel block, 2 for pre-norm, 4 if sub-layer outputs are normalized too (Gemma 2
+    and 3)."""
     final_norm: bool
     position: Position
     tied_embeddings: bool
     mtp_layers: int
-    """Multi-token-prediction depth that is trained (DeepSeek-V3: 1); 0 for none."""
+    """Multi-token-prediction layers that are trained (DeepSeek-V3: 1); 0 = none."""
     source: str
-    """Where the numbers are from: a page, or the file that the user named."""
-    left_out: str = ""
-    """Computations of the family that have no field here, in words; shapes are exact."""
-    linear: LinearAttention | None = None
-    mamba: Mamba | None = None
-    pattern: str = ""
-    """Where layers have one part each (Nemotron-H), a letter for every layer, as Megatron-Core
-    has them: M Mamba, * attention, - dense MLP, E experts."""
+    """Origin of the numbers: a page, or a file of the user."""
+    left_out: str
+    """Description of the family's computations that have no field here; tensor shapes are exact."""
+    linear: LinearAttention | None
+    mamba: Mamba | None
+    pattern: str
+    """Layer pattern of a model whose layers have a single part (Nemotron-H), one letter per layer:
+    M = Mamba, * = attention, - = dense MLP, E = experts. Empty for any other model."""
 
     @property
     def moe_layers(self) -> int:
-        """Routed layers; 0 for a dense model."""
+        """Number of layers with routed experts; 0 for a dense model."""
         return self.experts.layers if self.experts else 0
 
     @cached_property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
-        """The kind of every decoder layer."""
+        """Kind of each decoder layer, in order."""
         if self.pattern:
-            return tuple(LETTERS[letter] for letter in self.pattern)
+            return tuple(LAYER_LETTERS[letter] for letter in self.pattern)
         every = self.linear.full_attention_every if self.linear else 1
         routed = self.experts.pattern if self.experts else (False,) * self.layers
         return tuple(
@@ -256,22 +267,22 @@ class Model:
 
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
-        """The kinds that occur, dense ones first."""
-        return tuple(sorted(set(self.layer_kinds), key=ORDER.__getitem__))
+        """Distinct kinds of the layers, dense kinds first."""
+        return tuple(sorted(set(self.layer_kinds), key=KIND_ORDER.__getitem__))
 
     @property
     def dense_layers(self) -> int:
-        """Layers with a dense MLP."""
+        """Number of layers with a dense MLP."""
         return sum(kind.mlp == "dense" for kind in self.layer_kinds)
 
     def recurrent(self, kind: LayerKind) -> LinearAttention | Mamba | None:
-        """The recurrence that mixes tokens in a layer of ``kind``; None where it has none."""
+        """Return the recurrent token mixer of a layer of ``kind``, or None if it has none."""
         return {"linear": self.linear, "mamba": self.mamba}.get(kind.mixer)
 
     def fused_norms(self, kind: LayerKind) -> tuple[bool, bool]:
-        """Whether TransformerEngine makes the norms before mixer and MLP parts of what is behind.
+        """Return (mixer, MLP): True if TransformerEngine fuses the norm into the next projection.
 
-        It does so before one projection alone; latent attention and experts have several
+        It can only fuse a norm into a single projection; latent attention and experts have several
         (Megatron-Core 0.19, models/gpt/gpt_layer_specs.py).
         """
         latent = kind.mixer == "attention" and self.attention.latent is not None
@@ -279,5 +290,5 @@ class Model:
 
     @property
     def last_kind(self) -> LayerKind:
-        """Of the last decoder layer; prediction layers are built like it."""
+        """Kind of the last decoder layer, which multi-token-prediction layers copy."""
         return self.layer_kinds[-1]

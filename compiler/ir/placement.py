@@ -1,4 +1,4 @@
-"""Placement: mesh coordinates, process groups, host and device of every rank."""
+"""Placement of the ranks: mesh coordinates, process groups, host and device of each rank."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import Literal
 
 from parc.compiler.ir.cluster import Host
 
-PARTS = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
-"""Axis -> the two axes that a mesh may have instead. ``dp`` is split if only some replicas share an
-optimizer state. ``cp`` is split if context parallelism combines all-to-all among neighbours with a
-ring across them."""
+SUB_AXES = {"dp": ("dp_shard", "dp_replicate"), "cp": ("cp_a2a", "cp_p2p")}
+"""Axis -> the two axes into which a mesh can split it, fastest first.
+
+``dp`` is split if only some of the data-parallel ranks shard one copy of the state, ``cp`` if
+context parallelism uses all-to-all among neighbours and a ring between those groups.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A mesh axis with ``size`` ranks; neighbours on it are ``stride`` ranks apart."""
+    """Mesh axis of ``size`` ranks; rank numbers of neighbours differ by ``stride``."""
 
     name: str
     size: int
@@ -27,13 +29,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A mixed-radix numbering of ranks. The first of the ``axes`` varies fastest."""
+    """Device mesh: a mixed-radix numbering of the ranks, with ``axes`` from fastest to slowest."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, sizes: tuple[tuple[str, int], ...]) -> Mesh:
-        """Build a mesh from (name, size) pairs, the fastest axis first."""
+        """Return the mesh with axes of these (name, size) pairs, fastest first."""
         axes, stride = [], 1
         for name, size in sizes:
             axes.append(Axis(name, size, stride))
@@ -47,31 +49,38 @@ class Mesh:
         return last.size * last.stride
 
     def axis(self, name: str) -> Axis:
-        """Return the axis ``name``; KeyError if the mesh has no such axis."""
+        """Return the axis with this name.
+
+        Raises:
+            KeyError: the mesh has no such axis.
+        """
         for axis in self.axes:
             if axis.name == name:
                 return axis
         raise KeyError(name)
 
     def select_axes(self, *names: str) -> tuple[Axis, ...]:
-        """Return the axes ``names``, the fastest first. A name also selects its two PARTS."""
-        wanted = {*names, *(part for name in names for part in PARTS.get(name, ()))}
+        """Return the axes with these names, fastest first.
+
+        The name of an axis that the mesh splits selects both of its ``SUB_AXES``.
+        """
+        wanted = {*names, *(part for name in names for part in SUB_AXES.get(name, ()))}
         return tuple(axis for axis in self.axes if axis.name in wanted)
 
     def size(self, *names: str) -> int:
-        """Return the number of ranks of a group over the axes ``names``."""
+        """Return the size of a group over the axes ``names``."""
         return prod(axis.size for axis in self.select_axes(*names))
 
     def coordinate(self, rank: int, name: str) -> int:
-        """Return the coordinate of ``rank`` on the axis ``name``, from 0."""
+        """Return the 0-based coordinate of ``rank`` along the axis ``name``."""
         axis = self.axis(name)
         return rank // axis.stride % axis.size
 
     def groups(self, *names: str) -> list[list[int]]:
-        """Return the ranks of every group over the axes ``names``.
+        """Return all groups that span the axes ``names``, as lists of ranks.
 
-        Inside a group the axis that is first in the mesh varies fastest, whatever the order of
-        ``names``. Groups are numbered by the other axes, the first in the mesh fastest. This equals
+        The order of ``names`` does not matter: inside a group the faster mesh axis varies faster,
+        and groups are numbered along the remaining axes, also the faster one first. This equals
         Megatron's ``RankGenerator.get_ranks`` (megatron/core/parallel_state.py).
         """
         inside = self.select_axes(*names)
@@ -81,7 +90,7 @@ class Mesh:
 
 
 def _span(axes: Iterable[Axis]) -> list[int]:
-    """Return the ranks at all coordinates of ``axes``, from rank 0, the first axis fastest."""
+    """Return the ranks that differ from rank 0 only along ``axes``, the first axis fastest."""
     ranks = [0]
     for axis in axes:
         ranks = [step * axis.stride + rank for step in range(axis.size) for rank in ranks]
@@ -90,62 +99,66 @@ def _span(axes: Iterable[Axis]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PlacementAlternative:
-    """An order of hosts that was evaluated, with its traffic over links that hosts share."""
+    """Traffic over shared links under one host order."""
 
     name: str
-    """``stages across racks``, ``replicas across racks``, ``name order``, ``hosts as locked``, or
-    the boxes of an order by boxes."""
+    """Name of the host order: ``stages across racks``, ``replicas across racks``, ``name order``,
+    ``hosts as locked``, a nesting of boxes (``boxes of 4 in 16 hosts``), or another rank order."""
     uplink_bytes: float
     """Bytes per step over the busiest uplink of a switch, one direction."""
     exposed_seconds: float
-    """Sum over all phases of: exposed fraction x bytes over the fullest link / its rate."""
+    """Seconds per step that ranks wait for shared links: the sum over all phases of exposed share x
+    bytes over the busiest link / bandwidth of that link."""
     chosen: bool
 
 
 HEURISTIC_GAP = 0.5
-"""Relative distance from the bound above which the bound gives no useful information."""
+"""Largest relative distance to a lower bound at which the bound is reported; a bound further
+away gives no information about the order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Cost of the chosen order of hosts, and lower bounds for any order of these hosts."""
+    """Quality of the chosen host order, with lower bounds for all orders of these hosts."""
 
     quality: Literal["optimal", "bounded", "heuristic"]
-    """optimal: no order is better. bounded: the exposed time is within HEURISTIC_GAP of the bound.
-    heuristic: the bound gives no useful information."""
+    """``optimal``: no order is better. ``bounded``: the gap to the bound is at most HEURISTIC_GAP.
+    ``heuristic``: the bounds give no information."""
     exposed_seconds: float
-    """Exposed seconds per step over shared links."""
+    """Seconds per step that ranks wait for shared links."""
     bound_seconds: float
-    """Lower bound on the exposed seconds of any order."""
-    tie_seconds: float = 0.0
-    """Orders that expose at most this much more than the best count as equally fast; among them the
-    bytes decide."""
-    uplink_bytes: float = 0.0
+    """Lower bound on ``exposed_seconds`` for all orders."""
+    tie_seconds: float
+    """Orders whose exposed time is within this of the minimum count as equal; bytes decide then."""
+    uplink_bytes: float
     """Bytes per step over the busiest uplink of a switch."""
-    bound_uplink_bytes: float = 0.0
-    """Lower bound on ``uplink_bytes`` of equally fast orders."""
-    total_bytes: float = 0.0
+    bound_uplink_bytes: float
+    """Lower bound on ``uplink_bytes`` for orders whose exposed time counts as equal."""
+    total_bytes: float
     """Bytes per step over all uplinks."""
-    bound_total_bytes: float = 0.0
-    """Lower bound on ``total_bytes`` of equally fast orders."""
+    bound_total_bytes: float
+    """Lower bound on ``total_bytes`` for orders whose exposed time counts as equal."""
 
     @property
     def gap(self) -> float:
-        """Fraction by which the exposed time exceeds the bound plus the tie; 0.0 if it does not."""
+        """Relative excess of the exposed time over bound plus tie; 0.0 if there is none."""
         return _excess(self.exposed_seconds, self.bound_seconds + self.tie_seconds)
 
     @property
     def bytes_gap(self) -> float:
-        """Fraction by which the bytes exceed their bound: busiest uplink or, if 0, all uplinks."""
+        """Relative excess of the bytes over their bound.
+
+        It is that of the busiest uplink, or of all uplinks if the busiest one meets its bound.
+        """
         busiest = _excess(self.uplink_bytes, self.bound_uplink_bytes)
         return busiest or _excess(self.total_bytes, self.bound_total_bytes)
 
     @property
-    def words(self) -> str:
-        """Quality in words: ``optimal (proved)``, ``within 3.2 % of the bound``, ``heuristic``.
+    def summary(self) -> str:
+        """Text for reports: ``optimal (proved)``, ``within 3.2 % of the bound`` or ``heuristic``.
 
-        ``exposes least (proved)`` if no order is faster, but an equally fast one might send fewer
-        bytes.
+        If the exposed time is proved minimal and only the bytes are above their bound, the text
+        starts with ``exposes least (proved)``.
         """
         if self.quality == "optimal":
             return "optimal (proved)"
@@ -161,25 +174,25 @@ def _near(gap: float) -> str:
 
 
 def _excess(value: float, bound: float) -> float:
-    """Return the fraction by which ``value`` exceeds ``bound``; 0.0 within the rounding error."""
+    """Return the relative excess of ``value`` over ``bound``; rounding errors count as 0."""
     if value <= bound * (1 + 1e-9):
         return 0.0
     return value / bound - 1 if bound else float("inf")
 
 
-UNKNOWN = Proof("heuristic", 0.0, 0.0)
-"""Proof of an order that has not been evaluated."""
+NO_PROOF = Proof("heuristic", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Proof of a host order that was not searched, such as one from a lock file."""
 
 
 MeshName = Literal["dense", "expert"]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A family of process groups that a framework creates: the groups over ``axes`` of one mesh."""
+class GroupFamily:
+    """Process groups of one kind: all groups over ``axes`` of one of the framework's meshes."""
 
     name: str
-    """Name in the framework's documentation: ``tp``, ``dp-cp``, ``ep``."""
+    """Name that users of the framework know: ``tp``, ``dp-cp``, ``ep``."""
     mesh: MeshName
     axes: tuple[str, ...]
     column: bool = False
@@ -188,47 +201,46 @@ class Family:
 
 @dataclass(frozen=True)
 class Placement:
-    """Host and device of every rank, and the meshes that give its coordinates."""
+    """Host and device of each rank, and the meshes that define its groups."""
 
     order: str
     dense: Mesh
-    """Axes tp, cp, dp, pp in the framework's order; dp and cp may be split into PARTS."""
+    """Axes tp, cp, dp, pp in the framework's order; cp and dp can be split into their SUB_AXES."""
     expert: Mesh
-    """Mesh of the experts. For a model without experts its sizes equal the dense ones (etp = tp,
-    ep = 1)."""
-    families: tuple[Family, ...]
+    """Mesh of the experts; without experts it has the dense sizes (etp = tp, ep = 1)."""
+    families: tuple[GroupFamily, ...]
     hosts: tuple[Host, ...]
-    """Host of every node rank; rank = node rank x ranks_per_node + local rank."""
+    """Hosts by node rank; rank = node rank x ranks_per_node + local rank."""
     ranks_per_node: int
     alternatives: tuple[PlacementAlternative, ...]
-    proof: Proof = UNKNOWN
+    proof: Proof = NO_PROOF
     devices: tuple[int, ...] = ()
-    """Device of every local rank, equal on all hosts. Empty if device and local rank are equal."""
+    """Device of each local rank, equal on all hosts; empty = device number is the local rank."""
 
     @property
     def one_mesh(self) -> bool:
-        """True if experts share the dense mesh; their groups are then families of that mesh."""
+        """True if experts have no separate mesh; their groups are groups of the dense mesh."""
         return self.expert is self.dense
 
     def host_of(self, rank: int) -> Host:
-        """Return the host that ``rank`` runs on."""
+        """Return the host on which ``rank`` runs."""
         return self.hosts[rank // self.ranks_per_node]
 
     def mesh(self, name: MeshName) -> Mesh:
-        """Return the mesh ``name``."""
+        """Return the dense or the expert mesh."""
         return self.dense if name == "dense" else self.expert
 
     @cached_property
     def columns(self) -> dict[str, list[int]]:
-        """Columns of the rank map: family -> coordinate of every rank, in the order of families."""
+        """Column of the rank map -> coordinate of each rank, in the order of ``families``."""
         shown = (one for one in self.families if one.column)
         return {one.name: group_indexes(self.mesh(one.mesh), one.axes) for one in shown}
 
 
 def group_indexes(mesh: Mesh, names: tuple[str, ...]) -> list[int]:
-    """Return the index of every rank in its group over the axes ``names``.
+    """Return the index of each rank in its group over the axes ``names``, fastest axis first.
 
-    Built from repeated patterns rather than by division per rank, because maps have up to
+    Built from repeated patterns instead of a division per rank, because rank maps have up to
     131,072 ranks.
     """
     column, factor = [0] * mesh.world, 1

@@ -1,4 +1,4 @@
-"""The answer: the chosen layout, what it costs, where it runs, and what lost."""
+"""Result of a compile: the chosen layout, its cost and placement, and the runners-up."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from parc.compiler.ir.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A layout that was priced."""
+    """Layout that was evaluated with the cost model."""
 
     layout: Layout
     step_seconds: float
     peak_bytes: float
     mfu: float
     placed_seconds: float = 0.0
-    """What the best arrangement of hosts that was found adds to a step; 0 where none was tried."""
+    """Seconds per step that the best host order found adds; 0 if no order was tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What was looked at: how many layouts, how many each rule dropped, the best of the rest."""
+    """Statistics of the search: layouts enumerated, layouts dropped per rule, best candidates."""
 
     enumerated: int
     dropped: tuple[tuple[str, int], ...]
-    """(rule code, count), sorted by code; a layout counts under the first rule that dropped it."""
+    """(rule code, count) pairs, sorted by code; a layout counts for the first rule it violates."""
     ranked: tuple[Candidate, ...]
-    """The best, fastest first; the first is the chosen one."""
+    """Best candidates, fastest first; the first is the chosen layout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything decided; backends read this and nothing else."""
+    """Complete result of a compile; the only input of the backends."""
 
     problem: Problem
     layout: Layout
@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file to write: ``path`` is relative, with forward slashes; text ends in a newline."""
+    """Output file: ``path`` is relative with forward slashes, ``text`` ends in a newline."""
 
     path: str
     text: str

@@ -1,4 +1,8 @@
-"""All resolved: what must be laid out, on what, under which limits. No defaults left."""
+"""Training problem: the model, the hardware and all options of the job, fully resolved.
+
+No field has a default: defaults are in the models of ``spec/`` only, and the passes of ``resolve/``
+apply them. The fields of ``Pins`` are None if the user left the decision to the search.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ LrDecay = Literal["cosine", "linear", "constant", "inverse-square-root", "wsd"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run: batch in sequences, length in tokens."""
+    """Training run: batch in sequences, length in tokens, hyperparameters, data, checkpoints."""
 
     kind: Literal["pretrain", "finetune"]
     sequence_length: int
@@ -26,91 +30,91 @@ class Job:
     steps: int
     learning_rate: float
     data: tuple[str, ...]
-    """Data paths for the framework; empty: mock data."""
+    """Data paths for the framework; empty = mock data."""
     tokenizer_type: str
     tokenizer_model: str | None
     checkpoint_dir: str | None
     checkpoint_interval: int
     load_dir: str | None
-    gradient_precision: Literal["fp32", "bf16"] = "fp32"
-    """Format in which gradients are summed and reduced; fp16 runs have 16-bit ones anyway."""
-    moe_dispatcher: Dispatcher = "auto"
-    """What carries tokens to their experts and back; auto: all-to-all."""
-    moe_overlap: bool = False
-    """Dispatch and combine run beside the computation of another micro-batch."""
-    min_learning_rate: float = 0.0
+    gradient_precision: Literal["fp32", "bf16"]
+    """Format in which gradients are accumulated and reduced. With fp16 they are always 16-bit."""
+    moe_dispatcher: Dispatcher
+    """Library that sends tokens to their experts and back; auto = all-to-all."""
+    moe_overlap: bool
+    """Dispatch and combine overlap with the computation of another micro-batch."""
+    min_learning_rate: float
     """Learning rate at the end of its decay."""
-    warmup_steps: int = 0
-    """Steps in which the learning rate rises from 0, linearly."""
-    warmup_fraction: float | None = None
-    """Their share of ``lr_decay_steps``, where the user said that and no number of steps."""
-    lr_decay: LrDecay = "cosine"
-    lr_decay_steps: int = 1
-    """Step at which the decay ends, counted from the first of all."""
-    wsd_decay_steps: int = 0
-    """Steps before that end in which the learning rate falls; 0 but for ``lr_decay`` wsd."""
-    weight_decay: float = 0.1
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.95
-    adam_epsilon: float = 1.0e-8
-    gradient_clipping: float = 1.0
-    """Norm of all gradients beyond which they are scaled down; 0: they never are."""
-    seed: int = 1234
+    warmup_steps: int
+    """Steps in which the learning rate rises linearly from 0."""
+    warmup_fraction: float | None
+    """Warm-up as a fraction of ``lr_decay_steps``; None if the spec gives a number of steps."""
+    lr_decay: LrDecay
+    lr_decay_steps: int
+    """Step at which the decay ends, counted from the first step of the run."""
+    wsd_decay_steps: int
+    """Length of the final decay of ``lr_decay`` wsd, in steps; 0 for any other ``lr_decay``."""
+    weight_decay: float
+    adam_beta1: float
+    adam_beta2: float
+    adam_epsilon: float
+    gradient_clipping: float
+    """Largest global gradient norm; gradients above it are scaled down. 0 = no clipping."""
+    seed: int
 
     @property
-    def sends_once(self) -> bool:
-        """A token crosses to an NVLink domain once, however many of its experts are there."""
+    def deduplicates_dispatch(self) -> bool:
+        """True if a token is sent only once to an NVLink domain with several of its experts."""
         return self.moe_dispatcher in ("deepep", "hybridep")
 
     @property
-    def low_precision(self) -> bool:
-        """Matrix multiplications in 8 or 4 bit."""
+    def is_low_precision(self) -> bool:
+        """True if matrix multiplications are in 8 or 4 bit."""
         return self.precision not in ("bf16", "fp16")
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes of one gradient, kept and on the wire."""
+        """Bytes per gradient, in memory and in communication."""
         return 2.0 if self.precision == "fp16" or self.gradient_precision == "bf16" else 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What the search may choose on one axis."""
+    """Restriction of the degrees that the search can choose on one axis."""
 
     axis: str
     """tp, cp, pp, vpp, dp, ep, etp or micro_batch."""
     smallest: int
     largest: int | None
     only: tuple[int, ...]
-    """Empty: any."""
+    """Degrees that are allowed; empty = all."""
     banned: tuple[int, ...]
 
     def allows(self, degree: int) -> bool:
-        """Whether ``degree`` keeps all of it."""
+        """Return True if ``degree`` meets all conditions of the limit."""
         if degree < self.smallest or (self.largest is not None and degree > self.largest):
             return False
         return degree not in self.banned and (not self.only or degree in self.only)
 
 
 def allowed(limits: Iterable[Limit], axis: str, degree: int) -> bool:
-    """Whether ``limits`` leave ``degree`` on ``axis``."""
+    """Return True if all of ``limits`` on ``axis`` allow ``degree``."""
     return all(limit.allows(degree) for limit in limits if limit.axis == axis)
 
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What to maximise and what must hold."""
+    """Objective of the search, and constraints on its result."""
 
     maximize: Literal["throughput", "fewest-gpus", "latency"]
     memory_headroom: float
-    """Share of device memory to keep free, 0.08 for 8 %."""
-    limits: tuple[Limit, ...] = ()
-    """At most one an axis; degrees that break one are not enumerated."""
+    """Share of device memory to keep free: 0.08 for 8 %."""
+    limits: tuple[Limit, ...]
+    """At most one per axis; layouts that exceed one are not enumerated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The user's ``layout``: None means decide."""
+    """Section ``layout`` of the spec. None: the search decides."""
 
     tp: int | None = None
     cp: int | None = None
@@ -139,7 +143,7 @@ class Pins:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """What the batch script asks of Slurm beyond its shape; None: the directive is not written."""
+    """Directives of the batch script in addition to nodes and tasks; None: no directive."""
 
     version: str
     partition: str | None
@@ -156,70 +160,70 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesJob:
-    """What the objects for Kubernetes say beyond the plan; pairs are sorted."""
+    """Settings of the Kubernetes objects in addition to the plan; pairs are sorted by name."""
 
-    image: str = ""
-    """Empty: none is named."""
-    namespace: str = ""
-    queue: str = ""
-    """Kueue queue; empty: none."""
-    rack_label: str = ""
-    domain_label: str = ""
-    gpu_resource: str = ""
-    """Empty: that of the GPU's vendor."""
-    resources: tuple[tuple[str, str], ...] = ()
-    node_selector: tuple[tuple[str, str], ...] = ()
-    claims: tuple[tuple[str, str], ...] = ()
-    """(PersistentVolumeClaim, path)."""
-    host_network: bool = False
-    shared_memory: str = ""
-    max_restarts: int = 0
+    image: str
+    """Container image; empty if the spec has none."""
+    namespace: str
+    queue: str
+    """Kueue queue; empty = no queue."""
+    rack_label: str
+    domain_label: str
+    gpu_resource: str
+    """Resource name of a GPU; empty = the resource of the GPU's vendor."""
+    resources: tuple[tuple[str, str], ...]
+    node_selector: tuple[tuple[str, str], ...]
+    claims: tuple[tuple[str, str], ...]
+    """(PersistentVolumeClaim, mount path) pairs."""
+    host_network: bool
+    shared_memory: str
+    max_restarts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the program starts."""
+    """Start of the program: script, arguments, environment, and the schedulers' settings."""
 
     program: str
-    """Empty: the one that the framework's backend emits."""
+    """Script to start; empty = the script that the framework's backend emits."""
     args: tuple[str, ...]
-    """Extra arguments for the framework, after those of the plan."""
+    """Extra arguments for the framework, which follow the arguments of the plan."""
     env: tuple[tuple[str, str], ...]
     master_port: int
     network_interface: str | None
-    """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None: not set."""
+    """Value of NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; None = not set."""
     slurm: SlurmJob
-    kubernetes: KubernetesJob = KubernetesJob()
+    kubernetes: KubernetesJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What training and serving have in common: a model, hosts for it, and targets."""
+    """Common part of training and serving problems: model, hosts and emitted targets."""
 
     name: str
     model: Model
     cluster: Cluster
     launch: Launch
     emit: tuple[str, ...]
-    """Backends to emit, sorted, each once."""
+    """Backends to emit, sorted, without duplicates."""
     framework: str
-    """The backend whose rank order and rules bind the layout (``megatron``, ``vllm``)."""
+    """Backend whose rank order and rules apply to the layout (``megatron``, ``vllm``)."""
     versions: tuple[tuple[str, str], ...]
     """Version per backend, sorted by name."""
     digest: str
-    """sha256 of the canonical spec, over what was written and what the names resolved to."""
+    """SHA-256 of the canonical spec: the written values, and the facts that its names refer to."""
 
     def version(self, backend: str) -> str:
-        """The target version of ``backend``, as ``major.minor``."""
+        """Return the target version of ``backend``, as ``major.minor``."""
         return dict(self.versions)[backend]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Task):
-    """A question of training, complete: passes after ``resolve`` read this and nothing else."""
+    """Training problem; the only input of the passes after ``resolve``."""
 
     job: Job
     goals: Goals
     pins: Pins
-    calibration: tuple[tuple[str, float], ...] = ()
-    """Parameters of the cost model that the user measured (``parc calibrate``), sorted by name."""
+    calibration: tuple[tuple[str, float], ...]
+    """Cost-model parameters that the user measured (``parc calibrate``), sorted by name."""

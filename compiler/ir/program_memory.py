@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parc.compiler.ir.layout import Offload
+from parc.compiler.ir.layout import NO_OFFLOAD, Offload
 
 FRAGMENTATION = 0.08
 """Share of dynamic memory that torch's caching allocator loses; fitted to 85 readings of reserved
 and device memory of three programs. Published: 5 to 10 %."""
-NO_OFFLOAD = Offload()
 
 
 @dataclass(frozen=True, slots=True)

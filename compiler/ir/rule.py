@@ -1,4 +1,4 @@
-"""A rule that a layout must keep, as data that the search and the diagnostics share."""
+"""Rule for valid layouts, as data that the search and the diagnostics share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from parc.compiler.ir.finding import Finding
 from parc.compiler.ir.layout import Layout
 from parc.compiler.ir.problem import Problem
 
-EVERYTHING = tuple(field.name for field in fields(Layout))
-"""Every field of a layout."""
-WORLD = ("tp", "cp", "pp", "dp_replicate", "dp_shard")
-"""What ``Layout.world`` is made of."""
+ALL_LAYOUT_FIELDS = tuple(field.name for field in fields(Layout))
+"""Names of all fields of a layout."""
+WORLD_FIELDS = ("tp", "cp", "pp", "dp_replicate", "dp_shard")
+"""Fields that determine ``Layout.world``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``broken`` is cheap, it runs for every candidate; ``explain`` runs for what is reported."""
+    """Predicate that drops invalid layouts, with an explanation for the user.
+
+    ``broken`` must be cheap, because it runs for all candidates; ``explain`` only runs for layouts
+    that are reported.
+    """
 
     code: str
     """Short code, ``D01``."""
     fields: tuple[str, ...]
-    """Spec paths that the rule reads, the likeliest culprit first."""
+    """Spec paths that the rule reads, the most likely cause first."""
     broken: Callable[[Problem, Layout], bool]
     explain: Callable[[Problem, Layout], Finding]
-    reads: tuple[str, ...] = EVERYTHING
-    """Fields of the layout that ``broken`` reads; the search asks once for each of their values."""
+    reads: tuple[str, ...] = ALL_LAYOUT_FIELDS
+    """Fields of the layout that ``broken`` reads. The search calls it once per combination of their
+    values, so a list that is too short gives wrong results."""

@@ -1,4 +1,4 @@
-"""Nouns to JSON types and back: dataclasses are mappings, tuples are lists."""
+"""Conversion between IR types and JSON types: dataclasses are mappings, tuples are lists."""
 
 from __future__ import annotations
 
@@ -10,90 +10,97 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 NOT_SERIALIZED = {"serialized": False}
 """Metadata of a field that ``as_json`` leaves out, because another field holds its name."""
 PLAIN = frozenset((str, int, float, bool, NoneType))
-"""Types that are JSON as they are; most of a tree are these, so they are asked for first."""
+"""Types that need no conversion. Most values have one of them, so they are tested first."""
 
 
-def as_json(noun: Any, optional: frozenset[str] = frozenset()) -> Any:
-    """A tree of dict, list, str, int, float, bool and None with the same content as ``noun``.
+def as_json(value: Any, optional: frozenset[str] = frozenset()) -> Any:
+    """Return ``value`` as a tree of dict, list, str, int, float, bool and None.
 
-    Fields of the names ``optional`` are left out where they are empty.
+    Fields whose names are in ``optional`` are omitted if they are empty.
     """
-    kind = noun.__class__
-    if kind in PLAIN:
-        return noun
-    if names := field_names(kind):
-        values = ((name, getattr(noun, name)) for name in names)
+    cls = value.__class__
+    if cls in PLAIN:
+        return value
+    if names := field_names(cls):
+        members = ((name, getattr(value, name)) for name in names)
         return {
-            name: value if value.__class__ in PLAIN else as_json(value, optional)
-            for name, value in values
-            if value or name not in optional
+            name: member if member.__class__ in PLAIN else as_json(member, optional)
+            for name, member in members
+            if member or name not in optional
         }
-    if isinstance(noun, tuple | list):
-        return [as_json(item, optional) for item in noun]
-    if isinstance(noun, dict):
-        return {str(key): as_json(value, optional) for key, value in noun.items()}
-    return noun
+    if isinstance(value, tuple | list):
+        return [as_json(item, optional) for item in value]
+    if isinstance(value, dict):
+        return {str(key): as_json(item, optional) for key, item in value.items()}
+    return value
 
 
 @cache
-def field_names(kind: Any) -> tuple[str, ...]:
-    """Return the names of the serialized fields of a dataclass; none of any other type."""
-    if not is_dataclass(kind):
+def field_names(cls: Any) -> tuple[str, ...]:
+    """Return the names of the serialized fields of a dataclass; empty for any other type."""
+    if not is_dataclass(cls):
         return ()
-    return tuple(one.name for one in fields(kind) if one.metadata.get("serialized", True))
+    return tuple(one.name for one in fields(cls) if one.metadata.get("serialized", True))
 
 
-def from_json(kind: Any, tree: Any) -> Any:
-    """The noun of type ``kind`` that ``as_json`` made ``tree`` of.
+def from_json(hint: Any, tree: Any) -> Any:
+    """Return the value of type ``hint`` that ``as_json`` converted to ``tree``.
 
     Raises:
-        ValueError: the tree is none of such a noun.
+        ValueError: the tree does not match the type; the message names the first mismatch.
     """
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _noun(kind, tree)
-    origin, parts = get_origin(kind), get_args(kind)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _read_dataclass(hint, tree)
+    origin, parts = get_origin(hint), get_args(hint)
     if origin is tuple:
-        return _tuple(parts, tree)
+        return _read_tuple(parts, tree)
     if origin in (Union, UnionType):
-        return _any_of(parts, tree)
+        return _read_union(parts, tree)
     if origin is Literal:
         fits = tree in parts
-    elif kind is float:
+    elif hint is float:
         fits = type(tree) in (int, float)
     else:
-        fits = type(tree) is kind or (kind is NoneType and tree is None)
+        # type() and not isinstance(), because True is an int in Python
+        fits = type(tree) is hint or (hint is NoneType and tree is None)
     if not fits:
-        raise ValueError(f"{tree!r:.60} is no {getattr(kind, '__name__', kind)}")
+        raise ValueError(f"{tree!r:.60} is not {_type_name(hint)}")
     return tree
 
 
-def _noun(kind: type, tree: Any) -> Any:
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    return f"of type {getattr(hint, '__name__', hint)}"
+
+
+def _read_dataclass(cls: type, tree: Any) -> Any:
     if not isinstance(tree, dict):
-        raise ValueError(f"{tree!r:.60} is no {kind.__name__}")
-    hints = get_type_hints(kind)
-    known = {field.name for field in fields(kind)}
+        raise ValueError(f"{tree!r:.60} is not of type {cls.__name__}")
+    hints = get_type_hints(cls)
+    known = {field.name for field in fields(cls)}
     if not tree.keys() <= known:
-        raise ValueError(f"{kind.__name__} has no {sorted(tree.keys() - known)[0]}")
+        raise ValueError(f"{cls.__name__} has no field {sorted(tree.keys() - known)[0]}")
     try:
-        return kind(**{name: from_json(hints[name], value) for name, value in tree.items()})
+        return cls(**{name: from_json(hints[name], value) for name, value in tree.items()})
     except TypeError as error:
-        raise ValueError(f"{kind.__name__}: {error}") from None
+        raise ValueError(f"{cls.__name__}: {error}") from None
 
 
-def _tuple(parts: tuple[Any, ...], tree: Any) -> tuple[Any, ...]:
+def _read_tuple(parts: tuple[Any, ...], tree: Any) -> tuple[Any, ...]:
     if not isinstance(tree, list):
-        raise ValueError(f"{tree!r:.60} is no list")
+        raise ValueError(f"{tree!r:.60} is not a list")
     if parts[-1] is Ellipsis:
         return tuple(from_json(parts[0], item) for item in tree)
     if len(parts) != len(tree):
-        raise ValueError(f"{len(tree)} items, must be {len(parts)}")
+        raise ValueError(f"the list has {len(tree)} items, must be {len(parts)}")
     return tuple(from_json(part, item) for part, item in zip(parts, tree, strict=True))
 
 
-def _any_of(kinds: tuple[Any, ...], tree: Any) -> Any:
-    for kind in kinds:
+def _read_union(hints: tuple[Any, ...], tree: Any) -> Any:
+    for hint in hints:
         try:
-            return from_json(kind, tree)
+            return from_json(hint, tree)
         except ValueError:
             continue
-    raise ValueError(f"{tree!r:.60} is none of its types")
+    raise ValueError(f"{tree!r:.60} has none of the expected types")

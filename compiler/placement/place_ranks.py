@@ -15,7 +15,7 @@ from typing import Protocol
 from parc.compiler.ir import (
     Cluster,
     Estimate,
-    Family,
+    GroupFamily,
     Host,
     Layout,
     Mesh,
@@ -51,7 +51,7 @@ class RankOrder(Protocol):
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         """Return the dense and the expert mesh of ``layout``."""
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         """Return the families of groups that the framework creates."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import Cluster, Host, Plan
-from parc.compiler.ir.placement import UNKNOWN
+from parc.compiler.ir.placement import NO_PROOF
 from parc.compiler.placement.build_placement_problem import build_placement_problem
 from parc.compiler.placement.find_vacancies import Move, Vacancies, find_vacancies, moves
 from parc.compiler.placement.order.placement_problem import Cost, PlacementProblem
@@ -49,7 +49,7 @@ def replan_hosts(plan: Plan, drained: Iterable[str], sink: Sink) -> Replanned | 
     hosts = _replace_hosts(links, old, found)
     taken = {hosts[node].name for node in found.lost}
     problem = replace(plan.problem, cluster=drained_cluster(cluster, set(found.drained), taken))
-    placement = replace(plan.placement, hosts=hosts, alternatives=(), proof=UNKNOWN)
+    placement = replace(plan.placement, hosts=hosts, alternatives=(), proof=NO_PROOF)
     return Replanned(
         plan=replace(plan, problem=problem, placement=placement),
         drained=found.drained,

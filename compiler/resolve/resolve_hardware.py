@@ -13,7 +13,7 @@ from parc.compiler.catalog.library import Library
 from parc.compiler.catalog.lookup import Entry, look_up
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import Fabric, Generation, Gpu, NodeType
-from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.resolve.check_hardware import check_gpu, check_node, check_rails
 from parc.compiler.spec.cluster_spec import ClusterSpec, FabricSpec, GpuSpec, NodeSpec
 
@@ -114,7 +114,7 @@ def _changed(base: Part, changes: Part) -> Part:
         differs = ", ".join(update)
         if isinstance(base, NodeSpec):
             update = {**_dependent_changes(base, update), **update}
-        update.setdefault("name", f"{base.name}{CHANGED}")
+        update.setdefault("name", f"{base.name}{CHANGED_SUFFIX}")
         update.setdefault("source", f"{base.source}; changed: {differs}")
     return base.model_copy(update=update)
 

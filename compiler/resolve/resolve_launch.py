@@ -35,11 +35,12 @@ def resolve_launch(spec: LaunchSpec, targets: Targets, program: str = "") -> Lau
             signal_seconds=max(1, round(slurm.signal)),
             log_dir=slurm.log_dir,
         ),
-        kubernetes=_kubernetes(spec.kubernetes),
+        kubernetes=resolve_kubernetes(spec.kubernetes),
     )
 
 
-def _kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+def resolve_kubernetes(spec: KubernetesSpec) -> KubernetesJob:
+    """Return section ``launch.kubernetes`` with the defaults of the spec."""
     return KubernetesJob(
         image=spec.image or "",
         namespace=spec.namespace or "",

@@ -11,7 +11,7 @@ from parc.compiler.catalog.huggingface.family import FamilyError
 from parc.compiler.catalog.huggingface.family_files import shipped_families
 from parc.compiler.catalog.model_source import Library, find_model
 from parc.compiler.diagnostics import Finding, Sink
-from parc.compiler.ir.cluster import CHANGED
+from parc.compiler.ir.cluster import CHANGED_SUFFIX
 from parc.compiler.ir.model import (
     Attention,
     Experts,
@@ -70,7 +70,7 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return ``base`` with ``changes``; the name is marked as changed if it stays the same."""
     merged = dict(base)
     if changes and "name" not in changes:
-        merged["name"] = f"{base['name']}{CHANGED}"
+        merged["name"] = f"{base['name']}{CHANGED_SUFFIX}"
     for key, value in changes.items():
         old = merged.get(key)
         nested = key in _NESTED and isinstance(old, dict) and isinstance(value, dict)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from parc.compiler.diagnostics import Cause, Finding, Sink
 from parc.compiler.ir import (
+    NO_OFFLOAD,
+    NO_RECOMPUTE,
     Cluster,
     Goals,
     Job,
@@ -28,8 +30,8 @@ from parc.compiler.spec.limits_spec import AxisLimit, LimitsSpec
 from parc.compiler.spec.spec import Spec
 
 RECOMPUTE: dict[str, Recompute] = {
-    "none": Recompute("none"),
-    "selective": Recompute("selective", ("core_attn",)),
+    "none": NO_RECOMPUTE,
+    "selective": Recompute.selective(("core_attn",)),
     "full": Recompute("full", (), "uniform", 1),
 }
 """Short value of ``layout.recompute`` -> its meaning."""
@@ -47,7 +49,7 @@ def resolve_problem(
     Checks the job, the model's context length and the GPU's number formats. The rules of the
     framework check later if the pins are valid together.
     """
-    job = _job(spec.job, sink)
+    job = resolve_job(spec.job, sink)
     _check_context(spec.job, model, sink)
     check_precision(spec.job.precision, cluster, sink)
     check_gradients(spec.job.precision, spec.job.gradient_precision, sink)
@@ -107,7 +109,8 @@ def _goals(spec: GoalsSpec) -> Goals:
     return Goals(spec.maximize, spec.memory_headroom, tuple(limits))
 
 
-def _job(spec: JobSpec, sink: Sink) -> Job | None:
+def resolve_job(spec: JobSpec, sink: Sink) -> Job | None:
+    """Return section ``job`` with the defaults of the spec; None after an error in the batch."""
     global_batch = _global_batch(spec, sink)
     assert spec.kind != "serve"  # such a job is a ServiceSpec
     if spec.kind == "finetune" and spec.load_dir is None:
@@ -229,4 +232,4 @@ def _recompute(spec: str | RecomputeSpec) -> Recompute | None:
 def _offload(spec: str | OffloadSpec) -> Offload | None:
     if isinstance(spec, OffloadSpec):
         return Offload(spec.optimizer, spec.parameters, spec.nvme_path)
-    return {"none": Offload(), "cpu": Offload(optimizer="cpu")}.get(spec)
+    return {"none": NO_OFFLOAD, "cpu": replace(NO_OFFLOAD, optimizer="cpu")}.get(spec)

@@ -1,1 +1,1 @@
-"""The edge: YAML with positions, strict pydantic models, the JSON Schema of the spec."""
+"""Spec of a job: YAML reader with positions, strict pydantic models, JSON Schema."""

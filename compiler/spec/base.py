@@ -1,4 +1,4 @@
-"""What every model of the spec shares."""
+"""Base class of all models of the spec."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Strict(BaseModel):
-    """Frozen, strict, and an unknown key is an error. Docstrings of fields become hover text."""
+    """Frozen model without type coercion or unknown keys.
+
+    Docstrings under its fields are the hover text in editors and the text of `parc explain FIELD`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,11 +1,11 @@
-"""``cluster:``; the catalog files of GPUs, node types and fabrics are read into the same."""
+"""Section ``cluster``; catalog files of GPUs, node types and fabrics use the same models."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, Degree0, Real
+from parc.compiler.spec.numbers import Count, CountOrZero, PositiveFloat
 from parc.compiler.spec.units import Gigabits, Gigabytes, Seconds
 
 TopologyFormat = Literal[
@@ -19,87 +19,89 @@ TopologyFormat = Literal[
     "lambda",
     "ibnetdiscover",
 ]
-"""Kinds of `parc import` that say which hosts there are and where."""
+"""Kinds of `parc import` that list hosts and their switches."""
 
 
 class GpuSpec(Strict):
-    """GPU as a framework sees it: one device."""
+    """GPU as the framework sees it: one device."""
 
     base: str | None = None
-    """Catalog name to start from; the other keys change it."""
+    """Catalog name to start from. The other keys override its values."""
     name: str | None = None
-    """Name for reports."""
+    """Name in reports."""
     vendor: Literal["nvidia", "amd"] | None = None
-    """Manufacturer."""
+    """Vendor of the GPU."""
     generation: str | None = None
     """Architecture: catalog name (`parc catalog generations`), or the path of a YAML file with the
-    same keys, relative to the spec. Decides precisions and efficiency."""
+    same keys, relative to the spec. Determines the supported precisions and the efficiency."""
     compute_capability: str | None = None
-    """CUDA compute capability, quoted: "9.0"; absent on AMD."""
+    """CUDA compute capability, in quotes: "9.0". Absent for AMD."""
     memory: Gigabytes | None = None
-    """Usable device memory that the driver reports, decimal GB."""
-    memory_gb_per_s: Real | None = None
-    """Memory bandwidth, decimal GB/s."""
-    peak_tflops: dict[str, Real] | None = None
-    """Dense peak by precision: {bf16: 989.4, fp8: 1978.9}."""
+    """Usable device memory as the driver reports it, in decimal GB."""
+    memory_gb_per_s: PositiveFloat | None = None
+    """Memory bandwidth, in decimal GB/s."""
+    peak_tflops: dict[str, PositiveFloat] | None = None
+    """Dense peak TFLOP/s per precision: {bf16: 989.4, fp8: 1978.9}."""
     source: str | None = None
-    """Source of the numbers."""
+    """Origin of the numbers."""
 
 
 class NodeSpec(Strict):
-    """Host type: GPUs, their links, and NICs."""
+    """Host type: its GPUs, their links and its NICs."""
 
     base: str | None = None
-    """Catalog name to start from; the other keys change it."""
+    """Catalog name to start from. The other keys override its values."""
     name: str | None = None
-    """Name for reports."""
+    """Name in reports."""
     gpu: str | None = None
-    """The GPU it is sold with; cluster.gpu overrides it."""
-    gpus_per_node: Degree | None = None
-    """GPUs in one host."""
-    nvlink_domain: Degree | None = None
-    """GPUs that reach one another over NVLink or xGMI: 8 on HGX, 72 on NVL72, 1 on PCIe."""
-    link_gb_per_s: Real | None = None
-    """One direction, per GPU, inside the NVLink domain (PCIe where there is none), decimal GB/s."""
+    """Catalog name of the GPU in this host type. cluster.gpu overrides it."""
+    gpus_per_node: Count | None = None
+    """GPUs per host."""
+    nvlink_domain: Count | None = None
+    """GPUs connected by NVLink or xGMI: 8 on HGX, 72 on NVL72, 1 on PCIe."""
+    link_gb_per_s: PositiveFloat | None = None
+    """Bandwidth per GPU inside the NVLink domain (of PCIe if there is no NVLink), one direction, in
+    decimal GB/s."""
     link_kind: Literal["nvlink", "xgmi", "pcie"] | None = None
-    """What the link is."""
-    nics: Degree0 | None = None
-    """Compute NICs of the host."""
+    """Kind of the link between GPUs of a host."""
+    nics: CountOrZero | None = None
+    """NICs per host for the compute network."""
     nic_speed: Gigabits | None = None
-    """Speed of one NIC, gigabits a second."""
+    """Speed of one NIC, in Gbit/s."""
     nic_names: tuple[str, ...] | None = None
     """Device names for NCCL_IB_HCA, as ibstat prints them."""
-    gpu_numa: tuple[Degree0, ...] | None = None
-    """NUMA node of every GPU, in device order."""
+    gpu_numa: tuple[CountOrZero, ...] | None = None
+    """NUMA node of each GPU, in device order."""
     gpu_nics: tuple[str, ...] | None = None
-    """The nearest NIC of every GPU, in device order."""
-    cpu_cores: Degree | None = None
-    """Physical cores of the host."""
+    """Nearest NIC of each GPU, in device order."""
+    cpu_cores: Count | None = None
+    """Physical CPU cores per host."""
     host_memory: Gigabytes | None = None
-    """Memory of the host, decimal GB; absent: offload is not checked against it."""
+    """Memory per host, in decimal GB. If absent, offload is not checked against it."""
     fabric: str | None = None
-    """The fabric it is sold with; cluster.fabric overrides it."""
+    """Catalog name of the fabric of this host type. cluster.fabric overrides it."""
     source: str | None = None
-    """Where the numbers are from."""
+    """Origin of the numbers."""
 
 
 class FabricSpec(Strict):
-    """The network between hosts."""
+    """Network between hosts."""
 
     base: str | None = None
-    """Catalog name to start from; the other keys change it."""
+    """Catalog name to start from. The other keys override its values."""
     name: str | None = None
-    """Name for reports."""
+    """Name in reports."""
     kind: Literal["infiniband", "roce", "efa", "slingshot", "ethernet"] | None = None
-    """Decides the NCCL environment."""
+    """Network technology. It determines the environment variables of NCCL."""
     latency: Seconds | None = None
-    """One-way latency of a small message inside one leaf."""
-    oversubscription: Real | None = None
-    """Bandwidth below a leaf over bandwidth above it; 1 = full bisection."""
-    rails: Degree | None = None
-    """Rail-optimised: leaf switches of a rack that each of its hosts is on; absent: one."""
+    """One-way latency of a small message between hosts under one leaf switch."""
+    oversubscription: PositiveFloat | None = None
+    """Bandwidth below a leaf switch divided by the bandwidth above it. 1 is full bisection."""
+    rails: Count | None = None
+    """Leaf switches to which each host of a rack connects its NICs, in rail-optimized networks. If
+    absent, all NICs of a host connect to one leaf."""
     source: str | None = None
-    """Where the numbers are from."""
+    """Origin of the numbers."""
 
 
 class RackSpec(Strict):
@@ -108,13 +110,14 @@ class RackSpec(Strict):
     name: str
     """Name of the rack."""
     nodes: str | tuple[str, ...]
-    """Slurm host list, or a list of them: r01n[01-16]; zero padding is kept."""
+    """Slurm host list, or a list of host lists: r01n[01-16]. Zero padding is kept."""
     nvlink_domain: str | None = None
-    """Name of the NVLink domain all of them share; absent: derived from the node type."""
+    """Name of the NVLink domain that all hosts of the rack share. If absent, the domains follow
+    from the node type."""
     nvlink_domains: dict[str, str | tuple[str, ...]] | None = None
-    """Where they share several: the name of each NVLink domain, and a host list of its hosts."""
+    """NVLink domains of a rack that has several: name of the domain -> host list."""
     above: tuple[str, ...] | None = None
-    """Switches above this leaf, nearest first: [pod1, core]; as many for every rack."""
+    """Switches above the leaf, nearest first: [pod1, core]. All racks must list equally many."""
 
 
 class LevelSpec(Strict):
@@ -122,41 +125,47 @@ class LevelSpec(Strict):
 
     name: str
     """Name of the tier: leaf, pod, spine, core."""
-    oversubscription: Real | None = None
-    """Bandwidth that comes up into its switches over what leaves them upward; absent: 1."""
+    oversubscription: PositiveFloat | None = None
+    """Bandwidth below a switch of the tier divided by the bandwidth above it. If absent, 1, or for
+    the leaf tier the value of the fabric."""
     latency: Seconds | None = None
-    """One-way latency between hosts that meet here; absent: that of the fabric."""
+    """One-way latency between hosts that communicate through this tier. If absent, the latency of
+    the fabric."""
 
 
 class ClusterSpec(Strict):
-    """Hardware and hosts that the job may use."""
+    """Hosts on which the job can run, and their network."""
 
     base: str | None = None
-    """Catalog name of a whole cluster; the other keys change it."""
+    """Catalog name of a cluster to start from. The other keys override its values."""
     gpu: str | GpuSpec | None = None
     """Catalog name, a mapping, or the path of a YAML file with the same keys; absent: the GPU that
     the node type is sold with."""
     node: str | NodeSpec | None = None
     """Catalog name of the node type, or a mapping."""
     fabric: str | FabricSpec | None = None
-    """Catalog name, or a mapping; absent: the one the node type is sold with."""
-    nodes: Degree | None = None
-    """Number of hosts, when their names are not known yet. One of nodes, racks, topology."""
-    nodes_per_rack: Degree | None = None
-    """With nodes: hosts under one leaf; absent: all under one."""
+    """Catalog name of the fabric, or a mapping. If absent, the fabric of the node type."""
+    nodes: Count | None = None
+    """Number of hosts, for clusters whose host names are not known yet. Set exactly one of nodes,
+    racks and topology."""
+    nodes_per_rack: Count | None = None
+    """With nodes: hosts per leaf switch. If absent, all hosts are under one leaf."""
     racks: tuple[RackSpec, ...] | None = None
-    """Hosts by rack, in the order that matters for stability. One of nodes, racks, topology."""
+    """Hosts by rack. Their order breaks ties in the placement, so keep it to get stable results.
+    Set exactly one of nodes, racks and topology."""
     topology: str | None = None
-    """File of another tool that says where hosts are: what `parc import` reads. One of three."""
+    """File of another tool that lists hosts and switches, in a format of `parc import`. Set exactly
+    one of nodes, racks and topology."""
     topology_format: TopologyFormat | None = None
-    """What wrote the file of topology; absent: seen from its content."""
+    """Format of the topology file. If absent, it is auto-detected from the content."""
     levels: tuple[LevelSpec, ...] | None = None
-    """Tiers of switches, the leaf first; absent: as many as the racks or the topology name."""
+    """Tiers of switches, the leaf first. If absent, the tiers follow from racks or topology."""
     spare: str | tuple[str, ...] = ()
-    """Hosts kept idle for replacement: host lists."""
+    """Host lists of hosts that stay idle as replacements."""
     unavailable: str | tuple[str, ...] = ()
-    """Hosts that are drained or broken: host lists."""
+    """Host lists of hosts that are drained or broken."""
     calibration: str | None = None
-    """File that `parc calibrate` wrote: what this cluster was measured to do."""
+    """File written by `parc calibrate`, with cost-model parameters measured on this cluster. If
+    absent, the shipped parameters are used."""
     source: str | None = None
-    """Where the numbers are from (catalog entries)."""
+    """Origin of the numbers, in catalog entries."""

@@ -1,7 +1,7 @@
-"""Docstrings of fields, read from the source when they are asked for.
+"""Docstrings of the fields of spec models, read from the source code on demand.
 
-pydantic can read them while it makes the models, which every command would pay for at its start;
-only the schema and ``parc explain`` need them.
+pydantic could read them when it builds the models, but that would slow down the start of all
+commands, and only the schema and ``parc explain`` need them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 @cache
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Field -> its docstring, inherited fields among them; those without one are left out."""
+    """Return field -> docstring, including inherited fields, for all fields that have one."""
     docs: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
@@ -27,7 +27,7 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _own(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """A string that follows an annotated name in the body of the class says what it is."""
+    """Yield (field, docstring): a string literal after an annotated name documents that field."""
     (body,) = ast.parse(dedent(getsource(model))).body
     assert isinstance(body, ast.ClassDef)
     for pair in pairwise(body.body):

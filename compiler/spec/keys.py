@@ -1,4 +1,4 @@
-"""Findings about keys: the unknown one and what was meant, the missing one and an example."""
+"""Findings for unknown and missing keys, with suggestions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from typing import Any
 
 from parc.compiler.diagnostics import Cause, Finding
+from parc.compiler.spec.annotations import ErrorLocation, expected, model_of
 from parc.compiler.spec.nearest import did_you_mean
-from parc.compiler.spec.shape import Place, expected, model_of
 
-_FEW = 12
-"""So many legal keys are listed; of a longer list only near ones."""
+_MAX_LISTED_KEYS = 12
+"""Longest list of valid keys in a message; for longer ones the message refers to parc explain."""
 
 _INDEX = r"\[\d+\]"
 
-OTHER_WORDS: dict[str, str] = {
+FOREIGN_KEYS: dict[str, str] = {
     "tensor_model_parallel_size": "layout.tp",
     "tensor_parallel": "layout.tp",
     "tensor_parallel_size": "layout.tp",
@@ -73,7 +73,7 @@ OTHER_WORDS: dict[str, str] = {
     "backends": "emit",
     "targets": "emit",
 }
-"""Names of Megatron-LM, DeepSpeed, vLLM and Hugging Face -> where PARC has the same thing."""
+"""Option of Megatron-LM, DeepSpeed, vLLM or Hugging Face -> spec path of the same option."""
 
 EXAMPLES: dict[str, str] = {
     "name": "name: my-run",
@@ -84,66 +84,67 @@ EXAMPLES: dict[str, str] = {
     "job.sequence_length": "sequence_length: 8192",
     "job.global_batch": "global_batch: 1024",
 }
-"""Missing key -> a line that would do."""
+"""Missing key -> example line for the fix."""
 
 
-def unknown_key(place: Place) -> Finding:
-    """X01: ``place.annotation`` is the model that does not have the key."""
+def unknown_key(location: ErrorLocation) -> Finding:
+    """Return the finding X01; ``location.annotation`` is the model that does not have the key."""
     from parc.compiler.spec.schema import fields
 
-    above, key = place.above, place.key
-    foreign = _of_other_kind(place)
-    if foreign is not None:
-        return foreign
-    model = model_of(place.annotation)
-    legal = tuple(model.model_fields) if model else ()
-    prefix = f"{above}." if above else ""
+    parent, key = location.parent, location.key
+    other_kind = _explain_wrong_job_kind(location)
+    if other_kind is not None:
+        return other_kind
+    model = model_of(location.annotation)
+    valid = tuple(model.model_fields) if model else ()
+    prefix = f"{parent}." if parent else ""
+    # Suggest the option of another tool first, then the same key elsewhere, then similar keys here.
     elsewhere = (path for path in fields() if path.rpartition(".")[2] == key)
-    meant = [OTHER_WORDS[key.lower()]] if key.lower() in OTHER_WORDS else []
+    meant = [FOREIGN_KEYS[key.lower()]] if key.lower() in FOREIGN_KEYS else []
     meant = meant or sorted(elsewhere, key=lambda path: (path.count("."), path))[:3]
-    meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, legal)]
-    listed = f"legal here: {', '.join(legal)}"
-    if len(legal) > _FEW:
-        listed = f"`parc explain {re.sub(_INDEX, '[]', above)}` lists the legal keys"
+    meant = meant or [f"{prefix}{name}" for name in did_you_mean(key, valid)]
+    listed = f"valid keys: {', '.join(valid)}"
+    if len(valid) > _MAX_LISTED_KEYS:
+        listed = f"`parc explain {re.sub(_INDEX, '[]', parent)}` lists the valid keys"
     return Finding(
-        f"unknown key {key[:60]}" + (f" in {above}" if above else ""),
-        label=f"did you mean {' or '.join(meant)}?" if meant else "no such key",
+        f"unknown key {key[:60]}" + (f" in {parent}" if parent else ""),
+        label=f"did you mean {' or '.join(meant)}?" if meant else "this key does not exist",
         help=listed,
-        fix=f"{meant[0]}: {_shown(place.value)}" if meant else f"remove {prefix}{key[:60]}",
+        fix=f"{meant[0]}: {_shown(location.value)}" if meant else f"remove {prefix}{key[:60]}",
     )
 
 
-def _of_other_kind(place: Place) -> Finding | None:
-    """A key of training jobs in one that serves, or the reverse; None for any other key."""
+def _explain_wrong_job_kind(location: ErrorLocation) -> Finding | None:
+    """Return a finding for a key of training jobs in a serving job or vice versa, else None."""
     from parc.compiler.spec.schema import serving_fields, training_fields
 
-    path = re.sub(_INDEX, "[]", place.path)
+    path = re.sub(_INDEX, "[]", location.path)
     trains, serves = path in training_fields(), path in serving_fields()
     if not (trains or serves):
         return None
     kinds = "pretrain and finetune" if trains else "serve"
-    said = "serve" if trains else "one that trains"
+    this = "a serving job" if trains else "a training job"
     return Finding(
-        f"{place.path} is a key of another kind of job",
-        label=f"for job.kind {kinds}",
-        help=f"this job is {said}; `parc explain {place.above or 'job'}` lists its keys",
-        fix=f"remove {place.path}",
-        causes=(Cause("job.kind", "the kind of job is said here"),),
+        f"{location.path} is not a key of {this}",
+        label=f"only for job.kind {kinds}",
+        help=f"`parc explain {location.parent or 'job'}` lists the valid keys",
+        fix=f"remove {location.path}",
+        causes=(Cause("job.kind", "the kind of the job is set here"),),
     )
 
 
-def missing_key(place: Place) -> Finding:
-    """X08: ``place.annotation`` is the type that the missing key takes."""
-    above, key = place.above, place.key
+def missing_key(location: ErrorLocation) -> Finding:
+    """Return the finding X08; ``location.annotation`` is the type of the missing key."""
+    parent, key = location.parent, location.key
     return Finding(
-        f"{key} is missing" + (f" in {above}" if above else ""),
-        label=f"{key} takes {expected(place.annotation)}",
-        fix=(f"{above}." if above else "") + EXAMPLES.get(place.path, f"{key}: ..."),
+        f"{key} is missing" + (f" in {parent}" if parent else ""),
+        label=f"{key} must be {expected(location.annotation)}",
+        fix=(f"{parent}." if parent else "") + EXAMPLES.get(location.path, f"{key}: ..."),
     )
 
 
 def _shown(value: Any) -> str:
-    """A plain value as it would be written; ``...`` for others."""
+    """Return a plain value as written in YAML; ``...`` for other values."""
     if isinstance(value, bool):
         return str(value).lower()
     plain = isinstance(value, int | float) or (isinstance(value, str) and value.isidentifier())

@@ -1,83 +1,85 @@
-"""``launch:``: how the program starts."""
+"""Section ``launch``: program, environment, and settings of the schedulers."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Port, Size
+from parc.compiler.spec.numbers import Port, PositiveInt
 from parc.compiler.spec.units import Seconds
 
 
 class SlurmSpec(Strict):
-    """What the batch script asks of Slurm beyond its shape."""
+    """Directives of the batch script in addition to nodes and tasks."""
 
     partition: str | None = None
-    """--partition"""
+    """Value of --partition."""
     account: str | None = None
-    """--account"""
+    """Value of --account."""
     qos: str | None = None
-    """--qos"""
+    """Value of --qos."""
     time_limit: str | None = None
-    """--time, as Slurm writes it: 1-00:00:00"""
+    """Value of --time, in a format of Slurm: 1-00:00:00."""
     reservation: str | None = None
-    """--reservation"""
+    """Value of --reservation."""
     container_image: str | None = None
-    """--container-image of pyxis"""
+    """Value of --container-image (pyxis). If absent, the program runs without a container."""
     container_mounts: tuple[str, ...] = ()
-    """--container-mounts of pyxis: src:dst"""
+    """Values of --container-mounts (pyxis): src:dst."""
     requeue: bool = True
-    """Requeue after a node failure."""
+    """Let Slurm requeue the job after a node failure."""
     signal: Seconds = 300.0
-    """Warning before the time limit: 300s."""
+    """Time before the time limit at which Slurm signals the job, so that it can save: 300s."""
     log_dir: str = "logs"
-    """Folder of the logs, relative to the submit directory."""
+    """Folder of the logs, relative to the directory in which sbatch runs."""
 
 
 class KubernetesSpec(Strict):
-    """What the objects for Kubernetes say beyond the plan."""
+    """Settings of the Kubernetes objects in addition to the plan."""
 
     image: str | None = None
-    """Container image with the framework; needed."""
+    """Container image with the framework. Required for emit: [kubernetes]."""
     namespace: str | None = None
-    """Namespace of the objects; absent: that of whoever applies them."""
+    """Namespace of the objects. If absent, the namespace of the kubectl context is used."""
     queue: str | None = None
-    """Kueue queue; with it, racks are asked for by topology-aware scheduling."""
+    """Kueue queue. If set, topology-aware scheduling of Kueue places the pods in racks."""
     rack_label: str = "network.topology.nvidia.com/leaf"
-    """Node label whose values are the racks, as topograph writes it."""
+    """Node label whose value is the rack. The default is the label that topograph sets."""
     domain_label: str = "network.topology.nvidia.com/accelerator"
-    """Node label whose values are NVLink domains of several hosts, as topograph writes it."""
+    """Node label whose value is the NVLink domain, for domains that span hosts. The default is the
+    label that topograph sets."""
     gpu_resource: str | None = None
-    """Resource of a GPU; absent: nvidia.com/gpu or amd.com/gpu."""
+    """Resource name of a GPU. If absent, nvidia.com/gpu or amd.com/gpu, by the GPU's vendor."""
     resources: dict[str, str] = Field(default_factory=dict)
-    """More resources of a pod: {rdma/hca: "8", memory: 1Ti}."""
+    """Additional resources per pod: {rdma/hca: "8", memory: 1Ti}."""
     node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that the nodes must have."""
+    """Labels that a node must have."""
     claims: dict[str, str] = Field(default_factory=dict)
-    """PersistentVolumeClaim -> path where it is mounted."""
+    """PersistentVolumeClaim -> path at which it is mounted."""
     host_network: bool = False
-    """Pods use the network of their host."""
+    """Use the network of the host instead of a pod network."""
     shared_memory: str = "64Gi"
-    """Size of /dev/shm."""
-    max_restarts: Size = 3
-    """Times that all pods start anew after a failure."""
+    """Size of /dev/shm, as a Kubernetes quantity."""
+    max_restarts: PositiveInt = 3
+    """Number of times that all pods are restarted after a failure."""
 
 
 class LaunchSpec(Strict):
-    """How the program starts."""
+    """Start of the program: script, arguments, environment and schedulers."""
 
     program: str | None = None
-    """Script that is started on every rank; absent: the framework's own, pretrain_gpt.py or
-    pretrain_hybrid.py of Megatron-LM, or the one that is emitted."""
+    """Script that runs on each rank. If absent, the framework's script (pretrain_gpt.py or
+    pretrain_hybrid.py of Megatron-LM), or the script that PARC emits."""
     args: tuple[str, ...] = ()
-    """Extra framework arguments; one that is a matter of the plan is an error."""
+    """Extra arguments for the framework. Arguments that the plan determines are an error."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Extra environment variables; they win over PARC's own."""
+    """Extra environment variables. They override variables that PARC sets."""
     master_port: Port = 29500
-    """Rendezvous port of torchrun without Slurm; under Slurm it comes from the job id."""
+    """Rendezvous port of torchrun. Slurm jobs derive the port from the job id instead."""
     network_interface: str | None = None
-    """Interface for NCCL and Gloo bootstrap, the same on every host."""
+    """Network interface for the bootstrap of NCCL and Gloo, with the same name on all hosts. If
+    absent, NCCL and Gloo choose one."""
     slurm: SlurmSpec = SlurmSpec()
-    """Slurm directives."""
+    """Settings of the Slurm batch script."""
     kubernetes: KubernetesSpec = KubernetesSpec()
-    """Kubernetes objects."""
+    """Settings of the Kubernetes objects."""

@@ -1,44 +1,50 @@
-"""``layout:``: every key is a pin; ``auto`` or absent means decide."""
+"""Section ``layout``: pinned values; the search decides all keys that are absent or ``auto``."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, NotBool
+from parc.compiler.spec.numbers import Count, NotBool
 
 Auto = Literal["auto"]
 
 
 class RecomputeSpec(Strict):
-    """Activation recompute, in Megatron's words."""
+    """Activation recomputation, in Megatron's terms."""
 
     granularity: Literal["none", "selective", "full"]
-    """What is computed again in the backward pass."""
+    """Parts of a layer that the backward pass computes again: none, the listed modules, or the
+    whole layer."""
     modules: tuple[str, ...] = ()
-    """For selective: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj, shared_experts."""
+    """With selective: modules to recompute, any of core_attn, mlp, moe, moe_act, layernorm,
+    mla_up_proj, shared_experts."""
     method: Literal["uniform", "block"] | None = None
-    """For full: uniform or block."""
-    layers: Degree | None = None
-    """For full: layers a block (uniform), or layers of each chunk (block)."""
+    """With full: recompute all layers in blocks (uniform), or the first layers of each model chunk
+    (block)."""
+    layers: Count | None = None
+    """With full: layers per block (uniform), or recomputed layers per model chunk (block)."""
 
 
 class OffloadSpec(Strict):
-    """What is kept outside of the GPU between its uses."""
+    """Memory in which optimizer state and weights are kept between uses."""
 
     optimizer: Literal["none", "cpu", "nvme"] = "none"
-    """Optimizer state and its update: in GPU memory, in that of the host, or on NVMe."""
+    """Memory of the optimizer state, which is also updated there: GPU memory (none), host memory
+    (cpu) or NVMe."""
     parameters: Literal["none", "cpu", "nvme"] = "none"
-    """Weights, fetched layer by layer: ZeRO-3 and FSDP alone."""
+    """Memory of the weights, which are fetched layer by layer: GPU memory (none), host memory (cpu)
+    or NVMe. Only for ZeRO-3 and FSDP."""
     nvme_path: str = ""
-    """Folder on the local NVMe of every host."""
+    """Folder on the local NVMe of each host. Required if optimizer or parameters is nvme."""
 
 
 class ZeroPlusSpec(Strict):
-    """ZeRO++ of DeepSpeed, with zero_stage: 3."""
+    """ZeRO++ of DeepSpeed; requires zero_stage: 3."""
 
-    hpz: Degree = 1
-    """Ranks that keep a second, whole copy of the weights (hpZ); the GPUs of a host, or 1."""
+    hpz: Count = 1
+    """Ranks that share a secondary copy of the weights (hpZ). Valid values: the number of GPUs per
+    host, or 1 for no copy."""
     quantized_weights: bool = False
     """Gather weights in 8 bit (qwZ)."""
     quantized_gradients: bool = False
@@ -46,55 +52,60 @@ class ZeroPlusSpec(Strict):
 
 
 class LayoutSpec(Strict):
-    """Pins. What is absent or auto is decided."""
+    """Pinned values of the layout. The search decides keys that are absent or auto."""
 
-    tp: Degree | Auto = "auto"
-    """Tensor parallelism."""
-    cp: Degree | Auto = "auto"
-    """Context parallelism."""
-    pp: Degree | Auto = "auto"
-    """Pipeline parallelism."""
-    vpp: Degree | Auto = "auto"
-    """Virtual stages a pipeline rank; 1: no interleaving."""
-    dp: Degree | Auto = "auto"
-    """Data parallelism; usually what is left."""
-    ep: Degree | Auto = "auto"
-    """Expert parallelism."""
-    etp: Degree | Auto = "auto"
-    """Tensor parallelism inside an expert."""
-    micro_batch: Degree | Auto = "auto"
-    """Sequences a micro-batch."""
+    tp: Count | Auto = "auto"
+    """Tensor parallel size."""
+    cp: Count | Auto = "auto"
+    """Context parallel size."""
+    pp: Count | Auto = "auto"
+    """Pipeline parallel size: number of pipeline stages."""
+    vpp: Count | Auto = "auto"
+    """Virtual pipeline size: model chunks per pipeline rank. 1 turns interleaving off."""
+    dp: Count | Auto = "auto"
+    """Data parallel size. It usually follows from the GPUs and the other sizes:
+    GPUs / (tp x cp x pp)."""
+    ep: Count | Auto = "auto"
+    """Expert parallel size."""
+    etp: Count | Auto = "auto"
+    """Tensor parallel size inside an expert."""
+    micro_batch: Count | Auto = "auto"
+    """Sequences per micro-batch."""
     sequence_parallel: bool | Auto = "auto"
-    """Megatron's sequence parallelism; auto: on where tp > 1."""
+    """Megatron's sequence parallelism. auto turns it on if tp > 1."""
     recompute: Literal["auto", "none", "selective", "full"] | RecomputeSpec = "auto"
-    """Activation recompute."""
+    """Activation recomputation. selective recomputes core_attn, full recomputes each layer; a
+    mapping selects modules or layers."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], NotBool] | Auto = "auto"
-    """0: every rank keeps all state; 1: the optimizer is sharded, 2: gradients too, 3: weights
-    too. Megatron has 0 and 1; FSDP is 3, or 2 where weights stay gathered after the forward."""
-    dp_shard: Degree | Auto = "auto"
-    """Data-parallel ranks that share one state; fewer than dp: hybrid sharding (HSDP)."""
+    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 gradients too, 3 weights too. Megatron
+    supports 0 and 1; FSDP is 3, or 2 if weights are not resharded after the forward pass."""
+    dp_shard: Count | Auto = "auto"
+    """Data-parallel ranks that shard one copy of the state. A value below dp is hybrid sharding
+    (HSDP)."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"] | Auto = "auto"
-    """Pipeline schedule."""
+    """Pipeline schedule. auto is 1f1b, or interleaved if vpp > 1."""
     cp_comm: Literal["p2p", "all_gather", "a2a", "a2a+p2p"] | Auto = "auto"
-    """How context parallelism sees all keys: ring, gather, heads for tokens (Ulysses), or Ulysses
-    among neighbours and a ring over these."""
-    cp_a2a: Degree | Auto = "auto"
-    """With cp_comm: a2a+p2p, the neighbours that exchange heads for tokens; auto: as many as fit
-    the NVLink domain beside tp."""
+    """Communication of context parallelism: a ring (p2p), an all-gather of keys and values, an
+    all-to-all that exchanges heads for tokens (a2a, Ulysses), or a2a among neighbours and a ring
+    between those groups (a2a+p2p)."""
+    cp_a2a: Count | Auto = "auto"
+    """With cp_comm: a2a+p2p, the neighbouring ranks that exchange heads for tokens. auto is as many
+    as share an NVLink domain with their tensor-parallel ranks."""
     offload: Literal["none", "cpu"] | OffloadSpec | Auto = "auto"
-    """What leaves the GPU between its uses; cpu: the optimizer; auto: nothing, or what makes a
-    framework's layout fit that fits in no other way."""
+    """Offload of optimizer state and weights. cpu offloads the optimizer state. auto offloads only
+    with frameworks that support it, and only if no other layout fits in memory."""
     zero_plus: ZeroPlusSpec | None = None
-    """ZeRO++ of DeepSpeed."""
-    first_stage_layers: Degree | Auto = "auto"
+    """ZeRO++ of DeepSpeed. If absent, it is not used."""
+    first_stage_layers: Count | Auto = "auto"
     """Decoder layers on the first pipeline rank."""
-    last_stage_layers: Degree | Auto = "auto"
+    last_stage_layers: Count | Auto = "auto"
     """Decoder layers on the last pipeline rank."""
     pipeline_layout: str | None = None
-    """Megatron's layout string: Et*3|(tt|)*29,m|L."""
+    """Megatron's layout string, which assigns layers to stages: Et*3|(tt|)*29,m|L."""
     count_embedding: bool | Auto = "auto"
-    """Count the embedding as a layer when stages are split evenly."""
+    """Count the embedding as a layer when the layers are split evenly over stages."""
     count_loss: bool | Auto = "auto"
-    """Count the loss as a layer when stages are split evenly."""
+    """Count the output layer with the loss as a layer when the layers are split evenly over
+    stages."""
     order: Literal["auto", "tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] = "auto"
     """Rank order of Megatron, fastest axis first."""

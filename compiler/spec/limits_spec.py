@@ -1,40 +1,40 @@
-"""``goals.limits:``: what the search may choose, axis by axis."""
+"""Section ``goals.limits``: parallel sizes from which the search can choose, by axis."""
 
 from __future__ import annotations
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree
+from parc.compiler.spec.numbers import Count
 
 
 class AxisLimit(Strict):
-    """What one axis may be; all that is written must hold."""
+    """Limit of one axis; all conditions that are set must be met."""
 
-    min: Degree | None = None
-    """Smallest degree."""
-    max: Degree | None = None
-    """Largest degree."""
-    only: tuple[Degree, ...] = ()
-    """The degrees that may be tried; empty: any."""
-    ban: tuple[Degree, ...] = ()
-    """Degrees that must not be tried."""
+    min: Count | None = None
+    """Smallest value. If absent, 1."""
+    max: Count | None = None
+    """Largest value. If absent, there is no upper limit."""
+    only: tuple[Count, ...] = ()
+    """Allowed values. If empty, all values are allowed."""
+    ban: tuple[Count, ...] = ()
+    """Values that are not allowed."""
 
 
 class LimitsSpec(Strict):
-    """Limits of the axes that the search decides; a pin must keep them too."""
+    """Limits of the axes that the search decides. Pinned values must meet them too."""
 
     tp: AxisLimit | None = None
-    """Tensor parallelism."""
+    """Limit of the tensor parallel size."""
     cp: AxisLimit | None = None
-    """Context parallelism."""
+    """Limit of the context parallel size."""
     pp: AxisLimit | None = None
-    """Pipeline parallelism."""
+    """Limit of the pipeline parallel size."""
     vpp: AxisLimit | None = None
-    """Virtual stages a pipeline rank."""
+    """Limit of the virtual pipeline size (model chunks per pipeline rank)."""
     dp: AxisLimit | None = None
-    """Data parallelism."""
+    """Limit of the data parallel size."""
     ep: AxisLimit | None = None
-    """Expert parallelism."""
+    """Limit of the expert parallel size."""
     etp: AxisLimit | None = None
-    """Tensor parallelism inside an expert."""
+    """Limit of the tensor parallel size inside an expert."""
     micro_batch: AxisLimit | None = None
-    """Sequences a micro-batch."""
+    """Limit of the sequences per micro-batch."""

@@ -1,4 +1,4 @@
-"""Text of a spec -> ``Spec``, or every mistake in it."""
+"""Text of a spec -> ``Spec`` or ``ServingSpec``, or a report of all mistakes in it."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from parc.compiler.spec.spec import Spec, TaskSpec
 
 
 def load_spec(source: Source, overrides: Sequence[str], sink: Sink) -> TaskSpec | None:
-    """Read, override and check a spec; None after an error.
+    """Return the spec with ``overrides`` applied; None after an error.
 
-    Sets ``sink.positions``, so that later passes can report at spec paths. All mistakes are
-    reported in one run; only a text that is no YAML hides the others.
+    Set ``sink.positions``, so that later passes can report at spec paths. All mistakes are reported
+    in one run, unless the text is not valid YAML.
     """
     sink.positions = Positions(source.name, lines={source.name: split_lines(source.text)})
     tree = read_tree(source.text, source.name, sink)
-    if tree is None or _not_a_mapping(tree, source.name, sink):
+    if tree is None or _report_no_mapping(tree, source.name, sink):
         return None
     tree = apply_overrides(tree, overrides, sink)
     sink.positions = with_overrides(sink.positions, tree, overrides)
-    spec = _checked(tree.value, sink)
+    spec = _validate(tree.value, sink)
     return None if sink.failed() else spec
 
 
-def _not_a_mapping(tree: Tree, file: str, sink: Sink) -> bool:
+def _report_no_mapping(tree: Tree, file: str, sink: Sink) -> bool:
     if isinstance(tree.value, dict):
         return False
     what = "is empty" if tree.value is None else "is not a mapping of keys to values"
     finding = Finding(
-        f"the spec {what}", help="a spec starts with `parc: 1`; `parc init` writes one"
+        f"the spec {what}", help="a spec starts with `parc: 1`; `parc init` writes an example"
     )
     sink.report("X06", finding, span=tree.values.get("") or Span(file, 1, 1))
     return True
 
 
-def _checked(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
+def _validate(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
     from pydantic import ValidationError
 
-    root = _language(tree)
+    root = _root_model(tree)
     try:
-        # from JSON, because strict Python input would refuse a list where a tuple is declared
+        # from JSON, because in strict mode pydantic rejects a Python list for a tuple field
         return root.model_validate_json(json.dumps(tree))
     except ValidationError as invalid:
         from parc.compiler.spec.mistakes import report_mistakes
@@ -56,20 +56,22 @@ def _checked(tree: dict[str, Any], sink: Sink) -> TaskSpec | None:
         return None
 
 
-def _language(tree: dict[str, Any]) -> type[TaskSpec]:
-    """That of serving where ``job.kind`` says so; its models are built on first use."""
+def _root_model(tree: dict[str, Any]) -> type[TaskSpec]:
+    """Return the root model that ``job.kind`` selects."""
     job = tree.get("job")
     if not isinstance(job, dict) or job.get("kind") != "serve":
         return Spec
+    # imported here, because pydantic builds the models of serving on import
     from parc.compiler.spec.service_spec import ServingSpec
 
     return ServingSpec
 
 
 def salvage_sections(source: Source, overrides: Sequence[str]) -> dict[str, Any]:
-    """``model`` and ``cluster`` of a spec that did not load, where these alone are sound.
+    """Return the valid ones of the sections ``model`` and ``cluster`` of a spec that did not load.
 
-    So that one run also reports what only a look into the catalog finds. Reports nothing.
+    The caller resolves them, so that one run also reports mistakes that only the catalog can show.
+    Reports no findings.
     """
     from pydantic import TypeAdapter, ValidationError
 

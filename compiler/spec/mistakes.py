@@ -1,4 +1,4 @@
-"""Turns what pydantic refuses into findings: one per mistake, in the words of the spec."""
+"""Conversion of pydantic's errors to findings: one per mistake, in terms of the spec."""
 
 from __future__ import annotations
 
@@ -11,119 +11,128 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.spec.annotations import (
+    ErrorLocation,
+    expected,
+    is_percentage,
+    literals,
+    locate_error,
+    plain_types,
+)
 from parc.compiler.spec.keys import missing_key, unknown_key
 from parc.compiler.spec.nearest import did_you_mean
 from parc.compiler.spec.reading.scalars import plain_scalar
-from parc.compiler.spec.shape import Place, expected, is_share, literals, locate, plain_types
 
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-_KINDS = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
+_TYPE_NAMES = {bool: "a true/false value", str: "text", dict: "a mapping", list: "a list"}
 
 
 def report_mistakes(
     root: type[BaseModel], tree: Any, errors: Sequence[ErrorDetails], sink: Sink
 ) -> None:
-    """Report each of pydantic's ``errors`` about ``tree`` once, all of them."""
-    chosen: dict[tuple[str, bool], tuple[ErrorDetails, Place]] = {}
+    """Report all mistakes behind pydantic's ``errors`` about ``tree``, each mistake once."""
+    chosen: dict[tuple[str, bool], tuple[ErrorDetails, ErrorLocation]] = {}
     for error in errors:
-        place = locate(root, tree, error["loc"])
-        if place is None:
+        location = locate_error(root, tree, error["loc"])
+        if location is None:
             continue
-        # the branches of a union complain one by one; the one that names a bound says most
-        twin = (place.path, error["type"] == "extra_forbidden")
-        if twin not in chosen or _bound(error):
-            chosen[twin] = (error, place)
-    for error, place in chosen.values():
-        _report(error, place, sink)
+        # pydantic reports each branch of a union; the error with a bound has the best explanation
+        mistake = (location.path, error["type"] == "extra_forbidden")
+        if mistake not in chosen or _violated_bound(error):
+            chosen[mistake] = (error, location)
+    for error, location in chosen.values():
+        _report(error, location, sink)
 
 
-def _report(error: ErrorDetails, place: Place, sink: Sink) -> None:
+def _report(error: ErrorDetails, location: ErrorLocation, sink: Sink) -> None:
     kind = error["type"]
-    # what is missing is shown at the mapping that lacks it
-    span = sink.positions.values.get(place.above) if kind == "missing" else None
+    # a missing key has no position, so the finding points at the mapping
+    span = sink.positions.values.get(location.parent) if kind == "missing" else None
     if kind == "extra_forbidden":
-        sink.report("X01", unknown_key(place), at=place.path, key=True)
-    elif place.path == "parc":
-        sink.report("X13", _version(place, missing=kind == "missing"), at="parc", span=span)
+        sink.report("X01", unknown_key(location), at=location.path, key=True)
+    elif location.path == "parc":
+        sink.report(
+            "X13", _wrong_version(location, missing=kind == "missing"), at="parc", span=span
+        )
     elif kind == "missing":
-        sink.report("X08", missing_key(place), at=place.path, span=span)
+        sink.report("X08", missing_key(location), at=location.path, span=span)
     elif kind == "quantity":
-        sink.report("X07", _quantity(place, error), at=place.path)
+        sink.report("X07", _wrong_quantity(location, error), at=location.path)
     elif kind == "string_too_long":
-        sink.report("X11", _too_long(place, error), at=place.path)
-    elif kind == "string_pattern_mismatch" and place.path == "model.pattern":
-        sink.report("X09", _letters(place), at=place.path)
+        sink.report("X11", _too_long(location, error), at=location.path)
+    elif kind == "string_pattern_mismatch" and location.path == "model.pattern":
+        sink.report("X09", _wrong_pattern(location), at=location.path)
     elif kind == "string_pattern_mismatch":
-        sink.report("X12", _name(place), at=place.path)
+        sink.report("X12", _wrong_name(location), at=location.path)
     else:
-        code = _code(place)
-        sink.report(code, _FINDINGS[code](place, error, sink), at=place.path)
+        code = _code_of(location)
+        sink.report(code, _FINDINGS[code](location, error, sink), at=location.path)
 
 
-def _code(place: Place) -> str:
-    """X09 for a word or number that is not in the list, X11 out of range, else X02."""
-    types, value = plain_types(place.annotation), place.value
+def _code_of(location: ErrorLocation) -> str:
+    """Return X09 for a value that is not in the list, X11 if out of range, else X02."""
+    types, value = plain_types(location.annotation), location.value
     if isinstance(value, bool):
         return "X02"
     if isinstance(value, int | float) and (
         float in types or (int in types and value == value // 1)
     ):
         return "X02" if isinstance(value, float) and float not in types else "X11"
-    if isinstance(value, str) and (_as_number(value) or _as_bool(place)):
+    if isinstance(value, str) and (_read_number(value) or _read_bool(location)):
         return "X02"
-    listed = any(type(choice) is type(value) for choice in literals(place.annotation))
+    listed = any(type(choice) is type(value) for choice in literals(location.annotation))
     return "X09" if listed else "X02"
 
 
-def _wrong_type(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
-    written = _written(place, sink)
-    wanted = expected(place.annotation)
+def _wrong_type(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+    written = _written(location, sink)
+    wanted = expected(location.annotation)
     return Finding(
-        f"{place.path} is {_kind(place.value)}, expected {wanted}",
-        label=f"this is {_kind(place.value)}",
-        fix=_mend(place, written),
+        f"{location.path} is {_describe(location.value)}, expected {wanted}",
+        label=f"this is {_describe(location.value)}",
+        fix=_suggest_value(location, written),
     )
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "empty"
     if isinstance(value, str):
         return f"text ({json.dumps(value[:40], ensure_ascii=False)})"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"the number {str(value)[:40]}"
-    return _KINDS[type(value)]
+    return _TYPE_NAMES[type(value)]
 
 
-def _written(place: Place, sink: Sink) -> str:
-    """The value as it stands in the text (0.20, not 0.2); empty where it is not on one line."""
-    span = sink.positions.values.get(place.path)
+def _written(location: ErrorLocation, sink: Sink) -> str:
+    """Return the value as written (0.20, not 0.2); empty if it is not on a single line."""
+    span = sink.positions.values.get(location.path)
     lines = sink.positions.lines.get(span.file, ()) if span else ()
     if span is None or not 0 < span.line <= len(lines):
         return ""
     return lines[span.line - 1][span.column - 1 : span.column - 1 + span.length]
 
 
-def _mend(place: Place, written: str) -> str:
-    """The edit that keeps what the user meant; empty where that is not plain."""
-    types, value = plain_types(place.annotation), place.value
+def _suggest_value(location: ErrorLocation, written: str) -> str:
+    """Return the edit that keeps the intended value; empty if the intention is not clear."""
+    types, value = plain_types(location.annotation), location.value
     numeric = bool({int, float} & set(types))
-    if isinstance(value, str) and numeric and _as_number(value):
-        return f"{place.path}: {_as_number(value)}"
+    if isinstance(value, str) and numeric and _read_number(value):
+        return f"{location.path}: {_read_number(value)}"
     if isinstance(value, float) and value.is_integer() and int in types:
-        return f"{place.path}: {int(value)}"
-    if _as_bool(place):
-        return f"{place.path}: {_as_bool(place)}"
+        return f"{location.path}: {int(value)}"
+    if _read_bool(location):
+        return f"{location.path}: {_read_bool(location)}"
     scalar = value is not None and not isinstance(value, dict | list)
     if str in types and scalar and not isinstance(value, str):
-        return f'{place.path}: "{written or json.dumps(value)}"'
+        return f'{location.path}: "{written or json.dumps(value)}"'
     if tuple in types and scalar:
-        return f"{place.path}: [{written or value}]"
-    return f"remove {place.path}" if value is None else ""
+        return f"{location.path}: [{written or value}]"
+    return f"remove {location.path}" if value is None else ""
 
 
-def _as_number(value: Any) -> str:
-    """``"8"`` and ``"1_000"`` as the number they mean; empty for other text."""
+def _read_number(value: Any) -> str:
+    """Return text such as ``"8"`` or ``"1_000"`` as a YAML number; empty for other text."""
     text = str(value).strip().replace("_", "").replace(",", "")
     try:
         number = plain_scalar(text)
@@ -133,37 +142,39 @@ def _as_number(value: Any) -> str:
     return text if is_number else ""
 
 
-def _as_bool(place: Place) -> str:
-    """``yes`` and its kin, which are text in YAML 1.2, where true or false is meant."""
+def _read_bool(location: ErrorLocation) -> str:
+    """Return the bool meant by ``yes``, ``off`` and so on (text in YAML 1.2); else empty."""
     return (
-        _YES_NO.get(str(place.value).lower(), "") if bool in plain_types(place.annotation) else ""
+        _YES_NO.get(str(location.value).lower(), "")
+        if bool in plain_types(location.annotation)
+        else ""
     )
 
 
-def _not_listed(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
-    listed = [str(choice) for choice in literals(place.annotation)]
-    near = did_you_mean(str(place.value), listed)
+def _not_listed(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+    listed = [str(choice) for choice in literals(location.annotation)]
+    near = did_you_mean(str(location.value), listed)
     return Finding(
-        f"{place.path} cannot be {_kind(place.value)}",
-        label=f"did you mean {near[0]}?" if near else "not one of the legal values",
-        help=f"legal: {expected(place.annotation)}",
-        fix=f"{place.path}: {near[0]}" if near else "",
+        f"{location.path} cannot be {_describe(location.value)}",
+        label=f"did you mean {near[0]}?" if near else "not one of the valid values",
+        help=f"valid values: {expected(location.annotation)}",
+        fix=f"{location.path}: {near[0]}" if near else "",
     )
 
 
-def _out_of_range(place: Place, error: ErrorDetails, sink: Sink) -> Finding:
-    limit = _bound(error)
-    wanted = limit or expected(place.annotation)
+def _out_of_range(location: ErrorLocation, error: ErrorDetails, sink: Sink) -> Finding:
+    limit = _violated_bound(error)
+    wanted = limit or expected(location.annotation)
     return Finding(
-        f"{place.path} is {str(place.value)[:40]}, must be {wanted}",
+        f"{location.path} is {str(location.value)[:40]}, must be {wanted}",
         label=f"must be {wanted}",
-        help=f"legal: {expected(place.annotation)}",
-        fix=f"{place.path}: {limit.split()[-1]}" if limit.startswith("at ") else "",
+        help=f"valid values: {expected(location.annotation)}",
+        fix=f"{location.path}: {limit.split()[-1]}" if limit.startswith("at ") else "",
     )
 
 
-def _bound(error: ErrorDetails) -> str:
-    """The bound that was passed: ``at most 65535``; empty for other errors."""
+def _violated_bound(error: ErrorDetails) -> str:
+    """Return the violated bound, such as ``at most 65535``; empty for other errors."""
     context = error.get("ctx", {})
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     return next((f"{words[name]} {context[name]}" for name in words if name in context), "")
@@ -172,50 +183,52 @@ def _bound(error: ErrorDetails) -> str:
 _FINDINGS = {"X02": _wrong_type, "X09": _not_listed, "X11": _out_of_range}
 
 
-def _quantity(place: Place, error: ErrorDetails) -> Finding:
-    reason, value = error["msg"], place.value
+def _wrong_quantity(location: ErrorLocation, error: ErrorDetails) -> Finding:
+    reason, value = error["msg"], location.value
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    percent = number and is_share(place.annotation) and 1 < value < 95
+    percent = number and is_percentage(location.annotation) and 1 < value < 95
     return Finding(
-        f"{place.path}: {_kind(place.value)} {reason}",
+        f"{location.path}: {_describe(location.value)} {reason}",
         label=reason,
-        help=f"expected {expected(place.annotation)}",
-        fix=f"{place.path}: {value}%" if percent else "",
+        help=f"expected {expected(location.annotation)}",
+        fix=f"{location.path}: {value}%" if percent else "",
     )
 
 
-def _name(place: Place) -> Finding:
-    near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(place.value)).strip("._-")[:128]
+def _wrong_name(location: ErrorLocation) -> Finding:
+    near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(location.value)).strip("._-")[:128]
+    written = json.dumps(str(location.value)[:60], ensure_ascii=False)
     return Finding(
-        f"the name {json.dumps(str(place.value)[:60], ensure_ascii=False)} cannot be a folder name",
-        label="letters, digits, dot, dash and underscore; the first a letter or digit; at most 128",
-        help="the run's name is the folder that its files are written to",
+        f"{written} is not a valid folder name",
+        label="letters, digits, dot, dash, underscore; starts with letter or digit; at most 128",
+        help="output files are written to a folder with the name of the run",
         fix=f"name: {near}" if near else "",
     )
 
 
-def _too_long(place: Place, error: ErrorDetails) -> Finding:
+def _too_long(location: ErrorLocation, error: ErrorDetails) -> Finding:
     most = error["ctx"]["max_length"]
     return Finding(
-        f"{place.path} has {len(str(place.value))} characters", label=f"must be at most {most}"
+        f"{location.path} has {len(str(location.value))} characters",
+        label=f"must be at most {most}",
     )
 
 
-def _letters(place: Place) -> Finding:
-    text = str(place.value)
+def _wrong_pattern(location: ErrorLocation) -> Finding:
+    text = str(location.value)
     bad = "".join(dict.fromkeys(re.sub(r"[M*E-]", "", text)))
     return Finding(
-        f"no layer is called {', '.join(bad[:20])}" if bad else "the pattern has no letters",
-        label="a letter a layer: M Mamba, * attention, - dense MLP, E experts",
-        help="where stages are cut stands in layout.pipeline_layout" if "|" in bad else "",
-        fix=f'{place.path}: "{text.replace("|", "")}"' if bad == "|" else "",
+        f"invalid letters: {', '.join(bad[:20])}" if bad else "the pattern has no letters",
+        label="one letter per layer: M = Mamba, * = attention, - = dense MLP, E = experts",
+        help="set stage boundaries in layout.pipeline_layout, not here" if "|" in bad else "",
+        fix=f'{location.path}: "{text.replace("|", "")}"' if bad == "|" else "",
     )
 
 
-def _version(place: Place, *, missing: bool) -> Finding:
-    written = "is missing" if missing else f"is {_kind(place.value)}"
+def _wrong_version(location: ErrorLocation, *, missing: bool) -> Finding:
+    written = "is missing" if missing else f"is {_describe(location.value)}"
     return Finding(
-        f"the version of the spec language {written}; this PARC reads version 1",
-        help="every spec says which version of the language it is written in",
+        f"the version of the spec language {written}; this PARC supports version 1",
+        help="a spec must state the version of the spec language",
         fix="parc: 1",
     )

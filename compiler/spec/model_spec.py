@@ -1,4 +1,4 @@
-"""``model:`` as a mapping; a catalog file and a Hugging Face config are read into the same."""
+"""Section ``model``; catalog files and Hugging Face configs are converted to the same models."""
 
 from __future__ import annotations
 
@@ -7,180 +7,193 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from parc.compiler.spec.base import Strict
-from parc.compiler.spec.numbers import Degree, Degree0, NotBool, Real, Real0, Size, Size0
+from parc.compiler.spec.numbers import (
+    Count,
+    CountOrZero,
+    NonNegativeFloat,
+    NonNegativeInt,
+    NotBool,
+    PositiveFloat,
+    PositiveInt,
+)
 
 
 class LatentSpec(Strict):
-    """Multi-head latent attention."""
+    """Multi-head latent attention (MLA)."""
 
-    q_lora_rank: Size | None = None
-    """Rank of the query projection; absent: full rank."""
-    kv_lora_rank: Size | None = None
-    """Rank of the shared key-value projection; needed unless base has it."""
-    qk_nope_dim: Size | None = None
-    """Head dim of queries and keys without position; needed unless base has it."""
-    qk_rope_dim: Size | None = None
-    """Head dim of queries and keys with rotary position; needed unless base has it."""
-    v_dim: Size | None = None
-    """Head dim of values; needed unless base has it."""
+    q_lora_rank: PositiveInt | None = None
+    """LoRA rank of the query projection. If absent, the projection has full rank."""
+    kv_lora_rank: PositiveInt | None = None
+    """LoRA rank of the shared key-value projection. Required unless base sets it."""
+    qk_nope_dim: PositiveInt | None = None
+    """Head dim of queries and keys without position encoding. Required unless base sets it."""
+    qk_rope_dim: PositiveInt | None = None
+    """Head dim of queries and keys with rotary position encoding. Required unless base sets it."""
+    v_dim: PositiveInt | None = None
+    """Head dim of values. Required unless base sets it."""
 
 
 class LinearAttentionSpec(Strict):
-    """Gated DeltaNet in place of attention, but in every n-th layer."""
+    """Linear attention (Gated DeltaNet), in all layers except each full_attention_every-th."""
 
-    key_heads: Degree | None = None
-    """Heads of queries and of keys; needed unless base has it."""
-    value_heads: Degree | None = None
-    """Heads of values, a multiple of key_heads; needed unless base has it."""
-    key_dim: Size | None = None
-    """Width of a head of queries and keys; needed unless base has it."""
-    value_dim: Size | None = None
-    """Width of a head of values; needed unless base has it."""
-    conv_size: Degree = 4
-    """Width of the causal convolution over queries, keys and values."""
-    full_attention_every: Degree = 4
-    """Every n-th layer has attention."""
+    key_heads: Count | None = None
+    """Number of query heads and of key heads. Required unless base sets it."""
+    value_heads: Count | None = None
+    """Number of value heads, a multiple of key_heads. Required unless base sets it."""
+    key_dim: PositiveInt | None = None
+    """Head dim of queries and keys. Required unless base sets it."""
+    value_dim: PositiveInt | None = None
+    """Head dim of values. Required unless base sets it."""
+    conv_size: Count = 4
+    """Kernel width of the causal convolution over queries, keys and values."""
+    full_attention_every: Count = 4
+    """Period n of the layers that have softmax attention."""
 
 
 class MambaSpec(Strict):
-    """Mamba-2 layers, where the pattern has an M."""
+    """Mamba-2 layers, which are the layers with letter M in the pattern."""
 
-    heads: Degree | None = None
-    """Heads; needed unless base has it."""
-    head_dim: Size | None = None
-    """Width of a head; needed unless base has it."""
-    state_size: Size | None = None
-    """Numbers of state a channel; needed unless base has it."""
-    groups: Degree = 1
-    """Groups of heads that share the matrices of the state."""
-    conv_size: Degree = 4
-    """Width of the causal convolution."""
+    heads: Count | None = None
+    """Number of heads. Required unless base sets it."""
+    head_dim: PositiveInt | None = None
+    """Width of a head. Required unless base sets it."""
+    state_size: PositiveInt | None = None
+    """States per channel. Required unless base sets it."""
+    groups: Count = 1
+    """Groups of heads that share the matrices B and C of the state."""
+    conv_size: Count = 4
+    """Kernel width of the causal convolution."""
 
 
 class ExpertsSpec(Strict):
     """Mixture of experts."""
 
-    count: Degree | None = None
-    """Routed experts a layer; needed unless base has it."""
-    top_k: Degree | None = None
-    """Routed experts a token visits; needed unless base has it."""
-    size: Size | None = None
-    """Hidden width of one routed expert; needed unless base has it."""
-    shared_size: Size0 = 0
-    """Total hidden width of the shared experts; 0: none."""
+    count: Count | None = None
+    """Routed experts per layer. Required unless base sets it."""
+    top_k: Count | None = None
+    """Routed experts per token. Required unless base sets it."""
+    size: PositiveInt | None = None
+    """Hidden width of one routed expert. Required unless base sets it."""
+    shared_size: NonNegativeInt = 0
+    """Total hidden width of the shared experts. 0 means no shared experts."""
     shared_gate: bool = False
-    """The shared expert has a sigmoid gate (Qwen2-MoE)."""
-    first_dense_layers: Degree0 = 0
-    """Leading layers that are dense."""
-    every: Degree = 1
-    """Every n-th layer routes, counted so that layer n-1 is the first."""
+    """Gate the output of the shared experts with a sigmoid (Qwen2-MoE)."""
+    first_dense_layers: CountOrZero = 0
+    """Number of leading layers without routed experts."""
+    every: Count = 1
+    """Period n of the layers with routed experts; layer n is the first of them."""
     bias: bool = False
-    """Experts carry biases."""
+    """Biases in the experts."""
     score_function: Literal["softmax", "sigmoid"] = "softmax"
-    """How router scores are normalised."""
+    """Function that converts router logits to scores."""
     pre_softmax: bool = False
-    """Scores are normalised before the top-k is taken."""
-    groups: Degree = 1
-    """Expert groups of group-limited routing."""
-    group_top_k: Degree = 1
-    """Groups a token may visit."""
+    """Normalize scores before the top-k selection instead of after it."""
+    groups: Count = 1
+    """Expert groups of group-limited routing. 1 does not limit the routing."""
+    group_top_k: Count = 1
+    """Expert groups to which one token can be routed."""
     router_bias: Literal["none", "parameter", "buffer"] = "none"
-    """Router bias: trained, or the load-balancing buffer of DeepSeek-V3."""
-    scaling_factor: Real = 1.0
-    """Factor on the combined expert output."""
-    aux_loss_coefficient: Real0 = 0.0
-    """Weight of the load-balancing loss."""
+    """Bias of the router: none, a trained parameter, or the load-balancing buffer of
+    DeepSeek-V3."""
+    scaling_factor: PositiveFloat = 1.0
+    """Factor on the combined output of the routed experts."""
+    aux_loss_coefficient: NonNegativeFloat = 0.0
+    """Weight of the load-balancing loss. 0 turns it off."""
 
 
 class PositionSpec(Strict):
     """Position encoding."""
 
     kind: Literal["rope", "yarn", "learned", "none"] = "rope"
-    """Rotary, rotary with YaRN, a learned table, or none."""
-    base: Real = 10000.0
+    """Position encoding: rotary, rotary with YaRN, a learned table, or none."""
+    base: PositiveFloat = 10000.0
     """Rotary base (rope_theta)."""
-    percent: Real = 1.0
-    """Share of the head dim that is rotated."""
+    percent: PositiveFloat = 1.0
+    """Share of the head dim to which the rotation applies."""
     scaling: Literal["none", "llama3", "linear", "yarn"] = "none"
-    """Rotary scaling for long contexts."""
-    scaling_factor: Real = 1.0
+    """Scaling of the rotary frequencies for long contexts."""
+    scaling_factor: PositiveFloat = 1.0
     """Factor of the scaling."""
-    max_positions: Size | None = None
-    """Longest context, in tokens; needed unless base has it."""
-    original_max_positions: Size | None = None
-    """Context before scaling; absent: max_positions."""
-    mscale: Real = 1.0
+    max_positions: PositiveInt | None = None
+    """Longest context, in tokens. Required unless base sets it."""
+    original_max_positions: PositiveInt | None = None
+    """Context before scaling, in tokens. If absent, max_positions."""
+    mscale: PositiveFloat = 1.0
     """YaRN attention scale."""
-    mscale_all_dim: Real0 = 0.0
-    """YaRN attention scale for all dims."""
+    mscale_all_dim: NonNegativeFloat = 0.0
+    """YaRN attention scale that applies to all dims."""
 
 
 class ModelSpec(Strict):
-    """A decoder-only transformer."""
+    """Decoder-only transformer. Keys that are absent are taken from base, if it is set."""
 
     base: str | None = None
-    """Catalog name or config.json to start from; the other keys change it."""
+    """Catalog name, or path of a config.json, to start from. The other keys override its values."""
     name: str | None = None
-    """Name for reports."""
+    """Name in reports."""
     family: str | None = None
-    """Hugging Face model_type that it follows."""
-    layers: Degree | None = None
-    """Decoder layers, multi-token prediction not counted."""
-    hidden: Size | None = None
-    """Width of the residual stream."""
-    ffn: Size0 | None = None
-    """Hidden width of the dense MLP; 0 where all layers route."""
-    heads: Degree | None = None
+    """Hugging Face model_type of the architecture."""
+    layers: Count | None = None
+    """Decoder layers without multi-token-prediction layers."""
+    hidden: PositiveInt | None = None
+    """Hidden size: width of the residual stream."""
+    ffn: NonNegativeInt | None = None
+    """Hidden width of the dense MLP. 0 if all layers have routed experts."""
+    heads: Count | None = None
     """Attention heads."""
-    kv_heads: Degree | None = None
-    """Key-value heads; absent: as many as heads."""
-    head_dim: Size | None = None
-    """Width of one head; absent: hidden / heads."""
-    vocab: Size | None = None
-    """Vocabulary before padding."""
+    kv_heads: Count | None = None
+    """Key-value heads. If absent, the number of heads (no grouped queries)."""
+    head_dim: PositiveInt | None = None
+    """Width of one head. If absent, hidden / heads."""
+    vocab: PositiveInt | None = None
+    """Vocabulary size before padding."""
     gated: bool | None = None
-    """The MLP has a gate (SwiGLU, GeGLU); absent: true."""
+    """Use an MLP with a gate (SwiGLU, GeGLU). If absent, true."""
     activation: Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_silu"] | None = None
-    """Activation of the MLP; absent: silu."""
+    """Activation function of the MLP. If absent, silu."""
     mlp_bias: bool | None = None
-    """Biases in the MLP; absent: false."""
+    """Biases in the MLP. If absent, false."""
     qkv_bias: bool | None = None
-    """Biases on queries, keys and values; absent: false."""
+    """Biases on queries, keys and values. If absent, false."""
     attention_output_bias: bool | None = None
-    """Bias on the attention output; absent: false."""
+    """Bias on the attention output. If absent, false."""
     qk_norm: Literal["none", "head", "full"] | None = None
-    """Norm on queries and keys; absent: none."""
-    window: Size | None = None
-    """Sliding-window length, in tokens; absent: full attention."""
-    full_attention_every: Size | None = None
-    """Every n-th layer ignores the window (Gemma 2: 2); absent: every layer keeps it."""
+    """Norm of queries and keys: per head, or over all heads (full). If absent, none."""
+    window: PositiveInt | None = None
+    """Sliding-window length, in tokens. If absent, full causal attention."""
+    full_attention_every: PositiveInt | None = None
+    """Period n of the layers that ignore the window (Gemma 2: 2). If absent, all layers use it."""
     sinks: bool | None = None
-    """One learned attention sink a head (gpt-oss)."""
+    """Learned attention sinks, one per head (gpt-oss). If absent, false."""
     latent: LatentSpec | None = None
-    """Multi-head latent attention instead of grouped-query attention."""
+    """Multi-head latent attention. If absent, grouped-query attention."""
     attention_gate: bool | None = None
-    """A sigmoid gate on the attention output (Qwen3-Next); absent: none."""
+    """Sigmoid gate on the attention output (Qwen3-Next). If absent, false."""
     linear_attention: LinearAttentionSpec | None = None
-    """Gated DeltaNet layers between the attention layers (Qwen3-Next)."""
+    """Linear attention layers between the softmax attention layers (Qwen3-Next). If absent,
+    none."""
     mamba: MambaSpec | None = None
-    """Mamba-2 layers (Nemotron-H); needs a pattern."""
+    """Mamba-2 layers (Nemotron-H). Requires a pattern. If absent, none."""
     pattern: Annotated[str, StringConstraints(pattern=r"^[M*E-]+$", max_length=4096)] | None = None
-    """Layers of one part each, a letter a layer: M Mamba, * attention, - dense MLP, E experts."""
+    """Layer pattern of a model whose layers have a single part, one letter per layer: M for Mamba,
+    * for attention, - for a dense MLP, E for experts. If absent, each layer has a token mixer and
+    an MLP."""
     experts: ExpertsSpec | None = None
-    """Mixture of experts; absent: dense."""
+    """Mixture of experts. If absent, all layers are dense."""
     norm: Literal["rmsnorm", "layernorm"] | None = None
-    """Kind of norm; absent: rmsnorm."""
-    norm_epsilon: Real | None = None
-    """Absent: 1e-5."""
+    """Kind of the norms. If absent, rmsnorm."""
+    norm_epsilon: PositiveFloat | None = None
+    """Epsilon of the norms. If absent, 1e-5."""
     norms_per_layer: Annotated[Literal[1, 2, 4], NotBool] | None = None
-    """Norms a layer: 2 pre-norm, 1 parallel block, 4 sandwich (Gemma 2); absent: 2."""
+    """Norms per layer: 2 for pre-norm, 1 for a parallel block, 4 if sub-layer outputs are
+    normalized too (Gemma 2). If absent, 2."""
     final_norm: bool | None = None
-    """Norm after the last layer; absent: true."""
+    """Norm after the last layer. If absent, true."""
     position: PositionSpec | None = None
     """Position encoding."""
     tied_embeddings: bool | None = None
-    """Input and output embedding are one matrix; absent: false."""
-    mtp_layers: Degree0 | None = None
-    """Multi-token-prediction layers to train; absent: 0."""
+    """Input and output embeddings share one matrix. If absent, false."""
+    mtp_layers: CountOrZero | None = None
+    """Multi-token-prediction layers to train. If absent, 0."""
     source: str | None = None
-    """Where the numbers are from."""
+    """Origin of the numbers."""

@@ -1,15 +1,15 @@
-"""Did you mean: the nearest of a list of names."""
+"""Similar names, for "did you mean" hints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _LONGEST = 64
-"""Longer words are no misspelling of ours, and comparing them is slow."""
+"""Longest word to compare. Longer words cannot be misspelled names, and comparing them is slow."""
 
 
 def did_you_mean(word: str, names: Iterable[str], *, most: int = 3) -> tuple[str, ...]:
-    """At most ``most`` of ``names`` that look like ``word``, the nearest first."""
+    """Return at most ``most`` of ``names`` that are similar to ``word``, the most similar first."""
     from difflib import get_close_matches
 
     if len(word) > _LONGEST:

@@ -1,6 +1,6 @@
-"""Plain numbers of the spec, with bounds that no real job passes.
+"""Number types of the spec, with upper bounds that no real job reaches.
 
-The bounds keep the arithmetic after the spec finite: no list of 10^18 hosts, no overflow.
+The bounds keep later computations finite: they exclude lists of 10^18 hosts and overflows.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from pydantic_core import PydanticCustomError
 
 def _refuse_bool(value: object) -> object:
     if isinstance(value, bool):
-        raise PydanticCustomError("not_a_number", "a true/false value is no number")
+        raise PydanticCustomError("not_a_number", "true/false is not a number")
     return value
 
 
 NotBool = BeforeValidator(_refuse_bool)
-"""For a Literal of integers, which pydantic would let ``true`` pass as 1."""
+"""Validator for a Literal of integers, because pydantic would accept ``true`` as 1."""
 
-Degree = Annotated[int, Field(ge=1, le=2**20)]
-"""A parallel degree, a count of hosts, GPUs, layers or heads."""
-Size = Annotated[int, Field(ge=1, le=10**9)]
-"""A width, a length in tokens, a batch in sequences, a count of steps."""
-Degree0 = Annotated[int, Field(ge=0, le=2**20)]
-"""A count that may be none."""
-Size0 = Annotated[int, Field(ge=0, le=10**9)]
-"""A width that may be none."""
+Count = Annotated[int, Field(ge=1, le=2**20)]
+"""Parallel size, or a count of hosts, GPUs, layers or heads; at most 2^20."""
+PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
+"""Width, length in tokens, batch in sequences, or number of steps; at most 10^9."""
+CountOrZero = Annotated[int, Field(ge=0, le=2**20)]
+"""Count that can be 0."""
+NonNegativeInt = Annotated[int, Field(ge=0, le=10**9)]
+"""Width or number of steps that can be 0."""
 Port = Annotated[int, Field(ge=1, le=65535)]
-"""A TCP port."""
-Real = Annotated[float, Field(gt=0, le=1e12)]
-"""A factor, a rate, a bandwidth."""
-Real0 = Annotated[float, Field(ge=0, le=1e12)]
-"""A weight that may be none."""
+"""TCP port."""
+PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
+"""Factor, rate or bandwidth."""
+NonNegativeFloat = Annotated[float, Field(ge=0, le=1e12)]
+"""Factor or rate that can be 0."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
-"""Decay rate of a running mean."""
+"""Decay rate of a running mean, at least 0 and below 1."""

@@ -1,4 +1,4 @@
-"""The JSON Schema of the spec, for editors, and the table of its fields, for ``parc explain``."""
+"""JSON Schema of the spec for editors, and table of its fields for ``parc explain``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from parc.compiler.spec.annotations import branches, expected, model_of
 from parc.compiler.spec.field_docs import field_docs
 from parc.compiler.spec.service_spec import ServingSpec
-from parc.compiler.spec.shape import branches, expected, model_of
 from parc.compiler.spec.spec import Spec
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,22 +23,22 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class FieldDoc:
-    """What there is to say about one field."""
+    """Documentation of a spec field."""
 
     path: str
-    """``cluster.racks[].nodes``: brackets stand for any entry of a list."""
+    """Path such as ``cluster.racks[].nodes``, with brackets for list entries."""
     type: str
-    """What it takes, in words."""
+    """Description of the accepted values."""
     required: bool
     default: Any
-    """JSON value; None where the field is required or has no default of its own."""
+    """JSON value; None if the field is required, or if its default is a whole section."""
     description: str
 
 
 def spec_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a spec, every property with its description.
+    """Return the JSON Schema (draft 2020-12) of a spec, with a description for each property.
 
-    ``job.kind`` decides which of the two languages holds: that of training, or of serving.
+    ``job.kind`` selects the schema of training jobs or of serving jobs.
     """
     train, serve = Spec.model_json_schema(), ServingSpec.model_json_schema()
     definitions = {**train.pop("$defs"), **serve.pop("$defs")}
@@ -57,7 +57,7 @@ def spec_schema() -> dict[str, Any]:
 
 
 def _describe(definitions: dict[str, Any]) -> None:
-    """Give every property the docstring of its field."""
+    """Set the description of each property to the docstring of its field."""
     for model in {*_models(Spec), *_models(ServingSpec)}:
         properties = definitions[model.__name__]["properties"]
         for name, text in field_docs(model).items():
@@ -65,7 +65,7 @@ def _describe(definitions: dict[str, Any]) -> None:
 
 
 def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """The model, and those of its fields."""
+    """Yield the model and the models of its fields, recursively."""
     yield model
     for info in model.model_fields.values():
         inner, _ = _inner(info.rebuild_annotation())
@@ -74,12 +74,12 @@ def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def schema_text() -> str:
-    """The schema as it is checked in: sorted keys, LF, a newline at the end."""
+    """Return the text of schemas/spec.schema.json: sorted keys, LF, final newline."""
     return json.dumps(spec_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _tidy(node: Any) -> None:
-    """Drop made-up titles (``Tp``) and defaults that repeat a whole sub-mapping."""
+    """Remove titles that pydantic generates (``Tp``) and defaults that are whole sections."""
     if isinstance(node, list):
         for item in node:
             _tidy(item)
@@ -99,19 +99,19 @@ def _tidy(node: Any) -> None:
 
 @cache
 def fields() -> Mapping[str, FieldDoc]:
-    """Every field of the spec by path, parents before children; training before serving."""
+    """Return all fields by path, parents first. Training fields win over equal serving fields."""
     return MappingProxyType({**serving_fields(), **training_fields()})
 
 
 @cache
 def training_fields() -> Mapping[str, FieldDoc]:
-    """Every field of a spec that trains."""
+    """Return all fields of a training spec by path."""
     return MappingProxyType({doc.path: doc for doc in _walk(Spec, "")})
 
 
 @cache
 def serving_fields() -> Mapping[str, FieldDoc]:
-    """Every field of a spec that serves."""
+    """Return all fields of a serving spec by path."""
     return MappingProxyType({doc.path: doc for doc in _walk(ServingSpec, "")})
 
 
@@ -141,7 +141,7 @@ def _default(info: FieldInfo) -> Any:
 
 
 def _inner(annotation: Any) -> tuple[type[BaseModel] | None, str]:
-    """The model below a field, and ``[]`` where it is a list of them."""
+    """Return the model of a field, or None, and ``[]`` if the field is a list of that model."""
     model = model_of(annotation)
     if model is not None:
         return model, ""

@@ -8,7 +8,7 @@ from parc.compiler.spec.base import Strict
 from parc.compiler.spec.launch_spec import LaunchSpec
 from parc.compiler.spec.layout_spec import Auto
 from parc.compiler.spec.limits_spec import AxisLimit
-from parc.compiler.spec.numbers import Degree, Port, Real, Size
+from parc.compiler.spec.numbers import Count, Port, PositiveFloat, PositiveInt
 from parc.compiler.spec.spec import TaskSpec
 from parc.compiler.spec.units import Percent, Seconds
 
@@ -19,13 +19,13 @@ class TrafficSpec(Strict):
     If neither is set, as many requests run at a time as fit in memory.
     """
 
-    input_tokens: Size
+    input_tokens: PositiveInt
     """Mean length of a prompt."""
-    output_tokens: Size
+    output_tokens: PositiveInt
     """Mean length of an answer."""
-    concurrency: Degree | None = None
+    concurrency: Count | None = None
     """Requests in the system at all times; each is replaced when it ends."""
-    request_rate: Real | None = None
+    request_rate: PositiveFloat | None = None
     """Requests per second, Poisson arrivals."""
 
 
@@ -45,12 +45,12 @@ class ServiceSpec(Strict):
     checkpoint: str | None = None
     """Repository on a model hub, or folder that exists on all hosts, from which the engine loads
     the model; absent: the repository that the catalog names as the model's source."""
-    max_model_len: Size | Auto = "auto"
+    max_model_len: PositiveInt | Auto = "auto"
     """Maximum tokens per request, prompt and answer; auto: the context, or as many as fit."""
-    max_num_seqs: Degree | Auto = "auto"
+    max_num_seqs: Count | Auto = "auto"
     """Maximum number of requests that one data-parallel rank runs at a time; auto: the engine's
     default."""
-    max_num_batched_tokens: Size | Auto = "auto"
+    max_num_batched_tokens: PositiveInt | Auto = "auto"
     """Maximum number of tokens per step; auto: the engine's default."""
     block_tokens: Literal[1, 8, 16, 32, 64, 128] = 16
     """Tokens per block of the cache."""
@@ -93,21 +93,21 @@ class ServingGoalsSpec(Strict):
 class ServingLayoutSpec(Strict):
     """Pins of a serving job. PARC decides values that are absent or auto."""
 
-    tp: Degree | Auto = "auto"
+    tp: Count | Auto = "auto"
     """Tensor parallelism."""
-    pp: Degree | Auto = "auto"
+    pp: Count | Auto = "auto"
     """Pipeline parallelism."""
-    dp: Degree | Auto = "auto"
+    dp: Count | Auto = "auto"
     """Data parallelism of attention inside one engine; models with experts only."""
-    ep: Degree | Literal["auto", "on", "off"] = "auto"
+    ep: Count | Literal["auto", "on", "off"] = "auto"
     """Expert parallelism: on, off, or its degree; vLLM supports only tp x pcp x dp."""
-    pcp: Degree | Auto = 1
+    pcp: Count | Auto = 1
     """Prefill context parallelism; models with latent attention only."""
-    dcp: Degree | Auto = "auto"
+    dcp: Count | Auto = "auto"
     """Decode context parallelism: number of ranks that share a request's cache."""
-    replicas: Degree | Auto = "auto"
+    replicas: Count | Auto = "auto"
     """Independent engines behind a load balancer."""
-    stage_layers: tuple[Degree, ...] | Auto = "auto"
+    stage_layers: tuple[Count, ...] | Auto = "auto"
     """Decoder layers per pipeline stage: [19, 21, 21, 19]."""
     all2all: Literal[
         "auto",

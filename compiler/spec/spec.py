@@ -1,4 +1,4 @@
-"""The whole spec, version 1."""
+"""Root models of the spec, version 1."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from parc.compiler.spec.model_spec import ModelSpec
 from parc.compiler.spec.numbers import NotBool
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-"""It names a folder, so it can be neither a path nor a dot."""
+"""Name of a run, which must be a valid folder name: neither a path nor a dot."""
 
 
 class TaskSpec(Strict):
-    """What training and serving have in common: names, and what to emit."""
+    """Common part of training and serving specs."""
 
     parc: Annotated[Literal[1], NotBool]
-    """Version of the spec language."""
+    """Version of the spec language. Valid value: 1."""
     name: RunName
-    """Name of the run: letters, digits, dot, dash, underscore; it names the output folder."""
+    """Name of the run, and of the output folder. Valid characters: letters, digits, dot, dash,
+    underscore."""
     model: str | ModelSpec
-    """Catalog name, path to a Hugging Face config.json, or a mapping with base: and changes."""
+    """Catalog name, path to a Hugging Face config.json, or a mapping (with base: to change one)."""
     cluster: str | ClusterSpec
     """Catalog name of a cluster, or a mapping."""
     versions: dict[str, str] = Field(default_factory=dict)
-    """Target versions: {megatron: "0.19", slurm: "24.11"}; absent: the default that
-    `parc backends` shows."""
+    """Target version per backend: {megatron: "0.19", slurm: "24.11"}. If absent, the default
+    version that `parc backends` lists."""
     emit: tuple[str, ...] | None = None
-    """Backends whose files are written; absent: megatron, preflight, rankmap, slurm and
-    torchrun for a training job, rankmap and vllm for one that serves."""
+    """Backends whose files are written. If absent, megatron, preflight, rankmap, slurm and torchrun
+    for a training job, rankmap and vllm for a serving job."""
 
 
 class Spec(TaskSpec):
-    """What to train, on what, how, and what to emit."""
+    """Spec of a training job: model, hardware, run, layout, launch, and backends to emit."""
 
     job: JobSpec
-    """The run: what kind, how long the sequences, how large the batch, in which precision."""
+    """Training run: kind, batch, precision, hyperparameters, data and checkpoints."""
     goals: GoalsSpec = GoalsSpec()
-    """What decides between layouts, and how much memory stays free."""
+    """Objective of the search, memory headroom, and limits on parallel sizes."""
     layout: LayoutSpec = LayoutSpec()
-    """Pins; what is not pinned is decided."""
+    """Pinned values of the layout. The search decides all other values."""
     launch: LaunchSpec = LaunchSpec()
-    """The program, its extra arguments and environment, and the Slurm directives."""
+    """Program, extra arguments, environment, and settings of the schedulers."""

@@ -1,4 +1,4 @@
-"""Numbers with units: ``8%``, ``300ms``, ``16M`` tokens, ``80 GB``."""
+"""Numbers with units in a spec: ``8%``, ``300ms``, ``16M`` tokens, ``80 GB``."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _WORDS = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([A-Za-z%/]+)")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number, bare in its base unit or as text with a unit.
+    """Kind of quantity: written as a plain number in the base unit, or as text with a unit.
 
-    As a pydantic annotation it is strict: a bool is no number, a number in quotes has no unit.
-    A value that it refuses raises the pydantic error ``quantity``.
+    Used as a pydantic annotation, it rejects booleans and quoted numbers without a unit, with the
+    pydantic error ``quantity``.
     """
 
     what: str
-    """What is measured, for messages: ``a time``."""
+    """Name of the quantity in messages: ``a time``."""
     base: str
-    """Unit of a bare number: ``seconds``; empty: a share of 1."""
+    """Unit of a plain number: ``seconds``; empty for a share of 1."""
     factors: Mapping[str, str] = field(hash=False)
-    """Unit -> factor to the base unit, exact decimals."""
+    """Unit -> factor to the base unit, as an exact decimal number."""
     examples: tuple[str, ...]
     low: int
-    """Smallest legal value; ``above`` says whether it is legal itself."""
+    """Lower bound, which is itself invalid if ``above`` is True."""
     high: float
-    """Largest legal value."""
+    """Largest valid value."""
     above: bool = True
     whole: bool = False
-    """The result is an integer."""
+    """True if the value in the base unit must be an integer."""
 
     @property
     def expected(self) -> str:
-        """The legal forms, for messages."""
+        """Description of the valid forms, for messages."""
         number = "a whole number" if self.whole else "a number"
         bare = f"{number} of {self.base}" if self.base else "a share of 1 as a number: 0.08"
         return f"{self.what}, like {' or '.join(self.examples)}, or {bare}"
 
     def parse(self, value: Any) -> float:
-        """``value`` in the base unit (an int where ``whole``)."""
+        """Return ``value`` in the base unit, as an int if ``whole`` is True."""
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self._error("is not a quantity")
         if isinstance(value, str):
@@ -73,7 +73,7 @@ class Quantity:
         if not self.whole:
             return float(number)
         if number != number.to_integral_value():
-            raise self._error(f"is no whole number of {self.base}")
+            raise self._error(f"is not a whole number of {self.base}")
         return int(number)
 
     def _error(self, reason: str) -> PydanticCustomError:
@@ -82,13 +82,13 @@ class Quantity:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Parse instead of the plain number's own check."""
+        """Return a schema that calls ``parse`` instead of validating a plain number."""
         return core_schema.no_info_plain_validator_function(self.parse)
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """A number in range, or text with one of the units."""
+        """Return the JSON Schema: a number in range, or text with one of the units."""
         units = "|".join(re.escape(unit) for unit in self.factors)
         bound = "exclusiveMinimum" if self.above else "minimum"
         number = {"type": "integer" if self.whole else "number", bound: self.low}
@@ -135,7 +135,7 @@ _GIGABYTES = Quantity(
 )
 _GIGABITS = Quantity(
     "a speed",
-    "gigabits a second",
+    "gigabits per second",
     {"Mb/s": "1e-3", "Mbps": "1e-3", "Gb/s": "1", "Gbps": "1", "Tb/s": "1e3", "Tbps": "1e3"},
     ("400 Gb/s", "400Gbps"),
     low=0,
@@ -143,7 +143,7 @@ _GIGABITS = Quantity(
 )
 
 Percent = Annotated[float, _PERCENT]
-"""A share of 1, at most 0.95."""
+"""Share of 1, from 0 to 0.95."""
 Seconds = Annotated[float, _SECONDS]
 """Seconds, above 0."""
 Tokens = Annotated[int, _TOKENS]
@@ -151,4 +151,4 @@ Tokens = Annotated[int, _TOKENS]
 Gigabytes = Annotated[float, _GIGABYTES]
 """Decimal gigabytes."""
 Gigabits = Annotated[float, _GIGABITS]
-"""Gigabits a second, one direction."""
+"""Gigabits per second, one direction."""

@@ -1,4 +1,4 @@
-"""A spec on either side of the boundary of a rule: one number decides."""
+"""Pairs of specs on both sides of the boundary of a rule, which differ in one number."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.compiled import Spec
 
 @dataclass(frozen=True)
 class Boundary:
-    """A spec that breaks the rule ``code`` and one that keeps it."""
+    """Spec that violates the rule ``code``, and a similar one that does not."""
 
     framework: str
     code: str
     bad: Spec
     good: Spec
     taken: str
-    """How the real tool takes the bad one: the stage at which it refuses, ``silent``, or empty: it
-    fails later or never, or is not asked."""
+    """Stage at which the real tool rejects the bad spec; ``silent`` if it accepts it with a wrong
+    result; empty if it fails later or never, or is not run."""

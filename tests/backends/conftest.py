@@ -11,5 +11,5 @@ from tests.backends.stage import Stage
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    """An empty stage."""
+    """Return an empty stage for emitted scripts."""
     return Stage(tmp_path)

@@ -17,11 +17,11 @@ WHOLE = (
     "layout.zero_plus",
     "model.attention.latent",
 )
-"""Nouns inside the plan that one flag or a group of flags speaks for as a whole."""
+"""Objects inside the plan that one flag or a group of flags expresses as a whole."""
 
 
 def leaves(kind: type, path: str) -> Iterator[str]:
-    """Paths of all fields, nested nouns opened."""
+    """Return the paths of all fields, including those of nested objects."""
     hints = get_type_hints(kind)
     for field in fields(kind):
         inner, own = _noun_in(hints[field.name]), f"{path}.{field.name}"
@@ -32,7 +32,7 @@ def leaves(kind: type, path: str) -> Iterator[str]:
 
 
 def _noun_in(hint: Any) -> type | None:
-    """The dataclass that ``hint`` is, or is one of."""
+    """Return the dataclass in the type ``hint``, which may be a union."""
     options = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
     return next((option for option in options if is_dataclass(option)), None)
 
@@ -47,4 +47,4 @@ LATENT = tuple(
     f"model.attention.latent.{name}"
     for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_dim")
 )
-"""What a table may say of a noun in ``WHOLE``."""
+"""Fields of the objects in ``WHOLE`` that a table may map separately."""

@@ -9,7 +9,7 @@ from parc.compiler.ir import Cluster, Host, Plan, SlurmJob
 from tests.placement.placement_plans import NODE, NVL72, cluster, layout, plan
 
 HOSTILE = "x y\"'`;#$(touch pwned)\\&|*"
-"""A shell would do something with every part of this."""
+"""Text in which every part has a special meaning to a shell."""
 SLURM = SlurmJob(
     version="24.11",
     partition=None,
@@ -26,7 +26,7 @@ SLURM = SlurmJob(
 
 
 def launch_plan(on: Cluster, *, emit: tuple[str, ...] = ("megatron", "slurm", "torchrun")) -> Plan:
-    """A plan over all hosts of ``on``: tp over the host, dp over the rest."""
+    """Return a plan over all hosts of ``on``, with tp inside hosts and dp across them."""
     hosts, gpus = on.nodes, on.node.gpus
     made = plan(on, layout(tp=gpus, dp=hosts))
     launch = replace(made.problem.launch, slurm=SLURM)
@@ -38,22 +38,22 @@ def launch_plan(on: Cluster, *, emit: tuple[str, ...] = ("megatron", "slurm", "t
 
 
 def named_plan() -> Plan:
-    """Two racks of two DGX hosts, with names."""
+    """Return a plan for two racks of two DGX hosts, with names."""
     return launch_plan(cluster(2, 2))
 
 
 def nameless_plan(*sizes: int) -> Plan:
-    """Racks of DGX hosts whose names are placeholders."""
+    """Return a plan for racks of DGX hosts without names."""
     return launch_plan(replace(cluster(*sizes), named=False))
 
 
 def nvl72_plan(*sizes: int, named: bool = True) -> Plan:
-    """NVL72 racks, a domain each, with so many hosts in use."""
+    """Return a plan for NVL72 racks, one domain per rack, with the given hosts in use."""
     return launch_plan(replace(cluster(*sizes, node=NVL72), named=named))
 
 
 def small_plan(gpus: int = 4) -> Plan:
-    """Fewer GPUs than one host has."""
+    """Return a plan for fewer GPUs than a host has."""
     made = launch_plan(cluster(1))
     few = layout(tp=gpus)
     placement = replace(made.placement, ranks_per_node=gpus)
@@ -61,27 +61,27 @@ def small_plan(gpus: int = 4) -> Plan:
 
 
 def with_launch(made: Plan, **changes: Any) -> Plan:
-    """The plan with other fields of ``launch``."""
+    """Return the plan with changed fields of ``launch``."""
     launch = replace(made.problem.launch, **changes)
     return replace(made, problem=replace(made.problem, launch=launch))
 
 
 def with_slurm(made: Plan, **changes: Any) -> Plan:
-    """The plan with other fields of ``launch.slurm``."""
+    """Return the plan with changed fields of ``launch.slurm``."""
     return with_launch(made, slurm=replace(made.problem.launch.slurm, **changes))
 
 
 def with_names(made: Plan, *names: str) -> Plan:
-    """The plan with its hosts renamed, in node-rank order."""
+    """Return the plan with renamed hosts, in node-rank order."""
     hosts = tuple(
-        Host(name, host.rack, host.nvlink_domain)
+        Host(name, host.rack, host.nvlink_domain, ())
         for name, host in zip(names, made.placement.hosts, strict=True)
     )
     return replace(made, placement=replace(made.placement, hosts=hosts))
 
 
 def with_fabric(made: Plan, kind: str) -> Plan:
-    """The plan on another kind of network."""
+    """Return the plan on another type of fabric."""
     on = made.problem.cluster
     changed = replace(on, fabric=replace(on.fabric, kind=kind))
     return replace(made, problem=replace(made.problem, cluster=changed))

@@ -1,4 +1,4 @@
-"""Emitted scripts run here: files in a folder, stand-ins for the real tools on PATH."""
+"""Execution of emitted scripts in a folder, with stand-ins for the real tools on PATH."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ exit "$status"
 
 @dataclass
 class Stage:
-    """A folder with the emitted files in ``out`` and the stand-ins in ``bin``."""
+    """Folder with the emitted files in ``out`` and the stand-ins in ``bin``."""
 
     root: Path
     env: dict[str, str] = field(default_factory=dict)
 
     def emit(self, plan: Plan, words: str = "--a 'b c'") -> None:
-        """Write what the plan's launchers emit, and an args.sh that holds ``words``."""
+        """Write the files that the plan's launchers emit, and an args.sh with ``words``."""
         for name in plan.problem.emit:
             if name == "megatron":
                 self.put("out/megatron/args.sh", f"MEGATRON_ARGS=({words})\n")
@@ -100,7 +100,7 @@ class Stage:
         return self.run("slurm/job.sbatch", **self.allocate(*allocation), **env)
 
     def allocate(self, *hosts: str) -> dict[str, str]:
-        """What Slurm sets in the environment of a job on ``hosts``."""
+        """Return the environment that Slurm sets for a job on ``hosts``."""
         self.put("allocation", "".join(f"{host}\n" for host in hosts))
         return {
             "SLURM_JOB_ID": "123456",
@@ -112,7 +112,7 @@ class Stage:
         }
 
     def calls(self, name: str = "calls") -> list[list[str]]:
-        """The argument lists that a stand-in was called with, in order."""
+        """Return the argument lists of all calls of a stand-in, in order."""
         path = self.root / name
         calls: list[list[str]] = []
         for word in path.read_text().split("\0")[:-1] if path.exists() else []:
@@ -123,10 +123,10 @@ class Stage:
         return calls
 
     def environment(self, node_rank: int) -> dict[str, str]:
-        """What torchrun saw on one node."""
+        """Return the environment and arguments of torchrun on one node."""
         text = (self.root / f"environment.{node_rank}").read_text()
         return dict(line.split("=", 1) for line in text.split("\0") if line)
 
     def pwned(self) -> list[Path]:
-        """Files that only a command hidden in the spec would have made."""
+        """Return files that only a command injected through the spec would have created."""
         return list(self.root.rglob("pwned*"))

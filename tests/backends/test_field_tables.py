@@ -1,4 +1,4 @@
-"""The table of every framework and engine speaks for all of a plan, by functions that exist."""
+"""Tables of frameworks and engines map all plan fields, and refer to existing functions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
-from parc.backends.shared.field_table import FieldTable, field_table, flag_table, functions_of
+from parc.backends.shared.field_table import FieldTable, field_table, flag_table, public_functions
 from parc.backends.shared.torch import program as torch_program
-from parc.backends.shared.versions import knows
+from parc.backends.shared.versions import is_in_range
 from parc.backends.torchtitan import derived as torchtitan
 from parc.backends.vllm import derived as vllm
 from tests.backends.plan_fields import LATENT, SERVING, TRAINING
@@ -36,28 +36,28 @@ MODULES = {**FRAMEWORKS, "vllm": (vllm,)}
 GROUPED = ("deepspeed", "megatron", "vllm")
 TORCH = ("accelerate", "fsdp", "torchtitan")
 SHARED = {
-    *("has_grouped_gemm", "is_yarn", "plugs_deepspeed"),
-    *("sharded", "spell_pattern", "uses_autotp"),
+    *("has_grouped_gemm", "is_yarn", "uses_deepspeed"),
+    *("sharded", "format_pattern", "uses_autotp"),
 }
-"""Functions that others build on."""
+"""Public functions that other functions call and no row refers to."""
 ENGINE_OUTSIDE = ("problem.pins.", "endpoint.", "launch.", "placement.")
-"""What else flags of an engine are made from."""
+"""Objects other than the plan that flags of an engine depend on."""
 
 
 def table(name: str) -> FieldTable:
     return (flag_table if name in GROUPED else field_table)(f"parc.backends.{name}")
 
 
-def told(name: str) -> set[str]:
+def mapped(name: str) -> set[str]:
     return {field for row in table(name).rows for field in row.fields}
 
 
 def said(name: str) -> set[str]:
-    return told(name) | set(table(name).ignored)
+    return mapped(name) | set(table(name).ignored)
 
 
 def used(name: str) -> set[str]:
-    """Functions that rows of the table name."""
+    """Return the functions that rows of the table refer to."""
     return {row.derived for row in table(name).rows if row.derived}
 
 
@@ -74,8 +74,8 @@ def test_every_field_of_the_plan_has_a_setting_or_a_reason_to_be_ignored(name: s
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_field_is_both_told_and_ignored(name: str) -> None:
-    assert not told(name) & set(table(name).ignored)
+def test_no_field_is_both_mapped_and_ignored(name: str) -> None:
+    assert not mapped(name) & set(table(name).ignored)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -85,21 +85,21 @@ def test_every_field_of_the_table_is_a_field_of_the_plan(name: str) -> None:
     assert said(name) - known == set()
 
 
-def test_every_field_of_an_engine_is_a_field_of_the_plan_or_of_what_stands_around_it() -> None:
+def test_every_field_of_an_engine_table_exists_in_the_plan_or_its_context() -> None:
     outside = said("vllm") - set(SERVING)
     assert [path for path in outside if not path.startswith(ENGINE_OUTSIDE)] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_function_of_the_table_exists_and_every_function_is_used(name: str) -> None:
-    own, alike = functions_of(*MODULES[name]).keys(), functions_of(torch_program).keys()
+    own, alike = public_functions(*MODULES[name]).keys(), public_functions(torch_program).keys()
     assert used(name) <= (own | alike if name in TORCH else own)
     assert own - used(name) <= SHARED
     assert not own & alike
 
 
 def test_every_function_that_torch_frameworks_share_is_used() -> None:
-    assert functions_of(torch_program).keys() <= set[str]().union(*map(used, TORCH))
+    assert public_functions(torch_program).keys() <= set[str]().union(*map(used, TORCH))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -110,7 +110,7 @@ def test_no_setting_is_both_constant_and_computed(name: str) -> None:
 
 
 def test_versions_are_ranges_of_numbers_and_not_of_texts() -> None:
-    assert knows("0.19.8", "0.17", None)
-    assert not knows("0.16", "0.17", None)
-    assert knows("0.19.6", None, "0.19.6")
-    assert not knows("0.19.10", None, "0.19.6")
+    assert is_in_range("0.19.8", "0.17", None)
+    assert not is_in_range("0.16", "0.17", None)
+    assert is_in_range("0.19.6", None, "0.19.6")
+    assert not is_in_range("0.19.10", None, "0.19.6")

@@ -1,4 +1,4 @@
-"""A JobSet whose pods have the node ranks of the plan, and annotations that keep racks together."""
+"""Tests of the JobSet: node ranks of its pods, and annotations that keep racks together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,12 @@ from parc.backends.kubernetes.slices import pod_annotations, slice_hosts
 from parc.backends.kubernetes.verify import VERIFIER
 from parc.backends.verifier import JobShape
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import KubernetesJob, Plan
+from parc.compiler.ir import Plan
 from tests.backends.plans import HOSTILE, launch_plan, nameless_plan, nvl72_plan, with_launch
 from tests.placement.placement_plans import cluster
+from tests.spec_defaults import kubernetes_job
 
-JOB = KubernetesJob(
-    image="trainer:1",
-    rack_label="network.topology.nvidia.com/leaf",
-    domain_label="network.topology.nvidia.com/accelerator",
-    shared_memory="64Gi",
-)
+JOB = kubernetes_job(image="trainer:1")
 
 
 def plan_for(made: Plan, **changes: Any) -> Plan:
@@ -33,7 +29,7 @@ def plan_for(made: Plan, **changes: Any) -> Plan:
 
 
 def documents(made: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(ConfigMap, JobSet) as a YAML reader sees them."""
+    """Return (ConfigMap, JobSet) of the plan, parsed from YAML."""
     (artifact,) = BACKEND.emit(made)
     config, jobset = YAML(typ="safe").load_all(artifact.text)
     return config, jobset
@@ -64,7 +60,7 @@ def test_every_pod_has_its_own_node_rank_and_all_ranks_are_there() -> None:
     assert "torchrun.launch.sh" in config["data"]
 
 
-def test_without_a_queue_a_rack_is_a_job_of_its_own() -> None:
+def test_without_a_queue_each_rack_is_a_separate_job() -> None:
     _, jobset = documents(plan_for(nameless_plan(2, 2)))
     assert jobset["metadata"]["annotations"] == {
         "alpha.jobset.sigs.k8s.io/exclusive-topology": JOB.rack_label
@@ -96,17 +92,17 @@ def test_one_rack_is_required_and_domains_of_several_hosts_are_the_racks() -> No
     assert notes["kueue.x-k8s.io/podset-slice-required-topology"] == JOB.domain_label
 
 
-def test_slices_tile_every_run() -> None:
+def test_the_slice_size_divides_every_run() -> None:
     made = nameless_plan(6, 9)
     assert slice_hosts(made.problem.cluster, made.placement.hosts) == 3
 
 
-def test_racks_that_nothing_keeps_together_are_said() -> None:
+def test_racks_that_the_manifests_cannot_keep_together_are_reported() -> None:
     assert codes(plan_for(nameless_plan(3, 5))) == ["L27"]
     assert codes(plan_for(nameless_plan(2, 2))) == []
 
 
-def test_a_pod_sees_every_file_where_it_is_in_the_output_folder() -> None:
+def test_a_pod_has_every_file_at_its_path_in_the_output_folder() -> None:
     made = plan_for(launch_plan(cluster(2), emit=("megatron",)))
     config, jobset = documents(made)
     spec = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
@@ -136,7 +132,9 @@ def test_hostile_text_stays_text() -> None:
         ({"rack_label": "bad label"}, "L25"),
     ],
 )
-def test_what_the_api_server_would_refuse_is_refused(changes: dict[str, Any], code: str) -> None:
+def test_values_that_the_api_server_rejects_are_rejected(
+    changes: dict[str, Any], code: str
+) -> None:
     assert codes(plan_for(nameless_plan(2), **changes)) == [code]
 
 
@@ -152,7 +150,7 @@ def test_names_become_dns_labels() -> None:
     ("old", "new"),
     [("completions: 2", "completions: 3"), ("JOB_INDEX * 2 ", "JOB_INDEX * 1 "), ("'8'", "'4'")],
 )
-def test_a_changed_jobset_is_seen(old: str, new: str) -> None:
+def test_a_changed_jobset_is_detected(old: str, new: str) -> None:
     made = plan_for(nameless_plan(2, 2))
     (artifact,) = BACKEND.emit(made)
     for text, wrong in ((artifact.text, 0), (artifact.text.replace(old, new), 1)):

@@ -1,4 +1,4 @@
-"""A LeaderWorkerSet whose groups are the plan's engines, and whose pods have its node ranks."""
+"""Tests of the LeaderWorkerSet: groups are engines, and pods have the node ranks of the plan."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_queue_keeps_the_pods_of_an_engine_in_one_rack() -> None:
         }
 
 
-def test_mistakes_are_refused_as_for_training() -> None:
+def test_mistakes_are_rejected_as_for_training() -> None:
     sink = Sink()
     BACKEND.check_serving(plan_for({"tp": 8}, image="", shared_memory="64 GB"), sink)
     assert sorted(one.code for one in sink.diagnostics) == ["PARC-L24", "PARC-L25"]
@@ -89,7 +89,7 @@ def test_mistakes_are_refused_as_for_training() -> None:
 @pytest.mark.parametrize(
     ("old", "new"), [("size: 2", "size: 3"), ("GROUP_INDEX * 2 ", "GROUP_INDEX * 1 ")]
 )
-def test_a_changed_set_is_seen(old: str, new: str) -> None:
+def test_a_changed_leaderworkerset_is_detected(old: str, new: str) -> None:
     plan = plan_for({"tp": 8, "pp": 2, "replicas": 2}, nodes=4)
     (artifact,) = BACKEND.emit_serving(plan)
     assert old in artifact.text

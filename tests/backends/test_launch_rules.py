@@ -1,4 +1,4 @@
-"""What would break the rank map whoever launches: hosts, environment, interface, port."""
+"""Tests of the checks that all launchers share: hosts, environment, interface, port."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.backends.launcher_findings import codes
 from tests.backends.plans import (
     named_plan,
     small_plan,
@@ -13,7 +14,6 @@ from tests.backends.plans import (
     with_launch,
     with_names,
 )
-from tests.backends.told import codes
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from tests.backends.told import codes
         (("127.0.0.1", "b", "c", "d"), "L09"),
     ],
 )
-def test_host_names_must_stand_in_a_host_file(names: tuple[str, ...], code: str) -> None:
+def test_host_names_must_be_valid_lines_of_a_host_file(names: tuple[str, ...], code: str) -> None:
     assert codes(with_names(named_plan(), *names)) == [code]
 
 
@@ -63,17 +63,17 @@ def test_the_users_environment_must_not_break_the_rank_map(
     assert codes(with_launch(named_plan(), env=((name, value),))) == expected
 
 
-def test_sockets_are_right_where_there_is_no_rdma() -> None:
+def test_sockets_are_valid_on_fabrics_without_rdma() -> None:
     plan = with_launch(with_fabric(named_plan(), "ethernet"), env=(("NCCL_IB_DISABLE", "1"),))
     assert codes(plan) == []
 
 
-def test_one_address_index_for_all_hosts_of_a_roce_fabric_is_a_risk() -> None:
+def test_a_gid_index_for_all_hosts_of_a_roce_fabric_gets_a_warning() -> None:
     plan = with_launch(with_fabric(named_plan(), "roce"), env=(("NCCL_IB_GID_INDEX", "3"),))
     assert codes(plan) == ["N06"]
 
 
-def test_one_hardware_queue_costs_speed_on_blackwell() -> None:
+def test_a_single_hardware_queue_gets_a_warning_on_blackwell() -> None:
     plan = with_launch(named_plan(), env=(("CUDA_DEVICE_MAX_CONNECTIONS", "1"),))
     on = plan.problem.cluster
     gpu = replace(on.gpu, generation="blackwell", compute_capability=(10, 0))
@@ -91,10 +91,10 @@ def test_the_interface_must_reach_the_other_hosts(interface: str, expected: list
 
 
 @pytest.mark.parametrize("port", [1, 1023, 65536])
-def test_the_port_must_be_one(port: int) -> None:
+def test_the_port_must_be_in_the_valid_range(port: int) -> None:
     assert codes(with_launch(named_plan(), master_port=port)) == ["L20"]
 
 
-def test_program_and_arguments_hold_no_nul_byte() -> None:
+def test_program_and_arguments_must_not_contain_nul_bytes() -> None:
     assert codes(with_launch(named_plan(), program="a\0", args=("b\0",))) == ["L16", "L16"]
     assert codes(with_launch(named_plan(), program=" ")) == ["L15"]

@@ -1,4 +1,4 @@
-"""Stages of consecutive layers."""
+"""Tests of pipeline stages of consecutive layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_layers_that_do_not_divide_go_to_the_first_chunks() -> None:
     assert even_counts(2, 4) == (1, 1, 0, 0)
 
 
-def test_interleaved_chunks_go_round_the_ranks() -> None:
+def test_interleaved_chunks_are_assigned_round_robin() -> None:
     split = looped_split(model(), even_counts(8, 4), 2)
     assert owned(split) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
     assert split.chunks[0][0].embedding

@@ -1,4 +1,4 @@
-"""The preflight program: its groups are those of the plan, and every difference has a line.
+"""Tests of the preflight program: its groups match the plan, and it reports every difference.
 
 It is loaded without PyTorch, which only its collectives need; real runs are in tests/conformance.
 """
@@ -37,8 +37,8 @@ def _program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
-def told(hosts: list[str], each: int) -> list[dict[str, Any]]:
-    """What ranks say that are where they should be."""
+def reported(hosts: list[str], each: int) -> list[dict[str, Any]]:
+    """Return the reports of ranks that run as planned."""
     return [
         {
             "rank": rank,
@@ -66,43 +66,48 @@ def test_the_groups_of_a_rank_are_those_of_the_plan(program: dict[str, Any]) -> 
                 assert program["group_of"](rank, groups[family.name]) == group
 
 
-def test_ranks_in_their_places_have_no_differences(program: dict[str, Any]) -> None:
+def test_ranks_as_planned_have_no_differences(program: dict[str, Any]) -> None:
     expected = json.loads(emitted(named_plan())[EXPECTED])
-    assert program["differences"](told(expected["hosts"], 8), expected) == []
+    assert program["differences"](reported(expected["hosts"], 8), expected) == []
     nameless = json.loads(emitted(nameless_plan(2, 2))[EXPECTED])
     assert nameless["hosts"] == []
-    assert program["differences"](told(["w", "x", "y", "z"], 8), nameless) == []
+    assert program["differences"](reported(["w", "x", "y", "z"], 8), nameless) == []
 
 
-def test_full_and_short_names_are_one_host(program: dict[str, Any]) -> None:
+def test_full_and_short_names_are_the_same_host_in_the_check(program: dict[str, Any]) -> None:
     expected = json.loads(emitted(named_plan())[EXPECTED])
     full = [f"{name}.cluster.local" for name in expected["hosts"]]
-    assert program["differences"](told(full, 8), expected) == []
+    assert program["differences"](reported(full, 8), expected) == []
 
 
-def test_two_swapped_hosts_are_named_with_their_places(program: dict[str, Any]) -> None:
+def test_two_swapped_hosts_are_reported_with_their_ranks(program: dict[str, Any]) -> None:
     expected = json.loads(emitted(named_plan())[EXPECTED])
     first, second, *rest = expected["hosts"]
-    lines = program["differences"](told([second, first, *rest], 8), expected)
+    lines = program["differences"](reported([second, first, *rest], 8), expected)
     assert len(lines) == 16
     assert lines[0] == f"rank 0: host {second}, planned {first}"
 
 
-def test_one_host_for_two_node_ranks_and_a_shared_device_are_seen(program: dict[str, Any]) -> None:
-    ranks = told(["w", "w", "y", "z"], 8)
+def test_a_host_with_two_node_ranks_and_a_shared_device_are_reported(
+    program: dict[str, Any],
+) -> None:
+    ranks = reported(["w", "w", "y", "z"], 8)
     ranks[1]["device"] = ranks[0]["device"]
     lines = program["shared"](ranks[:8], 8)
     assert lines == ["2 ranks on w use uuid 0"]
     nameless = json.loads(emitted(nameless_plan(2, 2))[EXPECTED])
     assert "w has node ranks [0, 1]" in program["differences"](
-        told(["w", "w", "y", "z"], 8), nameless
+        reported(["w", "w", "y", "z"], 8), nameless
     )
 
 
 def test_a_slow_group_is_named(program: dict[str, Any]) -> None:
     times = [{"tp": (rank - rank % 2, 0.1 if rank < 6 else 0.2)} for rank in range(8)]
     lines = program["slow_groups"](times, 100.0)
-    assert lines == ["tp: 4 groups, median 1.05 GB/s", "tp: the group of rank 6 has 50% of it"]
+    assert lines == [
+        "tp: 4 groups, median 1.05 GB/s",
+        "tp: the group of rank 6 has 50% of the median",
+    ]
 
 
 def test_the_program_passes_the_linter() -> None:
@@ -116,7 +121,7 @@ def test_the_program_passes_the_linter() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_launch_scripts_start_it_first_where_it_is_emitted() -> None:
+def test_launch_scripts_run_it_first_if_it_is_emitted() -> None:
     made = launch_plan(cluster(2), emit=("megatron", "preflight", "torchrun"))
     (script,) = (one for one in backend("torchrun").emit(made) if one.path.endswith(".sh"))
     check, program = script.text.index("check_ranks.py"), script.text.index("exec torchrun")
@@ -125,7 +130,7 @@ def test_launch_scripts_start_it_first_where_it_is_emitted() -> None:
     assert "check_ranks" not in plain.text
 
 
-def test_hosts_that_the_job_got_instead_count_in_place_of_the_plans(
+def test_substitute_hosts_of_the_job_replace_those_of_the_plan(
     program: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     planned = program["planned_hosts"]
@@ -138,10 +143,10 @@ def test_hosts_that_the_job_got_instead_count_in_place_of_the_plans(
     assert planned(["n7", "n2"]) == []
 
 
-def test_the_table_is_out_before_any_rank_learns_that_it_must_leave(
+def test_the_table_is_printed_before_any_rank_exits(
     program: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first rank that leaves makes the launcher end rank 0, with all that it has not said."""
+    """Launchers end rank 0 when the first rank exits, so its output must be printed before."""
     seen = []
     fake: Any = program["torch"]
     fake.tensor = lambda values: values[0]

@@ -1,4 +1,4 @@
-"""Text from the spec stays text: nothing in it runs, wherever it ends up."""
+"""Text from the spec is never executed, in whichever file it is emitted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.backends.stage import Stage
 
 
 def hostile_plan() -> Plan:
-    """Every field that a user writes, hostile; hosts too."""
+    """Return a plan with hostile text in all fields of the user and in host names."""
     plan = with_names(named_plan(), f"a{HOSTILE}", f"b{HOSTILE}", "c", "d")
     plan = with_launch(
         plan,
@@ -67,7 +67,7 @@ def test_a_hostile_job_runs_as_literal_text(stage: Stage) -> None:
     assert not stage.pwned()
 
 
-def test_a_hostile_job_hands_slurm_literal_container_flags(stage: Stage) -> None:
+def test_a_hostile_job_passes_literal_container_flags_to_slurm(stage: Stage) -> None:
     plan = with_slurm(
         nameless_plan(4),
         container_image=HOSTILE,
@@ -84,8 +84,10 @@ def test_a_hostile_job_hands_slurm_literal_container_flags(stage: Stage) -> None
 
 
 @pytest.mark.parametrize("name", ["A;touch pwned", "$(touch pwned)", "A B", "A-B", "1A"])
-def test_a_variable_that_is_none_stops_the_script_and_runs_nothing(stage: Stage, name: str) -> None:
-    """The rules refuse such names; this is the second line of defence."""
+def test_an_invalid_variable_name_stops_the_script_before_it_runs_anything(
+    stage: Stage, name: str
+) -> None:
+    """The rules reject such names; the quoting protects plans that bypass the rules."""
     stage.emit(with_launch(named_plan(), env=((name, "x"),)))
     done = stage.run("torchrun/launch.sh", NODE_RANK="0")
     assert done.returncode != 0
@@ -100,5 +102,5 @@ def test_a_quoted_word_expands_to_itself(stage: Stage, value: str) -> None:
     assert stage.run("say.sh").stdout == f"<{value}>"
 
 
-def test_commas_are_quoted_that_shellcheck_takes_for_lost_spaces() -> None:
+def test_commas_are_quoted_because_shellcheck_reports_them() -> None:
     assert shell_word("969,30,1") == "'969,30,1'"

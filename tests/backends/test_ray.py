@@ -1,4 +1,4 @@
-"""``ray/serve.py``: the ranks of the map as bundles, and the command of the engine."""
+"""Tests of ``ray/serve.py``: bundles of the ranks in the map, and the command of the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTS = {"node": "hgx-h100", "racks": [{"name": "a", "nodes": "h[1-4]"}]}
 
 
 def loaded(tmp_path: Path, **parts: Any) -> dict[str, Any]:
-    """Names of the emitted program; nothing of Ray is needed to read it."""
+    """Return the names that the emitted program defines; it can be loaded without Ray."""
     tree = spec("llama-3.1-405b", "hgx-h100", layout={"tp": 8, "pp": 2, "replicas": 2})
     plan = plan_of(tree | {"cluster": HOSTS, "emit": ["ray", "rankmap"]} | parts)
     (artifact,) = serving_backend("ray").emit_serving(plan)
@@ -36,7 +36,7 @@ def test_every_rank_is_bound_to_the_host_of_the_rank_map(tmp_path: Path) -> None
     assert hosts == [plan.placement.host_of(rank).name for rank in range(plan.layout.gpus)]
 
 
-def test_bundles_ask_for_one_gpu_each_on_their_node(tmp_path: Path) -> None:
+def test_each_bundle_requests_one_gpu_on_its_node(tmp_path: Path) -> None:
     bundles = loaded(tmp_path)["bundles"]([1, 1, 0], ["10.0.0.1", "10.0.0.2"])
     assert [bundle["GPU"] for bundle in bundles] == [1, 1, 1]
     assert [key for bundle in bundles for key in bundle if key.startswith("node:")] == [
@@ -59,7 +59,7 @@ def test_a_host_is_found_by_its_full_or_its_short_name_and_only_once(tmp_path: P
         addresses(["h2"], [*nodes, nodes[1]])
 
 
-def test_words_of_the_user_survive_the_way_into_python(tmp_path: Path) -> None:
+def test_arguments_of_the_user_are_unchanged_in_python(tmp_path: Path) -> None:
     words = ["--chat-template", "a'''b\\n\"c\" {{ d }} \u00e9"]
     document = loaded(tmp_path, launch={"args": words})["PLAN"]
     assert document["command"][-2:] == words
@@ -69,7 +69,7 @@ def test_words_of_the_user_survive_the_way_into_python(tmp_path: Path) -> None:
     assert json.dumps(document)
 
 
-def test_an_engine_that_declares_no_way_to_run_under_ray_is_refused(
+def test_an_engine_without_a_ray_entry_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Vllm, "ray_entry", None)
@@ -78,13 +78,13 @@ def test_an_engine_that_declares_no_way_to_run_under_ray_is_refused(
     assert (found.code, found.finding.label) == ("PARC-V15", "its backend declares no ray_entry")
 
 
-def test_data_parallel_ranks_are_refused() -> None:
+def test_data_parallel_ranks_are_rejected() -> None:
     layout = {"tp": 1, "dp": 8, "ep": "on"}
     tree = spec("qwen3-30b-a3b", "dgx-h100", layout=layout) | {"emit": ["ray", "rankmap"]}
     assert codes(tree) == ["V15"]
 
 
-def test_where_dp_is_not_pinned_one_engine_without_it_is_the_way_out() -> None:
+def test_the_fix_is_dp_1_unless_dp_is_pinned() -> None:
     tree = spec("qwen3-30b-a3b", "dgx-h100") | {"emit": ["ray", "rankmap"]}
     tree["job"]["traffic"] = {"input_tokens": 1000, "output_tokens": 500, "concurrency": 2000}
     _, sink = planned(tree)

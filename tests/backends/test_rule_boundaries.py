@@ -1,4 +1,4 @@
-"""Each rule refuses on one side of its boundary and lets pass on the other."""
+"""Each rule rejects the spec on one side of its boundary and accepts the other one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY = (*MEGATRON, *DEEPSPEED, *TORCH)
 IDS = [f"{one.framework} {k} {one.code}" for k, one in enumerate(EVERY)]
 MEGATRON_FAMILIES = "SPMBREF"
 SAID_OTHERWISE = {("deepspeed", "P01"): "P04"}
-"""A split that cannot be had is told by the reason why."""
+"""Codes that explain why a split is impossible."""
 
 
 @pytest.mark.parametrize("boundary", EVERY, ids=IDS)
@@ -49,5 +49,5 @@ def rule_codes(spec: Spec) -> set[str]:
 
 
 def test_every_rule_of_deepspeed_has_a_boundary() -> None:
-    told = {code for boundary in DEEPSPEED for code in rule_codes(boundary.good)}
-    assert told == {boundary.code for boundary in DEEPSPEED}
+    reported = {code for boundary in DEEPSPEED for code in rule_codes(boundary.good)}
+    assert reported == {boundary.code for boundary in DEEPSPEED}

@@ -1,4 +1,4 @@
-"""Every script of every plan is text that bash and shellcheck accept."""
+"""Scripts of all plans are accepted by bash and shellcheck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head of job.sbatch: directives by version, host lists, segments, quoting."""
+"""Tests of the head of job.sbatch: directives by version, host lists, segments, quoting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from parc.backends.shared.host_runs import runs
+from parc.backends.shared.rack_runs import contiguous_rack_runs
 from parc.backends.slurm.backend import BACKEND
 from parc.backends.slurm.directives import directives, flag_table
 from parc.backends.slurm.nodelist import fold_hosts
@@ -23,12 +23,12 @@ from tests.backends.plans import (
 
 
 def values(plan: Plan) -> dict[str, str]:
-    """Flag -> value of the emitted directives."""
+    """Return the values of the emitted directives by flag."""
     lines = [line.removeprefix("#SBATCH --") for line in directives(plan)]
     return dict(line.partition("=")[::2] for line in lines)
 
 
-def test_a_plain_job_asks_for_whole_hosts_one_task_each() -> None:
+def test_a_plain_job_requests_whole_hosts_with_one_task_each() -> None:
     assert values(named_plan()) == {
         "job-name": "tiny",
         "nodes": "4",
@@ -45,18 +45,18 @@ def test_a_plain_job_asks_for_whole_hosts_one_task_each() -> None:
     }
 
 
-def test_what_the_spec_names_is_asked_for_and_nothing_else() -> None:
+def test_only_resources_in_the_spec_are_requested() -> None:
     asked = {"partition": "gpu", "account": "a", "qos": "high", "reservation": "r"}
     assert values(with_slurm(named_plan(), **asked)).items() >= asked.items()
     assert not set(asked) & set(values(named_plan()))
     assert "no-requeue" in values(with_slurm(named_plan(), requeue=False))
 
 
-def test_hosts_without_names_are_left_to_slurm() -> None:
+def test_slurm_chooses_hosts_without_names() -> None:
     assert "nodelist" not in values(nameless_plan(2, 2))
 
 
-def test_slurm_is_asked_for_as_few_leaves_as_the_plan_was_priced_for() -> None:
+def test_the_job_requests_at_most_as_many_leaves_as_the_plan_assumes() -> None:
     assert values(nameless_plan(2, 2))["switches"] == "2@01:00:00"
     assert "switches" not in values(nameless_plan(4))
     assert "switches" not in values(named_plan())
@@ -77,14 +77,14 @@ def test_slurm_is_asked_for_as_few_leaves_as_the_plan_was_priced_for() -> None:
         ((5, 3), True, "26.05", "1"),
     ],
 )
-def test_a_segment_holds_each_nvlink_domain_to_its_share(
+def test_a_segment_enforces_the_hosts_per_nvlink_domain(
     sizes: tuple[int, ...], named: bool, version: str, segment: str | None
 ) -> None:
     plan = with_slurm(nvl72_plan(*sizes, named=named), version=version)
     assert values(plan).get("segment") == segment
 
 
-def test_hosts_that_are_nvlink_domains_of_their_own_need_no_segment() -> None:
+def test_hosts_with_separate_nvlink_domains_need_no_segment() -> None:
     assert "segment" not in values(nameless_plan(2, 2))
 
 
@@ -92,8 +92,13 @@ def test_runs_number_racks_by_first_use() -> None:
     plan = nameless_plan(2, 2)
     a, b, c, d = plan.placement.hosts
     mixed = replace(plan, placement=replace(plan.placement, hosts=(c, a, d, b)))
-    assert runs(plan.problem.cluster, plan.placement.hosts) == ((0, 2), (1, 2))
-    assert runs(mixed.problem.cluster, mixed.placement.hosts) == ((0, 1), (1, 1), (0, 1), (1, 1))
+    assert contiguous_rack_runs(plan.problem.cluster, plan.placement.hosts) == ((0, 2), (1, 2))
+    assert contiguous_rack_runs(mixed.problem.cluster, mixed.placement.hosts) == (
+        (0, 1),
+        (1, 1),
+        (0, 1),
+        (1, 1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,13 +121,13 @@ def test_host_lists_fold_the_last_number(hosts: str, folded: str) -> None:
     assert fold_hosts(hosts.split()) == folded
 
 
-def test_a_folded_list_holds_every_host_once() -> None:
+def test_a_folded_list_contains_every_host_once() -> None:
     names = [f"r{rack:02d}n{host}" for rack in (3, 1, 2) for host in range(8, 12)]
     assert sorted(unfold(fold_hosts(names))) == sorted(names)
 
 
 def unfold(text: str) -> list[str]:
-    """What Slurm reads, for one bracket a name."""
+    """Expand a host list as Slurm does, for at most one bracket per name."""
     names = []
     for prefix, ranges, suffix in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", text):
         for part in ranges.split(",") if ranges else [""]:
@@ -136,7 +141,7 @@ def unfold(text: str) -> list[str]:
 
 
 def read_directive(line: str) -> str:
-    """The argument, by the rules of sbatch's own reader (slurm/src/sbatch/opt.c)."""
+    """Return the argument as sbatch parses it (slurm/src/sbatch/opt.c)."""
     found, quote, escaped = "", "", False
     for char in line.removeprefix("#SBATCH "):
         if escaped:
@@ -155,12 +160,12 @@ def read_directive(line: str) -> str:
 
 
 @pytest.mark.parametrize("value", ["plain", HOSTILE, "a#b", '\\"', "'", "  x ", "a\\", "é", "~/x"])
-def test_sbatch_reads_back_what_was_said(value: str) -> None:
+def test_sbatch_parses_the_quoted_value(value: str) -> None:
     assert read_directive(directive("job-name", value)) == f"--job-name={value}"
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r", "\0", "a\x0b", "a\u2028b"])
-def test_no_directive_is_made_of_a_line_break(value: str) -> None:
+def test_a_value_with_a_line_break_is_not_a_directive(value: str) -> None:
     with pytest.raises(ValueError, match="control character"):
         directive("account", value)
 
@@ -171,14 +176,14 @@ def test_every_version_has_a_script(version: str) -> None:
     assert ("segment" in values(plan)) == (version >= "24.05")
 
 
-def test_every_launch_field_is_said_elsewhere_or_knowingly_ignored() -> None:
+def test_every_launch_field_is_a_directive_or_listed_as_unmapped() -> None:
     table = flag_table()
-    told = {row["field"] for row in table["directives"]}
-    told |= set(table["elsewhere"]) | set(table["ignored"])
+    mapped = {row["field"] for row in table["directives"]}
+    mapped |= set(table["elsewhere"]) | set(table["ignored"])
     every = {f"launch.{field.name}" for field in fields(Launch)}
     every |= {f"launch.slurm.{field.name}" for field in fields(SlurmJob)}
-    assert every <= told
-    assert {field for field in told if field.startswith("launch")} <= every
+    assert every <= mapped
+    assert {field for field in mapped if field.startswith("launch")} <= every
 
 
 def test_sixteen_thousand_hosts_fold_into_one_short_line() -> None:

@@ -1,4 +1,4 @@
-"""job.sbatch run with stand-ins for srun and scontrol: order, proof, launch, refusal."""
+"""Tests that run job.sbatch with stand-ins for srun and scontrol."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HOSTS = ("n7", "n2", "n10", "n1")
 
 
 def node_ranks(stage: Stage) -> dict[str, str]:
-    """Host -> node rank, as torchrun was told."""
+    """Return the node ranks that torchrun was started with, by host."""
     hosts = (stage.root / "work/logs/123456.0.hostfile").read_text().split()
     ranks = [call[2].removeprefix("--node-rank=") for call in stage.calls()]
     return dict(zip(hosts, ranks, strict=True))
 
 
 def leaves(stage: Stage, **hosts: str) -> None:
-    """Tell where the hosts are: ``rack1="n1 n3"``."""
+    """Set the racks of the hosts: ``rack1="n1 n3"``."""
     rows = [f"spine.{leaf} {host}\n" for leaf, names in hosts.items() for host in names.split()]
     stage.put("leaves", "".join(rows))
 
@@ -40,7 +40,7 @@ def test_named_hosts_get_the_node_ranks_of_the_plan(stage: Stage) -> None:
     assert all("--master-port=26912" in call for call in stage.calls())
 
 
-def test_steps_are_laid_out_by_the_host_file_and_never_by_a_node_count(stage: Stage) -> None:
+def test_steps_use_the_host_file_and_never_a_node_count(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), *HOSTS))
     stage.submit("n1", "n2", "n7", "n10")
     _, proof, launch = stage.calls("srun")
@@ -51,7 +51,7 @@ def test_steps_are_laid_out_by_the_host_file_and_never_by_a_node_count(stage: St
     assert f"--output={stage.root}/work/logs/123456.0.%t.log" in launch
 
 
-def test_a_percent_sign_in_the_path_is_no_pattern_of_a_log_name(tmp_path: Path) -> None:
+def test_a_percent_sign_in_the_path_is_not_a_log_name_pattern(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "100%")
     stage.emit(with_names(named_plan(), *HOSTS))
     stage.submit("n1", "n2", "n7", "n10")
@@ -67,15 +67,15 @@ def test_tasks_on_other_hosts_than_planned_stop_the_job_before_the_launch(stage:
     assert stage.calls() == []
 
 
-def test_another_number_of_hosts_is_refused(stage: Stage) -> None:
+def test_a_different_number_of_hosts_is_rejected(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), *HOSTS))
     done = stage.submit("n1", "n2")
     assert done.returncode == 3
-    assert "the plan needs 4 hosts, the job has 2" in done.stderr
+    assert "the plan requires 4 hosts, the job has 2" in done.stderr
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 1), (1, 3), (1, 1, 2)])
-def test_nameless_hosts_are_ordered_by_rack_as_the_plan_was_priced(
+def test_hosts_without_names_are_ordered_by_the_racks_of_the_plan(
     stage: Stage, sizes: tuple[int, ...]
 ) -> None:
     stage.emit(nameless_plan(*sizes))
@@ -88,7 +88,7 @@ def test_nameless_hosts_are_ordered_by_rack_as_the_plan_was_priced(
     assert node_ranks(stage) == {host: str(rank) for rank, host in enumerate(wanted)}
 
 
-def test_racks_that_take_turns_in_the_plan_take_turns_in_the_job(stage: Stage) -> None:
+def test_racks_that_alternate_in_the_plan_alternate_in_the_job(stage: Stage) -> None:
     plan = nameless_plan(2, 2)
     first, second, third, fourth = plan.placement.hosts
     stage.emit(with_order(plan, first, third, second, fourth))
@@ -98,16 +98,16 @@ def test_racks_that_take_turns_in_the_plan_take_turns_in_the_job(stage: Stage) -
     assert list(node_ranks(stage)) == ["n1", "n2", "n3", "n4"]
 
 
-def test_a_job_on_other_racks_than_priced_is_refused_with_the_numbers(stage: Stage) -> None:
+def test_a_job_on_racks_of_other_sizes_is_rejected_with_the_numbers(stage: Stage) -> None:
     stage.emit(nameless_plan(2, 2))
     leaves(stage, a="n1 n2 n3", b="n4")
     done = stage.submit("n1", "n2", "n3", "n4")
     assert done.returncode == 3
-    assert "the plan needs racks of 2 2 hosts, the job got spine.a=3 spine.b=1" in done.stderr
+    assert "the plan requires racks of 2 2 hosts, the job got spine.a=3 spine.b=1" in done.stderr
     assert stage.calls() == []
 
 
-def test_the_user_may_run_on_any_racks(stage: Stage) -> None:
+def test_a_variable_allows_any_racks(stage: Stage) -> None:
     stage.emit(nameless_plan(2, 2))
     leaves(stage, a="n1 n10 n2", b="n4")
     done = stage.submit("n1", "n2", "n4", "n10", PARC_ANY_SHAPE="1")
@@ -139,7 +139,7 @@ def test_the_output_folder_is_found_three_ways(stage: Stage, way: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_lost_output_folder_is_explained(stage: Stage) -> None:
+def test_a_missing_output_folder_is_explained(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), *HOSTS))
     stage.env = {"SUBMITTED": "/var/spool/slurm/job1/slurm_script"}
     done = stage.submit("n1", "n2", "n7", "n10")
@@ -148,14 +148,14 @@ def test_a_lost_output_folder_is_explained(stage: Stage) -> None:
     assert stage.calls() == []
 
 
-def test_a_job_that_was_requeued_too_often_gives_up(stage: Stage) -> None:
+def test_a_job_that_was_requeued_too_often_stops(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), *HOSTS))
     done = stage.submit("n1", "n2", "n7", "n10", SLURM_RESTART_COUNT="17")
     assert done.returncode == 3
     assert "requeued 17 times" in done.stderr
 
 
-def test_a_requeued_job_keeps_the_files_of_its_earlier_life(stage: Stage) -> None:
+def test_a_requeued_job_keeps_the_files_of_earlier_attempts(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), *HOSTS))
     for life in ("0", "1"):
         stage.submit("n1", "n2", "n7", "n10", SLURM_RESTART_COUNT=life)
@@ -168,13 +168,13 @@ def test_a_failed_rank_fails_the_job(stage: Stage) -> None:
     assert stage.submit("n1", "n2", "n7", "n10", TORCHRUN_STATUS="9").returncode == 9
 
 
-def test_inherited_order_is_forgotten(stage: Stage) -> None:
+def test_an_inherited_host_order_is_ignored(stage: Stage) -> None:
     stage.emit(nameless_plan(4))
     env = {"SLURM_HOSTFILE": "/nowhere", "SLURM_DISTRIBUTION": "arbitrary"}
     assert stage.submit("n1", "n2", "n3", "n4", **env).returncode == 0
 
 
-def test_slurm_starts_its_own_launch_script_where_torchrun_is_not_emitted(stage: Stage) -> None:
+def test_slurm_runs_a_copy_of_the_launch_script_if_torchrun_is_not_emitted(stage: Stage) -> None:
     stage.emit(with_names(PLANS["without torchrun"], *HOSTS))
     assert not (stage.root / "out/torchrun").exists()
     done = stage.submit("n1", "n2", "n7", "n10")

@@ -1,4 +1,4 @@
-"""What Slurm is not asked, each refusal with its code and its place."""
+"""Tests of the checks of launch.slurm: code and position of each rejection."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from parc.backends.slurm.rules import time_limit_seconds
+from tests.backends.launcher_findings import codes, found
 from tests.backends.plans import (
     PLANS,
     named_plan,
     nvl72_plan,
     with_slurm,
 )
-from tests.backends.told import codes, found
 
 
 @pytest.mark.parametrize("title", sorted(set(PLANS) - {"old Slurm", "NVL72, named"}))
-def test_a_sound_plan_gets_no_diagnostic(title: str) -> None:
+def test_a_valid_plan_gets_no_diagnostic(title: str) -> None:
     assert found(PLANS[title]) == ()
 
 
@@ -45,7 +45,7 @@ def test_a_sound_plan_gets_no_diagnostic(title: str) -> None:
         ("container_image", "a\nb", "L22"),
     ],
 )
-def test_slurm_is_asked_only_what_it_can_read(field: str, value: Any, code: str) -> None:
+def test_values_that_slurm_cannot_parse_are_rejected(field: str, value: Any, code: str) -> None:
     diagnostics = found(with_slurm(named_plan(), **{field: value}))
     assert code in {diagnostic.code.removeprefix("PARC-") for diagnostic in diagnostics}
     path = field.removesuffix("_seconds")
@@ -53,7 +53,7 @@ def test_slurm_is_asked_only_what_it_can_read(field: str, value: Any, code: str)
 
 
 @pytest.mark.parametrize("mount", ["/a", "/a:/b,/c:/d", "", ":", "/a:/b:ro:x", "/a:/b\n"])
-def test_a_mount_that_pyxis_cannot_read_is_refused(mount: str) -> None:
+def test_a_mount_that_pyxis_cannot_parse_is_rejected(mount: str) -> None:
     plan = with_slurm(named_plan(), container_image="i", container_mounts=("/x:/y", mount))
     assert codes(plan) == ([] if mount == "/a" else ["L22"])
 
@@ -78,19 +78,19 @@ def test_a_time_limit_is_read_as_slurm_reads_it(text: str, seconds: int | None) 
 
 
 @pytest.mark.parametrize("text", ["unlimited", "INFINITE", "30", "1-00:00:00", None])
-def test_a_time_limit_in_any_form_of_slurm_is_fine(text: str | None) -> None:
+def test_a_time_limit_in_any_form_of_slurm_is_valid(text: str | None) -> None:
     assert codes(with_slurm(named_plan(), time_limit=text)) == []
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "a\nb"])
-def test_a_job_name_must_make_a_file_name(name: str) -> None:
+def test_a_job_name_must_be_a_valid_file_name(name: str) -> None:
     plan = named_plan()
     named = replace(plan, problem=replace(plan.problem, name=name))
     assert set(codes(named)) <= {"L15", "L16"}
     assert codes(named)
 
 
-def test_shares_of_nvlink_domains_that_slurm_may_not_keep_are_told() -> None:
+def test_hosts_per_nvlink_domain_that_slurm_may_change_are_reported() -> None:
     assert codes(PLANS["old Slurm"]) == ["L23"]
     spread = nvl72_plan(4, 4)
     assert codes(spread) == ["L23"]

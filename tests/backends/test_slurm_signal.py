@@ -1,4 +1,4 @@
-"""The warning before the time limit: passed on where the program listens, survived where not."""
+"""Tests of the signal before the time limit: forwarded only to programs that handle signals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wait_for(stage: Stage, name: str) -> None:
 
 
 def launched(stage: Stage, words: str) -> subprocess.Popen[str]:
-    """A job whose training step runs until it is told to end."""
+    """Run a job whose training step ends when the file ``end`` appears."""
     stage.emit(nameless_plan(4), words)
     env = {**stage.allocate(*HOSTS), "SRUN_LASTS": "1"}
     process = stage.start("slurm/job.sbatch", **env)
@@ -31,18 +31,20 @@ def launched(stage: Stage, words: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_program_that_listens_gets_the_warning_and_its_status_is_kept(stage: Stage) -> None:
+def test_a_program_that_handles_signals_gets_the_warning_and_its_status_is_kept(
+    stage: Stage,
+) -> None:
     with launched(stage, "--exit-signal-handler") as job:
         job.send_signal(signal.SIGUSR1)
         out, _ = job.communicate(timeout=PATIENCE_SECONDS)
     assert job.returncode == 0
     assert (stage.root / "forwarded").exists()
-    assert "asking the ranks to save and stop" in out
+    assert "signaling the ranks to save and stop" in out
     assert out.endswith("exit 0\n")
 
 
 @pytest.mark.parametrize("warnings", [1, 2])
-def test_a_program_that_does_not_listen_runs_on(stage: Stage, warnings: int) -> None:
+def test_a_program_that_does_not_handle_signals_continues(stage: Stage, warnings: int) -> None:
     with launched(stage, "--save x") as job:
         for _ in range(warnings):
             job.send_signal(signal.SIGUSR1)
@@ -52,4 +54,4 @@ def test_a_program_that_does_not_listen_runs_on(stage: Stage, warnings: int) -> 
         out, _ = job.communicate(timeout=PATIENCE_SECONDS)
     assert job.returncode == 0
     assert not (stage.root / "forwarded").exists()
-    assert "nothing listens" in out
+    assert "does not handle signals" in out

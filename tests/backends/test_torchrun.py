@@ -1,4 +1,4 @@
-"""launch.sh finds its node, says it to torchrun, and stops where it cannot."""
+"""Tests of launch.sh: it finds its node rank, starts torchrun with it, or stops."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_short_and_full_names_are_the_same_host(stage: Stage, listed: str, host:
     assert stage.calls()[0][2] == "--node-rank=1"
 
 
-def test_a_full_name_wins_over_a_short_one(stage: Stage) -> None:
+def test_a_full_name_takes_precedence_over_a_short_one(stage: Stage) -> None:
     stage.emit(with_names(named_plan(), "n1.a", "n1.b", "n2", "n3"))
     stage.run(LAUNCH, HOST="n1.b")
     assert stage.calls()[0][2] == "--node-rank=1"
 
 
 @pytest.mark.parametrize("host", ["n1.c", "n", "n11", "login"])
-def test_a_host_that_is_no_line_or_several_is_refused(stage: Stage, host: str) -> None:
+def test_a_host_without_exactly_one_line_is_rejected(stage: Stage, host: str) -> None:
     stage.emit(with_names(named_plan(), "n1.a", "n1.b", "n2", "n3"))
     done = stage.run(LAUNCH, HOST=host)
     assert done.returncode == 2
@@ -60,7 +60,7 @@ def test_a_host_that_is_no_line_or_several_is_refused(stage: Stage, host: str) -
 
 
 @pytest.mark.parametrize("node_rank", ["4", "-1", "x", "08", "1 ", "99999999999999999999"])
-def test_a_node_rank_outside_the_plan_is_refused(stage: Stage, node_rank: str) -> None:
+def test_a_node_rank_outside_the_plan_is_rejected(stage: Stage, node_rank: str) -> None:
     stage.emit(named_plan())
     done = stage.run(LAUNCH, NODE_RANK=node_rank)
     assert done.returncode == 2
@@ -107,11 +107,11 @@ def test_without_a_framework_the_program_gets_the_users_arguments(stage: Stage) 
     assert stage.calls()[0][5:] == ["pretrain_gpt.py", "--a b"]
 
 
-def test_a_missing_program_is_named_with_the_folder(stage: Stage) -> None:
+def test_a_missing_program_is_reported_with_the_folder(stage: Stage) -> None:
     stage.emit(with_launch(named_plan(), program="train.py"))
     done = stage.run(LAUNCH, NODE_RANK="0")
     assert done.returncode == 2
-    assert "no train.py here" in done.stderr
+    assert "no train.py in the current folder" in done.stderr
     assert str(stage.root / "work") in done.stderr
 
 

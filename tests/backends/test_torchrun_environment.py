@@ -1,4 +1,4 @@
-"""What every rank finds in its environment, by fabric, GPU and spec."""
+"""Tests of the environment of the ranks, by fabric, GPU and spec."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_fabric_gets_its_variables(kind: str, present: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("kind", ["infiniband", "roce", "efa", "slingshot", "ethernet"])
-def test_nothing_is_pinned_that_nccl_tunes_and_every_variable_has_a_reason(kind: str) -> None:
+def test_variables_tuned_by_nccl_are_not_set_and_all_others_have_a_reason(kind: str) -> None:
     plan = with_fabric(nvl72_plan(4, 4), kind)
     variables = network_environment(plan.problem.cluster, plan.problem.launch)
     names = [name for name, _, _ in variables]
@@ -57,14 +57,14 @@ def test_nothing_is_pinned_that_nccl_tunes_and_every_variable_has_a_reason(kind:
     assert all(why and "\n" not in why for _, _, why in variables)
 
 
-def test_adapters_are_named_exactly_where_they_are_known() -> None:
+def test_known_adapters_are_listed_by_exact_name() -> None:
     plan = with_nics(named_plan(), "mlx5_0", "mlx5_10")
     assert environment(plan)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_10"
     assert "NCCL_IB_HCA" not in environment(with_fabric(plan, "efa"))
     assert "NCCL_IB_HCA" not in environment(named_plan())
 
 
-def test_one_interface_serves_nccl_and_gloo() -> None:
+def test_nccl_and_gloo_use_the_same_interface() -> None:
     found = environment(with_launch(named_plan(), network_interface="eth0"))
     assert found["NCCL_SOCKET_IFNAME"] == found["GLOO_SOCKET_IFNAME"] == "eth0"
 
@@ -73,12 +73,12 @@ def test_a_job_of_one_host_needs_no_network() -> None:
     assert not any(name.startswith("NCCL_") for name in environment(small_plan()))
 
 
-def test_multi_node_nvlink_is_asked_for_where_a_domain_spans_hosts() -> None:
+def test_multi_node_nvlink_is_enabled_if_a_domain_spans_hosts() -> None:
     assert environment(nvl72_plan(4, 4))["NCCL_MNNVL_ENABLE"] == "1"
     assert "NCCL_MNNVL_ENABLE" not in environment(named_plan())
 
 
-def test_amd_gets_no_allocator_option_that_it_lacks() -> None:
+def test_amd_gets_no_unsupported_allocator_option() -> None:
     plan = named_plan()
     on = plan.problem.cluster
     amd = replace(on, gpu=replace(on.gpu, vendor="amd", generation="cdna3"))
@@ -87,7 +87,7 @@ def test_amd_gets_no_allocator_option_that_it_lacks() -> None:
     assert "PYTORCH_CUDA_ALLOC_CONF" in environment(plan)
 
 
-def test_the_framework_is_asked_and_the_user_has_the_last_word() -> None:
+def test_variables_of_the_framework_are_set_and_the_user_may_override_them() -> None:
     found = launch_environment(with_launch(named_plan(), env=(("OMP_NUM_THREADS", "3"),)))
     values = {name: value for name, value, _ in found}
     assert values["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
@@ -95,7 +95,7 @@ def test_the_framework_is_asked_and_the_user_has_the_last_word() -> None:
     assert len(found) == len(values)
 
 
-def test_the_variables_arrive_at_torchrun(stage: Stage) -> None:
+def test_torchrun_gets_the_variables(stage: Stage) -> None:
     plan = with_launch(named_plan(), env=(("nodes", "9"), ("here", "a\nb"), ("E", "")))
     stage.emit(plan)
     done = stage.run("torchrun/launch.sh", NODE_RANK="1")
@@ -109,7 +109,7 @@ def test_the_variables_arrive_at_torchrun(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("kind", "value"), [("infiniband", "0"), ("roce", "0"), ("slingshot", "1")]
 )
-def test_rings_stay_on_their_rail_where_the_fabric_has_rails(kind: str, value: str) -> None:
+def test_rings_stay_on_their_rail_if_the_fabric_has_rails(kind: str, value: str) -> None:
     plan = with_fabric(named_plan(), kind)
     on = plan.problem.cluster
     railed = replace(on, fabric=replace(on.fabric, rails=8))

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.compiler.cost.setup.calibrated import fitted_parameters
-from parc.compiler.tools.calibration.calibration_table import HEAD
+from parc.compiler.tools.calibration.calibration_report import HEAD
 from tests.cli.measured import HEADER, RUNS, nccl_text, write_runs, write_text
 from tests.cli.specs import SPEC, parc
 from tests.generations import efficiency_row
@@ -125,7 +125,7 @@ def test_a_spec_without_a_degree_is_reported_with_the_degree(tmp_path: Path) -> 
     result = parc("calibrate", write_text(tmp_path, "spec,step_seconds\nspec.yaml,4\n"))
     assert result.exit_code == 1
     assert "error[PARC-Q02]" in result.stderr
-    assert "which tp, recompute this run had" in result.stderr
+    assert "tp, recompute of this run are not set" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_only_a_fragment_of_parc_is_overwritten(tmp_path: Path, style: str) -> N
     target.write_text("mine\n", encoding="utf-8")
     result = parc(*words)
     assert result.exit_code == 2
-    assert "was not written by parc import; it is left as it is" in result.stderr
+    assert "was not written by parc import; it is not overwritten" in result.stderr
     assert target.read_text("utf-8") == "mine\n"
 
 

@@ -1,4 +1,4 @@
-"""Ports of this machine that a tool may be told to listen on."""
+"""Free ports of this machine for tools that listen."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import socket
 from contextlib import ExitStack, suppress
 
 FIRST, LAST = 12000, 19999
-"""Below those that the kernel gives to connections (32768), and below those of Slurm's jobs."""
+"""Below the ports that the kernel assigns to connections (from 32768), and below those of Slurm's
+jobs.
+"""
 _turns = itertools.count()
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports in a row that nobody has; every call starts its search elsewhere."""
+    """Return consecutive free ports. Every call starts its search at another port, so that
+    concurrent tests do not collide.
+    """
     places = (LAST - FIRST) // count
     start = os.getpid() * 131 + next(_turns) * 7
     for turn in range(places):

@@ -1,4 +1,4 @@
-"""What the tests of the judges start from: one small good input a tool."""
+"""Small valid inputs, one per tool, for the tests of the checking programs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ QWEN_MOE = {
 
 
 def titan_module(*changes: str) -> str:
-    """A config module for torchtitan: Llama 3 70B with these lines."""
+    """Return a config module for torchtitan: Llama 3 70B with these lines."""
     lines = [
         "from torchtitan.models.llama3.config_registry import llama3_70b",
         "def run():",

@@ -1,4 +1,4 @@
-"""Run an emitted launch script on this machine: several ranks over gloo, on the loopback."""
+"""Run an emitted launch script on this machine: several ranks over gloo on the loopback."""
 
 from __future__ import annotations
 
@@ -11,48 +11,54 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.conformance.free_ports import free_ports
-from tests.conformance.tool_judging import tool_python
+from tests.conformance.tool_checkers import tool_python
 
 LONGEST_SECONDS = 900
 STANDSTILL_SECONDS, STANDSTILL_CPU_SECONDS = 60, 2
-"""A run whose processes together compute for less than that in this time has stopped."""
+"""A run has stopped if all its processes together compute for less than this within
+STANDSTILL_SECONDS.
+"""
 NOT_OURS = {
     "terminate called without an active exception": "gloo ended a thread as the process left",
     "EADDRINUSE": "another process took the port meanwhile",
     "ddress already in use": "another process took the port meanwhile",
 }
-"""What a run says that failed by no fault of what is tested; such a run is started once more."""
+"""Output of runs that failed for reasons outside of the tested files; such a run is started once
+more.
+"""
 RANK_SITE = Path(__file__).with_name("rank_site")
 
 
 class StoodStillError(Exception):
-    """Gloo's thread waits for the interpreter to let go of a tensor, and that for the thread."""
+    """Deadlock at exit: gloo's thread waits for the interpreter to release a tensor, and the
+    interpreter waits for the thread.
+    """
 
 
 def run_script(script: Path, *words: str, seconds: float = LONGEST_SECONDS, **env: str) -> str:
-    """What a launch script prints; fails where it fails, or where it takes too long.
+    """Return the output of a launch script; fail if it fails or takes too long.
 
-    The script finds ``python``, ``torchrun`` and ``deepspeed`` of the judges' environment, the
-    loopback for gloo, and a free port in MASTER_PORT, as is the next. It runs in its own folder,
-    and none of its processes survives this function. A run that gloo aborts or holds up as it
-    leaves, or whose port is taken, is started once more.
+    The script finds ``python``, ``torchrun`` and ``deepspeed`` of the tools' environment, the
+    loopback interface for gloo, and a free port in MASTER_PORT; the port after it is free too. It
+    runs in its own folder, and none of its processes survives this function. If gloo aborts or
+    hangs when the program exits, or if the port was taken, the script is started once more.
     """
     try:
-        status, said = _run(script, words, seconds, env)
-        again = [why for what, why in NOT_OURS.items() if status and what in said]
+        status, output = _run(script, words, seconds, env)
+        again = [why for what, why in NOT_OURS.items() if status and what in output]
     except StoodStillError:
-        again = ["gloo stood still"]
+        again = ["gloo hung at exit"]
     if again:
         print(f"{script}: started once more: {again[0]}")
-        status, said = _run(script, words, seconds, env)
-    assert status == 0, f"{script.name} ended with {status}:\n{said[-4000:]}"
-    return said
+        status, output = _run(script, words, seconds, env)
+    assert status == 0, f"{script.name} ended with {status}:\n{output[-4000:]}"
+    return output
 
 
 def _run(
     script: Path, words: tuple[str, ...], seconds: float, env: dict[str, str]
 ) -> tuple[int, str]:
-    """(exit status, output) of one run; StoodStillError where it does nothing any more."""
+    """Return (exit status, output) of one run; raise StoodStillError if it stops computing."""
     with subprocess.Popen(
         ["bash", str(script), *words],
         cwd=script.parent,
@@ -63,18 +69,18 @@ def _run(
         start_new_session=True,
     ) as running:
         try:
-            said = _listen(running, seconds)
+            output = _listen(running, seconds)
         except subprocess.TimeoutExpired as late:
             end(running)
-            said, _ = running.communicate()
-            raise AssertionError(f"{script.name} ran past {seconds} s:\n{said[-4000:]}") from late
+            output, _ = running.communicate()
+            raise AssertionError(f"{script.name} ran past {seconds} s:\n{output[-4000:]}") from late
         finally:
             end(running)
-    return running.returncode, said
+    return running.returncode, output
 
 
 def _listen(running: subprocess.Popen[str], seconds: float) -> str:
-    """The output, once the run has ended."""
+    """Return the output after the run has ended."""
     start = moved = time.monotonic()
     spent = 0.0
     while True:
@@ -91,7 +97,9 @@ def _listen(running: subprocess.Popen[str], seconds: float) -> str:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that came from it; ranks lead sessions of their own."""
+    """Return the ids of a process and all its descendants. Ranks lead separate sessions, so a
+    process group does not contain them.
+    """
     found = [pid]
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -100,17 +108,19 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and all that came from it have computed, those that have ended too."""
+    """Return the CPU time of a process and its descendants, including children that have ended."""
     ticks = 0
     for one in family(pid):
         with suppress(OSError):
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(int(field) for field in fields[11:15])  # of its own, of awaited children
+            ticks += sum(int(field) for field in fields[11:15])  # of itself and of awaited children
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the judges' tools first and nothing of a surrounding job."""
+    """Return this process's environment with the tools first on the path and without variables of a
+    surrounding job.
+    """
     python = Path(tool_python("torch"))
     foreign = re.compile(r"SLURM_|PET_|TORCHELASTIC_|(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR)$")
     kept = {name: value for name, value in os.environ.items() if not foreign.match(name)}
@@ -126,7 +136,7 @@ def environment() -> dict[str, str]:
 
 
 def end(running: subprocess.Popen[str]) -> None:
-    """Kill what is left of a run."""
+    """Kill all remaining processes of a run."""
     for pid in family(running.pid) if running.poll() is None else []:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -135,7 +145,7 @@ def end(running: subprocess.Popen[str]) -> None:
 
 
 def reference(program: Path, *words: str) -> str:
-    """What a program prints that needs one process and no launcher."""
+    """Return the output of a program that runs in one process without a launcher."""
     done = subprocess.run(
         [tool_python("torch"), str(program), *words],
         env=environment(),
@@ -148,7 +158,7 @@ def reference(program: Path, *words: str) -> str:
     return done.stdout
 
 
-def losses(said: str) -> list[float]:
-    """The numbers of the line `losses: 1.0 0.5 ...`, which rank 0 prints once."""
-    (line,) = re.findall(r"losses:((?: \d+\.\d{6})+)", said)
+def losses(output: str) -> list[float]:
+    """Return the numbers of the line `losses: 1.0 0.5 ...`, which rank 0 prints once."""
+    (line,) = re.findall(r"losses:((?: \d+\.\d{6})+)", output)
     return [float(number) for number in line.split()]

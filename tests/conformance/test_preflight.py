@@ -1,4 +1,4 @@
-"""The preflight program, really started: all well, hosts swapped, one host for two node ranks."""
+"""The preflight program, started for real: ranks as planned, and two hosts swapped."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from parc.backends.preflight.backend import BACKEND
 from parc.compiler.ir import Plan
 from tests.backends.plans import launch_plan
 from tests.conformance.real_runs import LONGEST_SECONDS, end, environment
-from tests.conformance.tool_judging import tool_python
+from tests.conformance.tool_checkers import tool_python
 from tests.placement.placement_plans import NODE, cluster, layout, plan
 
 pytestmark = pytest.mark.conformance
 
 
 def small_plan() -> Plan:
-    """Two hosts of two ranks: tp inside, dp across."""
+    """Return a plan for two hosts of two ranks: tp within a host, dp across hosts."""
     on = cluster(1, 1, node=replace(NODE, gpus=2, nvlink_domain=2))
     made = plan(on, layout(tp=2, dp=2))
     return replace(launch_plan(on), placement=made.placement, layout=made.layout)
 
 
-def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
-    """(exit statuses, output of the first) of an agent a node rank, each told its host's name."""
+def run_preflight(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
+    """Return (exit statuses, output of the first agent) of one launch agent per node rank, each
+    with its host name.
+    """
     for artifact in BACKEND.emit(small_plan()):
         target = folder / artifact.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +52,11 @@ def started(folder: Path, hosts: tuple[str, ...]) -> tuple[list[int], str]:
                     start_new_session=True,
                 )
             )
-        said = [agent.communicate(timeout=LONGEST_SECONDS)[0] for agent in agents]
+        output = [agent.communicate(timeout=LONGEST_SECONDS)[0] for agent in agents]
     finally:
         for agent in agents:
             end(agent)
-    return [agent.returncode for agent in agents], said[0]
+    return [agent.returncode for agent in agents], output[0]
 
 
 def planned_hosts() -> tuple[str, ...]:
@@ -62,15 +64,15 @@ def planned_hosts() -> tuple[str, ...]:
     return tuple(json.loads(expected.text)["hosts"])
 
 
-def test_ranks_in_their_places_pass_and_every_group_is_timed(tmp_path: Path) -> None:
-    statuses, said = started(tmp_path, planned_hosts())
-    assert statuses == [0, 0], said
-    assert "4 ranks on 2 hosts are where the plan has them" in said
-    assert "tp: 2 groups" in said
+def test_ranks_on_their_planned_hosts_pass_and_every_group_is_timed(tmp_path: Path) -> None:
+    statuses, output = run_preflight(tmp_path, planned_hosts())
+    assert statuses == [0, 0], output
+    assert "4 ranks on 2 hosts match the plan" in output
+    assert "tp: 2 groups" in output
 
 
 def test_swapped_hosts_stop_the_job_with_a_table(tmp_path: Path) -> None:
     first, second = planned_hosts()
-    statuses, said = started(tmp_path, (second, first))
-    assert all(statuses), said
-    assert f"rank 0: host {second}, planned {first}" in said
+    statuses, output = run_preflight(tmp_path, (second, first))
+    assert all(statuses), output
+    assert f"rank 0: host {second}, planned {first}" in output

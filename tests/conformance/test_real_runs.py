@@ -1,4 +1,4 @@
-"""Launch scripts really train: four ranks over gloo on this machine, against one process."""
+"""Launch scripts train with torch and DeepSpeed to the losses of one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reference_losses() -> list[float]:
 
 
 def launch(folder: Path, words: str) -> list[float]:
-    """Losses of a launch like those that PARC emits."""
+    """Return the losses of a launch like those that PARC emits."""
     script = folder / "launch.sh"
     script.write_text(
         "set -euo pipefail\n"
@@ -45,7 +45,7 @@ def test_deepspeed_trains_to_the_losses_of_one_process(stage: int, tmp_path: Pat
     assert found == pytest.approx(reference_losses(), abs=2e-6)
 
 
-def test_a_script_that_fails_or_hangs_is_told(tmp_path: Path) -> None:
+def test_a_script_that_fails_or_hangs_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "launch.sh"
     script.write_text("echo before; exit 3\n")
     with pytest.raises(AssertionError, match=r"ended with 3:\nbefore"):

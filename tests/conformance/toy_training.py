@@ -37,7 +37,7 @@ def batches() -> list[tuple[Any, Any]]:
 
 
 def stepper(parallel: Any) -> Step:
-    """Forward, backward, SGD, for whatever wraps the model."""
+    """Return a function that does forward, backward and SGD on a wrapped model."""
     optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE)
 
     def step(inputs: Any, targets: Any) -> Any:
@@ -56,7 +56,7 @@ def ddp() -> Step:
 
 
 def fsdp(replicas: int = 1) -> Step:
-    """FSDP2; over a mesh of replicas by shards where there are replicas."""
+    """Train with FSDP2, over a mesh of replicas by shards if there is more than one replica."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -72,7 +72,7 @@ def fsdp(replicas: int = 1) -> Step:
 
 
 def deepspeed() -> Step:
-    """The engine, on one micro-batch a step and plain SGD."""
+    """Train with the DeepSpeed engine, one micro-batch per step, and plain SGD."""
     import deepspeed
 
     deepspeed.init_distributed("gloo", verbose=False)

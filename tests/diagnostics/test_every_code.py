@@ -1,4 +1,6 @@
-"""Every code has a bad spec and its exact rendering, a section in the docs, and a row."""
+"""Tests of the diagnostic codes: a bad spec with its exact text, an entry in the table, a section
+in the docs.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ ROOT = HERE.parent.parent
 CODES = {info.code: info for info in all_codes()}
 FOLDERS = sorted(path.name for path in HERE.iterdir() if (path / "spec.yaml").is_file())
 
-OURS = "AGHIKOQX"
-"""Families whose rules are PARC's own: there is no page of somebody else to name."""
+WITHOUT_SOURCES = "AGHIKOQX"
+"""Families whose rules are PARC's own, so that no external page can be cited."""
 ELSEWHERE: dict[str, str] = {
     **{f"A{number:02d}": "tests/verify/test_verify_plan.py" for number in range(1, 10)},
     **dict.fromkeys(("A10", "A11", "A12"), "tests/verify/test_verify_written.py"),
@@ -39,13 +41,16 @@ ELSEWHERE: dict[str, str] = {
     ),
     "R16": "tests/lint/test_lint_text.py",
 }
-"""Codes that no spec alone brings about -> the test that does: the first twelve need files
-that somebody changed, then an output directory, then measurements; two are a second net behind the
-spec's own; the last are mistakes in scripts of others, which PARC does not write."""
+"""Codes that a spec cannot cause -> the test that causes them. Codes A need files that were edited,
+O an output directory, Q measurements; D15, V32 and V33 are second checks behind rules of the spec;
+the remaining ones are mistakes in external scripts, which PARC does not write.
+"""
 
 
 def rendered(code: str) -> tuple[list[str], str]:
-    """Codes that the bad spec of ``code`` is told, and the text; set.txt holds ``--set`` words."""
+    """Return the codes that the bad spec of ``code`` causes, and the text; set.txt has ``--set``
+    arguments.
+    """
     folder = HERE / code
     extra = folder / "set.txt"
     overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
@@ -56,7 +61,9 @@ def rendered(code: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("code", FOLDERS)
-def test_a_bad_spec_is_told_exactly_this(code: str, request: pytest.FixtureRequest) -> None:
+def test_a_bad_spec_gives_exactly_the_expected_text(
+    code: str, request: pytest.FixtureRequest
+) -> None:
     codes, text = rendered(code)
     assert f"PARC-{code}" in codes
     golden = HERE / code / "expected.txt"
@@ -65,7 +72,7 @@ def test_a_bad_spec_is_told_exactly_this(code: str, request: pytest.FixtureReque
     assert text == golden.read_text("utf-8")
 
 
-def test_the_title_of_a_code_is_read_without_its_family() -> None:
+def test_the_title_of_a_code_equals_that_of_its_full_entry() -> None:
     assert {code: code_title(code) for code in CODES} == {
         code: info.title for code, info in CODES.items()
     }
@@ -77,7 +84,7 @@ def test_codes_and_folders_are_the_same_set() -> None:
 
 
 @pytest.mark.parametrize("code", ELSEWHERE)
-def test_a_code_without_a_spec_is_tested_where_the_table_says(code: str) -> None:
+def test_a_code_without_a_spec_is_tested_in_the_listed_file(code: str) -> None:
     assert f'"{code}"' in (ROOT / ELSEWHERE[code]).read_text("utf-8").replace("PARC-", "")
 
 
@@ -93,21 +100,21 @@ def test_every_code_has_a_section_and_every_family_a_name() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_row_says_why_what_to_do_and_where_it_is_written(code: str) -> None:
+def test_an_entry_has_a_reason_a_fix_an_example_and_sources(code: str) -> None:
     info = CODES[code]
     assert info.severity in ("error", "warning", "advice")
     for text in (info.title, info.rule, info.why, info.fix, info.bad):
         assert text.strip()
-    assert info.sources or code[0] in OURS
+    assert info.sources or code[0] in WITHOUT_SOURCES
 
 
-def test_the_code_of_every_report_has_a_row() -> None:
+def test_every_reported_code_has_an_entry() -> None:
     import re
 
     used = {
         code
-        for room in ("compiler", "backends")
-        for path in (ROOT / room).rglob("*.py")
+        for package in ("compiler", "backends")
+        for path in (ROOT / package).rglob("*.py")
         for code in re.findall(r'"([A-Z]\d\d)"', path.read_text("utf-8"))
     }
     assert sorted(used - CODES.keys()) == []

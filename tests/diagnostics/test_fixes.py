@@ -1,4 +1,4 @@
-"""The edit that a finding offers is applied, and the finding is gone."""
+"""The edit that a finding offers removes the finding."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.compiled import changed, planned
 from tests.diagnostics.test_every_code import FOLDERS, HERE
 
 EDIT = re.compile(r"([a-z_]+(?:[.\[][\w\]]+)*): (\S+|\[.*\]|\{.*\})(?:   \(.*\))?")
-"""A path and its value, with a remark at most; what two edits share a line with is none."""
+"""A path and its value, with an optional remark. A line with two edits does not match."""
 OPEN = re.compile(r"\.\.\.|<\w+>|[A-Z]{4,}|/path/")
-"""Words that the user has to replace."""
-STAY = {"X01": "the unknown key stays until somebody removes it"}
+"""Placeholders that the user must replace."""
+STAY = {"X01": "the unknown key stays until the user removes it"}
 
 
-def told(code: str, *edits: str) -> tuple[Diagnostic, ...]:
-    """What the bad spec of ``code`` is told once ``edits`` are made."""
+def diagnostics_after(code: str, *edits: str) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics of the bad spec of ``code`` after ``edits``."""
     folder, sink = HERE / code, Sink()
     extra = folder / "set.txt"
     overrides = extra.read_text("utf-8").splitlines() if extra.is_file() else []
@@ -31,20 +31,24 @@ def told(code: str, *edits: str) -> tuple[Diagnostic, ...]:
 
 
 @pytest.mark.parametrize("code", [code for code in FOLDERS if code not in STAY])
-def test_what_a_finding_offers_ends_it(code: str) -> None:
-    for found in told(code):
+def test_the_offered_edit_removes_the_finding(code: str) -> None:
+    for found in diagnostics_after(code):
         edit = EDIT.fullmatch(found.finding.fix)
         if found.severity != "error" or edit is None or OPEN.search(edit[2]):
             continue
-        after = {(one.code, one.path) for one in told(code, f"{edit[1]}={edit[2]}")}
+        after = {(one.code, one.path) for one in diagnostics_after(code, f"{edit[1]}={edit[2]}")}
         assert (found.code, found.path) not in after, found.finding.fix
 
 
 @pytest.mark.parametrize("code", ["D01", "D09", "D10", "S07", "T11"])
-def test_an_edit_of_the_layout_is_enough(code: str) -> None:
-    (edit, *_) = [EDIT.fullmatch(one.finding.fix) for one in told(code) if one.finding.fix]
+def test_one_edit_of_the_layout_removes_all_errors(code: str) -> None:
+    (edit, *_) = [
+        EDIT.fullmatch(one.finding.fix) for one in diagnostics_after(code) if one.finding.fix
+    ]
     assert edit is not None
-    assert not [one for one in told(code, f"{edit[1]}={edit[2]}") if one.severity == "error"]
+    assert not [
+        one for one in diagnostics_after(code, f"{edit[1]}={edit[2]}") if one.severity == "error"
+    ]
 
 
 SERVED = {
@@ -77,7 +81,9 @@ TRAINED = {
         (TRAINED, {"layout": {"tp": 4, "pp": 3}}, "layout.pp: 2"),
     ],
 )
-def test_a_mistake_is_offered_the_edit_that_ends_it(base: Any, mistake: Any, fix: str) -> None:
+def test_a_mistake_is_reported_with_the_edit_that_fixes_it(
+    base: Any, mistake: Any, fix: str
+) -> None:
     _, sink = planned(changed(base, mistake))
     assert fix in {one.finding.fix for one in sink.diagnostics if one.severity == "error"}
 

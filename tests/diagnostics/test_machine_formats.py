@@ -1,4 +1,4 @@
-"""JSON, SARIF and GitHub lines."""
+"""Diagnostics as JSON, SARIF and GitHub annotations."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_sarif_names_the_rule_the_region_and_the_cause() -> None:
     assert len(result["relatedLocations"]) == 1
 
 
-def test_sarif_without_a_span_names_the_file_alone() -> None:
+def test_sarif_without_a_span_names_only_the_file() -> None:
     found = Sink(Positions("spec.yaml"))
     found.report("D01", "nothing fits")
     (result,) = json.loads(render([found], "sarif"))["runs"][0]["results"]
     assert result["locations"] == [{"physicalLocation": {"artifactLocation": {"uri": "spec.yaml"}}}]
 
 
-def test_a_github_line_escapes_what_would_end_it() -> None:
+def test_a_github_line_escapes_line_breaks_and_percent_signs() -> None:
     text = render([sink()], "github")
     assert text == (
         "::error title=PARC-D01,file=my spec.yaml,line=3,col=7,endColumn=8::"

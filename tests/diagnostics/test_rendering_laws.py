@@ -1,4 +1,4 @@
-"""The text form under any line, any span and any message."""
+"""The text form of diagnostics for any line, any span and any message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = st.text(max_size=300)
 
 @settings(max_examples=150, deadline=None)
 @given(line=TEXT, column=st.integers(0, 320), length=st.integers(0, 320))
-def test_the_marker_lies_within_the_printed_line(line: str, column: int, length: int) -> None:
+def test_the_marker_is_within_the_printed_line(line: str, column: int, length: int) -> None:
     shown, offset, run = cut_excerpt(line, column, length)
     assert display_width(shown) <= MAX_COLUMNS
     assert 0 <= offset <= display_width(shown)
@@ -31,7 +31,7 @@ def test_the_marker_lies_within_the_printed_line(line: str, column: int, length:
 
 @settings(max_examples=80, deadline=None)
 @given(line=TEXT, message=TEXT, label=TEXT, column=st.integers(1, 320))
-def test_nothing_that_a_terminal_acts_on_is_printed(
+def test_control_characters_are_never_printed(
     line: str, message: str, label: str, column: int
 ) -> None:
     spans = {"layout.tp": Span("a.yaml", 1, column, 3), "model": Span("a.yaml", 1, 1)}
@@ -49,7 +49,7 @@ def test_nothing_that_a_terminal_acts_on_is_printed(
 
 
 @given(text=TEXT)
-def test_printable_is_one_line_and_changes_no_plain_text(text: str) -> None:
+def test_printable_text_is_one_line_and_plain_text_is_unchanged(text: str) -> None:
     shown = make_printable(text)
     assert len(shown.splitlines()) <= 1
     if text.isascii() and text.isprintable():

@@ -1,4 +1,4 @@
-"""Codes that no spec brings about today, because an earlier check or the search prevents it."""
+"""Codes that no spec causes today, because an earlier check or the search prevents the error."""
 
 from __future__ import annotations
 

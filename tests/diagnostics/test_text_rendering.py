@@ -1,4 +1,4 @@
-"""The text form of a diagnostic, to the character."""
+"""The exact text form of diagnostics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ HEADS = Finding(
 
 
 def sink_of(lines: dict[int, str], **spans: Span) -> Sink:
-    """A sink over ``spec.yaml`` with text in ``lines``; spans by path, ``__`` for a dot."""
+    """Return a sink over ``spec.yaml`` with text in ``lines``; spans by path, with ``__`` for a
+    dot.
+    """
     text = tuple(lines.get(number, "") for number in range(1, max(lines) + 1))
     values = {path.replace("__", "."): span for path, span in spans.items()}
     return Sink(Positions("spec.yaml", values, {}, {"spec.yaml": text}))
@@ -84,13 +86,13 @@ def test_a_cause_in_another_file_has_its_own_listing() -> None:
     assert listing in text
 
 
-def test_a_cause_that_nobody_wrote_becomes_a_note() -> None:
+def test_a_cause_without_a_position_becomes_a_note() -> None:
     sink = sink_of({1: "tp: 6"}, layout__tp=Span("spec.yaml", 1, 5))
     sink.report("D01", HEADS, at="layout.tp")
     assert "  = note: model.heads: heads come from here\n" in render([sink])
 
 
-def test_without_a_span_the_file_alone_is_named() -> None:
+def test_without_a_span_only_the_file_is_named() -> None:
     sink = Sink(Positions("spec.yaml"))
     sink.report("D01", Finding("nothing fits", label="2 > 1"))
     assert render([sink]) == (
@@ -103,7 +105,7 @@ def test_without_a_span_the_file_alone_is_named() -> None:
 
 
 def caret_under(line: str, column: int, length: int = 1) -> str:
-    """The columns of the rendered line that stand over the carets."""
+    """Return the columns of the rendered line that are above the carets."""
     sink = sink_of({1: line}, layout__tp=Span("spec.yaml", 1, column, length))
     sink.report("D01", "wrong", at="layout.tp")
     rows = render([sink]).splitlines()
@@ -117,7 +119,7 @@ def caret_under(line: str, column: int, length: int = 1) -> str:
     return shown
 
 
-def test_the_caret_stands_under_the_value_after_tabs_and_wide_and_combining_characters() -> None:
+def test_the_caret_is_under_the_value_after_tabs_and_wide_and_combining_characters() -> None:
     assert caret_under("\ttp: 6", 6) == "6"
     assert caret_under("名前: x, tp: 77", 12, 2) == "77"
     assert caret_under("e\u0301te\u0301: 5", 8) == "5"

@@ -1,6 +1,6 @@
-"""A mutated spec gives a plan or diagnostics: never a traceback, never a hang.
+"""A mutated spec gives a plan or diagnostics, but never a traceback or a hang.
 
-PARC_FUZZ=10000 runs as many; the default keeps the suite quick.
+PARC_FUZZ=10000 sets the number of specs; the default keeps the suite fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ KEYS = ("tp", "layout", "model", "racks", "nodes", "experts", "base", "position"
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Fail loudly instead of hanging; seconds of this process, not of a busy machine."""
+    """Fail instead of hanging. CPU seconds of this process count, so that a busy machine does not
+    matter.
+    """
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"no answer in {seconds} s")
@@ -50,7 +52,7 @@ def time_limit(seconds: int) -> Iterator[None]:
 
 
 def mutate(text: str, dice: random.Random) -> str:
-    """One to four edits: values, keys, lines, characters."""
+    """Apply one to four random edits of values, keys, lines or characters."""
     lines = text.splitlines()
     for _ in range(dice.randint(1, 4)):
         index = dice.randrange(len(lines))
@@ -78,7 +80,7 @@ def mutate(text: str, dice: random.Random) -> str:
 
 
 def outcome(text: str, emit: bool) -> str:
-    """``plan`` or ``refused``; anything else fails."""
+    """Return ``plan`` or ``refused``; anything else fails."""
     sink = Sink()
     with time_limit(SECONDS):
         plan = plan_spec(Source("fuzz.yaml", text, None), (), sink)

@@ -1,4 +1,4 @@
-"""Laws that hold for every plan, whatever the spec."""
+"""Properties of every training plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODELS = ("gpt2-small", "llama-3-8b", "mixtral-8x7b", "qwen3-30b-a3b")
 
 @st.composite
 def specs(draw: st.DrawFn) -> dict[str, Any]:
-    """Small specs, most of them legal."""
+    """Draw small specs, most of which are valid."""
     layout = draw(
         st.fixed_dictionaries(
             {},
@@ -43,7 +43,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def plan_of(spec: dict[str, Any]) -> Plan | None:
-    """Compile a mapping; None where it is refused, and then with a diagnostic."""
+    """Compile a mapping; return None if it is rejected with a diagnostic."""
     plan, sink = planned(spec)
     assert plan is not None or sink.failed()
     return plan
@@ -51,7 +51,9 @@ def plan_of(spec: dict[str, Any]) -> Plan | None:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(specs())
-def test_the_degrees_fill_the_world_and_every_rank_has_one_device(spec: dict[str, Any]) -> None:
+def test_parallel_sizes_multiply_to_the_world_size_and_every_rank_has_one_device(
+    spec: dict[str, Any],
+) -> None:
     plan = plan_of(spec)
     if plan is None:
         return
@@ -76,9 +78,9 @@ def test_more_device_memory_never_loses_a_layout(spec: dict[str, Any]) -> None:
     if plan is None:
         return
     larger = {**spec, "cluster": {**spec["cluster"], "gpu": "h200-sxm-141gb"}}
-    roomy = plan_of(larger)
-    assert roomy is not None
-    assert roomy.search.enumerated == plan.search.enumerated
+    with_more_memory = plan_of(larger)
+    assert with_more_memory is not None
+    assert with_more_memory.search.enumerated == plan.search.enumerated
 
 
 @settings(max_examples=10, deadline=None, derandomize=True)

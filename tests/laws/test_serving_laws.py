@@ -1,4 +1,4 @@
-"""Laws of serving: nothing crashes, the order of keys is nothing, more memory loses no layout."""
+"""Properties of serving plans: no crash, no effect of key order, more memory loses no layout."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ launch = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(model=model, node=node, nodes=st.integers(1, 5), parts=st.tuples(layout, job, goals, launch))
-def test_whatever_is_asked_gets_a_plan_that_verifies_or_an_error(
+def test_any_serving_spec_gives_a_verified_plan_or_an_error(
     model: str, node: str, nodes: int, parts: tuple[Any, ...]
 ) -> None:
     pins, own, aims, start = parts

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from parc.backends.megatron.meshes import families, meshes
 from parc.compiler.ir import (
+    NO_OFFLOAD,
     NO_RECOMPUTE,
+    NO_ZERO_PLUS,
     Attention,
     AxisTraffic,
     Chunk,
@@ -14,13 +16,11 @@ from parc.compiler.ir import (
     Estimate,
     Experts,
     Fabric,
-    Family,
     FeedForward,
     Goals,
     Gpu,
+    GroupFamily,
     Host,
-    Job,
-    Launch,
     Layout,
     Mesh,
     Model,
@@ -31,19 +31,19 @@ from parc.compiler.ir import (
     Problem,
     Rack,
     Search,
-    SlurmJob,
     Split,
     StageMemory,
     StepTime,
 )
 from parc.compiler.placement.place_ranks import place_ranks
 from tests.generations import generation
+from tests.spec_defaults import job, launch
 
 HOPPER = generation("hopper")
 GPU = Gpu("h100", "nvidia", "hopper", (9, 0), 80 * 10**9, 3350.0, (("bf16", 989.4),), "test")
-NODE = NodeType("dgx-h100", 8, 8, 450.0, "nvlink", 8, 400.0, (), 112, "test")
-NVL72 = NodeType("gb200-nvl72", 4, 72, 900.0, "nvlink", 4, 400.0, (), 72, "test")
-FABRIC = Fabric("infiniband-ndr", "infiniband", 2e-6, 2.0, "test")
+NODE = NodeType("dgx-h100", 8, 8, 450.0, "nvlink", 8, 400.0, (), 112, "test", None, (), ())
+NVL72 = NodeType("gb200-nvl72", 4, 72, 900.0, "nvlink", 4, 400.0, (), 72, "test", None, (), ())
+FABRIC = Fabric("infiniband-ndr", "infiniband", 2e-6, 2.0, "test", 0)
 
 
 class MegatronOrder:
@@ -52,7 +52,7 @@ class MegatronOrder:
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
         return meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
         return families(layout)
 
 
@@ -67,7 +67,7 @@ def _rack(index: int, size: int, domain: int) -> Rack:
     for number in range(1, size + 1):
         host = f"{name}n{number:02d}"
         shared = f"{name}.{(number - 1) // domain}" if domain > 1 else host
-        hosts.append(Host(host, name, shared))
+        hosts.append(Host(host, name, shared, ()))
     return Rack(name, tuple(hosts))
 
 
@@ -75,7 +75,7 @@ def cluster(*sizes: int, node: NodeType = NODE) -> Cluster:
     """Return a cluster of named racks of ``node`` without spares."""
     domain = max(1, node.nvlink_domain // node.gpus)
     placed = racks(*sizes, domain=domain)
-    return Cluster(GPU, node, FABRIC, placed, (), (), named=True, generation=HOPPER)
+    return Cluster(GPU, node, FABRIC, placed, (), (), named=True, generation=HOPPER, upper=())
 
 
 def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> Layout:
@@ -98,6 +98,10 @@ def layout(layers: int = 32, order: str = "tp-cp-ep-dp-pp", **degrees: int) -> L
         recompute=NO_RECOMPUTE,
         split=_even(layers, sizes["pp"], sizes["vpp"]),
         order=order,
+        cp_comm="p2p",
+        cp_a2a=1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
 
 
@@ -143,37 +147,39 @@ def model(layers: int = 32, experts: int = 0) -> Model:
         layers=layers,
         hidden=1024,
         vocab=32000,
-        attention=Attention(16, 16, 64, False, False, "none", None, None),
+        attention=Attention(16, 16, 64, False, False, "none", None, None, False, 0, False),
         ffn=FeedForward(4096, True, "silu", False),
         experts=routed if experts else None,
         norm="rmsnorm",
         norm_epsilon=1e-5,
         norms_per_layer=2,
         final_norm=True,
-        position=Position("rope", 10000.0, 1.0, "none", 1.0, 8192, 8192),
+        position=Position("rope", 10000.0, 1.0, "none", 1.0, 8192, 8192, 1.0, 0.0),
         tied_embeddings=False,
         mtp_layers=0,
         source="test",
+        left_out="",
+        linear=None,
+        mamba=None,
+        pattern="",
     )
 
 
 def problem(on: Cluster, of: Model | None = None) -> Problem:
     """Return a pretraining job of the model ``of`` on the cluster ``on``."""
-    slurm = SlurmJob(
-        "24.11", None, None, None, None, None, None, (), requeue=True, signal_seconds=0, log_dir="."
-    )
     return Problem(
         name="tiny",
         model=of or model(),
         cluster=on,
-        job=Job("pretrain", 4096, 4096, "bf16", 10, 1e-4, (), "NullTokenizer", None, None, 0, None),
-        goals=Goals("throughput", 0.08),
+        job=job(sequence_length=4096, global_batch=4096, steps=10),
+        goals=Goals("throughput", 0.08, ()),
         pins=Pins(),
-        launch=Launch("pretrain_gpt.py", (), (), 29500, None, slurm),
+        launch=launch(program="pretrain_gpt.py"),
         emit=("megatron", "rankmap"),
         framework="megatron",
         versions=(("megatron", "0.19"), ("rankmap", "1")),
         digest="0" * 64,
+        calibration=(),
     )
 
 
@@ -181,7 +187,7 @@ def estimate(dp_bytes: float = 10e9, pp_bytes: float = 1e9, **others: float) -> 
     """Return an estimate with the given traffic per axis, all of it exposed."""
     traffic = {"dp_cp": dp_bytes, "pp": pp_bytes, **others}
     rows = tuple(AxisTraffic(axis, size, "fabric", 50.0) for axis, size in traffic.items())
-    memory = StageMemory(0, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 0.0)
+    memory = StageMemory(0, 1e9, 1e9, 1e9, 1e9, 0.0, 0.0, 1e9, 0.0, 0.0, 0.0, 0.0)
     time = StepTime(1.0, 0.0, 9.0, 9.0, 9.0, 9.0, 0.0, 9.0, 0.0)
     return Estimate((memory,), 70e9, time, rows, 1e15, 0.4, 1e5)
 

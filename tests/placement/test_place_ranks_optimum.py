@@ -161,7 +161,7 @@ def two_racks(oversubscription: float, compute_seconds: float) -> Placement:
     node = replace(NODE, gpus=1, nvlink_domain=1)
     odd, even = ([f"n{number}" for number in range(first, 9, 2)] for first in (1, 2))
     racks = tuple(
-        Rack(name, tuple(Host(host, name, host) for host in hosts))
+        Rack(name, tuple(Host(host, name, host, ()) for host in hosts))
         for name, hosts in (("rack1", odd), ("rack2", even))
     )
     thin = replace(FABRIC, oversubscription=oversubscription)

@@ -26,7 +26,7 @@ def change(new: Plan, old: Plan = PLAN) -> Diff:
 
 def in_rack_order(of: Plan, *names: str) -> Plan:
     """Return the plan on hosts called ``names``; the rack is the part before the ``n``."""
-    return with_hosts(of, tuple(Host(name, name.partition("n")[0], name) for name in names))
+    return with_hosts(of, tuple(Host(name, name.partition("n")[0], name, ()) for name in names))
 
 
 NAMES = tuple(f"r0{rack}n0{host}" for rack in (1, 2) for host in (1, 2, 3, 4))

@@ -15,7 +15,7 @@ from tests.placement.placement_plans import layout
 
 SOME = replace(
     layout(tp=8, pp=4, vpp=2, dp=2),
-    recompute=Recompute("selective", ("core_attn", "mlp")),
+    recompute=Recompute.selective(("core_attn", "mlp")),
     offload=Offload("cpu", "nvme", "/scratch"),
 )
 
@@ -41,12 +41,12 @@ def test_a_layout_survives_a_round_trip() -> None:
     ("changes", "message"),
     [
         ({"layout": {}}, "Layout: "),
-        ({"layout": {**as_json(SOME), "tp": "8"}}, "'8' is no int"),
-        ({"layout": {**as_json(SOME), "tp": True}}, "True is no int"),
-        ({"layout": {**as_json(SOME), "colour": 1}}, "Layout has no colour"),
-        ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is no"),
-        ({"layout": []}, r"\[\] is no Layout"),
-        ({"hosts": "n1"}, "'n1' is no list"),
+        ({"layout": {**as_json(SOME), "tp": "8"}}, "'8' is not of type int"),
+        ({"layout": {**as_json(SOME), "tp": True}}, "True is not of type int"),
+        ({"layout": {**as_json(SOME), "colour": 1}}, "Layout has no field colour"),
+        ({"layout": {**as_json(SOME), "schedule": "2f2b"}}, "'2f2b' is not one of gpipe"),
+        ({"layout": []}, r"\[\] is not of type Layout"),
+        ({"hosts": "n1"}, "'n1' is not a list"),
         ({"hosts": ["n1"]}, "1 hosts x 8 ranks per host are not 64 ranks"),
         ({"ranks_per_node": 0}, "8 hosts x 0 ranks"),
     ],

@@ -6,7 +6,15 @@ import pytest
 from parc.backends.registry import backend, framework
 from parc.compiler.catalog.library import Library
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Cluster, Generation, Model, Pins, Problem, Recompute
+from parc.compiler.ir import (
+    NO_RECOMPUTE,
+    Cluster,
+    Generation,
+    Model,
+    Pins,
+    Problem,
+    Recompute,
+)
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.resolve.resolve_model import resolve_model
 from parc.compiler.resolve.resolve_problem import resolve_problem
@@ -77,12 +85,12 @@ def test_pins_are_numbers_and_auto_is_none():
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("none", Recompute("none")),
-        ("selective", Recompute("selective", ("core_attn",))),
+        ("none", NO_RECOMPUTE),
+        ("selective", Recompute.selective(("core_attn",))),
         ("full", Recompute("full", (), "uniform", 1)),
         ("auto", None),
         ("{granularity: full, method: block, layers: 3}", Recompute("full", (), "block", 3)),
-        ("{granularity: selective, modules: [mlp]}", Recompute("selective", ("mlp",))),
+        ("{granularity: selective, modules: [mlp]}", Recompute.selective(("mlp",))),
     ],
 )
 def test_short_values_of_recompute_are_expanded(written, meant):

@@ -18,7 +18,7 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.search.choose_context_exchange import fastest_exchange
 from parc.compiler.search.layout_space import LayoutSpace, sibling_layouts
 from parc.compiler.search.search_layouts import search_layouts
-from tests.compiled import resolved, said
+from tests.compiled import messages_of, resolved
 
 Row = tuple[float, float, Layout]
 """(step seconds, peak bytes, layout)."""
@@ -27,7 +27,7 @@ Row = tuple[float, float, Layout]
 def pricing_of(spec: dict[str, Any]) -> Pricing:
     """The problem of a spec that has no errors, ready to be priced."""
     problem, sink = resolved(spec)
-    assert problem is not None, said(sink)
+    assert problem is not None, messages_of(sink)
     return pricing_for(problem, framework(problem.framework))
 
 

@@ -14,7 +14,7 @@ from parc.compiler.cost.setup.pricing import Pricing
 from parc.compiler.diagnostics import Sink
 from parc.compiler.evaluate.layout_rules import all_rules
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import EVERYTHING
+from parc.compiler.ir.rule import ALL_LAYOUT_FIELDS
 from parc.compiler.search.rule_cache import DECIDED_BY
 from parc.compiler.search.search_layouts import search_layouts
 from tests.every_layout import enumerate_layouts
@@ -111,7 +111,7 @@ class Traced:
         self._layout, self.seen = layout, set[str]()
 
     def __getattr__(self, name: str) -> Any:
-        if name in EVERYTHING:
+        if name in ALL_LAYOUT_FIELDS:
             self.seen.add(name)
             return getattr(self._layout, name)
         derived = getattr(Layout, name)
@@ -196,13 +196,13 @@ def _open(pricing: Pricing) -> tuple[Problem, Framework]:
 
 
 def test_a_point_decides_every_field_of_a_layout() -> None:
-    assert set(DECIDED_BY) == set(EVERYTHING)
+    assert set(DECIDED_BY) == set(ALL_LAYOUT_FIELDS)
 
 
 def test_a_layout_of_the_space_is_an_ordinary_layout() -> None:
     pricing = pricing_of(_case(0))
     layout = next(enumerate_layouts(pricing.problem, pricing.framework))[0]
-    same = Layout(**{name: getattr(layout, name) for name in EVERYTHING})
+    same = Layout(**{name: getattr(layout, name) for name in ALL_LAYOUT_FIELDS})
     assert layout == same
     assert hash(layout) == hash(same)
     assert (layout.dp, layout.world, layout.edp) == (same.dp, same.world, same.edp)

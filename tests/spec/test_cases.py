@@ -1,4 +1,4 @@
-"""Text pairs: a spec that is wrong, and exactly what is said about it."""
+"""Text pairs: an invalid spec and its exact findings."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def told(found: Diagnostic) -> str:
+def formatted(found: Diagnostic) -> str:
     span, finding = found.span, found.finding
     assert span is not None, f"{found.code} has no position"
     place = f"{span.file}:{span.line}:{span.column}+{span.length}"
@@ -31,10 +31,10 @@ def told(found: Diagnostic) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["title"])
-def test_a_bad_spec_gets_exactly_these_findings(case):
+def test_an_invalid_spec_gets_exactly_these_findings(case):
     sink = Sink()
     spec = load_spec(Source("spec.yaml", case["given"], None), case.get("set", ()), sink)
-    assert "".join(told(found) for found in sink.diagnostics) == case["expect"]
+    assert "".join(formatted(found) for found in sink.diagnostics) == case["expect"]
     assert spec is None
 
 

@@ -1,4 +1,4 @@
-"""Whatever the text, the loader answers: a spec, or diagnostics with a position. Never more."""
+"""For any text, the loader returns a spec or diagnostics with positions, and raises nothing."""
 
 import random
 from pathlib import Path
@@ -49,7 +49,7 @@ PIECES += ["*c", "&c ", "<<: ", "!!int ", "---\n", "...\n", "%YAML 1.1\n", "null
 PIECES += ["0x1F", "0o7", "1e999", "-1", "9" * 500, "\\U00110000", "  ", "- ", "? ", ": ", "|2-\n"]
 
 
-def answer(text: str, *overrides: str) -> None:
+def check_load(text: str, *overrides: str) -> None:
     sink = Sink()
     spec = load_spec(Source("spec.yaml", text, Path()), overrides, sink)
     assert (spec is None) == bool(sink.diagnostics)
@@ -61,7 +61,7 @@ def answer(text: str, *overrides: str) -> None:
 
 
 def mutated(text: str, dice: random.Random) -> str:
-    """One to three edits: a piece put in, a stretch cut out, a stretch written twice."""
+    """Return the text after one to three edits: insertion, deletion or duplication."""
     for _ in range(dice.randint(1, 3)):
         start = dice.randrange(len(text) + 1)
         end = min(len(text), start + dice.choice((0, 0, 1, 5, 40)))
@@ -70,28 +70,28 @@ def mutated(text: str, dice: random.Random) -> str:
     return text
 
 
-def test_the_spec_that_is_mutated_is_right():
+def test_the_spec_that_is_mutated_is_valid():
     sink = Sink()
     assert load_spec(Source("spec.yaml", SPEC, Path()), (), sink), sink.diagnostics
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_mutated_specs_get_an_answer(seed):
+def test_mutated_specs_get_an_check_load(seed):
     dice = random.Random(seed)
     for _ in range(75):
-        answer(mutated(SPEC, dice))
+        check_load(mutated(SPEC, dice))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_get_an_answer(noise):
-    answer(noise.decode("utf-8", errors="replace"))
+def test_any_bytes_get_an_check_load(noise):
+    check_load(noise.decode("utf-8", errors="replace"))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, "a", "b: ", "tp"]), max_size=25).map("".join))
-def test_any_heap_of_yaml_pieces_gets_an_answer(text):
-    answer(text)
+def test_any_heap_of_yaml_pieces_gets_an_check_load(text):
+    check_load(text)
 
 
 VALUES = st.recursive(
@@ -106,13 +106,13 @@ VALUES = st.recursive(
     path=st.sampled_from(["model", "cluster", "job", "layout.tp", "layout", "emit", "versions"]),
     value=VALUES,
 )
-def test_any_value_in_the_place_of_another_gets_an_answer(path, value):
+def test_any_value_in_the_place_of_another_gets_an_check_load(path, value):
     import json
 
-    answer(SPEC, f"{path}={json.dumps(value)}")
+    check_load(SPEC, f"{path}={json.dumps(value)}")
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet='modelrackscluster.[]0"= ', max_size=30))
-def test_any_override_gets_an_answer(override):
-    answer(SPEC, override)
+def test_any_override_gets_an_check_load(override):
+    check_load(SPEC, override)

@@ -53,7 +53,7 @@ def test_units_of_every_kind_load():
     assert (spec.goals.memory_headroom, spec.launch.slurm.signal) == (0.12, 300.0)
 
 
-def test_positions_are_those_of_keys_and_values():
+def test_keys_and_values_have_positions():
     _, sink = load(HEAD + "launch:\n  env:\n    A.B: x\n")
     assert sink.positions.span_of("job.global_batch") == Span("spec.yaml", 5, 44, 4)
     assert sink.positions.span_of("job.global_batch", key=True) == Span("spec.yaml", 5, 30, 12)
@@ -61,19 +61,19 @@ def test_positions_are_those_of_keys_and_values():
     assert sink.positions.lines["spec.yaml"][1] == "name: run"
 
 
-def test_a_path_below_what_is_written_is_shown_at_its_parent():
+def test_a_path_that_is_not_written_has_the_position_of_its_parent():
     _, sink = load(HEAD)
     assert sink.positions.span_of("cluster.gpu.memory") == Span("spec.yaml", 4, 10, 26)
     assert sink.positions.span_of("layout.tp") is None
 
 
-def test_merged_keys_are_taken_over_and_explicit_keys_win():
+def test_explicit_keys_override_merged_keys():
     text = HEAD + "layout: {<<: [{tp: 2, pp: 4}, {pp: 8, cp: 2}], tp: 8}\n"
     layout = loaded(text).layout
     assert (layout.tp, layout.pp, layout.cp) == (8, 4, 2)
 
 
-def test_overrides_are_put_in_from_left_to_right():
+def test_overrides_are_applied_from_left_to_right():
     spec = loaded(HEAD, "layout.tp=4", "layout.tp=8", "layout.recompute={granularity: full}")
     assert spec.layout.tp == 8
     assert spec.layout.recompute.granularity == "full"
@@ -91,19 +91,19 @@ def test_an_override_of_a_list_entry_changes_that_entry():
     assert [rack.nodes for rack in spec.cluster.racks] == ["a", "c[1-2]"]
 
 
-def test_an_override_of_one_alias_leaves_the_other_alone():
+def test_an_override_of_one_alias_does_not_change_the_other():
     text = HEAD.replace("nodes: 4", "racks: [&r {name: r01, nodes: a}, *r]")
     spec = loaded(text, "cluster.racks[1].name=r02")
     assert [rack.name for rack in spec.cluster.racks] == ["r01", "r02"]
 
 
-def test_an_overridden_value_is_shown_as_the_override():
+def test_an_overridden_value_has_the_position_of_the_override():
     _, sink = load(HEAD + "layout: {tp: 8}\n", "name=other", "layout.tp=4")
     assert sink.positions.span_of("layout.tp") == Span("--set", 2, 11, 1)
     assert sink.positions.lines["--set"] == ("name=other", "layout.tp=4")
 
 
-def test_mappings_that_only_an_override_wrote_are_shown_as_the_override():
+def test_mappings_created_by_an_override_have_its_position():
     _, sink = load(HEAD, "launch.slurm.requeu=true")
     assert sink.positions.span_of("launch.slurm", key=True) == Span("--set", 1, 1, 19)
     assert [found.path for found in sink.diagnostics] == ["launch.slurm.requeu"]
@@ -119,18 +119,18 @@ def test_json_is_a_spec_too():
     assert spec.model == "m\N{GRINNING FACE}"
 
 
-def test_windows_line_ends_move_no_position():
+def test_windows_line_ends_do_not_change_positions():
     _, sink = load(HEAD.replace("\n", "\r\n"))
     assert sink.positions.span_of("name") == Span("spec.yaml", 2, 7, 3)
     assert sink.positions.lines["spec.yaml"][1] == "name: run"
 
 
-def test_nested_aliases_are_refused_before_they_are_expanded():
+def test_nested_aliases_are_rejected_before_expansion():
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30)]
     assert codes("l0: &l0 [x]\n" + "\n".join(levels)) == ["PARC-X14"]
 
 
-def test_aliases_of_a_long_text_are_refused_before_they_are_expanded():
+def test_aliases_of_a_long_text_are_rejected_before_expansion():
     copies = ", ".join(["*long"] * 2000)
     assert codes(f"a: &long {'x' * 100_000}\nb: [{copies}]") == ["PARC-X14"]
 
@@ -149,21 +149,21 @@ def test_aliases_of_a_long_text_are_refused_before_they_are_expanded():
     ],
     ids=["brackets", "braces", "dashes", "block", "aliases", "values", "bytes", "key"],
 )
-def test_what_is_larger_than_any_spec_is_refused(text):
+def test_a_text_larger_than_any_spec_is_rejected(text):
     assert codes(text) == ["PARC-X14"]
 
 
 SERVE = "job: {kind: serve, traffic: {input_tokens: 9, output_tokens: 9}"
 
 
-def test_a_key_of_training_in_a_serving_job_is_named_as_such_and_the_reverse():
+def test_a_key_of_the_other_kind_of_job_is_reported_as_such():
     spec = SERVE + ", sequence_length: 8}\nlayout: {vpp: 2}\n"
     _, sink = load(HEAD.partition("job:")[0] + spec)
     assert [found.path for found in sink.diagnostics] == ["job.sequence_length", "layout.vpp"]
     assert {found.code for found in sink.diagnostics} == {"PARC-X01"}
 
 
-def test_a_pattern_of_more_layers_than_any_model_has_is_told_its_length() -> None:
+def test_a_pattern_that_is_too_long_is_reported_with_its_length() -> None:
     model = f"{{base: nemotron-h-8b, pattern: {'M' * 5000}}}"
     _, sink = load(HEAD.replace("llama-3-70b", model))
     (found,) = sink.diagnostics

@@ -21,13 +21,13 @@ launch: {slurm: {signal: 5m}}
 """
 
 
-def judged(text: str) -> bool:
+def is_valid(text: str) -> bool:
     tree = read_tree(text, "spec.yaml", Sink())
     assert tree is not None
     return Draft202012Validator(spec_schema()).is_valid(tree.value)
 
 
-def test_the_schema_that_is_checked_in_is_current():
+def test_the_committed_schema_is_current():
     written = (files("parc.schemas") / "spec.schema.json").read_text("utf-8")
     assert written == schema_text(), "run `make schemas`"
 
@@ -48,7 +48,7 @@ def test_every_property_has_hover_text_and_no_mapping_is_open():
 
 
 def test_the_schema_accepts_what_the_loader_accepts():
-    assert judged(GOOD)
+    assert is_valid(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_the_schema_accepts_what_the_loader_accepts():
         ("granularity: full", "granularity: fully"),
     ],
 )
-def test_the_schema_refuses_what_the_loader_refuses(right, wrong):
-    assert not judged(GOOD.replace(right, wrong))
+def test_the_schema_rejects_what_the_loader_rejects(right, wrong):
+    assert not is_valid(GOOD.replace(right, wrong))
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_every_field_of_the_schema_is_in_the_table():
         assert set(top) == {path for path in fields() if "." not in path}
 
 
-def test_the_kind_of_job_decides_which_keys_the_schema_takes():
+def test_the_kind_of_job_selects_the_keys_of_the_schema():
     serve = "{kind: serve, traffic: {input_tokens: 9, output_tokens: 9}}"
     text = "parc: 1\nname: run\nmodel: x\ncluster: y\njob: " + serve + "\n"
-    assert judged(text)
-    assert judged(text + "goals: {ttft: 300ms}\nlayout: {replicas: 2}\n")
-    assert not judged(text + "layout: {vpp: 2}\n")
-    assert not judged(GOOD.replace("tp: 8", "replicas: 2"))
+    assert is_valid(text)
+    assert is_valid(text + "goals: {ttft: 300ms}\nlayout: {replicas: 2}\n")
+    assert not is_valid(text + "layout: {vpp: 2}\n")
+    assert not is_valid(GOOD.replace("tp: 8", "replicas: 2"))

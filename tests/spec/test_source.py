@@ -22,7 +22,7 @@ def test_a_dash_reads_standard_input(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "", "folder", "nul\0.yaml"])
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, name):
+def test_the_error_for_an_unreadable_file_is_a_single_line(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     with pytest.raises(Unreadable) as caught:
@@ -30,13 +30,13 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, name):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_no_more_is_read_than_is_legal(monkeypatch):
+def test_reading_stops_above_the_size_limit(monkeypatch):
     endless = SimpleNamespace(read=lambda size: b"a" * size)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=endless))
     assert len(read_source("-").text) == MAX_TEXT_BYTES + 1
 
 
-def test_bytes_that_are_not_utf8_are_found_by_line_and_column(tmp_path):
+def test_bytes_that_are_not_utf8_are_reported_with_line_and_column(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_bytes(b"parc: 1\nname: \xff\n")
     sink = Sink()
@@ -46,7 +46,7 @@ def test_bytes_that_are_not_utf8_are_found_by_line_and_column(tmp_path):
     assert (found.span.line, found.span.column) == (2, 7)
 
 
-def test_a_long_text_of_wide_characters_is_refused_and_not_cut(tmp_path):
+def test_a_long_text_of_wide_characters_is_rejected_and_not_cut(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("# " + "é" * (MAX_TEXT_BYTES // 2) + "\nname: lost\n", encoding="utf-8")
     sink = Sink()

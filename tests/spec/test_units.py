@@ -78,14 +78,14 @@ def test_a_number_with_a_unit_is_exact(kind, written, meant):
         ("gigabits", float("nan")),
     ],
 )
-def test_a_number_in_the_wrong_unit_is_refused(kind, written):
+def test_a_number_with_a_wrong_unit_is_rejected(kind, written):
     with pytest.raises(ValidationError) as caught:
         parse(kind, written)
     assert [error["type"] for error in caught.value.errors()] == ["quantity"]
 
 
 @given(kind=st.sampled_from(sorted(KINDS)), value=st.text() | st.floats() | st.integers())
-def test_no_value_is_more_than_refused(kind, value):
+def test_any_value_is_in_range_or_rejected(kind, value):
     try:
         number = parse(kind, value)
     except ValidationError:
@@ -94,5 +94,5 @@ def test_no_value_is_more_than_refused(kind, value):
 
 
 @given(percent=st.decimals(min_value=0, max_value=95, places=3))
-def test_a_percentage_is_its_hundredth(percent):
+def test_a_percentage_is_divided_by_one_hundred(percent):
     assert parse("percent", f"{percent}%") == float(percent / 100)

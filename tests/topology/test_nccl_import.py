@@ -65,5 +65,5 @@ def test_an_unknown_device_is_reported() -> None:
 
 def test_an_incomplete_output_is_reported() -> None:
     assert finding_lines(read("nccl-tests", "# nothing\n")[1])[0].startswith(
-        "Q04 1:1 given does not say"
+        "Q04 1:1 given does not name a known collective"
     )

@@ -14,10 +14,10 @@ from parc.backends.megatron.launch_files import import_arguments
 from parc.backends.vllm.launch_files import import_command
 from parc.compiler.diagnostics import Sink
 from parc.compiler.diagnostics.render import render
+from parc.compiler.spec.annotations import literals
 from parc.compiler.spec.cluster_spec import TopologyFormat
 from parc.compiler.spec.reading.yaml_tree import read_tree
 from parc.compiler.spec.schema import fields
-from parc.compiler.spec.shape import literals
 from parc.compiler.tools.importers import sbatch
 from parc.compiler.tools.importers.flags import Row
 from parc.compiler.tools.importers.registry import import_formats

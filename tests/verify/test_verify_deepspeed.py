@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from parc.backends.deepspeed.meshes import FAMILIES, meshes
 from parc.backends.deepspeed.verify_groups import Topology, derive_groups
 from tests.backends.deepspeed.boundaries import EMITTED, ROUTED
-from tests.compiled import Files, changed, files_of, verdict
+from tests.compiled import Files, changed, files_of, verification_codes
 from tests.placement.placement_plans import layout
 from tests.verify.damage import Edit, dropped, swapped
 
@@ -32,7 +32,7 @@ SOUND = files_of(SPECS["pipeline"] | ALL | {"cluster": CLUSTER})
 
 @pytest.mark.parametrize("name", SPECS)
 def test_sound_files_pass(name: str) -> None:
-    assert verdict(files_of(SPECS[name] | ALL)) == set()
+    assert verification_codes(files_of(SPECS[name] | ALL)) == set()
 
 
 def edited(file: str, *path: str, value: Any) -> Edit:
@@ -82,8 +82,8 @@ DAMAGE = [
     ("edit", "expected"), [row[1:] for row in DAMAGE], ids=[r[0] for r in DAMAGE]
 )
 def test_damage_gets_its_code(edit: Callable[[Files], Files], expected: set[str]) -> None:
-    assert verdict(SOUND) == set()
-    assert expected <= verdict(edit(SOUND))
+    assert verification_codes(SOUND) == set()
+    assert expected <= verification_codes(edit(SOUND))
 
 
 @given(

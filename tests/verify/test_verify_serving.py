@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests import compiled
-from tests.compiled import verdict
+from tests.compiled import verification_codes
 from tests.search.serving_specs import plan_of, spec
 from tests.verify.damage import swapped
 
@@ -31,7 +31,7 @@ LONG: dict[str, object] = {"tp": 8, "pp": 2, "dp": 2, "ep": "on", "replicas": 1}
 @pytest.mark.parametrize("layout", [WIDE, DEEP, MANY, LONG], ids=["wide", "deep", "many", "long"])
 @pytest.mark.parametrize("balancer", ["internal", "external"])
 def test_emitted_files_pass(layout: dict[str, object], balancer: str) -> None:
-    assert verdict(emitted(layout, load_balancer=balancer)) == set()
+    assert verification_codes(emitted(layout, load_balancer=balancer)) == set()
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_a_change_is_found(
     layout: dict[str, object], file: str, old: str, new: str, code: str
 ) -> None:
     files = emitted(layout)
-    assert code in verdict(swapped(file, old, new)(files))
+    assert code in verification_codes(swapped(file, old, new)(files))
 
 
 def test_a_missing_script_is_reported() -> None:
     files = emitted(DEEP)
     del files["vllm/serve.sh"]
-    assert verdict(files) == {"A03"}
+    assert verification_codes(files) == {"A03"}
 
 
 RAY = {"emit": ["rankmap", "ray"]}
@@ -90,7 +90,9 @@ RAY = {"emit": ["rankmap", "ray"]}
 def test_the_plan_of_a_ray_program_must_match_the_rank_map(old: str, new: str, code: str) -> None:
     tree = spec("deepseek-v3", "hgx-h200", job=V3, layout=DEEP)
     files = compiled.emitted(plan_of(tree | RAY | {"cluster": HOSTS}))
-    assert verdict(swapped("ray/serve.py", old, new)(files)) == ({code} if code else set())
+    assert verification_codes(swapped("ray/serve.py", old, new)(files)) == (
+        {code} if code else set()
+    )
 
 
 @pytest.mark.parametrize("size", ["0", "999999999"])
@@ -98,11 +100,11 @@ def test_the_plan_of_a_ray_program_must_match_the_rank_map(old: str, new: str, c
 def test_a_damaged_degree_is_reported_quickly(flag: str, size: str) -> None:
     files = emitted(DEEP)
     text = re.sub(rf"{flag} \d+", f"{flag} {size}", files["vllm/serve.sh"])
-    assert verdict(files | {"vllm/serve.sh": text}) & {"A04", "A07"}
+    assert verification_codes(files | {"vllm/serve.sh": text}) & {"A04", "A07"}
 
 
 def test_the_ranks_of_an_unknown_engine_are_not_verified_silently() -> None:
     files = emitted(DEEP)
     lone = {"rankmap.csv": files["rankmap.csv"], "rankmap.json": files["rankmap.json"]}
-    assert "A13" not in verdict(lone), "rankmap.json names the engine"
-    assert "A13" in verdict({"rankmap.csv": files["rankmap.csv"]})
+    assert "A13" not in verification_codes(lone), "rankmap.json names the engine"
+    assert "A13" in verification_codes({"rankmap.csv": files["rankmap.csv"]})

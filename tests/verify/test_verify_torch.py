@@ -13,8 +13,8 @@ from parc.backends.fsdp.verify import read_sizes as fsdp_sizes
 from parc.backends.torchtitan.verify import MODULE as TITAN
 from parc.backends.torchtitan.verify import read_sizes as titan_sizes
 from parc.compiler.verify.device_mesh import MeshSizes, derive_mesh_groups
-from tests.backends.torch.specs import legal_spec
-from tests.compiled import files_of, verdict
+from tests.backends.torch.specs import valid_spec
+from tests.compiled import files_of, verification_codes
 
 FILES = {
     "fsdp": "fsdp/config.json",
@@ -28,7 +28,7 @@ SEEDS = {"fsdp": 8, "torchtitan": 3, "accelerate": 4}
 @cache
 def artifacts(name: str) -> dict[str, str]:
     """Return the files of a random valid spec."""
-    return files_of(legal_spec(name, SEEDS[name]))
+    return files_of(valid_spec(name, SEEDS[name]))
 
 
 def sizes_of(files: dict[str, str]) -> MeshSizes:
@@ -39,14 +39,14 @@ def sizes_of(files: dict[str, str]) -> MeshSizes:
 
 @pytest.mark.parametrize("name", FILES)
 def test_emitted_files_pass(name: str) -> None:
-    assert verdict(artifacts(name)) == set()
+    assert verification_codes(artifacts(name)) == set()
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_file_of_a_framework_is_enough_to_verify(name: str) -> None:
     files = artifacts(name)
-    assert verdict({FILES[name]: files[FILES[name]]}) <= {"A03"}
-    assert "A03" in verdict({"x": ""})
+    assert verification_codes({FILES[name]: files[FILES[name]]}) <= {"A03"}
+    assert "A03" in verification_codes({"x": ""})
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -58,7 +58,7 @@ def test_a_wrong_coordinate_is_found(name: str) -> None:
     cells[place] = str(int(cells[place]) + 1)
     lines[1] = ",".join(cells)
     files["rankmap.csv"] = "\n".join(lines) + "\n"
-    assert "A01" in verdict(files)
+    assert "A01" in verification_codes(files)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -75,20 +75,20 @@ def test_other_sizes_in_the_file_of_the_framework_are_found(name: str) -> None:
     ):
         text = text.replace(before, after)
     assert text != files[FILES[name]]
-    assert "A05" in verdict(files | {FILES[name]: text})
+    assert "A05" in verification_codes(files | {FILES[name]: text})
 
 
 @pytest.mark.parametrize("degree", [3, 10**6])
 def test_expert_groups_that_do_not_fit_a_stage_are_reported(degree: int) -> None:
     files = artifacts("torchtitan")
     text = re.sub(r"expert_parallel_degree=\d+", f"expert_parallel_degree={degree}", files[TITAN])
-    assert verdict(files | {TITAN: text}) == {"A05"}
+    assert verification_codes(files | {TITAN: text}) == {"A05"}
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("text", ["", "{", "a: [", "ParallelismConfig(", "{}", "[]", "\0", "x"])
 def test_a_damaged_file_of_a_framework_is_reported(name: str, text: str) -> None:
-    assert verdict(artifacts(name) | {FILES[name]: text}) & {"A04", "A05"}
+    assert verification_codes(artifacts(name) | {FILES[name]: text}) & {"A04", "A05"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -96,10 +96,10 @@ def test_other_groups_in_the_document_are_found(name: str) -> None:
     files = dict(artifacts(name))
     tree = json.loads(files["rankmap.json"])
     tree["groups"]["dp"]["count"] += 1
-    assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
+    assert "A06" in verification_codes(files | {"rankmap.json": json.dumps(tree)})
     tree = json.loads(files["rankmap.json"])
     tree["sizes"]["tp"] += 1
-    assert "A06" in verdict(files | {"rankmap.json": json.dumps(tree)})
+    assert "A06" in verification_codes(files | {"rankmap.json": json.dumps(tree)})
 
 
 def test_accelerate_without_a_mesh_has_replicas_or_one_shard() -> None:

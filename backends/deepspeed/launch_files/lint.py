@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from parc.backends.deepspeed.known_keys import key_fault, keys_of
+from parc.backends.deepspeed.known_keys import check_key, keys_of
 from parc.backends.deepspeed.launch_files.import_config import BATCH
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.tools.lint.linter import ConfigLinter
@@ -63,7 +63,7 @@ def _keys(node: Node, version: str, sink: Sink) -> None:
     """Report X01 for ignored keys, in all sections whose keys are listed in known_keys.json."""
     section = ".".join(map(str, node.path))
     for key, value in node.value.items():
-        finding = key_fault(section, str(key), value, version)
+        finding = check_key(section, str(key), value, version)
         if finding is not None:
             sink.report("X01", finding, span=_at(node, key))
         elif isinstance(value, dict):

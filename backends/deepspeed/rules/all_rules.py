@@ -1,4 +1,4 @@
-"""What a legal DeepSpeed layout keeps: all families, in the order in which they are asked."""
+"""All rules of a valid DeepSpeed layout, in the order in which they are checked."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from parc.backends.deepspeed.rules.experts import expert_rules
 from parc.backends.deepspeed.rules.optimizer import OPTIMIZER_RULES
 from parc.backends.deepspeed.rules.program import PROGRAM_RULES
 from parc.backends.deepspeed.rules.sequence import SEQUENCE_RULES
-from parc.backends.deepspeed.rules.step import STEP_RULES
 from parc.backends.deepspeed.rules.tensor import TENSOR_RULES
 from parc.backends.deepspeed.rules.zero import ZERO_RULES
-from parc.compiler.ir import Problem
+from parc.backends.deepspeed.split import find_split, why_no_split
+from parc.backends.shared.plain_rules import BATCH
+from parc.compiler.diagnostics import Finding
+from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``."""
+    """Return the rules that apply to ``problem``."""
     return (
         *PROGRAM_RULES,
         *COMBINE_RULES,
@@ -23,6 +25,20 @@ def rules(problem: Problem) -> tuple[Rule, ...]:
         *expert_rules(problem),
         *SEQUENCE_RULES,
         *ZERO_RULES,
-        *STEP_RULES,
+        _STAGE_SPLIT,
+        BATCH,
         *OPTIMIZER_RULES,
     )
+
+
+def _violates_stage_split(problem: Problem, layout: Layout) -> bool:
+    return find_split(problem, layout.pp, layout.vpp) is None
+
+
+def _explain_stage_split(problem: Problem, layout: Layout) -> Finding:
+    return why_no_split(problem, layout.pp, layout.vpp)[2]
+
+
+_STAGE_SPLIT = Rule(
+    "P01", ("layout.pp", "model.layers"), _violates_stage_split, _explain_stage_split, ("pp", "vpp")
+)

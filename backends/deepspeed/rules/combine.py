@@ -1,4 +1,4 @@
-"""Family E: strategies that DeepSpeed has, and does not have together."""
+"""Rules E08 and E09: strategies that DeepSpeed supports separately but not together."""
 
 from __future__ import annotations
 
@@ -7,48 +7,50 @@ from dataclasses import dataclass
 
 from parc.backends.deepspeed.derived_config import uses_autotp
 from parc.backends.deepspeed.meshes import ORDER
-from parc.backends.deepspeed.versions import DEFAULT
-from parc.backends.shared.versions import knows
+from parc.backends.deepspeed.supported import DEFAULT
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 AUTOTP_SINCE = "0.17"
-"""AutoTP for training came with a patch of 0.16."""
+"""First minor version whose releases all have AutoTP for training; a patch of 0.16 added it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two strategies that exclude each other."""
+    """Two parallel sizes of which DeepSpeed supports only one above 1."""
 
     first: str
-    """Field of the layout, above 1."""
+    """Field of the layout."""
     second: str
-    words: tuple[str, str]
-    why: str
+    """Field of the layout that the fix sets to 1."""
+    names: tuple[str, str]
+    """Both strategies as named in messages."""
+    reason: str
 
 
 PAIRS: tuple[Pair, ...] = (
     Pair("cp", "tp", ("Ulysses (cp)", "tensor parallelism"),
-         "DeepSpeed accepts both and builds the groups of one"),
+         "DeepSpeed accepts both, but creates the groups of only one"),
     Pair("cp", "pp", ("Ulysses (cp)", "a pipeline"), "the topology has no axis for sequences"),
 )  # fmt: skip
 
 
-def _pair_broken(pair: Pair) -> Callable[[Problem, Layout], bool]:
-    def broken(problem: Problem, layout: Layout) -> bool:
+def _violates_pair(pair: Pair) -> Callable[[Problem, Layout], bool]:
+    def violates(problem: Problem, layout: Layout) -> bool:
         return bool(getattr(layout, pair.first) > 1 and getattr(layout, pair.second) > 1)
 
-    return broken
+    return violates
 
 
-def _pair_explained(pair: Pair) -> Callable[[Problem, Layout], Finding]:
+def _explain_pair(pair: Pair) -> Callable[[Problem, Layout], Finding]:
     def explain(problem: Problem, layout: Layout) -> Finding:
         one, other = getattr(layout, pair.first), getattr(layout, pair.second)
         return Finding(
-            message=f"deepspeed does not combine {pair.words[0]} and {pair.words[1]}",
-            label=f"{pair.first} {one} with {pair.second} {other}: {pair.why}",
-            help=f"legal: {pair.first} 1, or {pair.second} 1",
+            message=f"deepspeed cannot combine {pair.names[0]} and {pair.names[1]}",
+            label=f"{pair.first} {one} with {pair.second} {other}: {pair.reason}",
+            help=f"set {pair.first} or {pair.second} to 1",
             fix=f"layout.{pair.second}: 1",
             targets=("deepspeed",),
         )
@@ -56,60 +58,60 @@ def _pair_explained(pair: Pair) -> Callable[[Problem, Layout], Finding]:
     return explain
 
 
-def _experts_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_cp_with_experts(problem: Problem, layout: Layout) -> bool:
     return problem.model.experts is not None and layout.cp > 1
 
 
-def _experts(problem: Problem, layout: Layout) -> Finding:
+def _explain_cp_with_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="deepspeed does not combine Ulysses (cp) and experts",
-        label=f"cp {layout.cp} with experts: their groups would cross those of the sequences",
-        help="legal cp for a model with experts: 1",
+        message="deepspeed cannot combine Ulysses (cp) and experts",
+        label=f"cp {layout.cp} with experts: expert groups would cross sequence groups",
+        help="valid cp for a model with experts: 1",
         fix="layout.cp: 1",
         targets=("deepspeed",),
     )
 
 
-def _order_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
     return layout.order != ORDER
 
 
-def _order(problem: Problem, layout: Layout) -> Finding:
+def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"deepspeed has no rank order {layout.order}",
-        label=f"must be {ORDER}: pipe, data, model",
-        help=f"legal order: {ORDER}",
+        message=f"deepspeed does not support rank order {layout.order}",
+        label=f"must be {ORDER}: pipe, data, model, with model fastest",
+        help=f"valid order: {ORDER}",
         fix="remove layout.order",
         targets=("deepspeed",),
     )
 
 
-def _autotp_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_autotp_version(problem: Problem, layout: Layout) -> bool:
     version = problem.version("deepspeed")
-    return uses_autotp(problem, layout) and not knows(version, AUTOTP_SINCE, None)
+    return uses_autotp(problem, layout) and not is_in_range(version, AUTOTP_SINCE, None)
 
 
-def _autotp(problem: Problem, layout: Layout) -> Finding:
+def _explain_autotp_version(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"deepspeed {problem.version('deepspeed')} has no tensor parallelism of its own",
-        label=f"tp {layout.tp}: tensor_parallel.autotp_size came later",
-        help=f"legal: tp 1, or deepspeed {AUTOTP_SINCE} and later",
+        message=f"deepspeed {problem.version('deepspeed')} cannot split tensors (AutoTP)",
+        label=f"tp {layout.tp} needs tensor_parallel.autotp_size, added in {AUTOTP_SINCE}",
+        help=f"valid: tp 1, or deepspeed {AUTOTP_SINCE} and later",
         fix=f'versions.deepspeed: "{DEFAULT}"',
         targets=("deepspeed",),
     )
 
 
-def _block_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_recompute_blocks(problem: Problem, layout: Layout) -> bool:
     again = layout.recompute
     return again.method == "block" or (layout.pp == 1 and (again.layers or 1) > 1)
 
 
-def _block(problem: Problem, layout: Layout) -> Finding:
+def _explain_recompute_blocks(problem: Problem, layout: Layout) -> Finding:
     again = layout.recompute
     return Finding(
-        message="deepspeed recomputes every layer, or none",
+        message="deepspeed recomputes either all layers or none",
         label=f"method {again.method}, layers {again.layers}",
-        help="legal: uniform with 1 layer; in a pipeline any number of layers a block",
+        help="valid: uniform with 1 layer; with pp > 1, any number of layers per block",
         fix="layout.recompute: full",
         targets=("deepspeed",),
     )
@@ -120,14 +122,28 @@ COMBINE_RULES: tuple[Rule, ...] = (
         Rule(
             "E09",
             (f"layout.{pair.first}", f"layout.{pair.second}"),
-            _pair_broken(pair),
-            _pair_explained(pair),
+            _violates_pair(pair),
+            _explain_pair(pair),
             (pair.first, pair.second),
         )
         for pair in PAIRS
     ),
-    Rule("E09", ("layout.cp", "model"), _experts_broken, _experts, ("cp",)),
-    Rule("E09", ("layout.order",), _order_broken, _order, ("order",)),
-    Rule("E08", ("layout.tp", "versions.deepspeed"), _autotp_broken, _autotp, ("tp", "pp")),
-    Rule("E08", ("layout.recompute",), _block_broken, _block, ("recompute", "pp")),
+    Rule(
+        "E09", ("layout.cp", "model"), _violates_cp_with_experts, _explain_cp_with_experts, ("cp",)
+    ),
+    Rule("E09", ("layout.order",), _violates_rank_order, _explain_rank_order, ("order",)),
+    Rule(
+        "E08",
+        ("layout.tp", "versions.deepspeed"),
+        _violates_autotp_version,
+        _explain_autotp_version,
+        ("tp", "pp"),
+    ),
+    Rule(
+        "E08",
+        ("layout.recompute",),
+        _violates_recompute_blocks,
+        _explain_recompute_blocks,
+        ("recompute", "pp"),
+    ),
 )

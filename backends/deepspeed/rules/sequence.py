@@ -1,27 +1,36 @@
-"""Family S: Ulysses exchanges heads for tokens, so that both must divide."""
+"""Rules S04 and S07: Ulysses exchanges heads for tokens, so both must be divisible by cp."""
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_degrees import GROUPS, mixer_heads
-from parc.backends.shared.valid_values import around, divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+    valid,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _good(problem: Problem) -> list[int]:
-    return legal(divisors(problem.model.attention.heads), lambda cp: not _uncut(problem.model, cp))
+def _valid_cp(problem: Problem) -> list[int]:
+    return valid(
+        divisors(problem.model.attention.heads), lambda cp: not _unsplit_heads(problem.model, cp)
+    )
 
 
 def _uneven(kv_heads: int, cp: int) -> bool:
     return kv_heads % cp != 0 and cp % kv_heads != 0
 
 
-def _uncut(model: Model, cp: int) -> str:
-    """Which heads ``cp`` ranks cannot exchange, in numbers; empty where they can."""
+def _unsplit_heads(model: Model, cp: int) -> str:
+    """Return the arithmetic that shows why ``cp`` ranks cannot exchange heads, "" if they can."""
     heads, kv = model.attention.heads, model.attention.kv_heads
-    # A program may copy groups.
-    mixers = [count for what, count in mixer_heads(model) if what != GROUPS]
+    # MAMBA_GROUPS are left out because a program may copy them to the ranks.
+    mixers = [count for what, count in mixer_head_counts(model) if what != MAMBA_GROUPS]
     for count in (heads, *mixers):
         if count % cp:
             return f"{count} % {cp} = {count % cp}, must be 0"
@@ -30,41 +39,56 @@ def _uncut(model: Model, cp: int) -> str:
     return ""
 
 
-def _heads_broken(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and bool(_uncut(problem.model, layout.cp))
+def _violates_head_exchange(problem: Problem, layout: Layout) -> bool:
+    return layout.cp > 1 and bool(_unsplit_heads(problem.model, layout.cp))
 
 
-def _heads(problem: Problem, layout: Layout) -> Finding:
+def _explain_head_exchange(problem: Problem, layout: Layout) -> Finding:
     attention, cp = problem.model.attention, layout.cp
     heads, kv = attention.heads, attention.kv_heads
-    good = _good(problem)
+    good = _valid_cp(problem)
     return Finding(
-        message=f"{heads} heads and {kv} key-value heads cannot be exchanged over cp={cp}",
-        label=_uncut(problem.model, cp),
-        help=f"legal cp: {listed(good)}",
-        fix=pin("layout.cp", nearest(good, cp)),
-        causes=(Cause("model.heads", f"{heads} heads"), Cause("model.kv_heads", f"{kv} of them")),
+        message=f"{heads} heads and {kv} key-value heads cannot be split over cp={cp}",
+        label=_unsplit_heads(problem.model, cp),
+        help=f"valid cp: {format_values(good)}",
+        fix=format_pin("layout.cp", nearest(good, cp)),
+        causes=(
+            Cause("model.heads", f"{heads} heads"),
+            Cause("model.kv_heads", f"{kv} key-value heads"),
+        ),
         targets=("deepspeed",),
     )
 
 
-def _tokens_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_sequence_length(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1 and problem.job.sequence_length % layout.cp != 0
 
 
-def _tokens(problem: Problem, layout: Layout) -> Finding:
+def _explain_sequence_length(problem: Problem, layout: Layout) -> Finding:
     length, cp = problem.job.sequence_length, layout.cp
-    below, above = around(length, cp)
+    below, above = nearest_multiples(length, cp)
     return Finding(
         message=f"a sequence of {length} tokens cannot be split over cp={cp}",
         label=f"{length} % {cp} = {length % cp}, must be 0",
-        help=f"nearest legal lengths: {below}, {above}",
-        fix=pin("job.sequence_length", above),
+        help=f"nearest valid lengths: {below}, {above}",
+        fix=format_pin("job.sequence_length", above),
         causes=(Cause("job.sequence_length", f"{length} tokens"),),
     )
 
 
 SEQUENCE_RULES: tuple[Rule, ...] = (
-    Rule("S07", ("layout.cp", "model.heads"), _heads_broken, _heads, ("cp",)),
-    Rule("S04", ("layout.cp", "job.sequence_length"), _tokens_broken, _tokens, ("cp",)),
+    Rule(
+        "S07",
+        ("layout.cp", "model.heads"),
+        _violates_head_exchange,
+        _explain_head_exchange,
+        ("cp",),
+    ),
+    Rule(
+        "S04",
+        ("layout.cp", "job.sequence_length"),
+        _violates_sequence_length,
+        _explain_sequence_length,
+        ("cp",),
+    ),
 )

@@ -1,11 +1,11 @@
-"""``megatron/args.sh``: one bash array, one flag a line, every word quoted."""
+"""Emission of ``megatron/args.sh``: a bash array with one flag per line and quoted words."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
 from parc.backends.megatron.arguments.arguments import Argument, arguments
-from parc.backends.shared.extra_arguments import read_extra
+from parc.backends.shared.extra_arguments import parse_extra_arguments
 from parc.backends.shared.render import render
 from parc.compiler.ir import Artifact, Plan
 
@@ -13,7 +13,7 @@ PATH = "megatron/args.sh"
 
 
 def args_file(plan: Plan) -> Artifact:
-    """The file; the user's own arguments come last."""
+    """Return ``megatron/args.sh``; the user's extra arguments are at the end."""
     problem = plan.problem
     values = {
         "version": problem.version("megatron"),
@@ -25,8 +25,8 @@ def args_file(plan: Plan) -> Artifact:
 def _groups(
     planned: tuple[Argument, ...], extra: tuple[str, ...]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """(header, lines of words); a flag that the user gives too is written once, with his value."""
-    extras, stray = read_extra(extra)
+    """Return (header, lines of words) per group; extra arguments replace planned ones."""
+    extras, stray = parse_extra_arguments(extra)
     given = {item.flag for item in extras}
     kept = (argument for argument in planned if argument.flag not in given)
     groups = [

@@ -1,4 +1,4 @@
-"""The arguments of one layout, from the flag table. Valid or not: the rules judge, this speaks."""
+"""Arguments of a layout, from the table ``flags.yaml``; rules check elsewhere if it is valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parc.backends.megatron.arguments import (
     derived_position,
     derived_stages,
 )
-from parc.backends.shared.field_table import Derived, flag_table, functions_of
+from parc.backends.shared.field_table import Derived, flag_table, public_functions
 from parc.compiler.ir import Layout, Problem
 
 PACKAGE = "parc.backends.megatron"
@@ -21,29 +21,29 @@ PACKAGE = "parc.backends.megatron"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One flag with its values."""
+    """Flag with its values, and its group in ``flags.yaml``."""
 
     flag: str
     values: tuple[str, ...]
     group: str
 
 
-def _of_any_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
+def _ignoring_layout(function: Callable[[Problem], Any]) -> Callable[[Problem, Layout], Any]:
     return lambda problem, layout: function(problem)
 
 
 DERIVED: Derived = {
-    **functions_of(derived_layout, derived_optimizer, derived_stages),
+    **public_functions(derived_layout, derived_optimizer, derived_stages),
     **{
-        name: _of_any_layout(function)
-        for name, function in functions_of(derived_model, derived_position).items()
+        name: _ignoring_layout(function)
+        for name, function in public_functions(derived_model, derived_position).items()
     },
 }
-"""Functions that flags.yaml names."""
+"""Functions that flags.yaml refers to, by name."""
 
 
 def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
-    """All flags that PARC sets, without the user's own."""
+    """Return all flags that PARC sets, without the user's extra arguments."""
     table = flag_table(PACKAGE)
     values = table.values(problem, layout, problem.version("megatron"), DERIVED)
     return tuple(
@@ -54,7 +54,7 @@ def arguments(problem: Problem, layout: Layout) -> tuple[Argument, ...]:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """Values as words: floats as the shortest text that reads back the same."""
+    """Return the words of a value; floats as the shortest text that parses to the same number."""
     if value is True:
         return ()
     if isinstance(value, tuple):

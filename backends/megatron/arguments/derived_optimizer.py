@@ -1,4 +1,4 @@
-"""Values of flags of optimizer and learning rate. What is Megatron's own default is left out."""
+"""Flag values of optimizer and learning rate; None omits flags with Megatron's default value."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ EPSILON, SEED = 1e-8, 1234
 
 
 def decay_style(problem: Problem, layout: Layout) -> str:
-    """In Megatron's words."""
+    """Return Megatron's name of the learning-rate decay."""
     return {"wsd": "WSD"}.get(problem.job.lr_decay, problem.job.lr_decay)
 
 
 def decay_steps(problem: Problem, layout: Layout) -> int | None:
-    """Where the decay ends; by itself that is the end of the run."""
+    """Return the step at which the decay ends; by default the last step."""
     job = problem.job
     return job.lr_decay_steps if job.lr_decay_steps != job.steps else None
 
 
 def wsd_decay_style(problem: Problem, layout: Layout) -> str | None:
-    """The fall at the end; Megatron's own choice is exponential."""
+    """Return the shape of the final decay of WSD; Megatron's default is exponential."""
     return "linear" if problem.job.lr_decay == "wsd" else None
 
 
 def wsd_decay_steps(problem: Problem, layout: Layout) -> int | None:
-    """Length of that fall."""
+    """Return the number of steps of the final decay of WSD."""
     return problem.job.wsd_decay_steps or None
 
 
 def warmup_steps(problem: Problem, layout: Layout) -> int | None:
-    """Where the user said steps; a fraction has a flag of its own."""
+    """Return the warmup steps, unless the spec has a fraction, which is a separate flag."""
     return problem.job.warmup_steps if problem.job.warmup_fraction is None else None
 
 
 def adam_epsilon(problem: Problem, layout: Layout) -> float | None:
-    """Beside the root of the second moment."""
+    """Return Adam's epsilon, which is added to the root of the second moment."""
     return problem.job.adam_epsilon if problem.job.adam_epsilon != EPSILON else None
 
 
 def seed(problem: Problem, layout: Layout) -> int | None:
-    """Of weights, dropout and the order of the data."""
+    """Return the seed of weights, dropout and data order."""
     return problem.job.seed if problem.job.seed != SEED else None

@@ -1,4 +1,4 @@
-"""Environment variables that Megatron itself asks for."""
+"""Environment variables that Megatron requires."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ BLACKWELL = 10
 
 
 def environment(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Name and value of each variable, for every rank."""
+    """Return name and value of the variables that all ranks need."""
     return variables(plan.problem.cluster.gpu, plan.layout)
 
 
 def variables(gpu: Gpu, layout: Layout) -> tuple[tuple[str, str], ...]:
-    """``environment`` by what decides it.
+    """Return the variables for a GPU and a layout.
 
-    ``validate_args`` stops below Blackwell unless CUDA_DEVICE_MAX_CONNECTIONS is 1 with tp or cp
-    above 1 (megatron/training/arguments.py); elsewhere 1 would only cost overlap. ROCm reports
-    capability 9.x and is asked for it too.
+    Before Blackwell, ``validate_args`` requires CUDA_DEVICE_MAX_CONNECTIONS=1 if tp or cp is above
+    1 (megatron/training/arguments.py). In other cases it is not set, because 1 reduces overlap.
+    ROCm reports compute capability 9.x, so Megatron requires it there too.
     """
     split = layout.tp > 1 or layout.cp > 1
     if split and (gpu.vendor == "amd" or gpu.compute_capability[0] < BLACKWELL):

@@ -1,7 +1,7 @@
-"""Judge ``launch.args``: what the parsers of Megatron-Core 0.17 to 0.20 would say to them.
+"""Checks of ``launch.args`` against the parsers of Megatron-Core 0.17 to 0.20.
 
-A flag of flags.yaml is a matter of the plan, written or left out; only rows marked ``free`` may be
-given another value, which then stands in place of the plan's.
+The plan controls all flags in flags.yaml, also those that it omits. Only rows marked ``free`` may
+be overridden in ``launch.args``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from importlib.resources import files
 
 from parc.backends.megatron.arguments.arguments import PACKAGE, Argument
 from parc.backends.shared.extra_arguments import (
-    Extra,
-    judge_extra,
+    ExtraArgument,
+    find_value_fault,
     known_flags,
-    read_extra,
-    value_fault,
+    parse_extra_arguments,
+    report_extra_arguments,
 )
 from parc.backends.shared.field_table import FieldRow, flag_table
-from parc.backends.shared.versions import knows
+from parc.backends.shared.versions import is_in_range
 from parc.compiler.diagnostics import Cause, Finding, Sink
 
 SPEC_FIELDS = {
@@ -32,23 +32,24 @@ SPEC_FIELDS = {
     "layout.split.form": "layout.pipeline_layout",
     "layout.split.text": "layout.pipeline_layout",
 }
-"""Fields of a plan that the spec calls by another name."""
+"""Plan field -> spec field, if the names differ."""
 
 
 def flags_of(version: str) -> list[str]:
-    """All spellings that ``version`` knows, sorted."""
+    """Return all spellings that ``version`` accepts, sorted."""
     return [
         flag
         for flag, row in known_flags(PACKAGE).items()
-        if knows(version, row.get("since"), row.get("until"))
+        if is_in_range(version, row.get("since"), row.get("until"))
     ]
 
 
 @cache
 def removed_flags() -> dict[str, dict[str, str]]:
-    """Flag -> ``until``, the last release that took it, and ``instead``, where one says the same.
+    """Return the flags that were removed before 0.17, from ``removed_flags.json``.
 
-    Flags that were gone before 0.17: their parser lacks them, or takes them and stops.
+    ``until`` is the last release that accepted the flag; ``instead`` its replacement, if any.
+    The parsers of 0.17 lack these flags, or accept them and then fail.
     Source: megatron/training/arguments.py (before 0.8 megatron/arguments.py) of all releases.
     """
     text = (files(PACKAGE) / "removed_flags.json").read_text("utf-8")
@@ -59,33 +60,33 @@ def removed_flags() -> dict[str, dict[str, str]]:
 def check_extra(
     args: tuple[str, ...], planned: tuple[Argument, ...], version: str, sink: Sink
 ) -> None:
-    """Report what the parser would refuse, and what the plan already says."""
+    """Report arguments that Megatron's parser rejects, and those that the plan controls."""
     spellings = flags_of(version)
     own = {argument.flag: argument for argument in planned}
     rows = {row.setting: row for row in flag_table(PACKAGE).rows if not row.free}
 
-    def judge(extra: Extra) -> tuple[str, Finding] | None:
+    def check(extra: ExtraArgument) -> tuple[str, Finding] | None:
         if extra.flag not in spellings or extra.flag in removed_flags():
             return "F01", unknown_flag(extra.flag, spellings, version)
         if extra.flag in rows:
-            return "F02", _taken(extra, rows[extra.flag], own.get(extra.flag))
-        fault = value_fault(extra, known_flags(PACKAGE)[extra.flag])
+            return "F02", _explain_planned_flag(extra, rows[extra.flag], own.get(extra.flag))
+        fault = find_value_fault(extra, known_flags(PACKAGE)[extra.flag])
         return None if fault is None else ("F03", fault)
 
-    judge_extra(*read_extra(args), judge, sink)
+    report_extra_arguments(*parse_extra_arguments(args), check, sink)
 
 
 def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
-    """F01: what ``version`` has in place of ``flag``."""
+    """Explain F01: ``version`` does not have ``flag``; suggest a replacement."""
     from difflib import get_close_matches
 
     if flag in removed_flags():
-        return _removed(flag, version)
+        return _explain_removed_flag(flag, version)
     near = get_close_matches(flag, spellings, 3)
     row = known_flags(PACKAGE).get(flag)
     label = "no such flag"
     if row is not None:
-        label = f"known from {row.get('since', '0.17')} to {row.get('until', 'today')}"
+        label = f"available from {row.get('since', '0.17')} to {row.get('until', 'the newest')}"
     return Finding(
         message=f"Megatron-LM {version} has no flag {flag}",
         label=label,
@@ -95,32 +96,36 @@ def unknown_flag(flag: str, spellings: list[str], version: str) -> Finding:
     )
 
 
-def _removed(flag: str, version: str) -> Finding:
+def _explain_removed_flag(flag: str, version: str) -> Finding:
     row = removed_flags()[flag]
     return Finding(
-        message=f"Megatron-LM {version} has no flag {flag} any more",
+        message=f"Megatron-LM {version} no longer has the flag {flag}",
         label=f"removed after release {row['until']}",
-        help="" if "instead" in row else "nothing takes its place",
+        help="" if "instead" in row else "there is no replacement",
         fix=row.get("instead", ""),
         causes=(Cause("versions.megatron", f"version {version}"),),
     )
 
 
 def spec_fields(row: FieldRow) -> tuple[str, ...]:
-    """Where the spec says what ``row`` is made from; of a model, that it is the model."""
+    """Return the spec fields that determine ``row``; all model fields as ``model``."""
     names = (SPEC_FIELDS.get(name, name) for name in row.fields)
     return tuple(dict.fromkeys("model" if name.startswith("model.") else name for name in names))
 
 
-def _taken(extra: Extra, row: FieldRow, argument: Argument | None) -> Finding:
+def _explain_planned_flag(
+    extra: ExtraArgument, row: FieldRow, argument: Argument | None
+) -> Finding:
     names = spec_fields(row)
     fields = " or ".join(names)
     plain = not row.derived and names != ("model",) and len(extra.values) == 1
-    said = " ".join((argument.flag, *argument.values)) if argument else ""
-    instead = f", and write {names[0]}: {extra.values[0]}" if names and plain else ""
+    planned = " ".join((argument.flag, *argument.values)) if argument else ""
+    instead = f", and set {names[0]}: {extra.values[0]}" if names and plain else ""
     return Finding(
-        message=f"{row.setting} is {'set by the plan already' if said else 'a matter of the plan'}",
-        label=f"the plan says: {said}" if said else "the plan leaves it out",
-        help=f"it comes from {fields}" if fields else "every plan has this value",
+        message=f"{row.setting} is already set by the plan"
+        if planned
+        else f"{row.setting} is controlled by the plan",
+        label=f"the plan sets: {planned}" if planned else "the plan omits it",
+        help=f"it is derived from {fields}" if fields else "all plans have this value",
         fix=f"remove it from launch.args{instead}",
     )

@@ -11,7 +11,7 @@ from parc.backends.megatron.meshes import ORDERS
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
 from parc.backends.registry import framework
 from parc.compiler.diagnostics import Diagnostic, Sink
-from parc.compiler.ir import Layout, Problem, Split
+from parc.compiler.ir import NO_OFFLOAD, NO_ZERO_PLUS, Layout, Problem, Split
 from parc.compiler.tools.lint.check_rules import LaunchFacts, split_or_even
 from parc.compiler.tools.lint.completion import cluster_tree, known_cluster, resolve_tree
 from parc.compiler.tools.lint.options import LintOptions
@@ -197,6 +197,8 @@ def _layouts(problem: Problem, partial: Problem, known: Known) -> tuple[Layout, 
         order=pins.order or ORDERS[0],
         cp_comm=pins.cp_comm or "p2p",
         cp_a2a=pins.cp_a2a or 1,
+        offload=NO_OFFLOAD,
+        zero_plus=NO_ZERO_PLUS,
     )
     hidden = [name for name in _fields() if not _is_given(name, known)]
     tiled = all(_is_given(name, known) for name in ("tp", "cp", "pp"))

@@ -17,8 +17,8 @@ from parc.backends.megatron.launch_files.launch_flags import (
     read_launch,
     value_count,
 )
-from parc.backends.megatron.programs import wrong_program
-from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
+from parc.backends.megatron.programs import explain_wrong_program
+from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink, Span
 from parc.compiler.tools.importers.flags import Flag
 from parc.compiler.tools.importers.shell_words import Word
@@ -165,7 +165,9 @@ def _check_values(flag: Flag, stock: bool) -> Finding | None:
         return None
     words = tuple(word.text for word in flag.values)
     row = known_flags(PACKAGE)[flag.name]
-    return value_fault(Extra(flag.name, words, 0), row if stock else {**row, "choices": None})
+    return find_value_fault(
+        ExtraArgument(flag.name, words, 0), row if stock else {**row, "choices": None}
+    )
 
 
 def _is_redirection(word: Word) -> bool:
@@ -179,7 +181,7 @@ def _check_program(script: Script, facts: Facts, known: bool, sink: Sink) -> Non
     if not (known or problem.model.pattern):
         return
     for word in script.words:
-        finding = wrong_program(word.text, problem.model, problem.version("megatron"))
+        finding = explain_wrong_program(word.text, problem.model, problem.version("megatron"))
         if finding is not None:
             sink.report("E10", replace(finding, causes=()), span=word.span)
 

@@ -1,4 +1,4 @@
-"""What a legal Megatron layout keeps: all families, in the order in which they are asked."""
+"""Rules of a valid Megatron layout, in the order in which they are evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parc.compiler.ir.rule import Rule
 
 
 def rules(problem: Problem) -> tuple[Rule, ...]:
-    """Rules that bear on ``problem``; those that its model cannot break are left out."""
+    """Return the rules for ``problem``, without those that its model cannot violate."""
     return (
         *express_rules(problem),
         *MESH_RULES,

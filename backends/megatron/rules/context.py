@@ -1,12 +1,12 @@
-"""Family S: what the exchange of context parallelism owes to heads, windows and sinks.
+"""Rules S: context-parallel exchange against attention heads, windows and sinks.
 
-Megatron's arguments say nothing of most of it: Transformer Engine refuses in the first forward
-pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
+Megatron's argument parser does not check most of them; Transformer Engine fails in the first
+forward pass (attention/dot_product_attention/context_parallel.py, attn_forward_func_with_cp).
 """
 
 from __future__ import annotations
 
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import ContextComm, Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -14,7 +14,7 @@ from parc.compiler.ir.rule import Rule
 HIERARCHY: ContextComm = "a2a+p2p"
 
 
-def _levels_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_context_levels(problem: Problem, layout: Layout) -> bool:
     if layout.cp == 1:
         return False
     if layout.cp_comm != HIERARCHY:
@@ -23,67 +23,67 @@ def _levels_broken(problem: Problem, layout: Layout) -> bool:
     return not (1 < inner < layout.cp and layout.cp % inner == 0)
 
 
-def _levels(problem: Problem, layout: Layout) -> Finding:
+def _explain_context_levels(problem: Problem, layout: Layout) -> Finding:
     cp, inner, comm = layout.cp, layout.cp_a2a, layout.cp_comm
     if comm != HIERARCHY:
         return Finding(
-            message=f"cp_a2a is a level of cp_comm a2a+p2p, but cp_comm is {comm}",
-            label=f"cp_comm {comm} has one level",
-            help="legal cp_a2a: auto",
+            message=f"cp_a2a applies only to cp_comm a2a+p2p, but cp_comm is {comm}",
+            label=f"cp_comm {comm} has a single level",
+            help="valid cp_a2a: auto",
             fix="layout.cp_a2a: auto",
             causes=(Cause("layout.cp_comm", f"cp_comm {comm}"),),
         )
     swaps = problem.model.attention.swaps
-    good = legal(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
+    good = valid(divisors(cp), lambda value: 1 < value < cp and swaps(value, layout.tp))
     pinned = problem.pins.cp_a2a is not None
     if not pinned:
-        label = f"no number of neighbours divides cp {cp} and the heads of a rank"
+        label = f"no group size between 1 and {cp} divides cp {cp} and the heads of a rank"
     elif cp % inner:
         label = f"{cp} % {inner} = {cp % inner}, must be 0"
     else:
-        label = f"cp_a2a {inner} of cp {cp} leaves one level, must be above 1 and below {cp}"
+        label = f"cp_a2a {inner}, must be above 1 and below cp {cp}"
     return Finding(
-        message=f"cp={cp} cannot be cut into two levels" + (f" with cp_a2a {inner}" * pinned),
+        message=f"cp={cp} cannot be split into two levels" + (f" with cp_a2a {inner}" * pinned),
         label=label,
-        help=f"legal cp_a2a: {listed(good)}",
-        fix=pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
+        help=f"valid cp_a2a: {format_values(good)}",
+        fix=format_pin("layout.cp_a2a", nearest(good, inner)) if good else "layout.cp_comm: p2p",
         causes=(Cause("layout.cp", f"cp {cp}"),),
     )
 
 
-def _swapping(layout: Layout) -> int:
-    """Ranks that exchange heads for tokens."""
+def _exchanging_ranks(layout: Layout) -> int:
+    """Return the number of ranks that exchange heads for tokens by all-to-all."""
     return layout.cp if layout.cp_comm == "a2a" else layout.cp_a2a
 
 
-def _heads_broken(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and not problem.model.attention.swaps(_swapping(layout), layout.tp)
+def _violates_exchanged_heads(problem: Problem, layout: Layout) -> bool:
+    return layout.cp > 1 and not problem.model.attention.swaps(_exchanging_ranks(layout), layout.tp)
 
 
-def _heads(problem: Problem, layout: Layout) -> Finding:
-    attention, ranks, tp = problem.model.attention, _swapping(layout), layout.tp
+def _explain_exchanged_heads(problem: Problem, layout: Layout) -> Finding:
+    attention, ranks, tp = problem.model.attention, _exchanging_ranks(layout), layout.tp
     axis = "cp" if layout.cp_comm == "a2a" else "cp_a2a"
     own = {"heads": attention.heads // tp, "key-value heads": max(attention.kv_heads // tp, 1)}
     name, count = next((item for item in own.items() if item[1] % ranks), ("heads", 0))
-    good = legal(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
+    good = valid(divisors(own["heads"]), lambda value: attention.swaps(value, tp))
     return Finding(
-        message=f"{count} {name} of a tensor rank cannot be exchanged over {axis}={ranks}",
+        message=f"{count} {name} per tensor rank are not divisible by {axis}={ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"legal {axis} with tp {tp}: {listed(good)}; or cp_comm p2p",
+        help=f"valid {axis} with tp {tp}: {format_values(good)}; or cp_comm p2p",
         fix="layout.cp_comm: p2p",
         causes=(
             Cause("model.heads", f"{attention.heads} heads"),
-            Cause("model.kv_heads", f"{attention.kv_heads} of keys and values"),
+            Cause("model.kv_heads", f"{attention.kv_heads} key-value heads"),
             Cause("layout.tp", f"tp {tp}"),
         ),
     )
 
 
-def _able(problem: Problem) -> tuple[ContextComm, ...]:
-    """Exchanges that the attention of the model can have; empty: all.
+def _supported_exchanges(problem: Problem) -> tuple[ContextComm, ...]:
+    """Return the exchanges that Transformer Engine supports for this attention; empty: all.
 
-    Latent attention has keys wider than values, which Transformer Engine refuses elsewhere before
-    its 2.16.
+    In latent attention keys are wider than values; before Transformer Engine 2.16 only ring
+    exchanges support that.
     """
     attention = problem.model.attention
     if attention.sinks:
@@ -93,7 +93,8 @@ def _able(problem: Problem) -> tuple[ContextComm, ...]:
     return ("p2p", HIERARCHY) if attention.latent is not None else ()
 
 
-def _named(problem: Problem) -> str:
+def _attention_feature(problem: Problem) -> str:
+    """Return the feature that restricts the exchange, in words."""
     attention = problem.model.attention
     if attention.sinks:
         return "attention sinks"
@@ -101,18 +102,18 @@ def _named(problem: Problem) -> str:
     return "latent attention" if window is None else f"a window of {window} tokens"
 
 
-def _kind_broken(problem: Problem, layout: Layout) -> bool:
-    able = _able(problem)
-    return layout.cp > 1 and bool(able) and layout.cp_comm not in able
+def _violates_exchange_kind(problem: Problem, layout: Layout) -> bool:
+    supported = _supported_exchanges(problem)
+    return layout.cp > 1 and bool(supported) and layout.cp_comm not in supported
 
 
-def _kind(problem: Problem, layout: Layout) -> Finding:
-    able, what = _able(problem), _named(problem)
+def _explain_exchange_kind(problem: Problem, layout: Layout) -> Finding:
+    supported, what = _supported_exchanges(problem), _attention_feature(problem)
     return Finding(
-        message=f"{what} and cp_comm {layout.cp_comm} do not go together",
-        label=f"cp_comm {layout.cp_comm} with {what}: the first forward pass stops",
-        help=f"legal cp_comm: {', '.join(able)}; or cp 1",
-        fix="layout.cp_comm: p2p" if "p2p" in able else "layout.cp: 1",
+        message=f"cp_comm {layout.cp_comm} does not support {what}",
+        label=f"cp_comm {layout.cp_comm} with {what} fails in the first forward pass",
+        help=f"valid cp_comm: {', '.join(supported)}; or cp 1",
+        fix="layout.cp_comm: p2p" if "p2p" in supported else "layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has {what}"),),
     )
 
@@ -120,7 +121,25 @@ def _kind(problem: Problem, layout: Layout) -> Finding:
 _EXCHANGE = ("cp", "cp_comm", "cp_a2a")
 
 CONTEXT_RULES: tuple[Rule, ...] = (
-    Rule("S06", ("layout.cp_a2a", "layout.cp_comm"), _levels_broken, _levels, _EXCHANGE),
-    Rule("S07", ("layout.cp", "layout.cp_comm"), _heads_broken, _heads, ("tp", *_EXCHANGE)),
-    Rule("S17", ("layout.cp", "layout.cp_comm", "model"), _kind_broken, _kind, _EXCHANGE),
+    Rule(
+        "S06",
+        ("layout.cp_a2a", "layout.cp_comm"),
+        _violates_context_levels,
+        _explain_context_levels,
+        _EXCHANGE,
+    ),
+    Rule(
+        "S07",
+        ("layout.cp", "layout.cp_comm"),
+        _violates_exchanged_heads,
+        _explain_exchanged_heads,
+        ("tp", *_EXCHANGE),
+    ),
+    Rule(
+        "S17",
+        ("layout.cp", "layout.cp_comm", "model"),
+        _violates_exchange_kind,
+        _explain_exchange_kind,
+        _EXCHANGE,
+    ),
 )

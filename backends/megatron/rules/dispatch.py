@@ -1,19 +1,19 @@
-"""What dispatch of tokens to experts asks of the GPU, and its overlap of the layout."""
+"""Rules M05 and P15: requirements of token dispatchers, and of their overlap."""
 
 from __future__ import annotations
 
-from parc.backends.megatron.rules.recompute import listed_words
+from parc.backends.megatron.rules.recompute import format_words
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 DEEPEP_DOMAIN = 8
-"""GPUs of the largest NVLink domain that DeepEP addresses; HybridEP also takes an NVL72."""
+"""GPUs of the largest NVLink domain that DeepEP supports; HybridEP also supports an NVL72."""
 AMPERE = (8, 0)
 
 
-def _backends(problem: Problem) -> tuple[str, ...]:
-    """Dispatchers that run on the cluster."""
+def _supported_dispatchers(problem: Problem) -> tuple[str, ...]:
+    """Return the dispatchers that run on the GPUs of the cluster."""
     cluster = problem.cluster
     if cluster.gpu.vendor != "nvidia" or cluster.gpu.compute_capability < AMPERE:
         return ("alltoall",)
@@ -22,64 +22,69 @@ def _backends(problem: Problem) -> tuple[str, ...]:
     return ("alltoall", "deepep", "hybridep")
 
 
-def _backend_broken(problem: Problem, layout: Layout) -> bool:
-    return problem.job.sends_once and problem.job.moe_dispatcher not in _backends(problem)
-
-
-def _backend(problem: Problem, layout: Layout) -> Finding:
-    name, good = problem.job.moe_dispatcher, _backends(problem)
-    domain = problem.cluster.node.nvlink_domain
-    return Finding(
-        message=f"{name} does not run on {problem.cluster.gpu.name}",
-        label=f"NVLink domain of {domain}, {name} takes at most {DEEPEP_DOMAIN}"
-        if len(good) > 1
-        else f"{name} needs an NVIDIA GPU of compute capability 8.0 or newer",
-        help=f"legal dispatchers: {', '.join(good)}",
-        fix=f"job.moe_dispatcher: {good[-1]}",
-        causes=(Cause("cluster", "the GPUs come from here"),),
+def _violates_dispatcher(problem: Problem, layout: Layout) -> bool:
+    return (
+        problem.job.deduplicates_dispatch
+        and problem.job.moe_dispatcher not in _supported_dispatchers(problem)
     )
 
 
-def _obstacle(problem: Problem, layout: Layout) -> tuple[str, str]:
-    """(what stands against overlap, what is legal instead); empty where nothing does."""
+def _explain_dispatcher(problem: Problem, layout: Layout) -> Finding:
+    name, good = problem.job.moe_dispatcher, _supported_dispatchers(problem)
+    domain = problem.cluster.node.nvlink_domain
+    return Finding(
+        message=f"{name} does not run on {problem.cluster.gpu.name}",
+        label=f"NVLink domain of {domain} GPUs, {name} supports at most {DEEPEP_DOMAIN}"
+        if len(good) > 1
+        else f"{name} requires an NVIDIA GPU of compute capability 8.0 or newer",
+        help=f"valid dispatchers: {', '.join(good)}",
+        fix=f"job.moe_dispatcher: {good[-1]}",
+        causes=(Cause("cluster", f"the GPUs are {problem.cluster.gpu.name}"),),
+    )
+
+
+def _overlap_conflict(problem: Problem, layout: Layout) -> tuple[str, str]:
+    """Return (setting that conflicts with overlap, valid settings); empty texts if none does."""
     recompute = layout.recompute
     if layout.pp > 1 and layout.vpp == 1:
         return f"pp {layout.pp} with vpp 1", "pp 1, or vpp above 1"
     if recompute.granularity == "full":
         return "full recompute", "recompute none or selective"
     if "moe" in recompute.modules:
-        modules = listed_words(recompute.modules)
-        return f"recompute of {modules}", "modules without moe, such as [moe_act]"
+        modules = format_words(recompute.modules)
+        return f"recompute of {modules}", "recompute modules without moe, such as [moe_act]"
     if problem.model.pattern:
-        return "a pattern of layers", "a model without model.pattern"
+        return "a layer pattern", "a model without model.pattern"
     if problem.model.mtp_layers > 1:
         return f"{problem.model.mtp_layers} MTP layers", "one MTP layer"
     return "", ""
 
 
-def _overlap_broken(problem: Problem, layout: Layout) -> bool:
-    return problem.job.moe_overlap and layout.ep > 1 and bool(_obstacle(problem, layout)[0])
+def _violates_dispatch_overlap(problem: Problem, layout: Layout) -> bool:
+    if not problem.job.moe_overlap or layout.ep == 1:
+        return False
+    return bool(_overlap_conflict(problem, layout)[0])
 
 
-def _overlap(problem: Problem, layout: Layout) -> Finding:
-    obstacle, legal = _obstacle(problem, layout)
+def _explain_dispatch_overlap(problem: Problem, layout: Layout) -> Finding:
+    conflict, valid_settings = _overlap_conflict(problem, layout)
     return Finding(
-        message=f"dispatch cannot overlap with computation under {obstacle}",
-        label=f"moe_overlap with ep {layout.ep} and {obstacle}",
-        help=f"legal with moe_overlap: {legal}",
+        message=f"token dispatch cannot overlap with computation: the plan has {conflict}",
+        label=f"moe_overlap with ep {layout.ep} and {conflict}",
+        help=f"valid with moe_overlap: {valid_settings}",
         fix="job.moe_overlap: false",
-        causes=(Cause("job.moe_overlap", "overlap is asked for here"),),
+        causes=(Cause("job.moe_overlap", "moe_overlap is true"),),
     )
 
 
 DISPATCH_RULES = (
-    Rule("M05", ("job.moe_dispatcher", "cluster"), _backend_broken, _backend, ()),
+    Rule("M05", ("job.moe_dispatcher", "cluster"), _violates_dispatcher, _explain_dispatcher, ()),
     Rule(
         "P15",
         ("layout.vpp", "layout.recompute", "layout.pp", "job.moe_overlap"),
-        _overlap_broken,
-        _overlap,
+        _violates_dispatch_overlap,
+        _explain_dispatch_overlap,
         ("ep", "pp", "vpp", "recompute"),
     ),
 )
-"""Asked where the model has experts."""
+"""Rules of models with experts."""

@@ -1,4 +1,4 @@
-"""Families D, S and M where the model has experts, or expert degrees without them."""
+"""Rules of models with experts, and of expert parallel sizes of models without."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _bias_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_bias_with_etp(problem: Problem, layout: Layout) -> bool:
     return layout.etp > 1
 
 
-def _bias(problem: Problem, layout: Layout) -> Finding:
+def _explain_bias_with_etp(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"experts with biases cannot be split over etp={layout.etp}",
+        message=f"Megatron cannot split experts with biases over etp={layout.etp}",
         label=f"etp {layout.etp}, must be 1",
-        help="legal etp: 1",
+        help="valid etp: 1",
         fix="layout.etp: 1",
-        causes=(Cause("model", "linear layers carry biases"),),
+        causes=(Cause("model", f"{problem.model.name} has biases in linear layers"),),
     )
 
 
-def _gradient_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_router_gradient(problem: Problem, layout: Layout) -> bool:
     experts = experts_of(problem)
     return experts.top_k == 1 and experts.score_function == "softmax" and not experts.pre_softmax
 
 
-def _gradient(problem: Problem, layout: Layout) -> Finding:
+def _explain_router_gradient(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="the softmax over one chosen expert has no gradient",
+        message="the router gets no gradient: a softmax over a single chosen expert is always 1",
         label="top_k 1, score_function softmax, pre_softmax false",
-        help="legal with top_k 1: pre_softmax true, or score_function sigmoid",
+        help="valid with top_k 1: pre_softmax true, or score_function sigmoid",
         fix="model.experts.pre_softmax: true",
     )
 
 
 def expert_rules(problem: Problem) -> tuple[Rule, ...]:
-    """The rules that matter for this model."""
+    """Return the rules about experts that the model can violate."""
     experts = problem.model.experts
     if experts is None:
         return (NO_EXPERTS, EXPERT_MESH_RULE)
@@ -52,8 +52,22 @@ def expert_rules(problem: Problem) -> tuple[Rule, ...]:
         *DISPATCH_RULES,
     ]
     rules.append(
-        Rule("M06", ("model.experts.pre_softmax", "model"), _gradient_broken, _gradient, ())
+        Rule(
+            "M06",
+            ("model.experts.pre_softmax", "model"),
+            _violates_router_gradient,
+            _explain_router_gradient,
+            (),
+        )
     )
     if linear_bias(problem.model):
-        rules.append(Rule("M02", ("layout.etp", "model"), _bias_broken, _bias, ("etp",)))
+        rules.append(
+            Rule(
+                "M02",
+                ("layout.etp", "model"),
+                _violates_bias_with_etp,
+                _explain_bias_with_etp,
+                ("etp",),
+            )
+        )
     return tuple(rules)

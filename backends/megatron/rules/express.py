@@ -1,7 +1,7 @@
-"""Family E: models that Megatron's command line cannot say. No layout helps, so all are dropped.
+"""Rules E: model features that Megatron's command line cannot express, whatever the layout.
 
-Megatron has one switch for all linear biases outside query-key-value, one norm before each
-sub-layer, and SiLU, GELU, squared ReLU and quick-GeGLU as activations.
+Megatron has a single switch for all linear biases except those of query, key and value, exactly
+one norm before each sub-layer, and SiLU, GELU, squared ReLU and quick-GeGLU as activations.
 Source: megatron/training/argument_utils.py, ``core_transformer_config_from_args``.
 """
 
@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.rules.express_hybrid import hybrid_faults, unbuilt_prediction
-from parc.backends.megatron.rules.express_position import cannot_say, position_faults, router_faults
+from parc.backends.megatron.rules.express_position import (
+    explain_inexpressible,
+    position_faults,
+    router_faults,
+)
+from parc.backends.shared.plain_rules import always_violated
 from parc.compiler.diagnostics import Finding
-from parc.compiler.ir import Layout, Model, Problem
+from parc.compiler.ir import Model, Problem
 from parc.compiler.ir.rule import Rule
 
 ACTIVATIONS = {
@@ -22,16 +27,16 @@ ACTIVATIONS = {
     (False, "gelu_tanh"),
     (False, "relu2"),
 }
-"""(gated, activation) that a flag exists for."""
+"""(gated, activation) pairs that flags can express."""
 
 
 def linear_bias(model: Model) -> bool:
-    """Whether Megatron's one switch for linear biases is on."""
+    """Return True if Megatron's switch for linear biases must be on."""
     return model.attention.output_bias
 
 
 def inexpressible(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """(code, spec path, finding) of everything that no flag can say."""
+    """Yield (code, spec path, finding) per feature of ``model`` that no flag can express."""
     yield from _biases(model)
     yield from _norms(model)
     yield from _activation(model)
@@ -41,12 +46,12 @@ def inexpressible(model: Model, version: str) -> Iterator[tuple[str, str, Findin
 
 
 def another_model(model: Model) -> Finding:
-    """What is emitted for ``model`` would train another one: parts of it have no flag."""
+    """Explain that the emitted arguments would train a model without the parts that lack flags."""
     return Finding(
-        message=f"Megatron's arguments cannot say all of {model.name}",
+        message=f"Megatron's arguments cannot express all parts of {model.name}",
         label=model.left_out,
-        help="leave megatron out of emit and start a program of your own; or train the model "
-        "without these parts, as a family of your own",
+        help="remove megatron from emit and launch your own program; or train the model "
+        "without these parts, as a custom family",
         fix="model.family: custom   (model: NAME becomes model: {base: NAME, family: custom})",
         targets=("megatron",),
     )
@@ -66,10 +71,10 @@ def _biases(model: Model) -> Iterator[tuple[str, str, Finding]]:
         yield (
             "E01",
             "model",
-            cannot_say(
-                f"{model.name} has biases on some linear layers only, Megatron has one switch",
+            explain_inexpressible(
+                f"only some linear layers of {model.name} have biases; Megatron has one switch",
                 f"{have}, qkv {'with' if _qkv_bias(model) else 'without'}",
-                "no biases, biases on query-key-value alone, or biases everywhere",
+                "no biases, biases only on query, key and value, or biases everywhere",
                 model,
             ),
         )
@@ -84,8 +89,8 @@ def _norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
         yield (
             "E02",
             "model.norms_per_layer",
-            cannot_say(
-                f"{model.name} has {model.norms_per_layer} norms a layer and "
+            explain_inexpressible(
+                f"{model.name} has {model.norms_per_layer} norms per layer and "
                 f"{'a' if model.final_norm else 'no'} final norm",
                 f"norms_per_layer {model.norms_per_layer}, must be 2",
                 "one norm before attention, one before the MLP, one at the end",
@@ -96,8 +101,8 @@ def _norms(model: Model) -> Iterator[tuple[str, str, Finding]]:
         yield (
             "E02",
             "model.qk_norm",
-            cannot_say(
-                f"{model.name} norms queries and keys over all heads together",
+            explain_inexpressible(
+                f"{model.name} normalizes queries and keys over all heads together",
                 "qk_norm full",
                 "qk_norm none or head",
                 model,
@@ -111,8 +116,8 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
         yield (
             "E03",
             "model.activation",
-            cannot_say(
-                f"{model.name} uses {'gated ' if gated else ''}{kind}: Megatron has no flag",
+            explain_inexpressible(
+                f"Megatron has no flag for the activation {'gated ' if gated else ''}{kind}",
                 f"gated {str(gated).lower()}, activation {kind}",
                 "gated silu, gated clamped_silu, gelu, gelu_tanh with biases, relu2",
                 model,
@@ -123,7 +128,7 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
         yield (
             "E03",
             "model.activation",
-            cannot_say(
+            explain_inexpressible(
                 f"{model.name} uses the tanh form of GELU without biases",
                 "gelu_tanh without mlp_bias",
                 "gelu_tanh with biases, or gelu",
@@ -133,21 +138,9 @@ def _activation(model: Model) -> Iterator[tuple[str, str, Finding]]:
 
 
 def express_rules(problem: Problem) -> tuple[Rule, ...]:
-    """A rule that every layout breaks for each thing that cannot be said; none is the rule."""
+    """Return a rule per inexpressible feature, which every layout violates; usually none."""
     found = [
         *inexpressible(problem.model, problem.version("megatron")),
         *unbuilt_prediction(problem),
     ]
-    return tuple(_always(code, path, finding) for code, path, finding in found)
-
-
-def _always(code: str, path: str, finding: Finding) -> Rule:
-    """A rule that no layout keeps."""
-
-    def broken(problem: Problem, layout: Layout) -> bool:
-        return True
-
-    def explain(problem: Problem, layout: Layout) -> Finding:
-        return finding
-
-    return Rule(code, (path, "model"), broken, explain, ())
+    return tuple(always_violated(code, (path, "model"), finding) for code, path, finding in found)

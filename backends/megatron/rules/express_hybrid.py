@@ -1,7 +1,7 @@
-"""Layers of several mixers that Megatron's command line cannot say.
+"""Models with several types of token mixers that Megatron's command line cannot express.
 
-Gated DeltaNet is an attention variant of GPTModel; a pattern builds a HybridModel, whose layers
-are described in megatron/core/models/hybrid/hybrid_layer_specs.py.
+Gated DeltaNet is an attention variant of GPTModel. A layer pattern builds a HybridModel, whose
+layers are defined in megatron/core/models/hybrid/hybrid_layer_specs.py.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parc.backends.megatron.programs import PLAIN
-from parc.backends.megatron.rules.express_position import cannot_say
-from parc.backends.shared.versions import as_number
+from parc.backends.megatron.rules.express_position import explain_inexpressible
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Model, Problem
 
 MAMBA_CONVOLUTION = 4
 """``d_conv`` of MambaMixer, which has no flag."""
 NORMED_PATTERN_SINCE = (0, 18)
-"""Before, the attention layer of a pattern has no norms of queries and keys, and says nothing."""
+"""Older versions silently build patterns without norms of queries and keys."""
 SCALED_PATTERN_SINCE = (0, 19)
-"""Before, the builder does not hand --rotary-seq-len-interpolation-factor on."""
+"""The builder of older versions ignores --rotary-seq-len-interpolation-factor."""
 VARIANT_WITHOUT_MTP = (0, 19)
-"""From here on ``get_gpt_decoder_layer_specs`` stops where MTP meets an attention variant."""
+"""From this version on, ``get_gpt_decoder_layer_specs`` rejects MTP with attention variants."""
 
 Fault = tuple[str, str, Finding]
 """(code, spec path, finding)."""
 
 
 def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
-    """What no flag says about layers that differ in what mixes tokens."""
+    """Yield the features of mixed layer types that no flag can express."""
     if model.attention.gate and model.attention.latent is not None:
         yield _fault(
             ("E07", "model.attention_gate"),
             f"{model.name} gates the output of latent attention",
-            "attention_gate true beside latent: Output gate is not supported for MLA yet",
+            "attention_gate true with latent: Output gate is not supported for MLA yet",
             ("a gate on grouped-query attention", model),
         )
     if model.linear is not None:
@@ -41,7 +41,7 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
     if model.mamba is not None and model.mamba.conv_size != MAMBA_CONVOLUTION:
         yield _fault(
             ("E07", "model.mamba.conv_size"),
-            f"a Mamba convolution of {model.mamba.conv_size} tokens has no flag",
+            f"Megatron has no flag for a Mamba convolution of {model.mamba.conv_size} tokens",
             f"conv_size {model.mamba.conv_size}, must be {MAMBA_CONVOLUTION}",
             (f"Mamba layers with conv_size {MAMBA_CONVOLUTION}", model),
         )
@@ -50,29 +50,30 @@ def hybrid_faults(model: Model, version: str) -> Iterator[Fault]:
 
 
 def unbuilt_prediction(problem: Problem) -> Iterator[Fault]:
-    """What Megatron's own program does not build; another may, of the same parts.
+    """Yield the MTP layers that pretrain_gpt.py does not build with linear attention.
 
-    Where it builds prediction layers beside linear attention, they have softmax attention.
+    The user's own program may build them from Megatron's modules. Before 0.19 pretrain_gpt.py
+    builds MTP layers, but only with softmax attention.
     """
     model, version = problem.model, problem.version("megatron")
     own = problem.launch.program.rpartition("/")[2] == PLAIN
     if not (own and model.linear is not None and model.mtp_layers):
         return
-    if as_number(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
+    if parse_version(version) >= VARIANT_WITHOUT_MTP or model.last_kind.mixer == "linear":
         yield _fault(
             ("E05", "model.mtp_layers"),
-            f"{PLAIN} builds no MTP layers beside linear attention",
+            f"{PLAIN} does not build MTP layers with linear attention",
             f"mtp_layers {model.mtp_layers}, must be 0 in Megatron-LM {version}",
-            ("MTP layers where all have attention; a program of your own may build them", model),
+            ("MTP layers with softmax attention; your own program may build others", model),
         )
 
 
 def _linear(model: Model) -> Iterator[Fault]:
-    """GatedDeltaNet takes its activation from the MLP, and its convolution knows SiLU alone."""
+    """GatedDeltaNet uses the activation of the MLP, but its convolution supports only SiLU."""
     if model.ffn.activation != "silu":
         yield _fault(
             ("E03", "model.activation"),
-            f"linear attention takes the activation of the MLP, {model.ffn.activation}",
+            f"linear attention does not support {model.ffn.activation}, the activation of the MLP",
             f"activation {model.ffn.activation}, must be silu",
             ("linear attention with silu", model),
         )
@@ -82,35 +83,35 @@ def _pattern(model: Model, version: str) -> Iterator[Fault]:
     if model.pattern.startswith("-"):
         yield _fault(
             ("E07", "model.pattern"),
-            f"the pattern of {model.name} starts with -, which a command line takes for a flag",
+            f"the pattern of {model.name} starts with -, which argparse reads as a flag",
             f"pattern {model.pattern[:16]}",
-            ("patterns that start with another letter", model),
+            ("patterns that start with another character", model),
         )
     if model.attention.latent is not None:
         yield _fault(
             ("E07", "model.latent"),
-            f"{model.name} has latent attention in a pattern",
-            "latent beside pattern: the letter * is grouped-query attention",
+            f"{model.name} has latent attention in a layer pattern",
+            "latent with pattern: the letter * means grouped-query attention",
             ("a pattern with grouped-query attention", model),
         )
-    if model.attention.qk_norm != "none" and as_number(version) < NORMED_PATTERN_SINCE:
+    if model.attention.qk_norm != "none" and parse_version(version) < NORMED_PATTERN_SINCE:
         yield _fault(
             ("E02", "model.qk_norm"),
-            f"Megatron-LM {version} builds a pattern without norms of queries and keys",
-            f"qk_norm {model.attention.qk_norm} beside pattern",
+            f"Megatron-LM {version} builds layer patterns without norms of queries and keys",
+            f"qk_norm {model.attention.qk_norm} with pattern",
             ("qk_norm head in a pattern from version 0.18 on", model),
         )
     scaling = model.position.scaling
-    late = scaling == "linear" and as_number(version) < SCALED_PATTERN_SINCE
+    late = scaling == "linear" and parse_version(version) < SCALED_PATTERN_SINCE
     if scaling == "llama3" or late:
         yield _fault(
             ("E04", "model.position.scaling"),
-            f"Megatron-LM {version} builds a pattern without {scaling} scaling of positions",
-            f"position.scaling {scaling} beside pattern",
-            ("a pattern with rope or without positions; linear scaling from version 0.19", model),
+            f"Megatron-LM {version} ignores {scaling} scaling of positions in layer patterns",
+            f"position.scaling {scaling} with pattern",
+            ("patterns with rope or without positions; linear scaling from version 0.19", model),
         )
 
 
-def _fault(at: tuple[str, str], message: str, label: str, legal: tuple[str, Model]) -> Fault:
-    """``at`` is (code, spec path), ``legal`` what flags describe, and the model."""
-    return (*at, cannot_say(message, label, *legal))
+def _fault(at: tuple[str, str], message: str, label: str, supported: tuple[str, Model]) -> Fault:
+    """Return a fault; ``at`` is (code, spec path), ``supported`` (what flags express, model)."""
+    return (*at, explain_inexpressible(message, label, *supported))

@@ -1,40 +1,40 @@
-"""Positions and routers that Megatron's command line cannot say."""
+"""Position encodings and routers that Megatron's command line cannot express."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Model
 
 LATENT_ORIGINAL = 4096
-"""original_max_position_embeddings of MLATransformerConfig, which has no flag."""
+"""``original_max_position_embeddings`` of MLATransformerConfig, which has no flag."""
 YARN_SINCE = (0, 19)
 
 
-def cannot_say(message: str, label: str, legal: str, model: Model) -> Finding:
-    """A finding about a model that no flag describes; ``legal`` is what flags describe."""
+def explain_inexpressible(message: str, label: str, supported: str, model: Model) -> Finding:
+    """Return a finding about a feature without a flag; ``supported`` is what flags express."""
     return Finding(
         message=message,
         label=label,
-        help=f"Megatron can say: {legal}",
-        fix="choose a model that Megatron can say, or change these fields under model:",
+        help=f"Megatron supports: {supported}",
+        fix="choose a model that Megatron supports, or change these fields under model:",
         causes=(Cause("model", f"from {model.source}"),),
     )
 
 
 def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Finding]]:
-    """What no flag says about positions: code, spec path, finding."""
+    """Yield (code, spec path, finding) per position setting that no flag can express."""
     position = model.position
     if position.kind in ("rope", "yarn") and position.base != int(position.base):
         yield (
             "E04",
             "model.position.base",
-            cannot_say(
-                f"the rotary base {position.base} is not a whole number",
-                "--rotary-base takes a whole number",
-                "whole numbers",
+            explain_inexpressible(
+                f"the rotary base {position.base} is not an integer",
+                "--rotary-base accepts only integers",
+                "integers",
                 model,
             ),
         )
@@ -42,10 +42,10 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
         yield (
             "E04",
             "model.position.scaling_factor",
-            cannot_say(
-                f"the linear rope scaling {position.scaling_factor} is not a whole number",
-                "--rotary-seq-len-interpolation-factor takes a whole number",
-                "whole numbers",
+            explain_inexpressible(
+                f"the linear rope scaling {position.scaling_factor} is not an integer",
+                "--rotary-seq-len-interpolation-factor accepts only integers",
+                "integers",
                 model,
             ),
         )
@@ -53,10 +53,11 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
         yield (
             "E04",
             "model.position",
-            cannot_say(
+            explain_inexpressible(
                 message,
                 f"original_max_positions {position.original_max_positions}, Megatron {version}",
-                "YaRN in latent attention from 4096 positions; elsewhere from version 0.19 on",
+                "YaRN with 4096 original positions in latent attention; in other attention from "
+                "version 0.19 on",
                 model,
             ),
         )
@@ -65,8 +66,8 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
         yield (
             "E05",
             "model.mtp_layers",
-            cannot_say(
-                f"{model.mtp_layers} MTP layers with {position.kind} positions",
+            explain_inexpressible(
+                f"Megatron cannot build MTP layers with {position.kind} positions",
                 f"position.kind {position.kind}, must be rope or none",
                 "MTP with rope or without positions",
                 model,
@@ -75,7 +76,7 @@ def position_faults(model: Model, version: str) -> Iterator[tuple[str, str, Find
 
 
 def _is_yarn(model: Model) -> bool:
-    """YaRN outside latent attention is a position type of its own, which MTP refuses."""
+    """Return True for YaRN without latent attention, a separate position type without MTP."""
     return model.attention.latent is None and _scales_by_yarn(model)
 
 
@@ -84,26 +85,27 @@ def _scales_by_yarn(model: Model) -> bool:
 
 
 def _yarn_fault(model: Model, version: str) -> str | None:
-    """What no flag says about YaRN: its first context length."""
+    """Return what no flag can express about YaRN; None if flags cover the model."""
     if not _scales_by_yarn(model):
         return None
     original = model.position.original_max_positions
     if model.attention.latent is not None:
         wrong = original != LATENT_ORIGINAL
-        return f"YaRN from {original} positions in latent attention has no flag" if wrong else None
-    old = as_number(version) < YARN_SINCE
+        text = f"Megatron has no flag for YaRN in latent attention from {original} positions"
+        return text if wrong else None
+    old = parse_version(version) < YARN_SINCE
     return f"YaRN without latent attention has no flags in Megatron-LM {version}" if old else None
 
 
 def router_faults(model: Model) -> Iterator[tuple[str, str, Finding]]:
-    """What no flag says about the router."""
+    """Yield (code, spec path, finding) per router setting that no flag can express."""
     experts = model.experts
     if experts is None or experts.router_bias != "buffer" or experts.score_function == "sigmoid":
         return
     yield (
         "E06",
         "model.experts.router_bias",
-        cannot_say(
+        explain_inexpressible(
             f"{model.name} balances its experts by a bias, but scores them by softmax",
             f"router_bias buffer, score_function {experts.score_function}",
             "a load-balancing bias with sigmoid scores",

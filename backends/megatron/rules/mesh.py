@@ -1,37 +1,37 @@
-"""Family D: divisibility of tensors and tiling of the ranks."""
+"""Rules D: divisibility of tensor dims and of the ranks."""
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import HEADS, TILING
-from parc.backends.shared.valid_degrees import domain_degrees, legal_tp
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.shared.plain_rules import GPU_COUNT, HEADS
+from parc.backends.shared.valid_degrees import domain_degrees, valid_tp
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
-def _kv_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
     attention, tp = problem.model.attention, layout.tp
     if attention.latent is not None:
         return False
     return attention.kv_heads % tp != 0 and tp % attention.kv_heads != 0
 
 
-def _kv(problem: Problem, layout: Layout) -> Finding:
+def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     attention, tp = problem.model.attention, layout.tp
     kv = attention.kv_heads
-    good = legal_tp(problem)
+    good = valid_tp(problem)
     return Finding(
         message=f"{kv} key-value heads are neither a multiple nor a divisor of tp={tp}",
         label=f"{kv} % {tp} = {kv % tp} and {tp} % {kv} = {tp % kv}, one must be 0",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"valid tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
 
 def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, str, int], ...]:
-    """(what, width, axis, degree) of every tensor dim that an axis cuts, heads apart."""
+    """Return (description, width, axis, size) of every split tensor dim except attention heads."""
     model = problem.model
     widths = []
     if model.ffn.size and model.dense_layers:
@@ -43,102 +43,109 @@ def sharded_widths(problem: Problem, layout: Layout) -> tuple[tuple[str, int, st
     return tuple(widths)
 
 
-def _width_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_tensor_widths(problem: Problem, layout: Layout) -> bool:
     return any(width % degree for _, width, _, degree in sharded_widths(problem, layout))
 
 
-def _width(problem: Problem, layout: Layout) -> Finding:
+def _explain_tensor_widths(problem: Problem, layout: Layout) -> Finding:
     rows = sharded_widths(problem, layout)
     what, width, axis, degree = next(row for row in rows if row[1] % row[3])
     good = (
         [n for n in domain_degrees(problem) if width % n == 0]
         if axis == "etp"
-        else legal_tp(problem)
+        else valid_tp(problem)
     )
     return Finding(
-        message=f"the width of {what}, {width}, cannot be split over {axis}={degree}",
+        message=f"the width of {what}, {width}, is not divisible by {axis}={degree}",
         label=f"{width} % {degree} = {width % degree}, must be 0",
-        help=f"legal {axis} within one NVLink domain: {listed(good)}",
-        fix=pin(f"layout.{axis}", nearest(good, degree)),
-        causes=(Cause("model", f"{what} is {width} wide"),),
+        help=f"valid {axis} within one NVLink domain: {format_values(good)}",
+        fix=format_pin(f"layout.{axis}", nearest(good, degree)),
+        causes=(Cause("model", f"the width of {what} is {width}"),),
     )
 
 
-def _expert_tiling_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_expert_mesh(problem: Problem, layout: Layout) -> bool:
     return layout.world % (layout.etp * layout.ep * layout.pp) != 0
 
 
-def _expert_tiling(problem: Problem, layout: Layout) -> Finding:
+def _explain_expert_mesh(problem: Problem, layout: Layout) -> Finding:
     world, pp, etp, ep = layout.world, layout.pp, layout.etp, layout.ep
     block = pp * etp * ep
     experts = problem.model.experts.count if problem.model.experts else 1
-    good = legal(divisors(experts), lambda value: world % (pp * etp * value) == 0)
+    good = valid(divisors(experts), lambda value: world % (pp * etp * value) == 0)
     return Finding(
-        message=f"experts: pp {pp} x ep {ep} x etp {etp} = {block} does not tile {world} ranks",
+        message=f"{world} ranks are not divisible by the expert mesh "
+        f"pp {pp} x ep {ep} x etp {etp} = {block}",
         label=f"{world} % {block} = {world % block}, must be 0",
         help=(
             f"dense mesh: tp {layout.tp} x cp {layout.cp} x dp {layout.dp} x pp {pp} = {world}; "
-            f"legal ep with etp {etp}: {listed(good)}"
+            f"valid ep with etp {etp}: {format_values(good)}"
         ),
-        fix=pin("layout.ep", nearest(good, ep)),
+        fix=format_pin("layout.ep", nearest(good, ep)),
         causes=(Cause("layout.etp", f"etp {etp}"), Cause("layout.pp", f"pp {pp}")),
     )
 
 
-def _order_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_rank_order(problem: Problem, layout: Layout) -> bool:
     return not layout.order.endswith("pp") and layout.pp > 1 and layout.edp != layout.dp
 
 
-def _order(problem: Problem, layout: Layout) -> Finding:
+def _explain_rank_order(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"rank order {layout.order} needs as many expert replicas as dense replicas",
+        message=f"rank order {layout.order} requires as many expert replicas as dense replicas",
         label=f"edp {layout.edp} != dp {layout.dp} (tp*cp {layout.tp * layout.cp}, "
         f"etp*ep {layout.etp * layout.ep})",
-        help="legal: tp*cp == etp*ep, or pp 1, or the order that ends in pp",
+        help="use tp*cp == etp*ep, or pp 1, or the order that ends in pp",
         fix="layout.order: tp-cp-ep-dp-pp",
     )
 
 
-def _instances_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_optimizer_copies(problem: Problem, layout: Layout) -> bool:
     if layout.zero_stage == 0 or layout.dp_replicate == 1:
         return False
     return layout.edp % layout.dp_replicate != 0
 
 
-def _instances(problem: Problem, layout: Layout) -> Finding:
+def _explain_optimizer_copies(problem: Problem, layout: Layout) -> Finding:
     copies, edp = layout.dp_replicate, layout.edp
     return Finding(
-        message=f"{copies} optimizer copies do not divide the {edp} replicas of an expert",
+        message=f"{edp} replicas per expert are not divisible by {copies} optimizer copies",
         label=f"{edp} % {copies} = {edp % copies}, must be 0",
-        help=f"legal numbers of copies: {listed(divisors(edp))}",
+        help=f"valid numbers of copies: {format_values(divisors(edp))}",
     )
 
 
 MESH_RULES: tuple[Rule, ...] = (
     HEADS,
-    Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",)),
-    Rule("D06", ("layout.tp", "layout.etp", "model.ffn"), _width_broken, _width, ("tp", "etp")),
-    TILING,
+    Rule("D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)),
+    Rule(
+        "D06",
+        ("layout.tp", "layout.etp", "model.ffn"),
+        _violates_tensor_widths,
+        _explain_tensor_widths,
+        ("tp", "etp"),
+    ),
+    GPU_COUNT,
     Rule(
         "D14",
         ("layout.order", "layout.ep", "layout.etp"),
-        _order_broken,
-        _order,
-        ("order", "ep", "etp", *WORLD),
+        _violates_rank_order,
+        _explain_rank_order,
+        ("order", "ep", "etp", *WORLD_FIELDS),
     ),
     Rule(
         "D15",
         ("layout.dp", "layout.ep"),
-        _instances_broken,
-        _instances,
-        ("zero_stage", "ep", "etp", *WORLD),
+        _violates_optimizer_copies,
+        _explain_optimizer_copies,
+        ("zero_stage", "ep", "etp", *WORLD_FIELDS),
     ),
 )
 
 EXPERT_MESH_RULE = Rule(
     "D10",
     ("layout.ep", "layout.etp", "layout.pp"),
-    _expert_tiling_broken,
-    _expert_tiling,
-    ("ep", "etp", *WORLD),
+    _violates_expert_mesh,
+    _explain_expert_mesh,
+    ("ep", "etp", *WORLD_FIELDS),
 )

@@ -1,4 +1,4 @@
-"""D18 and S17: what layers without softmax attention owe to tensor and context parallelism.
+"""Rules D18 and S17: tensor and context parallelism of linear attention and Mamba layers.
 
 Tensor ranks split heads and groups; context ranks exchange tokens for heads before the scan.
 Source: megatron/core/transformer/transformer_config.py, __post_init__; ssm/mamba_mixer.py;
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parc.backends.shared.valid_degrees import GROUPS, legal_tp, mixer_heads
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.valid_degrees import MAMBA_GROUPS, mixer_head_counts, valid_tp
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -19,71 +19,91 @@ from parc.compiler.ir.rule import Rule
 LINEAR_CONTEXT_SINCE = (0, 18)
 
 
-class _Cut(NamedTuple):
-    """``heads`` that ``ranks`` cannot share."""
+class _IndivisibleHeads(NamedTuple):
+    """Number of heads that is not divisible by the number of ranks that share them."""
 
     what: str
     heads: int
     ranks: int
 
 
-def _uncut(problem: Problem, tp: int, cp: int) -> _Cut | None:
-    """The first kind of heads that does not divide; None where all do."""
+def _indivisible_heads(problem: Problem, tp: int, cp: int) -> _IndivisibleHeads | None:
+    """Return the first type of heads that is not divisible; None if all are."""
     groups = problem.model.mamba.groups if problem.model.mamba else 0
-    for what, count in mixer_heads(problem.model):
-        # Groups are copied over context ranks where these are more.
-        ranks = tp if what == GROUPS else tp * cp
+    for what, count in mixer_head_counts(problem.model):
+        # Megatron copies groups if a tensor rank has fewer groups than there are context ranks.
+        ranks = tp if what == MAMBA_GROUPS else tp * cp
         if count % ranks:
-            return _Cut(what, count, ranks)
+            return _IndivisibleHeads(what, count, ranks)
     own = groups // tp
     if own and own % cp and cp % own:
-        return _Cut(GROUPS, groups, tp * cp)
+        return _IndivisibleHeads(MAMBA_GROUPS, groups, tp * cp)
     return None
 
 
-def _heads_broken(problem: Problem, layout: Layout) -> bool:
-    return _uncut(problem, layout.tp, layout.cp) is not None
+def _violates_mixer_heads(problem: Problem, layout: Layout) -> bool:
+    return _indivisible_heads(problem, layout.tp, layout.cp) is not None
 
 
-def _heads(problem: Problem, layout: Layout) -> Finding:
+def _explain_mixer_heads(problem: Problem, layout: Layout) -> Finding:
     tp, cp = layout.tp, layout.cp
-    what, count, ranks = _uncut(problem, tp, cp) or _Cut("heads", 1, tp * cp)
-    good_tp = [n for n in legal_tp(problem) if _uncut(problem, n, cp) is None]
-    most = max(heads for _, heads in mixer_heads(problem.model))
-    good_cp = legal(divisors(most), lambda n: _uncut(problem, tp, n) is None)
-    by_tp = ranks == tp or not good_cp
+    what, count, ranks = _indivisible_heads(problem, tp, cp) or _IndivisibleHeads(
+        "heads", 1, tp * cp
+    )
+    good_tp = [n for n in valid_tp(problem) if _indivisible_heads(problem, n, cp) is None]
+    most = max(heads for _, heads in mixer_head_counts(problem.model))
+    good_cp = valid(divisors(most), lambda n: _indivisible_heads(problem, tp, n) is None)
+    fix_tp = ranks == tp or not good_cp
+    axes = "tp" if ranks == tp else "tp x cp"
     return Finding(
-        message=f"{count} {what} cannot be split over tp={tp} x cp={cp}",
+        message=f"{count} {what} are not divisible by {axes} = {ranks}",
         label=f"{count} % {ranks} = {count % ranks}, must be 0",
-        help=f"legal tp with cp {cp}: {listed(good_tp)}; legal cp with tp {tp}: {listed(good_cp)}",
-        fix=pin("layout.tp", nearest(good_tp or [1], tp))
-        if by_tp
-        else pin("layout.cp", nearest(good_cp, cp)),
+        help=f"valid tp with cp {cp}: {format_values(good_tp)}; "
+        f"valid cp with tp {tp}: {format_values(good_cp)}",
+        fix=format_pin("layout.tp", nearest(good_tp or [1], tp))
+        if fix_tp
+        else format_pin("layout.cp", nearest(good_cp, cp)),
         causes=(Cause("model", f"{count} {what}"),),
     )
 
 
-def _context_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_linear_context(problem: Problem, layout: Layout) -> bool:
     return layout.cp > 1
 
 
-def _context(problem: Problem, layout: Layout) -> Finding:
+def _explain_linear_context(problem: Problem, layout: Layout) -> Finding:
     version = problem.version("megatron")
     return Finding(
-        message=f"Megatron-LM {version} has no context parallelism for linear attention",
+        message=f"Megatron-LM {version} does not support context parallel linear attention",
         label=f"cp {layout.cp}, must be 1 before version 0.18",
-        help="legal: cp 1, or a newer version",
+        help="use cp 1, or Megatron-LM 0.18 or later",
         fix="layout.cp: 1",
         causes=(Cause("model", f"{problem.model.name} has linear attention"),),
     )
 
 
 def mixer_rules(problem: Problem) -> tuple[Rule, ...]:
-    """None where all layers have attention."""
-    if not mixer_heads(problem.model):
+    """Return the rules of models with linear attention or Mamba layers; empty for others."""
+    if not mixer_head_counts(problem.model):
         return ()
-    rules = [Rule("D18", ("layout.cp", "layout.tp", "model"), _heads_broken, _heads, ("tp", "cp"))]
-    old = as_number(problem.version("megatron")) < LINEAR_CONTEXT_SINCE
+    rules = [
+        Rule(
+            "D18",
+            ("layout.cp", "layout.tp", "model"),
+            _violates_mixer_heads,
+            _explain_mixer_heads,
+            ("tp", "cp"),
+        )
+    ]
+    old = parse_version(problem.version("megatron")) < LINEAR_CONTEXT_SINCE
     if problem.model.linear is not None and old:
-        rules.append(Rule("S17", ("layout.cp", "model"), _context_broken, _context, ("cp",)))
+        rules.append(
+            Rule(
+                "S17",
+                ("layout.cp", "model"),
+                _violates_linear_context,
+                _explain_linear_context,
+                ("cp",),
+            )
+        )
     return tuple(rules)

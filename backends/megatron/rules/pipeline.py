@@ -1,30 +1,36 @@
-"""Family P, and B01: conservation of layers, interleaving, micro-batches."""
+"""Rules P and B01: number of layers and chunks, interleaving, micro-batches."""
 
 from __future__ import annotations
 
 from parc.backends.shared.plain_rules import BATCH, DP
-from parc.backends.shared.valid_values import around, divisors, listed, nearest, pin
+from parc.backends.shared.valid_values import (
+    divisors,
+    format_pin,
+    format_values,
+    nearest,
+    nearest_multiples,
+)
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _interleave_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_interleaving(problem: Problem, layout: Layout) -> bool:
     return layout.vpp > 1 and layout.pp == 1
 
 
-def _interleave(problem: Problem, layout: Layout) -> Finding:
+def _explain_interleaving(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
-        label="vpp > 1 needs pp > 1",
-        help="legal: vpp 1, or pp > 1",
+        message=f"vpp={layout.vpp} interleaves pipeline stages, but pp is 1",
+        label="vpp > 1 requires pp > 1",
+        help="use vpp 1, or pp > 1",
         fix="layout.vpp: 1",
         causes=(Cause("layout.pp", "pp 1"),),
     )
 
 
-def held(layout: Layout) -> tuple[int, int, int, int]:
-    """Decoder layers, MTP layers, embeddings and losses that all chunks hold together."""
+def count_assigned_layers(layout: Layout) -> tuple[int, int, int, int]:
+    """Return the numbers of decoder layers, MTP layers, embeddings and losses in all chunks."""
     layers = mtp = embeddings = losses = 0
     for row in layout.split.chunks:
         for chunk in row:
@@ -35,62 +41,62 @@ def held(layout: Layout) -> tuple[int, int, int, int]:
     return layers, mtp, embeddings, losses
 
 
-def _conserve_broken(problem: Problem, layout: Layout) -> bool:
-    return held(layout) != (problem.model.layers, problem.model.mtp_layers, 1, 1)
+def _violates_layer_count(problem: Problem, layout: Layout) -> bool:
+    return count_assigned_layers(layout) != (problem.model.layers, problem.model.mtp_layers, 1, 1)
 
 
-def _conserve(problem: Problem, layout: Layout) -> Finding:
-    layers, mtp, embeddings, losses = held(layout)
+def _explain_layer_count(problem: Problem, layout: Layout) -> Finding:
+    layers, mtp, embeddings, losses = count_assigned_layers(layout)
     return Finding(
-        message=f"the stages hold {layers} decoder layers, the model has {problem.model.layers}",
+        message=f"the stages have {layers} decoder layers, the model has {problem.model.layers}",
         label=f"decoder {layers} of {problem.model.layers}, MTP {mtp} of "
         f"{problem.model.mtp_layers}, embedding {embeddings} of 1, loss {losses} of 1",
-        help="every layer stands on exactly one stage",
-        fix="layout.pipeline_layout: (remove it, and let the split be decided)",
+        help="every layer must be in exactly one stage",
+        fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{problem.model.layers} layers"),),
     )
 
 
-def _grid_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_chunk_count(problem: Problem, layout: Layout) -> bool:
     chunks = layout.split.chunks
     return len(chunks) != layout.pp or any(len(row) != layout.vpp for row in chunks)
 
 
-def _grid(problem: Problem, layout: Layout) -> Finding:
+def _explain_chunk_count(problem: Problem, layout: Layout) -> Finding:
     have = sum(len(row) for row in layout.split.chunks)
     good = even_vpp(problem, layout.pp)
     return Finding(
-        message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} needs "
+        message=f"the split has {have} chunks, pp {layout.pp} x vpp {layout.vpp} requires "
         f"{layout.pp * layout.vpp}",
         label=f"{layout.pp} * {layout.vpp} = {layout.pp * layout.vpp} chunks, not {have}",
-        help=f"legal vpp for an even split over pp {layout.pp}: {listed(good)}",
-        fix=pin("layout.vpp", nearest(good, layout.vpp)),
+        help=f"valid vpp for an even split over pp {layout.pp}: {format_values(good)}",
+        fix=format_pin("layout.vpp", nearest(good, layout.vpp)),
     )
 
 
 def even_vpp(problem: Problem, pp: int) -> list[int]:
-    """Vpp degrees that split the layers evenly over ``pp`` ranks; 1 always is one."""
+    """Return the vpp sizes that split the layers evenly over ``pp`` ranks; [1] if none does."""
     layers = problem.model.layers
     return [1] if pp == 1 or layers % pp else divisors(layers // pp)
 
 
-def _group_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_interleaved_micro_batches(problem: Problem, layout: Layout) -> bool:
     if layout.vpp == 1:
         return False
     count = layout.micro_batches(problem.job.global_batch)
     return count < layout.pp or count % layout.pp != 0
 
 
-def _group(problem: Problem, layout: Layout) -> Finding:
+def _explain_interleaved_micro_batches(problem: Problem, layout: Layout) -> Finding:
     batch, step = problem.job.global_batch, layout.micro_batch * layout.dp
     count = layout.micro_batches(batch)
-    below, above = around(count, layout.pp)
+    below, above = nearest_multiples(count, layout.pp)
     return Finding(
-        message=f"interleaving over pp={layout.pp} cannot run {count} micro-batches",
+        message=f"interleaving requires a multiple of pp={layout.pp} micro-batches, not {count}",
         label=f"{count} % {layout.pp} = {count % layout.pp}, must be 0, and {count} >= {layout.pp}",
-        help=f"nearest legal global batches: {listed(sorted({below * step, above * step}))}; "
-        "or vpp 1",
-        fix=pin("job.global_batch", above * step),
+        help="nearest valid global batches: "
+        f"{format_values(sorted({below * step, above * step}))}; or vpp 1",
+        fix=format_pin("job.global_batch", above * step),
         causes=(
             Cause(
                 "job.global_batch", f"{batch} / (micro-batch {layout.micro_batch} x dp {layout.dp})"
@@ -100,15 +106,33 @@ def _group(problem: Problem, layout: Layout) -> Finding:
 
 
 PIPELINE_RULES: tuple[Rule, ...] = (
-    Rule("P06", ("layout.vpp", "layout.pp"), _interleave_broken, _interleave, ("vpp", "pp")),
-    Rule("P02", ("layout.vpp", "layout.pp"), _grid_broken, _grid, ("split", "pp", "vpp")),
-    Rule("P01", ("layout.pipeline_layout", "layout.pp"), _conserve_broken, _conserve, ("split",)),
+    Rule(
+        "P06",
+        ("layout.vpp", "layout.pp"),
+        _violates_interleaving,
+        _explain_interleaving,
+        ("vpp", "pp"),
+    ),
+    Rule(
+        "P02",
+        ("layout.vpp", "layout.pp"),
+        _violates_chunk_count,
+        _explain_chunk_count,
+        ("split", "pp", "vpp"),
+    ),
+    Rule(
+        "P01",
+        ("layout.pipeline_layout", "layout.pp"),
+        _violates_layer_count,
+        _explain_layer_count,
+        ("split",),
+    ),
     BATCH,
     Rule(
         "P07",
         ("layout.vpp", "job.global_batch", "layout.pp"),
-        _group_broken,
-        _group,
+        _violates_interleaved_micro_batches,
+        _explain_interleaved_micro_batches,
         ("vpp", "micro_batch", "pp", *DP),
     ),
 )

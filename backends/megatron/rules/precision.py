@@ -1,23 +1,23 @@
-"""Family R: dims that the low-precision GEMMs of TransformerEngine demand."""
+"""Rules R01 and R02: alignment of GEMM dims that Transformer Engine's formats require."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from parc.backends.megatron.rules.mesh import sharded_widths
-from parc.backends.shared.valid_values import around, listed, pin
+from parc.backends.shared.valid_values import format_pin, format_values, nearest_multiples
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Model, Problem
 from parc.compiler.ir.rule import Rule
 
 READS = ("tp", "cp", "etp", "sequence_parallel", "micro_batch")
-"""What the dims of a GEMM depend on."""
+"""Layout fields that the dims of a GEMM depend on."""
 ALIGNMENT = {"fp8": 16, "mxfp8": 32, "nvfp4": 16}
-"""Both dims of a GEMM are a multiple; MXFP8 scales blocks of 32 (TransformerEngine)."""
+"""Required factor of both dims of a GEMM (Transformer Engine); MXFP8 scales blocks of 32."""
 
 
 def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
-    """(what, size) of every GEMM dim on one rank: tokens, then widths."""
+    """Return (description, size) of every GEMM dim on one rank: tokens, then widths."""
     job, model = problem.job, problem.model
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
     tokens = job.sequence_length * layout.micro_batch // cut
@@ -34,7 +34,7 @@ def _dims(problem: Problem, layout: Layout) -> tuple[tuple[str, int], ...]:
 
 
 def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
-    """(what, width) of both projections of layers without softmax attention."""
+    """Yield (description, width) of both projections of linear attention and Mamba layers."""
     if (linear := model.linear) is not None:
         yield "input projection of linear attention", linear.projected
         yield "output projection of linear attention", linear.inner
@@ -43,33 +43,32 @@ def _mixer_widths(model: Model) -> Iterator[tuple[str, int]]:
         yield "output projection of a Mamba layer", mamba.inner
 
 
-def _broken(problem: Problem, layout: Layout) -> bool:
+def _violates_alignment(problem: Problem, layout: Layout) -> bool:
     step = ALIGNMENT[problem.job.precision]
     return any(size % step for _, size in _dims(problem, layout))
 
 
-def _explain(problem: Problem, layout: Layout) -> Finding:
+def _explain_alignment(problem: Problem, layout: Layout) -> Finding:
     precision, length = problem.job.precision, problem.job.sequence_length
     step = ALIGNMENT[precision]
     what, size = next((what, size) for what, size in _dims(problem, layout) if size % step)
     cut = layout.cp * (layout.tp if layout.sequence_parallel else 1)
-    below, above = around(length, step * cut)
-    lengths = f"nearest legal sequence lengths: {listed(sorted({below, above}))}"
+    below, above = nearest_multiples(length, step * cut)
+    lengths = f"nearest valid sequence lengths: {format_values(sorted({below, above}))}"
     tokens = what == "tokens"
     return Finding(
-        message=f"{precision} multiplies blocks of {step}, a rank holds {size} ({what})",
+        message=f"{precision} requires multiples of {step}, a rank has {size} ({what})",
         label=f"{size} % {step} = {size % step}, must be 0",
-        help=lengths if tokens else "legal: less tp, or bf16",
-        fix=pin("job.sequence_length", above) if tokens else "job.precision: bf16",
+        help=lengths if tokens else "use a smaller tp, or bf16",
+        fix=format_pin("job.sequence_length", above) if tokens else "job.precision: bf16",
         causes=(Cause("job.precision", precision),),
     )
 
 
 def precision_rules(problem: Problem) -> tuple[Rule, ...]:
-    """R01 for fp8 and nvfp4, R02 for mxfp8; none for 16-bit formats."""
+    """Return R01 for fp8 and nvfp4, R02 for mxfp8; empty for 16-bit formats."""
     if problem.job.precision not in ALIGNMENT:
         return ()
     code = "R02" if problem.job.precision == "mxfp8" else "R01"
-    return (
-        Rule(code, ("job.precision", "job.sequence_length", "layout.tp"), _broken, _explain, READS),
-    )
+    paths = ("job.precision", "job.sequence_length", "layout.tp")
+    return (Rule(code, paths, _violates_alignment, _explain_alignment, READS),)

@@ -1,9 +1,9 @@
-"""Recompute settings that Megatron refuses, or reads in another way than they look."""
+"""Recompute settings that Megatron rejects or silently interprets in another way."""
 
 from __future__ import annotations
 
 from parc.backends.megatron.programs import has_grouped_gemm
-from parc.backends.shared.versions import as_number
+from parc.backends.shared.versions import parse_version
 from parc.compiler.diagnostics import Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
@@ -14,93 +14,91 @@ MODULES = (
 )
 """Modules of ``--recompute-modules`` for GPT models (transformer_config.py, __post_init__)."""
 SINCE = {"gdn_norm_out": (0, 19)}
-"""Modules that older versions do not have."""
+"""First version of modules that older versions lack."""
 AT = "layout.recompute"
 
 
-def _couple_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_recompute_fields(problem: Problem, layout: Layout) -> bool:
     recompute = layout.recompute
     if recompute.granularity == "full":
         return recompute.method is None or recompute.layers is None or bool(recompute.modules)
-    return recompute.method is not None or recompute.layers is not None or _loose(layout)
+    if recompute.granularity == "none" and recompute.modules:
+        return True
+    return recompute.method is not None or recompute.layers is not None
 
 
-def _loose(layout: Layout) -> bool:
-    """Modules are named although nothing is recomputed."""
-    return layout.recompute.granularity == "none" and bool(layout.recompute.modules)
-
-
-def _couple(problem: Problem, layout: Layout) -> Finding:
+def _explain_recompute_fields(problem: Problem, layout: Layout) -> Finding:
     recompute = layout.recompute
     if recompute.granularity == "full":
         return Finding(
-            message="full recompute needs a method and a number of layers, and no modules",
+            message="full recompute requires a method and a number of layers, and no modules",
             label=f"method {recompute.method}, layers {recompute.layers}, "
-            f"modules {listed_words(recompute.modules)}",
-            help="legal methods: block, uniform; legal layers: 1 to the layers of a chunk",
+            f"modules {format_words(recompute.modules)}",
+            help="valid methods: block, uniform; valid layers: 1 to the layers of a chunk",
             fix="layout.recompute: {granularity: full, method: uniform, layers: 1}",
         )
     return Finding(
-        message=f"{recompute.granularity} recompute takes no method and no number of layers",
+        message=f"{recompute.granularity} recompute accepts no method and no number of layers"
+        + (", and no modules" if recompute.granularity == "none" else ""),
         label=f"method {recompute.method}, layers {recompute.layers}, "
-        f"modules {listed_words(recompute.modules)}",
-        help="legal: {granularity: selective, modules: [core_attn]}",
+        f"modules {format_words(recompute.modules)}",
+        help="valid: {granularity: selective, modules: [core_attn]}",
         fix=f"layout.recompute: {recompute.granularity}",
     )
 
 
-def listed_words(words: tuple[str, ...]) -> str:
-    """``a, b``, or ``none``."""
+def format_words(words: tuple[str, ...]) -> str:
+    """Return ``a, b``; ``none`` for no words."""
     return ", ".join(words) or "none"
 
 
 def longest_chunk(layout: Layout) -> int:
-    """Decoder layers of the fullest chunk."""
+    """Return the largest number of decoder layers in a chunk."""
     return max(chunk.layers for row in layout.split.chunks for chunk in row)
 
 
-def _reach_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_recompute_layers(problem: Problem, layout: Layout) -> bool:
     layers = layout.recompute.layers
     return layers is not None and layers > longest_chunk(layout)
 
 
-def _reach(problem: Problem, layout: Layout) -> Finding:
+def _explain_recompute_layers(problem: Problem, layout: Layout) -> Finding:
     layers, most = layout.recompute.layers, longest_chunk(layout)
     return Finding(
-        message=f"recompute of {layers} layers exceeds the {most} layers of a chunk",
-        label=f"{layers} <= {most} does not hold; Megatron recomputes all and says nothing",
-        help=f"legal layers: 1 to {most}",
+        message=f"recompute of {layers} layers exceeds the {most} layers of the longest chunk",
+        label=f"{layers} > {most}; Megatron silently recomputes all layers",
+        help=f"valid layers: 1 to {most}",
         fix=f"layout.recompute.layers: {most}",
     )
 
 
-def _known(problem: Problem) -> list[str]:
-    """Modules that the version has."""
-    version = as_number(problem.version("megatron"))
+def _modules_of_version(problem: Problem) -> list[str]:
+    """Return the modules that the Megatron version of the problem can recompute."""
+    version = parse_version(problem.version("megatron"))
     return [module for module in MODULES if version >= SINCE.get(module, ())]
 
 
-def _modules_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_known_modules(problem: Problem, layout: Layout) -> bool:
     modules = layout.recompute.modules
-    return bool(modules) and not set(modules).issubset(_known(problem))
+    return bool(modules) and not set(modules).issubset(_modules_of_version(problem))
 
 
-def _modules(problem: Problem, layout: Layout) -> Finding:
+def _explain_known_modules(problem: Problem, layout: Layout) -> Finding:
     from difflib import get_close_matches
 
-    known = _known(problem)
+    known = _modules_of_version(problem)
     bad = next(module for module in layout.recompute.modules if module not in known)
     near = get_close_matches(bad, known, 1)
     return Finding(
-        message=f"{bad!r} is no module that can be recomputed",
-        label="not in the list of modules",
-        help=f"legal modules: {', '.join(known)}",
+        message=f"Megatron cannot recompute the module {bad!r}",
+        label="not a module of --recompute-modules",
+        help=f"valid modules: {', '.join(known)}",
         fix=f"layout.recompute.modules: [{near[0]}]" if near else "",
     )
 
 
-def _needs(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
-    """(module, what it needs and lacks) of the modules asked for."""
+def _missing_requirements(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
+    """Return (module, requirement) of modules whose requirement the model or GPU does not meet."""
     model, lacks = problem.model, []
     dense = model.experts is None
     for module in layout.recompute.modules:
@@ -117,24 +115,42 @@ def _needs(problem: Problem, layout: Layout) -> list[tuple[str, str]]:
     return lacks
 
 
-def _needs_broken(problem: Problem, layout: Layout) -> bool:
-    return bool(layout.recompute.modules) and bool(_needs(problem, layout))
+def _violates_module_needs(problem: Problem, layout: Layout) -> bool:
+    return bool(layout.recompute.modules) and bool(_missing_requirements(problem, layout))
 
 
-def _need(problem: Problem, layout: Layout) -> Finding:
-    module, what = _needs(problem, layout)[0]
+def _explain_module_needs(problem: Problem, layout: Layout) -> Finding:
+    module, what = _missing_requirements(problem, layout)[0]
     good = [name for name in layout.recompute.modules if name != module]
     return Finding(
-        message=f"recompute of {module} needs {what}, which {problem.model.name} lacks",
-        label=f"{module} needs {what}",
-        help=f"the other modules asked for: {listed_words(tuple(good))}",
+        message=f"recompute of {module} requires {what}",
+        label=f"{module} requires {what}",
+        help=f"valid modules in this list: {format_words(tuple(good))}",
         fix=f"layout.recompute.modules: [{', '.join(good) or 'core_attn'}]",
     )
 
 
 RECOMPUTE_RULES: tuple[Rule, ...] = (
-    Rule("R08", (AT,), _couple_broken, _couple, ("recompute",)),
-    Rule("R12", (f"{AT}.modules", AT), _modules_broken, _modules, ("recompute",)),
-    Rule("M11", (f"{AT}.modules", AT, "model"), _needs_broken, _need, ("recompute",)),
-    Rule("R08", (f"{AT}.layers", AT), _reach_broken, _reach, ("recompute", "split")),
+    Rule("R08", (AT,), _violates_recompute_fields, _explain_recompute_fields, ("recompute",)),
+    Rule(
+        "R12",
+        (f"{AT}.modules", AT),
+        _violates_known_modules,
+        _explain_known_modules,
+        ("recompute",),
+    ),
+    Rule(
+        "M11",
+        (f"{AT}.modules", AT, "model"),
+        _violates_module_needs,
+        _explain_module_needs,
+        ("recompute",),
+    ),
+    Rule(
+        "R08",
+        (f"{AT}.layers", AT),
+        _violates_recompute_layers,
+        _explain_recompute_layers,
+        ("recompute", "split"),
+    ),
 )

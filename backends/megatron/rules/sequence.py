@@ -1,38 +1,38 @@
-"""Family S: what the sequence length owes to sequence and context parallelism."""
+"""Rules S of sequence parallelism, and of the sequence length under context parallelism."""
 
 from __future__ import annotations
 
-from parc.backends.shared.plain_rules import SEQUENCE_SHARD, ZIGZAG
+from parc.backends.shared.plain_rules import CONTEXT_CHUNKS, SEQUENCE_SHARD
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
 from parc.compiler.ir.rule import Rule
 
 
-def _alone_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> bool:
     return layout.sequence_parallel and layout.tp == 1
 
 
-def _alone(problem: Problem, layout: Layout) -> Finding:
+def _explain_tp_for_sequence_parallel(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="sequence parallelism needs tensor parallelism, but tp is 1",
-        label="sequence_parallel true with tp=1: Megatron switches it off and says so in the log",
-        help="legal: sequence_parallel false, or tp > 1",
+        message="sequence parallelism requires tensor parallelism, but tp is 1",
+        label="sequence_parallel true with tp=1: Megatron disables it with a warning in the log",
+        help="use sequence_parallel false, or tp > 1",
         fix="layout.sequence_parallel: false",
         causes=(Cause("layout.tp", "tp 1"),),
     )
 
 
-def _experts_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_sequence_parallel_experts(problem: Problem, layout: Layout) -> bool:
     return layout.tp > 1 and not layout.sequence_parallel
 
 
-def _experts(problem: Problem, layout: Layout) -> Finding:
+def _explain_sequence_parallel_experts(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message=f"a model with experts and tp={layout.tp} trains only with sequence parallelism",
-        label=f"tp {layout.tp} > 1 and sequence_parallel false: the first forward pass stops",
-        help="legal: sequence_parallel true, or tp 1",
+        message=f"a model with experts and tp={layout.tp} requires sequence parallelism",
+        label=f"tp {layout.tp} with sequence_parallel false fails in the first forward pass",
+        help="use sequence_parallel true, or tp 1",
         fix="layout.sequence_parallel: true",
-        causes=(Cause("model", "the model routes to experts"),),
+        causes=(Cause("model", f"{problem.model.name} has experts"),),
     )
 
 
@@ -40,18 +40,18 @@ SEQUENCE_RULES: tuple[Rule, ...] = (
     Rule(
         "S01",
         ("layout.sequence_parallel", "layout.tp"),
-        _alone_broken,
-        _alone,
+        _violates_tp_for_sequence_parallel,
+        _explain_tp_for_sequence_parallel,
         ("sequence_parallel", "tp"),
     ),
-    ZIGZAG,
+    CONTEXT_CHUNKS,
     SEQUENCE_SHARD,
 )
 
 EXPERT_SEQUENCE_RULE = Rule(
     "S03",
     ("layout.sequence_parallel", "layout.tp"),
-    _experts_broken,
-    _experts,
+    _violates_sequence_parallel_experts,
+    _explain_sequence_parallel_experts,
     ("tp", "sequence_parallel"),
 )

@@ -1,6 +1,6 @@
-"""The pins leave no split of the layers: one rule for each reason.
+"""Rules of pinned stage splits: one rule per reason why the pins allow no split of the layers.
 
-The search puts a stand-in where a pinned grid has no split; these rules refuse it.
+The search uses a placeholder split for a pinned grid without a valid split; these rules reject it.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ REASONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("P01", ("layout.count_embedding", "layout.count_loss")),
     ("P02", ("layout.vpp", "layout.pp")),
 )
-"""Codes that ``why_no_split`` gives, with the pins to point at; P06 is a rule of its own."""
+"""Codes that ``why_no_split`` returns, with the pins to point at; P06 is a separate rule."""
 
 
 def split_rules(problem: Problem) -> tuple[Rule, ...]:
-    """None where nothing about stages is pinned: then only real splits are enumerated."""
+    """Return a rule per reason; empty without stage pins, as the search then finds valid splits."""
     pins = problem.pins
     if pins.pp is None and pins.vpp is None and SplitPins.of(pins).free:
         return ()
 
+    # The search evaluates the rules thousands of times, always for `problem`.
     @cache
-    def own_reason(pp: int, vpp: int) -> str:
+    def cached_reason(pp: int, vpp: int) -> str:
         return _reason(problem, pp, vpp)
 
-    def reason(asked: Problem, layout: Layout) -> str:
-        """A search asks thousands of times, and always about ``problem``."""
+    def reason(evaluated: Problem, layout: Layout) -> str:
         pp, vpp = layout.pp, layout.vpp
-        return own_reason(pp, vpp) if asked is problem else _reason(asked, pp, vpp)
+        return cached_reason(pp, vpp) if evaluated is problem else _reason(evaluated, pp, vpp)
 
     return tuple(_rule(code, fields, reason) for code, fields in REASONS)
 
 
 def _reason(problem: Problem, pp: int, vpp: int) -> str:
-    """Code that says why there is no split; empty where there is one."""
+    """Return the code of the reason why there is no split; empty if there is one."""
     split = find_split(problem, pp, vpp)
     return why_no_split(problem, pp, vpp)[0] if split is None else ""
 
 
 def _rule(code: str, fields: tuple[str, ...], reason: Callable[[Problem, Layout], str]) -> Rule:
-    """Broken where there is no split, and for this reason."""
+    """Return the rule that is violated if ``code`` is the reason why there is no split."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         return reason(problem, layout) == code
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         return why_no_split(problem, layout.pp, layout.vpp)[2]
 
-    return Rule(code, fields, broken, explain, ("pp", "vpp"))
+    return Rule(code, fields, violates, explain, ("pp", "vpp"))

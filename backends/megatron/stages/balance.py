@@ -1,8 +1,8 @@
-"""The most even pipeline layout: which stage gets how many layers, when nothing simpler fits.
+"""Balanced layer counts per stage, for layer counts that no simpler form of split can balance.
 
-Loads are counted in half layers, so that the embedding can weigh half a layer. The longest stage
-is made as short as can be; then layers are taken from the most loaded pipeline rank until the
-count is right. Ties: the later chunk loses a layer last, the earlier rank first.
+Loads are counted in half layers, so that the embedding can count as half a layer. First the load
+of the longest stage is minimized; then layers are removed from the most loaded pipeline rank
+until the layer count is right. Ties: of equally loaded stages the earlier one loses a layer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from parc.backends.megatron.stages.layout_string import Stage
 
 HALF = 2
-"""Loads of one decoder layer."""
+"""Load of one decoder layer, in half layers."""
 EMBEDDING_LOAD = 1
+"""Load of the embedding, in half layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What stands after the decoder layers, in layers of load."""
+    """MTP layers and loss, which follow the decoder layers; loads in layers."""
 
     mtp_layers: int
     mtp_load: int
@@ -26,11 +27,11 @@ class Ends:
 
 
 def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | None:
-    """Stages in the order of the string; None where a stage would stay without work.
+    """Return the stages in the order of the layout string; None if a stage would have no work.
 
-    MTP layers go to the last stage, or to the one before it with the loss alone behind them,
-    whichever keeps the longest stage shorter; never to pipeline rank 0, always to a rank's
-    last chunk (``validate_layer_layout``).
+    MTP layers are in the last stage, or in the stage before it with only the loss in the last,
+    whichever gives the shorter longest stage. Megatron requires that they are in the last chunk
+    of their rank, and not on pipeline rank 0 (``validate_layer_layout``).
     """
     count = pp * vpp
     options = [_tail(count, ends, split=False)]
@@ -48,11 +49,14 @@ def balance(layers: int, pp: int, vpp: int, ends: Ends) -> tuple[Stage, ...] | N
 
 
 BLOCKED = 1 << 20
-"""Load of a stage that must not get layers: it stands behind the MTP layers."""
+"""Load of a stage that must not get decoder layers, because it follows the MTP layers."""
 
 
 def _tail(count: int, ends: Ends, *, split: bool) -> list[int]:
-    """Extra load of each stage, in half layers."""
+    """Return the load per stage without decoder layers, in half layers.
+
+    ``split`` puts the MTP layers into the stage before the last.
+    """
     tail = [0] * count
     tail[0] = EMBEDDING_LOAD if count > 1 else 0
     mtp = ends.mtp_layers * ends.mtp_load * HALF
@@ -64,24 +68,24 @@ def _tail(count: int, ends: Ends, *, split: bool) -> list[int]:
     return tail
 
 
-def _room(peak: int, extra: int) -> int:
-    """Layers that a stage can take when the longest one holds ``peak`` layers."""
-    # The embedding costs memory and hardly any time: it may stand beside a full stage.
-    beside = 0 if extra == EMBEDDING_LOAD else extra
-    return max(0, (peak * HALF - beside) // HALF)
+def _max_layers(peak: int, extra: int) -> int:
+    """Return the decoder layers that fit into a stage if the longest one has load ``peak``."""
+    # The embedding needs memory but hardly any time, so a full stage may have it as well.
+    other = 0 if extra == EMBEDDING_LOAD else extra
+    return max(0, (peak * HALF - other) // HALF)
 
 
 def _peak(layers: int, tail: list[int]) -> int:
-    """Fewest layers of load that the longest stage can have."""
+    """Return the minimal load of the longest stage, in layers."""
     peak = -(-layers // len(tail))
-    while sum(_room(peak, extra) for extra in tail) < layers:
+    while sum(_max_layers(peak, extra) for extra in tail) < layers:
         peak += 1
     return max([peak, *(extra % BLOCKED // HALF for extra in tail)])
 
 
 def _counts(layers: int, pp: int, peak: int, tail: list[int]) -> list[int]:
-    """Layers of each stage, ``layers`` in all; only a stage with other work may get none."""
-    counts = [_room(peak, extra) for extra in tail]
+    """Return the layers per stage; only stages with MTP layers or loss may have none."""
+    counts = [_max_layers(peak, extra) for extra in tail]
     loads = [
         sum(HALF * counts[k] + tail[k] % BLOCKED for k in range(rank, len(tail), pp))
         for rank in range(pp)

@@ -1,6 +1,7 @@
-"""What layers weigh in a pipeline: matrix parameters that a token meets, biases and norms left out.
+"""Relative load of layers in a pipeline: matrix parameters used per token.
 
-Exact time is a matter of the cost model; here stages are made even before one is chosen.
+This is an approximation without biases and norms, because the layers are assigned to stages before
+the cost model estimates times.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from collections import Counter
 from parc.compiler.ir import LayerKind, Model
 
 SLOWER = 2
-"""Time of mixers and routed experts over that of a dense product of as many parameters: 1.5 to 2.2
-in the cost model, for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
+"""Time of mixers and routed experts relative to a dense GEMM with as many parameters. The cost
+model gives 1.5 to 2.2 for Nemotron-H and Nemotron 3 Nano at 8,192 tokens."""
 
 
 def loss_load(model: Model) -> int:
-    """Layers that the loss weighs as much as: vocab x hidden against one layer."""
+    """Return the load of the loss in layers: vocab x hidden over the parameters of one layer."""
     return round(model.vocab * model.hidden / max(1, _mean(model)))
 
 
 def layer_loads(model: Model) -> tuple[float, ...]:
-    """Of every layer, their mean 1; empty where a model has no pattern."""
+    """Return the load per layer, with mean 1; empty if the model has no layer pattern."""
     if not model.pattern:
         return ()
     mean, work = max(1, _mean(model)), {kind: _work(model, kind) for kind in model.kinds}
@@ -28,7 +29,10 @@ def layer_loads(model: Model) -> tuple[float, ...]:
 
 
 def _mean(model: Model) -> float:
-    """Of a pattern the mean layer, else the last one, which prediction layers are built like."""
+    """Return the parameters of the mean layer of a pattern, or of the last layer without one.
+
+    MTP layers have the structure of the last layer.
+    """
     if not model.pattern:
         return _parameters(model, model.last_kind)
     counts = Counter(model.layer_kinds)
@@ -36,16 +40,16 @@ def _mean(model: Model) -> float:
 
 
 def _work(model: Model, kind: LayerKind) -> int:
-    """Of one part of a pattern, in parameters of a dense product that takes as long."""
+    """Return the load of a layer of a pattern, in parameters of a dense GEMM of equal time."""
     dense = kind.mixer == "none" and not kind.routed
     return _parameters(model, kind) * (1 if dense else SLOWER)
 
 
 def _parameters(model: Model, kind: LayerKind) -> int:
-    return _mixing(model, kind) + _feeding(model, kind)
+    return _mixer_parameters(model, kind) + _mlp_parameters(model, kind)
 
 
-def _mixing(model: Model, kind: LayerKind) -> int:
+def _mixer_parameters(model: Model, kind: LayerKind) -> int:
     attention, hidden = model.attention, model.hidden
     if (part := model.recurrent(kind)) is not None:
         return hidden * (part.projected + part.inner)
@@ -58,7 +62,7 @@ def _mixing(model: Model, kind: LayerKind) -> int:
     return hidden * attention.head_dim * heads
 
 
-def _feeding(model: Model, kind: LayerKind) -> int:
+def _mlp_parameters(model: Model, kind: LayerKind) -> int:
     if kind.mlp == "none":
         return 0
     width = model.ffn.size

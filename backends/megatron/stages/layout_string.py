@@ -1,4 +1,4 @@
-"""Megatron's pipeline layout string: ``Et*3|(tt|)*29,m|L``.
+"""Parser and writer of Megatron's pipeline layout string: ``Et*3|(tt|)*29,m|L``.
 
 ``E`` embedding, ``t`` decoder layer, ``m`` multi-token-prediction layer, ``L`` loss; ``|`` ends a
 stage, ``x*n`` and ``(..)*n`` repeat (not nested), commas are cosmetic. Stage ``k`` is chunk
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from itertools import groupby
 
 MOST_STAGES = 65_536
-"""Longest layout that is unrolled; a longer one is a typing mistake."""
+"""Maximum length of an expanded layout; a longer one is a typing error."""
 
 
 class LayoutStringError(ValueError):
-    """A layout that Megatron would refuse, or would read in another way than it looks.
+    """Layout string that Megatron rejects or interprets in an unexpected way.
 
-    ``at`` is the 0-based offset of the culprit in the text.
+    ``at`` is the 0-based offset of the error in the text.
     """
 
     def __init__(self, message: str, at: int) -> None:
-        """``message`` says what is wrong, without the position."""
+        """Set the message, which does not include the position."""
         super().__init__(message)
         self.at = at
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one stage of the string holds, in this order: E, t, m, L."""
+    """Contents of one stage of the string, in this order: E, t, m, L."""
 
     embedding: bool
     layers: int
@@ -39,8 +39,12 @@ class Stage:
 
 
 def parse(text: str) -> tuple[Stage, ...]:
-    """The stages of ``text``; LayoutStringError where it is not a layout."""
-    flat = _unroll(text)
+    """Return the stages of ``text``.
+
+    Raises:
+        LayoutStringError: ``text`` is not a valid layout.
+    """
+    flat = _expand(text)
     stages = flat.split("|")
     if not flat.startswith("E"):
         raise LayoutStringError("the first stage must start with the embedding, E", 0)
@@ -49,28 +53,28 @@ def parse(text: str) -> tuple[Stage, ...]:
     for letter, name in (("E", "embedding"), ("L", "loss")):
         if flat.count(letter) != 1:
             at = text.find(letter, text.find(letter) + 1)
-            raise LayoutStringError(f"{letter} ({name}) must stand once", max(at, 0))
+            raise LayoutStringError(f"{letter} ({name}) must occur exactly once", max(at, 0))
     if "t" in flat[flat.find("m") :] and "m" in flat:
         at = text.rfind("t")
-        raise LayoutStringError("decoder layers (t) must stand before the MTP layers (m)", at)
+        raise LayoutStringError("decoder layers (t) must precede the MTP layers (m)", at)
     return tuple(Stage("E" in s, s.count("t"), s.count("m"), "L" in s) for s in stages)
 
 
-def _unroll(text: str) -> str:
-    """Every repeat written out; first the groups, then single letters, as Megatron does."""
+def _expand(text: str) -> str:
+    """Return ``text`` with all repeats written out, without commas."""
     total, at, flat = 0, 0, ""
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise LayoutStringError(_complaint(text, at), at)
+            raise LayoutStringError(_explain_syntax_error(text, at), at)
         piece = match["letter"] or match["group"] or ""
         if match["group"] is not None:
-            piece = _unroll_group(piece, at + 1)
+            piece = _expand_group(piece, at + 1)
         times = int(match["times"] or match["again"] or 1)
         total += len(piece) * times
         if times == 0 or total > MOST_STAGES:
-            why = "a repeat of 0" if times == 0 else f"more than {MOST_STAGES} letters"
-            raise LayoutStringError(f"{why} is no layout", at)
+            why = "a repeat of 0" if times == 0 else f"a layout of more than {MOST_STAGES} letters"
+            raise LayoutStringError(f"{why} is not valid", at)
         flat += piece * times
         at = match.end()
     return flat
@@ -82,30 +86,30 @@ _TOKEN = re.compile(
 _INNER = re.compile(r"(?P<letter>[EtmL|])(?:\*(?P<times>\d{1,5}))?|,")
 
 
-def _unroll_group(text: str, start: int) -> str:
-    """The inside of one pair of parentheses; ``start`` is its offset in the whole."""
+def _expand_group(text: str, start: int) -> str:
+    """Expand the text inside parentheses; ``start`` is its offset in the layout string."""
     at, flat = 0, ""
     while at < len(text):
         match = _INNER.match(text, at)
         if match is None:
-            raise LayoutStringError(_complaint(text, at), start + at)
+            raise LayoutStringError(_explain_syntax_error(text, at), start + at)
         flat += (match["letter"] or "") * min(int(match["times"] or 1), MOST_STAGES)
         at = match.end()
     return flat
 
 
-def _complaint(text: str, at: int) -> str:
-    """Why nothing that starts at ``at`` can be read."""
+def _explain_syntax_error(text: str, at: int) -> str:
+    """Return why no token starts at ``at``."""
     char = text[at]
     if char == "(":
         return "a group needs the form (..)*n and may not be nested"
     if char == "*":
-        return "a repeat * needs a letter or a group before it and a number after it"
+        return "a repeat * requires a letter or a group before it and a number after it"
     return f"{char!r} is not one of E t m L | ( ) * ,"
 
 
 def spell(stages: tuple[Stage, ...]) -> str:
-    """The shortest spelling that this grammar offers; ``parse`` gives ``stages`` back."""
+    """Return a short layout string with repeats, for which ``parse`` returns ``stages``."""
     words = [_word(stage) for stage in stages[:-1]]
     text = ""
     for word, run in groupby(words):
@@ -117,7 +121,7 @@ def spell(stages: tuple[Stage, ...]) -> str:
 
 
 def _word(stage: Stage) -> str:
-    """One stage without its bar."""
+    """Return the text of one stage, without the bar at its end."""
     word = "E" if stage.embedding else ""
     for letter, count in (("t", stage.layers), ("m", stage.mtp_layers)):
         word += letter * count if count <= 2 else f"{letter}*{count}"

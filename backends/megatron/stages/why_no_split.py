@@ -1,71 +1,71 @@
-"""Say why the pins leave no split of the layers over a grid of stages."""
+"""Explanation why the pins allow no split of the layers over a grid of stages."""
 
 from __future__ import annotations
 
 from parc.backends.megatron.stages.layout_string import LayoutStringError, parse
-from parc.backends.megatron.stages.split import SplitPins, depth, layout_fault
-from parc.backends.shared.valid_values import divisors, legal, listed, nearest, pin
+from parc.backends.megatron.stages.split import SplitPins, layout_fault, model_depth
+from parc.backends.shared.valid_values import divisors, format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Problem
 
-Why = tuple[str, str, Finding]
-"""Code, spec path, finding."""
+Reason = tuple[str, str, Finding]
+"""Diagnostic code, spec path, finding."""
 
 
-def why_no_split(problem: Problem, pp: int, vpp: int) -> Why:
-    """The reason why ``find_split`` gives None for this grid; asked only then."""
+def why_no_split(problem: Problem, pp: int, vpp: int) -> Reason:
+    """Return the reason why ``find_split`` returns None for this grid; call it only then."""
     pins = SplitPins.of(problem.pins)
     ends, counts = bool(pins.first or pins.last), bool(pins.embedding or pins.loss)
     if (pins.text is not None) + ends + counts > 1:
-        return _several(pins)
+        return _explain_conflicting_pins(pins)
     if pp == 1:
-        return _no_pipeline(pins, vpp)
+        return _explain_no_pipeline(pins, vpp)
     if pins.text is not None:
-        return _layout(problem, pp, vpp, pins.text)
+        return _explain_layout_string(problem, pp, vpp, pins.text)
     if ends:
-        return _ends(problem, pp, vpp, pins)
+        return _explain_first_last(problem, pp, vpp, pins)
     if counts:
-        return _counts(problem, pp, vpp, pins)
-    return _too_many(problem, pp, vpp)
+        return _explain_counted(problem, pp, vpp, pins)
+    return _explain_too_many_stages(problem, pp, vpp)
 
 
-def _several(pins: SplitPins) -> Why:
-    asked = [
+def _explain_conflicting_pins(pins: SplitPins) -> Reason:
+    set_pins = [
         name
-        for name, wanted in (
+        for name, is_set in (
             ("pipeline_layout", pins.text is not None),
             ("first_stage_layers", pins.first),
             ("last_stage_layers", pins.last),
             ("count_embedding", pins.embedding),
             ("count_loss", pins.loss),
         )
-        if wanted
+        if is_set
     ]
     finding = Finding(
-        message=f"{' and '.join(asked)} say the stage split in different ways",
-        label="at most one way may be pinned",
-        help="legal: a pipeline_layout, or first/last_stage_layers, or count_embedding/count_loss",
-        fix=f"remove layout.{', layout.'.join(asked[1:])}",
-        causes=tuple(Cause(f"layout.{name}", "another way") for name in asked[1:]),
+        message=f"{' and '.join(set_pins)} are mutually exclusive forms of the stage split",
+        label="at most one form may be pinned",
+        help="use pipeline_layout, or first/last_stage_layers, or count_embedding/count_loss",
+        fix=f"remove layout.{', layout.'.join(set_pins[1:])}",
+        causes=tuple(Cause(f"layout.{name}", "another form") for name in set_pins[1:]),
     )
-    return "P05", f"layout.{asked[0]}", finding
+    return "P05", f"layout.{set_pins[0]}", finding
 
 
-def _no_pipeline(pins: SplitPins, vpp: int) -> Why:
+def _explain_no_pipeline(pins: SplitPins, vpp: int) -> Reason:
     if vpp > 1:
         finding = Finding(
-            message=f"vpp={vpp} interleaves stages, but pp is 1",
-            label="vpp > 1 needs pp > 1",
-            help="legal: vpp 1, or pp > 1",
+            message=f"vpp={vpp} interleaves pipeline stages, but pp is 1",
+            label="vpp > 1 requires pp > 1",
+            help="use vpp 1, or pp > 1",
             fix="layout.vpp: 1",
             causes=(Cause("layout.pp", "pp 1"),),
         )
         return "P06", "layout.vpp", finding
     path = _pinned_path(pins)
     finding = Finding(
-        message="a stage split is pinned, but pp is 1: Megatron would train the pinned layers only",
-        label="a stage split needs pp > 1",
-        help="legal: no stage split, or pp > 1",
+        message="a stage split is pinned, but pp is 1: Megatron would train only the pinned layers",
+        label="a stage split requires pp > 1",
+        help="use no stage split, or pp > 1",
         fix=f"remove {path}",
         causes=(Cause("layout.pp", "pp 1"),),
     )
@@ -82,41 +82,41 @@ def _pinned_path(pins: SplitPins) -> str:
     return "layout.count_embedding" if pins.embedding else "layout.count_loss"
 
 
-def _layout(problem: Problem, pp: int, vpp: int, text: str) -> Why:
+def _explain_layout_string(problem: Problem, pp: int, vpp: int, text: str) -> Reason:
     at, model = "layout.pipeline_layout", problem.model
-    legal_text = "E once first, L once last, t for each decoder layer, m for each MTP layer"
+    syntax = "E once first, L once last, t for each decoder layer, m for each MTP layer"
     try:
         stages = parse(text)
     except LayoutStringError as error:
         label = f"at character {error.at + 1} of {text!r}"
-        return "P19", at, Finding(str(error), label=label, help=legal_text)
-    fault = layout_fault(depth(model), stages, pp, vpp) or "the layout cannot be used"
+        return "P19", at, Finding(str(error), label=label, help=syntax)
+    fault = layout_fault(model_depth(model), stages, pp, vpp) or "the layout cannot be used"
     finding = Finding(
         message=fault,
         label=f"{len(stages)} stages, {sum(stage.layers for stage in stages)} decoder layers",
-        help=f"{legal_text}; stages a multiple of pp; here {model.layers} t and "
+        help=f"{syntax}; the number of stages is pp x vpp; here {model.layers} t and "
         f"{model.mtp_layers} m over pp {pp} x vpp {vpp}",
-        fix="remove layout.pipeline_layout, and let the split be decided",
+        fix="remove layout.pipeline_layout, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{model.layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
     return "P19", at, finding
 
 
-def _ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
+def _explain_first_last(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
     layers, middle = problem.model.layers, pp - bool(pins.first) - bool(pins.last)
     other = pins.last if pins.first else None
     at = "layout.first_stage_layers" if pins.first else "layout.last_stage_layers"
     rest = layers - (pins.first or 0) - (pins.last or 0)
-    good = legal(
+    good = valid(
         range(vpp, layers + 1, vpp), lambda n: _fits(layers - n - (other or 0), middle, vpp)
     )
     most = -(-layers // pp)
     near = nearest(good, pins.first or pins.last or most)
     finding = Finding(
-        message=f"{layers} layers with {rest} left for {middle} stages in between cannot be split",
+        message=f"the pinned stages leave {rest} of {layers} layers for {middle} other stages",
         label=_ends_label(rest, middle, vpp),
-        help=f"legal values: {listed(good)}",
-        fix=pin(at, near),
+        help=f"valid values: {format_values(good)}",
+        fix=format_pin(at, near),
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
     return "P04", at, finding
@@ -124,7 +124,7 @@ def _ends(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
 
 def _ends_label(rest: int, middle: int, vpp: int) -> str:
     if middle == 0:
-        return f"{rest} layers left over, must be 0"
+        return f"{rest} remaining layers, must be 0"
     share = rest // middle
     return (
         f"{rest} % {middle} = {rest % middle}, must be 0; "
@@ -138,30 +138,30 @@ def _fits(rest: int, middle: int, vpp: int) -> bool:
     return rest > 0 and rest % middle == 0 and rest // middle % vpp == 0
 
 
-def _counts(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Why:
+def _explain_counted(problem: Problem, pp: int, vpp: int, pins: SplitPins) -> Reason:
     layers = problem.model.layers
     total = layers + bool(pins.embedding) + bool(pins.loss)
-    good = legal(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
+    good = valid(divisors(total), lambda n: n > 1 and total % (n * vpp) == 0)
     at = "layout.count_embedding" if pins.embedding else "layout.count_loss"
     finding = Finding(
-        message=f"{total} layers, with what is counted, cannot be split over pp={pp} x vpp={vpp}",
+        message=f"{total} counted layers are not divisible by pp={pp} x vpp={vpp}",
         label=f"{total} % ({pp} * {vpp}) = {total % (pp * vpp)}, must be 0",
-        help=f"legal pp: {listed(good)}",
-        fix=f"remove {at}, and let the split be decided",
+        help=f"valid pp: {format_values(good)}",
+        fix=f"remove {at}, so that PARC chooses the split",
         causes=(Cause("model.layers", f"{layers} layers"), Cause("layout.pp", f"pp {pp}")),
     )
     return "P01", at, finding
 
 
-def _too_many(problem: Problem, pp: int, vpp: int) -> Why:
+def _explain_too_many_stages(problem: Problem, pp: int, vpp: int) -> Reason:
     model, layers = problem.model, problem.model.layers
     most = layers if model.pattern else layers + 1 + bool(model.mtp_layers)
     at = "layout.pp" if pp > layers else "layout.vpp"
-    fix = pin(at, max(1, layers if pp > layers else layers // pp))
+    fix = format_pin(at, max(1, layers if pp > layers else layers // pp))
     finding = Finding(
         message=f"{layers} layers cannot fill pp={pp} x vpp={vpp} = {pp * vpp} stages",
         label=f"{pp * vpp} stages, at most {most}",
-        help=f"legal pp x vpp: up to {layers}",
+        help=f"valid pp x vpp: up to {layers}",
         fix=fix,
         causes=(Cause("model.layers", f"{layers} layers"),),
     )

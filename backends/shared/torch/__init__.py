@@ -1,1 +1,1 @@
-"""Parts that the PyTorch frameworks share: mesh, rules, variants, programs."""
+"""Shared code of the PyTorch backends fsdp, torchtitan and accelerate."""

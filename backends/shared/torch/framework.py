@@ -1,21 +1,21 @@
-"""What PyTorch's own frameworks answer alike: fsdp, torchtitan and accelerate extend this class."""
+"""Base class of the backends fsdp, torchtitan and accelerate."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from parc.backends.shared.plain_split import one_stage, why_not_one_stage
+from parc.backends.shared.plain_split import explain_no_pipeline, single_stage
 from parc.backends.shared.render import render
 from parc.backends.shared.torch import memory as torch_memory
 from parc.backends.shared.torch import mesh as torch_mesh
-from parc.backends.shared.torch.variants import variants
+from parc.backends.shared.torch.variants import torch_variants
 from parc.compiler.diagnostics import Finding, Sink
 from parc.compiler.ir import (
     NO_RECOMPUTE,
     Artifact,
     ContextComm,
-    Family,
     GradientExchange,
+    GroupFamily,
     Layout,
     Mesh,
     Model,
@@ -30,55 +30,55 @@ from parc.compiler.ir import (
 
 
 def learning_rate_file(folder: str) -> Artifact:
-    """``learning_rate.py``, which emitted programs import from beside them."""
+    """Return ``learning_rate.py`` in ``folder``, where the emitted program imports it."""
     return Artifact(f"{folder}/learning_rate.py", render("torch", "learning_rate.py.j2", {}))
 
 
 class TorchFramework:
-    """A device mesh, fully sharded data parallelism over it, and no pipeline."""
+    """Framework with a device mesh and fully sharded data parallelism, without a pipeline."""
 
     name: ClassVar[str]
     stack = Stack("torch-native")
     gradient_exchange = GradientExchange(reduces_replicas_once=True)
     cp_comm: ClassVar[ContextComm]
-    """How context ranks see all keys, where the spec does not say."""
+    """Context parallel communication if the spec does not set ``cp_comm``."""
     axes: ClassVar[tuple[str, ...]]
-    """Families of the mesh, those of the columns of the rank map first."""
+    """Names of the group families; those with a column in the rank map come first."""
 
     def default_program(self, model: Model, version: str) -> str:
-        """None: ``emit`` writes one."""
+        """Return an empty path because ``emit`` writes a program."""
         return ""
 
     def orders(self, problem: Problem) -> tuple[str, ...]:
-        """The order of ``init_device_mesh``."""
+        """Return the rank order of ``init_device_mesh``."""
         return (torch_mesh.ORDER,)
 
     def variants(self, problem: Problem) -> tuple[Variant, ...]:
-        """FSDP, hybrid shards, weights that stay gathered, DDP."""
-        return variants(problem, (3, 2, 0), self.cp_comm)
+        """Return FSDP, hybrid sharding, FSDP without resharding (ZeRO-2) and DDP."""
+        return torch_variants(problem, (3, 2, 0), self.cp_comm)
 
     def recomputes(self, problem: Problem) -> tuple[Recompute, ...]:
-        """Nothing, or every layer."""
+        """Return no recomputation, and recomputation of every layer."""
         return (NO_RECOMPUTE, Recompute("full", (), "uniform", 1))
 
     def meshes(self, layout: Layout) -> tuple[Mesh, Mesh]:
-        """The device mesh, and that of experts where there are some."""
+        """Return the dense and the expert mesh."""
         return torch_mesh.meshes(layout)
 
-    def families(self, layout: Layout) -> tuple[Family, ...]:
-        """Axes of the mesh, and the flattened ones."""
+    def families(self, layout: Layout) -> tuple[GroupFamily, ...]:
+        """Return the groups along single mesh axes and along flattened axes."""
         return torch_mesh.families(*self.axes)
 
     def splits(self, problem: Problem, pp: int, vpp: int) -> Split | None:
-        """Everything on one stage."""
-        return one_stage(problem.model, pp, vpp)
+        """Return a single stage with all layers; None if ``pp`` or ``vpp`` is above 1."""
+        return single_stage(problem.model, pp, vpp)
 
     def why_no_split(self, problem: Problem, pp: int, vpp: int) -> tuple[str, str, Finding]:
-        """Pipelines are not this framework's."""
-        return why_not_one_stage(self.name, pp, vpp)
+        """Return code, spec path and finding: the framework has no pipeline."""
+        return explain_no_pipeline(self.name, pp, vpp)
 
     def environment(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Nothing beside what every run of torch has."""
+        """Return no variables besides those that every torch job gets."""
         return ()
 
     def program_memory(self, problem: Problem) -> ProgramMemory:
@@ -86,8 +86,8 @@ class TorchFramework:
         return torch_memory.plain_fsdp2()
 
     def padded_vocab(self, model: Model, tp: int) -> int:
-        """Nothing is padded."""
+        """Return the vocabulary size; these frameworks do not pad the embedding."""
         return model.vocab
 
     def check(self, plan: Plan, sink: Sink) -> None:
-        """The rules say all there is."""
+        """Report no advice; the rules cover these frameworks."""

@@ -2,7 +2,7 @@
 
 The saved tensors were read from autograd for one layer, and the loss from the live bytes, in torch
 2.13 with torchtitan 0.3.0 and transformers 5.23. The programs run uncompiled, with flash attention
-and, except for transformers, torch's fused RMSNorm (tests/conformance/test_activations.py).
+and, except for transformers, torch's fused RMSNorm (tests/conformance/torch/test_activations.py).
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
-"""The device mesh of PyTorch's own frameworks: fsdp, torchtitan and accelerate.
+"""Device mesh of fsdp, torchtitan and accelerate.
 
-``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp): tp is the
-fastest. torchtitan lays expert parallelism over the fastest ranks of a pipeline stage and replica
+``init_device_mesh`` numbers ranks row-major over (pp, dp_replicate, dp_shard, cp, tp), so tp varies
+fastest. In torchtitan, expert parallelism spans the fastest-varying ranks of a stage and replica
 (torchtitan 0.3.0, distributed/parallel_dims.py: the sparse mesh is pp, dp_replicate, efsdp, ep).
 """
 
 from __future__ import annotations
 
-from parc.compiler.ir import Family, Layout, Mesh
+from parc.compiler.ir import GroupFamily, Layout, Mesh
 
 ORDER = "tp-cp-ep-dp-pp"
-"""The one rank order, fastest axis first."""
+"""Only rank order of these frameworks, fastest axis first."""
 
 
 def replicate_and_shard(layout: Layout) -> tuple[int, int]:
-    """(dp_replicate, dp_shard) in the words of torch: at ZeRO stage 0 all ranks are replicas."""
+    """Return (dp_replicate, dp_shard) as torch defines them; at ZeRO stage 0 dp_shard is 1."""
     if layout.zero_stage == 0:
         return layout.dp, 1
     return layout.dp_replicate, layout.dp_shard
 
 
 def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
-    """Dense and expert mesh; data parallelism always has both its axes.
+    """Return the dense and the expert mesh, each with both data-parallel axes.
 
-    A single expert is never split: the expert mesh has tp 1 whatever the layout of dense layers.
+    The expert mesh has tp 1 regardless of the dense layers, because torchtitan keeps experts whole.
     """
     replicate, shard = replicate_and_shard(layout)
     dense = (("tp", layout.tp), ("cp", layout.cp), ("dp_shard", shard))
@@ -33,25 +33,26 @@ def meshes(layout: Layout) -> tuple[Mesh, Mesh]:
     return Mesh.of((*dense, *outer)), Mesh.of((*expert, *outer))
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, GroupFamily] = {
     family.name: family
     for family in (
-        Family("pp", "dense", ("pp",), column=True),
-        Family("dp-replicate", "dense", ("dp_replicate",), column=True),
-        Family("dp-shard", "dense", ("dp_shard",), column=True),
-        Family("cp", "dense", ("cp",), column=True),
-        Family("tp", "dense", ("tp",), column=True),
-        Family("ep", "expert", ("ep",), column=True),
-        Family("efsdp", "expert", ("dp_shard",), column=True),
-        Family("dp", "dense", ("dp_shard", "dp_replicate")),
-        Family("dp-shard-cp", "dense", ("dp_shard", "cp")),
-        Family("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
+        GroupFamily("pp", "dense", ("pp",), column=True),
+        GroupFamily("dp-replicate", "dense", ("dp_replicate",), column=True),
+        GroupFamily("dp-shard", "dense", ("dp_shard",), column=True),
+        GroupFamily("cp", "dense", ("cp",), column=True),
+        GroupFamily("tp", "dense", ("tp",), column=True),
+        GroupFamily("ep", "expert", ("ep",), column=True),
+        GroupFamily("efsdp", "expert", ("dp_shard",), column=True),
+        GroupFamily("dp", "dense", ("dp_shard", "dp_replicate")),
+        GroupFamily("dp-shard-cp", "dense", ("dp_shard", "cp")),
+        GroupFamily("dp-cp", "dense", ("dp_shard", "dp_replicate", "cp")),
     )
 }
-"""Groups that the frameworks make, columns of the rank map first. ``dp-shard-cp`` shards the
-weights (torchtitan: fsdp), ``efsdp`` those of experts, ``dp-cp`` averages the loss."""
+"""Process groups of these frameworks, those with a column in the rank map first. Weights are
+sharded over ``dp-shard-cp`` (torchtitan: fsdp), expert weights over ``efsdp``; the loss is averaged
+over ``dp-cp``."""
 
 
-def families(*names: str) -> tuple[Family, ...]:
-    """The families called ``names``, in that order."""
+def families(*names: str) -> tuple[GroupFamily, ...]:
+    """Return the families called ``names``, in that order."""
     return tuple(FAMILIES[name] for name in names)

@@ -1,4 +1,4 @@
-"""What the programs and modules of torch's frameworks are told alike: functions for fields.yaml."""
+"""Computed settings that fields.yaml of fsdp, torchtitan and accelerate share."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from parc.compiler.ir import Layout, Problem
 
 
 def dp_replicate(problem: Problem, layout: Layout) -> int:
-    """Copies of the model's state."""
+    """Return the number of replicas of the sharded state."""
     return replicate_and_shard(layout)[0]
 
 
 def dp_shard(problem: Problem, layout: Layout) -> int:
-    """Ranks that share one copy."""
+    """Return the number of ranks over which one replica is sharded."""
     return replicate_and_shard(layout)[1]
 
 
 def accumulation(problem: Problem, layout: Layout) -> int:
-    """Micro-batches of one step on a rank."""
+    """Return the micro-batches per step and rank."""
     return layout.micro_batches(problem.job.global_batch)
 
 
 def data(problem: Problem, layout: Layout) -> list[str]:
-    """Files of token ids; none: random tokens."""
+    """Return the files of token ids; an empty list means random tokens."""
     return list(problem.job.data)
 
 
 def checkpoint_dir(problem: Problem, layout: Layout) -> str:
-    """Folder of checkpoints; empty: none are saved."""
+    """Return the checkpoint folder; "" means that no checkpoint is saved."""
     return problem.job.checkpoint_dir or ""
 
 
 def load_dir(problem: Problem, layout: Layout) -> str:
-    """Folder to start from; empty: from scratch."""
+    """Return the folder of the checkpoint to start from; "" means from scratch."""
     return problem.job.load_dir or ""

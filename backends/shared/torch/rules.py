@@ -1,195 +1,208 @@
-"""Rules that PyTorch's own frameworks share: even shards, the mesh, number formats, stages."""
+"""Rules that fsdp, torchtitan and accelerate share: even splits, rank order, number formats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parc.backends.shared.plain_rules import BATCH, HEADS, NO_EXPERTS, TILING
+from parc.backends.shared.plain_rules import BATCH, GPU_COUNT, HEADS, NO_EXPERTS
 from parc.backends.shared.torch.mesh import ORDER
-from parc.backends.shared.valid_degrees import domain_degrees, mixer_heads
-from parc.backends.shared.valid_values import legal, listed, nearest, pin
+from parc.backends.shared.valid_degrees import domain_degrees, mixer_head_counts
+from parc.backends.shared.valid_values import format_pin, format_values, nearest, valid
 from parc.compiler.diagnostics import Cause, Finding
 from parc.compiler.ir import Layout, Problem
-from parc.compiler.ir.rule import WORLD, Rule
+from parc.compiler.ir.rule import WORLD_FIELDS, Rule
 
 
 def torch_rules(problem: Problem, framework: str) -> tuple[Rule, ...]:
-    """What each of them keeps; ``framework`` is named where the user reads it."""
-    rules = [HEADS, _KV_HEADS, _WIDTHS, TILING, BATCH, _STAGE_ONE]
+    """Return the shared rules that apply to ``problem``; messages name ``framework``."""
+    rules = [HEADS, _KV_HEADS, _WIDTHS, GPU_COUNT, BATCH, _STAGE_ONE]
     if problem.model.experts is None:
         rules.append(NO_EXPERTS)
-    if mixer_heads(problem.model):
+    if mixer_head_counts(problem.model):
         rules.append(_SCAN)
     rules += [precision_rule(framework), order_rule(framework)]
-    if problem.job.sends_once or problem.job.moe_overlap:
-        at = "job.moe_dispatcher" if problem.job.sends_once else "job.moe_overlap"
-        rules.append(always("E11", (at,), _dispatch(framework, at)))
+    if problem.job.deduplicates_dispatch or problem.job.moe_overlap:
+        at = "job.moe_dispatcher" if problem.job.deduplicates_dispatch else "job.moe_overlap"
+        rules.append(unconditional_rule("E11", (at,), _explain_dispatch(framework, at)))
     return tuple(rules)
 
 
-def _dispatch(framework: str, at: str) -> Finding:
+def _explain_dispatch(framework: str, at: str) -> Finding:
     return Finding(
-        message=f"{framework} is told to send tokens by a plain all-to-all, nothing beside it",
+        message=f"{framework} sends tokens to experts by a plain all-to-all without overlap",
         label="would be ignored",
-        help="legal: moe_dispatcher alltoall, moe_overlap false; megatron has them",
+        help="valid: moe_dispatcher alltoall, moe_overlap false; megatron supports other values",
         fix=f"{at}: {'alltoall' if at.endswith('dispatcher') else 'false'}",
         targets=(framework,),
     )
 
 
-def always(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
-    """A rule that no layout keeps."""
+def unconditional_rule(code: str, paths: tuple[str, ...], finding: Finding) -> Rule:
+    """Return a rule that every layout violates, because the problem itself is unsupported."""
     return Rule(code, paths, lambda problem, layout: True, lambda problem, layout: finding, ())
 
 
-def _kv_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_kv_heads(problem: Problem, layout: Layout) -> bool:
     attention = problem.model.attention
     return attention.latent is None and attention.kv_heads % layout.tp != 0
 
 
-def _kv(problem: Problem, layout: Layout) -> Finding:
+def _explain_kv_heads(problem: Problem, layout: Layout) -> Finding:
     kv, tp = problem.model.attention.kv_heads, layout.tp
     heads = problem.model.attention.heads
-    good = legal(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
+    good = valid(domain_degrees(problem), lambda n: kv % n == 0 and heads % n == 0)
     return Finding(
         message=f"{kv} key-value heads cannot be split over tp={tp}",
         label=f"{kv} % {tp} = {kv % tp}, must be 0: torch does not copy heads",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
+        help=f"valid tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
         causes=(Cause("model.kv_heads", f"{kv} key-value heads"),),
     )
 
 
 def _widths(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """(what, width) of every tensor dim that tp cuts, heads apart."""
+    """Return (name, width) of each tensor dim that tp splits, except attention heads."""
     model = problem.model
     widths = [("the vocabulary", model.vocab)]
     if model.ffn.size and model.dense_layers:
         widths.append(("the dense MLP", model.ffn.size))
     if model.experts is not None and model.experts.shared_size:
         widths.append(("the shared experts", model.experts.shared_size))
-    return (*widths, *mixer_heads(model))
+    return (*widths, *mixer_head_counts(model))
 
 
-def _width_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_widths(problem: Problem, layout: Layout) -> bool:
     return any(width % layout.tp for _, width in _widths(problem))
 
 
-def _width(problem: Problem, layout: Layout) -> Finding:
+def _explain_widths(problem: Problem, layout: Layout) -> Finding:
     tp = layout.tp
     what, width = next(row for row in _widths(problem) if row[1] % tp)
-    good = legal(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
+    good = valid(domain_degrees(problem), lambda n: all(w % n == 0 for _, w in _widths(problem)))
     return Finding(
         message=f"the width of {what}, {width}, cannot be split over tp={tp}",
         label=f"{width} % {tp} = {width % tp}, must be 0",
-        help=f"legal tp within one NVLink domain: {listed(good)}",
-        fix=pin("layout.tp", nearest(good, tp)),
-        causes=(Cause("model", f"{what} is {width} wide"),),
+        help=f"valid tp within one NVLink domain: {format_values(good)}",
+        fix=format_pin("layout.tp", nearest(good, tp)),
+        causes=(Cause("model", f"{what}: width {width}"),),
     )
 
 
-def _stage_one_broken(problem: Problem, layout: Layout) -> bool:
+def _violates_zero_stage(problem: Problem, layout: Layout) -> bool:
     return layout.zero_stage == 1
 
 
-def _stage_one(problem: Problem, layout: Layout) -> Finding:
+def _explain_zero_stage(problem: Problem, layout: Layout) -> Finding:
     return Finding(
-        message="torch's FSDP2 shards weights, gradients and optimizer together",
-        label="ZeRO-1 cannot be expressed",
-        help="legal zero_stage: 3, 2 (weights stay gathered after the forward), 0 (DDP)",
+        message="FSDP2 cannot shard the optimizer state only (ZeRO-1)",
+        label="it shards weights, gradients and optimizer state together",
+        help="valid zero_stage: 3, 2 (weights stay gathered after the forward pass), 0 (DDP)",
         fix="layout.zero_stage: 2",
     )
 
 
-def _scan_broken(problem: Problem, layout: Layout) -> bool:
-    return layout.cp > 1 and bool(mixer_heads(problem.model))
+def _violates_context_mixer(problem: Problem, layout: Layout) -> bool:
+    return layout.cp > 1 and bool(mixer_head_counts(problem.model))
 
 
-def _scan(problem: Problem, layout: Layout) -> Finding:
-    name, what = problem.model.name, mixer_heads(problem.model)[0][0]
+def _explain_context_mixer(problem: Problem, layout: Layout) -> Finding:
+    name, what = problem.model.name, mixer_head_counts(problem.model)[0][0]
     return Finding(
-        message=f"torch's context parallelism knows softmax attention alone, {name} has {what}",
-        label=f"cp {layout.cp}: each rank would scan its own tokens",
-        help="legal: cp 1; megatron exchanges tokens for heads",
+        message=f"torch's context parallelism supports only softmax attention, {name} has {what}",
+        label=f"cp {layout.cp}: each rank would scan only its own tokens",
+        help="use cp 1, or emit megatron, whose all-to-all exchanges tokens for heads",
         fix="layout.cp: 1",
-        causes=(Cause("model", "the model comes from here"),),
+        causes=(Cause("model", f"{name} has {what}"),),
     )
 
 
-_KV_HEADS = Rule("D02", ("layout.tp", "model.kv_heads"), _kv_broken, _kv, ("tp",))
-_WIDTHS = Rule("D06", ("layout.tp", "model.ffn", "model.vocab"), _width_broken, _width, ("tp",))
-_SCAN = Rule("S17", ("layout.cp", "model"), _scan_broken, _scan, ("cp",))
-_STAGE_ONE = Rule("E08", ("layout.zero_stage",), _stage_one_broken, _stage_one, ("zero_stage",))
+_KV_HEADS = Rule(
+    "D02", ("layout.tp", "model.kv_heads"), _violates_kv_heads, _explain_kv_heads, ("tp",)
+)
+_WIDTHS = Rule(
+    "D06", ("layout.tp", "model.ffn", "model.vocab"), _violates_widths, _explain_widths, ("tp",)
+)
+_SCAN = Rule(
+    "S17", ("layout.cp", "model"), _violates_context_mixer, _explain_context_mixer, ("cp",)
+)
+_STAGE_ONE = Rule(
+    "E08", ("layout.zero_stage",), _violates_zero_stage, _explain_zero_stage, ("zero_stage",)
+)
 
 
 def precision_rule(framework: str) -> Rule:
-    """bf16 is the one format that needs neither a loss scaler nor another library."""
+    """Return E11 for formats other than bf16, which need a loss scaler or another library."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         del layout
         return problem.job.precision != "bf16"
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         del layout
         return Finding(
-            message=f"{framework} is told to train in bf16, not {problem.job.precision}",
-            label="fp16 needs a loss scaler, fp8 and fp4 a quantisation library",
-            help="legal: bf16; or a framework with the format: megatron",
+            message=f"PARC emits {framework} training only in bf16, not {problem.job.precision}",
+            label="fp16 needs a loss scaler, fp8 and fp4 a quantization library",
+            help="valid precision: bf16; megatron supports other formats",
             fix="job.precision: bf16",
             targets=(framework,),
         )
 
-    return Rule("E11", ("job.precision",), broken, explain, ())
+    return Rule("E11", ("job.precision",), violates, explain, ())
 
 
 def order_rule(framework: str) -> Rule:
-    """The mesh of torch has one order."""
+    """Return E11 for rank orders other than that of torch's device mesh."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         del problem
         return layout.order != ORDER
 
     def explain(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
-            message=f"{framework} has no rank order {layout.order}",
-            label="pipeline stages are the slowest axis",
-            help=f"legal: {ORDER}",
+            message=f"{framework} does not support rank order {layout.order}",
+            label="torch's device mesh has a fixed order, with pp slowest",
+            help=f"valid order: {ORDER}",
             fix=f"layout.order: {ORDER}",
             targets=(framework,),
         )
 
-    return Rule("E11", ("layout.order",), broken, explain, ("order",))
+    return Rule("E11", ("layout.order",), violates, explain, ("order",))
 
 
 MEGATRON_PINS = ("pipeline_layout", "count_embedding", "count_loss")
-"""Pins of ``layout`` that only Megatron has words for."""
+"""Pinned fields of ``layout`` that only Megatron supports."""
 
 
 STAGE_PINS = ("first_stage_layers", "last_stage_layers")
-"""Those that say something about pipelines alone."""
+"""Pinned fields of ``layout`` that only frameworks with a pipeline support."""
 
 
-def foreign_pins(problem: Problem, framework: str, names: tuple[str, ...]) -> tuple[Rule, ...]:
-    """E11 for every pin of ``names`` that the spec has: they would be ignored."""
-    written = (name for name in names if getattr(problem.pins, name) is not None)
-    return tuple(always("E11", (f"layout.{name}",), _foreign(framework, name)) for name in written)
+def unsupported_pin_rules(
+    problem: Problem, framework: str, names: tuple[str, ...]
+) -> tuple[Rule, ...]:
+    """Return E11 for each field of ``names`` that the spec pins, because it would be ignored."""
+    pinned = (name for name in names if getattr(problem.pins, name) is not None)
+    return tuple(
+        unconditional_rule("E11", (f"layout.{name}",), _explain_unsupported_pin(framework, name))
+        for name in pinned
+    )
 
 
-def _foreign(framework: str, name: str) -> Finding:
+def _explain_unsupported_pin(framework: str, name: str) -> Finding:
     return Finding(
-        message=f"{framework} has no layout.{name}",
+        message=f"{framework} does not support layout.{name}",
         label="would be ignored",
-        help="megatron has it",
+        help="megatron supports it",
         fix=f"remove layout.{name}",
         targets=(framework,),
     )
 
 
 def gradients_rule(framework: str, why: str) -> Rule:
-    """Where gradients are reduced in fp32 whatever is asked."""
+    """Return E11 for gradients in bf16, for a framework that always reduces them in fp32."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         del layout
         return problem.job.gradient_precision != "fp32"
 
@@ -198,18 +211,18 @@ def gradients_rule(framework: str, why: str) -> Rule:
         return Finding(
             message=f"{framework} reduces gradients in fp32, not {problem.job.gradient_precision}",
             label=why,
-            help="legal: fp32",
+            help="valid gradient_precision: fp32",
             fix="job.gradient_precision: fp32",
             targets=(framework,),
         )
 
-    return Rule("E11", ("job.gradient_precision",), broken, explain, ())
+    return Rule("E11", ("job.gradient_precision",), violates, explain, ())
 
 
-def replicas_rule(framework: str, says: str, axes: tuple[str, ...] = ("tp", "cp")) -> Rule:
-    """D19: what splits a model does not go with replicas that shard nothing."""
+def replicas_rule(framework: str, reason: str, axes: tuple[str, ...] = ("tp", "cp")) -> Rule:
+    """Return D19 for sizes of ``axes`` above 1 combined with replicas and no sharding."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         del problem
         replicas = layout.dp if layout.zero_stage == 0 else layout.dp_replicate
         shard = 1 if layout.zero_stage == 0 else layout.dp_shard
@@ -218,23 +231,23 @@ def replicas_rule(framework: str, says: str, axes: tuple[str, ...] = ("tp", "cp"
     def explain(problem: Problem, layout: Layout) -> Finding:
         del problem
         return Finding(
-            message=f"{framework} has no {' or '.join(axes)} beside replicas that shard nothing",
-            label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, shard 1: {says}",
-            help="legal: zero_stage 2 or 3 with a dp_shard above 1, or tp 1 and cp 1",
+            message=f"{framework} cannot combine {' or '.join(axes)} with unsharded replicas",
+            label=f"tp {layout.tp}, cp {layout.cp}, {layout.dp} replicas, shard 1: {reason}",
+            help="valid: zero_stage 2 or 3 with a dp_shard above 1, or tp 1 and cp 1",
             fix="layout.zero_stage: 3" if layout.zero_stage == 0 else "layout.dp_shard: auto",
             targets=(framework,),
         )
 
-    reads = ("tp", "cp", "zero_stage", *WORLD)
+    reads = ("tp", "cp", "zero_stage", *WORLD_FIELDS)
     return Rule(
-        "D19", ("layout.zero_stage", "layout.dp_shard", "layout.tp"), broken, explain, reads
+        "D19", ("layout.zero_stage", "layout.dp_shard", "layout.tp"), violates, explain, reads
     )
 
 
 def stages_rule(only: Mapping[str, str]) -> Rule:
-    """P06 for frameworks without pipelines, whose other pins are refused by name."""
+    """Return P06: vpp above 1 needs pp above 1, which help offers if ``only`` has a pipeline."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         del problem
         return layout.vpp > 1 and layout.pp == 1
 
@@ -243,18 +256,18 @@ def stages_rule(only: Mapping[str, str]) -> Rule:
         return Finding(
             message=f"vpp={layout.vpp} interleaves stages, but pp is 1",
             label="vpp > 1 needs pp > 1",
-            help="legal: vpp 1" + (", or pp > 1" if "1f1b" in only else ""),
+            help="valid vpp: 1" + ("; or set pp above 1" if "1f1b" in only else ""),
             fix="layout.vpp: 1",
             causes=(Cause("layout.pp", "pp 1"),),
         )
 
-    return Rule("P06", ("layout.vpp", "layout.pp"), broken, explain, ("vpp", "pp"))
+    return Rule("P06", ("layout.vpp", "layout.pp"), violates, explain, ("vpp", "pp"))
 
 
 def layer_blocks_rule(framework: str) -> Rule:
-    """Where every layer is recomputed by itself, blocks of them cannot be asked for."""
+    """Return E11 for recomputation in blocks, for a framework that recomputes single layers."""
 
-    def broken(problem: Problem, layout: Layout) -> bool:
+    def violates(problem: Problem, layout: Layout) -> bool:
         del problem
         again = layout.recompute
         return again.granularity == "full" and (again.method, again.layers) != ("uniform", 1)
@@ -263,11 +276,11 @@ def layer_blocks_rule(framework: str) -> Rule:
         del problem
         again = layout.recompute
         return Finding(
-            message=f"{framework} recomputes every layer by itself",
+            message=f"{framework} recomputes each layer separately, not blocks of layers",
             label=f"method {again.method}, layers {again.layers}",
-            help="legal: full (uniform, 1 layer), none",
+            help="valid recompute: full (uniform, 1 layer), none",
             fix="layout.recompute: full",
             targets=(framework,),
         )
 
-    return Rule("E11", ("layout.recompute",), broken, explain, ("recompute",))
+    return Rule("E11", ("layout.recompute",), violates, explain, ("recompute",))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from parc.backends.registry import engine
-from parc.backends.shared.extra_arguments import Extra, known_flags, value_fault
+from parc.backends.shared.extra_arguments import ExtraArgument, find_value_fault, known_flags
 from parc.backends.vllm.arguments import PACKAGE
 from parc.backends.vllm.backend import RULES
 from parc.backends.vllm.environment import ALLOW_LONG
@@ -124,7 +124,7 @@ def _check_flag(flag: Flag) -> tuple[str, Finding] | None:
         return None
     values = tuple(word.text for word in flag.values[: max(count, 1)])
     kept = values if count else ()
-    fault = value_fault(Extra(flag.name, kept, 0), row)
+    fault = find_value_fault(ExtraArgument(flag.name, kept, 0), row)
     return None if fault is None else ("F03", fault)
 
 

@@ -35,9 +35,9 @@ def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -
     """
     from parc.compiler.diagnostics import Sink
     from parc.compiler.spec.reading.source import read_source
-    from parc.compiler.tools.calibration import calibration_table
-    from parc.compiler.tools.calibration.outcome import calibrate
-    from parc.compiler.tools.calibration.write_file import write_file
+    from parc.compiler.tools.calibration import calibration_report
+    from parc.compiler.tools.calibration.calibrate import calibrate
+    from parc.compiler.writer import write_file
 
     sink = Sink()
     found = calibrate(read_source(runs), [read_source(name) for name in nccl], sink)
@@ -45,12 +45,12 @@ def command(runs: str, nccl: tuple[str, ...], output: Path | None, style: str) -
         session.exit_with_findings((sink,), style)
     assert found is not None
     if output is not None:
-        text = calibration_table.calibration_file(found)
-        write_file(output, text, calibration_table.HEAD)
+        text = calibration_report.calibration_file(found)
+        write_file(output, text, calibration_report.HEAD)
     session.show_findings((sink,), "text", sys.stderr)
     if style == "json":
-        session.print_json(calibration_table.calibration_json(found))
+        session.print_json(calibration_report.calibration_json(found))
         return
-    click.echo(calibration_table.calibration_text(found), nl=False)
+    click.echo(calibration_report.calibration_text(found), nl=False)
     if output is not None:
         click.echo(f"\nwrote {output}")

@@ -67,7 +67,7 @@ def command(kind: str, files: tuple[str, ...], output: Path | None, style: str) 
 
 
 def _out(text: str, output: Path | None) -> None:
-    from parc.compiler.tools.calibration.write_file import write_file
+    from parc.compiler.writer import write_file
 
     if output is None:
         click.echo(text, nl=False)

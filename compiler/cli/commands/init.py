@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from parc.backends.registry import built_in
+
 STARTER = """\
 # yaml-language-server: $schema=spec.schema.json
 # The line above lets an editor complete and check this file: parc schema spec > spec.schema.json
@@ -27,7 +29,7 @@ goals:
 layout:                            # pins; PARC chooses values that are absent or auto
   tp: auto
   pp: auto
-emit: [megatron, rankmap, slurm, torchrun]
+emit: [{emit}]
 """
 
 
@@ -54,8 +56,12 @@ goals:
 layout:                            # pins; PARC chooses values that are absent or auto
   tp: auto
   replicas: auto
-emit: [rankmap, slurm, vllm]
+emit: [{emit}]
 """
+
+
+LAUNCHERS = {"train": ("rankmap", "slurm", "torchrun"), "serve": ("rankmap", "slurm")}
+"""Targets of a starter spec besides the default framework or engine."""
 
 
 @click.command("init")
@@ -71,4 +77,7 @@ def command(kind: str) -> None:
 
     Usage: parc init > spec.yaml, edit the file, then parc check spec.yaml.
     """
-    click.echo(SERVING if kind == "serve" else STARTER, nl=False)
+    serves = kind == "serve"
+    (binding, *_), others = built_in("engine" if serves else "framework"), LAUNCHERS[kind]
+    emit = ", ".join(sorted((binding.name, *others)))
+    click.echo((SERVING if serves else STARTER).replace("{emit}", emit), nl=False)

@@ -60,7 +60,7 @@ def state_bytes(model: Model, engine: EngineConstants, tp: int) -> float:
     linear, mamba = model.linear, model.mamba
     if linear is not None:
         state = linear.value_heads * linear.key_dim * linear.value_dim / tp
-        inputs = linear.convolved / tp * (linear.conv_size - 1)
+        inputs = linear.conv_channels / tp * (linear.conv_size - 1)
         return state * element_bytes + inputs * ACTIVATION_BYTES
     if mamba is not None:
         matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size

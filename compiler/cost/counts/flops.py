@@ -99,7 +99,7 @@ def _mixer_flops(model: Model, kind: LayerKind, sequence: int) -> tuple[float, f
     projections = 2 * model.hidden * (part.projected + part.inner)
     if isinstance(part, Mamba):
         return projections, 7 * part.inner * part.state_size
-    convolution = 2 * part.conv_size * part.convolved
+    convolution = 2 * part.conv_size * part.conv_channels
     return projections, convolution + 8 * part.value_heads * part.value_dim**2
 
 

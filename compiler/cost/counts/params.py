@@ -89,7 +89,7 @@ def _linear_params(hidden: int, linear: LinearAttention, tp: int) -> int:
     Projections, convolution, decay and step size per head. In Megatron-Core 0.19,
     ssm/gated_delta_net, neither projections nor convolution have a bias.
     """
-    convolution = linear.convolved * linear.conv_size
+    convolution = linear.conv_channels * linear.conv_size
     projections = hidden * (linear.projected + linear.inner)
     return (projections + convolution + 2 * linear.value_heads) // tp
 
@@ -100,7 +100,7 @@ def _mamba_params(hidden: int, mamba: Mamba, tp: int) -> int:
     Projections, convolution with bias, decay, step size and skip per head, inner norm
     (Megatron-Core 0.19, ssm/mamba_mixer.py).
     """
-    convolution = mamba.convolved * (mamba.conv_size + 1)
+    convolution = mamba.conv_channels * (mamba.conv_size + 1)
     projections = hidden * (mamba.projected + mamba.inner)
     return (projections + convolution + 3 * mamba.heads + mamba.inner) // tp
 

@@ -84,8 +84,11 @@ def _linear(linear: LinearAttention) -> Recurrence:
         inner=linear.inner,
         flops=2 * chunk * heads * (3 * keys + 2 * values) + 6 * state,
         scanned_bytes=2 * (7 * wide + 6 * linear.inner + 2 * state / chunk) + 12 * heads * chunk,
-        streamed_bytes=4 * linear.convolved + 8 * linear.keys + 4 * repeated + 6 * linear.inner,
-        kept_bytes=2 * (linear.projected + linear.convolved + 2 * wide + chunk * heads)
+        streamed_bytes=4 * linear.conv_channels
+        + 8 * linear.key_width
+        + 4 * repeated
+        + 6 * linear.inner,
+        kept_bytes=2 * (linear.projected + linear.conv_channels + 2 * wide + chunk * heads)
         + 2 * 2 * linear.inner
         + 8 * heads,
     )
@@ -104,6 +107,6 @@ def _mamba(mamba: Mamba) -> Recurrence:
         inner=mamba.inner,
         flops=2 * MAMBA_CHUNK * (matrices + mamba.inner) + 4 * state,
         scanned_bytes=2 * MAMBA_PASSES * (mamba.inner + matrices) + 12 * state / MAMBA_CHUNK,
-        streamed_bytes=4 * mamba.convolved + 6 * mamba.inner,
+        streamed_bytes=4 * mamba.conv_channels + 6 * mamba.inner,
         kept_bytes=2 * (mamba.projected + 2 * mamba.inner),
     )

@@ -173,7 +173,7 @@ def recurrent_elements(model: Model, tp: int) -> Mixer:
     if linear is not None:
         narrow = 2 * linear.value_heads
         wide = linear.projected - narrow + linear.inner
-        rest = hidden * narrow + linear.convolved * linear.conv_size + 3 * linear.value_heads
+        rest = hidden * narrow + linear.conv_channels * linear.conv_size + 3 * linear.value_heads
         return Mixer(hidden * wide / tp, rest / tp + linear.value_dim)
     if mamba is not None:
         matrices = 2 * max(mamba.groups / tp, 1.0) * mamba.state_size

@@ -64,10 +64,10 @@ def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBack
     visits = experts.top_k * tokens / layout.tp * layout.etp
     inner = experts.size / layout.etp
     columns = 2 * inner if model.ffn.gated else inner
-    passes = SINGLE_COPY_PASSES if job.sends_once else PASSES
+    passes = SINGLE_COPY_PASSES if job.deduplicates_dispatch else PASSES
     permuted = PASS_BYTES * passes * model.hidden * (1.0 if row.fused_routing else UNFUSED_TRAFFIC)
     activated = 2 * (columns + inner)
-    cast = CAST_BYTES if job.low_precision else 0.0
+    cast = CAST_BYTES if job.is_low_precision else 0.0
     cast *= FUSED_CASTS if row.fused_experts else 1.0
     return ForwardBackward(
         visits * (permuted + activated + cast * (model.hidden + inner)),
@@ -77,7 +77,7 @@ def routed_bytes(pricing: Pricing, layout: Layout, tokens: float) -> ForwardBack
 
 def routed_launch_seconds(pricing: Pricing) -> float:
     """Return the host launch seconds of one routed layer, forward; backward needs twice as long."""
-    low = LOW_LAUNCH if pricing.problem.job.low_precision else 1.0
+    low = LOW_LAUNCH if pricing.problem.job.is_low_precision else 1.0
     return pricing.efficiency.routed_seconds * low
 
 
@@ -92,7 +92,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
         return 0.0
     tokens = layout.tokens(job.sequence_length) / layout.tp
     nbytes = 2 * tokens * model.hidden
-    if job.sends_once:
+    if job.deduplicates_dispatch:
         transfer = single_copy_seconds(pricing.links, nbytes, groups.ep, model.experts)
     else:
         transfer = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
@@ -121,7 +121,7 @@ def single_copy_seconds(links: Links, nbytes: float, group: GroupSpan, experts: 
 
 def copies_sent(job: Job, experts: Experts, group: GroupSpan) -> float:
     """Return the copies of a token that a rank sends over the slowest links of its group."""
-    if not job.sends_once:
+    if not job.deduplicates_dispatch:
         return experts.top_k * (group.size - 1) / group.size
     if group.domains > 1:
         return _domains_away(experts, group)

@@ -47,7 +47,7 @@ def sections(found: Diff) -> tuple[Section, ...]:
         _group_section(found.groups),
         _change_section("memory of the fullest stage", found.memory),
         _change_section("step time (estimated)", costs),
-        _flag_section(_argument_title(found), found.arguments),
+        _flag_section("launch arguments", found.arguments),
         _flag_section("environment", found.environment),
         _flag_section("Slurm directives", found.directives),
         _checkpoint_section(found),
@@ -74,10 +74,6 @@ def headline(found: Diff) -> str:
     if found.checkpoint is not None:
         parts.append(CHECKPOINTS[found.checkpoint.verdict])
     return ", ".join(parts)
-
-
-def _argument_title(found: Diff) -> str:
-    return "vLLM arguments" if found.checkpoint is None else "Megatron arguments"
 
 
 def _change_section(title: str, rows: tuple[Change, ...]) -> Section:

@@ -67,15 +67,17 @@ def read_side(name: str, files: Mapping[str, str]) -> Side:
     Raises:
         NotAnOutput: plan.json is missing, or plan.json or rankmap.csv cannot be read.
     """
+    plan = _plan(name, files.get("plan.json"))
+    framework = plan["problem"].get("framework")
     # The arguments of an engine are the bash array `common` inside its launch script.
-    serve = files.get("vllm/serve.sh", "")
+    serve = files.get(f"{framework}/serve.sh", "")
     launch = files.get("torchrun/launch.sh", "") + files.get("slurm/job.sbatch", "") + serve
     common = "common=(" + serve.partition("\ncommon=(")[2].partition("\n)\n")[0] + "\n)\n"
     return Side(
         name=name,
-        plan=_plan(name, files.get("plan.json")),
+        plan=plan,
         ranks=_ranks(name, files["rankmap.csv"]) if "rankmap.csv" in files else None,
-        arguments=_arguments(common if serve else files.get("megatron/args.sh", "")),
+        arguments=_arguments(common if serve else files.get(f"{framework}/args.sh", "")),
         environment=_exports(launch),
         directives=_directives(launch),
     )

@@ -47,7 +47,7 @@ def _links(found: Replanned) -> list[tuple[str, str]]:
         (
             "exposed",
             f"{seconds(before.exposed_seconds)} -> {seconds(after.exposed_seconds)} per step on "
-            f"shared links; {found.plan.placement.proof.words}",
+            f"shared links; {found.plan.placement.proof.summary}",
         ),
     ]
 

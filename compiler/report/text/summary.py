@@ -67,7 +67,7 @@ def format_placement(plan: Plan) -> str:
     waits = "no waits on shared links"
     if proof.exposed_seconds:
         waits = f"each step waits {seconds(proof.exposed_seconds)} on shared links"
-    words = f"{name}, {waits}, {proof.words}"
+    words = f"{name}, {waits}, {proof.summary}"
     added = added_seconds(plan.estimate, placement)
     return words if added < SHOWN_SHARE * total else f"{words}; adds {seconds(added)} to the step"
 

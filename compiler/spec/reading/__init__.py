@@ -1,1 +1,1 @@
-"""YAML text to a plain tree, with the position of every key and value."""
+"""Reader of YAML text: a plain tree, with the positions of all keys and values."""

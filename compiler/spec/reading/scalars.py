@@ -1,4 +1,4 @@
-"""Plain scalars of the YAML 1.2 core schema, and no others: ``yes``, dates and 1_000 are text."""
+"""Scalars of the YAML 1.2 core schema: ``yes``, dates and ``1_000`` are text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 Scalar = str | int | float | bool | None
 
 MAX_DIGITS = 400
-"""Python refuses to convert longer integers; no number of a spec comes near."""
+"""Maximum length of a number. Python does not convert much longer integers by default."""
 
 # YAML 1.2.2, section 10.3.2 (tag resolution of the core schema)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -25,10 +25,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def plain_scalar(text: str) -> Scalar:
-    """The value of an unquoted scalar.
+    """Return the value of an unquoted scalar.
 
     Raises:
-        ValueError: it is a number that no field can hold (infinite, NaN, hundreds of digits).
+        ValueError: the number is infinite, NaN or too long.
     """
     if text in _NULLS:
         return None
@@ -42,7 +42,7 @@ def _number(text: str) -> Scalar:
         raise ValueError(f"{text} is not a finite number")
     if len(text) > MAX_DIGITS:
         if _FLOAT.fullmatch(text):
-            raise ValueError(f"a number of {len(text)} digits")
+            raise ValueError(f"a number with {len(text)} digits is too long")
         return text
     for pattern, base in ((_DECIMAL, 10), (_OCTAL, 8), (_HEX, 16)):
         if pattern.fullmatch(text):
@@ -56,14 +56,16 @@ def _number(text: str) -> Scalar:
 
 
 def quoted_scalar(text: str) -> str:
-    r"""The text of a scalar, with the surrogate pairs of JSON escapes (``\ud83d\ude00``) joined.
+    r"""Return the text of a quoted scalar, with surrogate pairs (``\ud83d\ude00``) joined.
+
+    YAML that was written as JSON contains such pairs.
 
     Raises:
-        ValueError: it holds a control character or half a surrogate pair.
+        ValueError: the text contains a control character or half of a surrogate pair.
     """
     if not _UNPRINTABLE.search(text):
         return text
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if "\ufffd" in joined or _UNPRINTABLE.search(joined):
-        raise ValueError("a value holds a control character, or half of a surrogate pair")
+        raise ValueError("the value contains a control character or half of a surrogate pair")
     return joined

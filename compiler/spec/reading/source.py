@@ -1,4 +1,4 @@
-"""Where the text of a spec comes from: a file, or standard input."""
+"""Source of a spec: a file, or standard input."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_TEXT_BYTES = 1024 * 1024
-"""A spec of 16,384 hosts by name has about 300 kB; what is larger is not a spec."""
+"""Size limit of a spec. A spec that lists 16,384 hosts by name has about 300 kB."""
 
 
 class Unreadable(Exception):
-    """The file cannot be read; the message is one line for the user."""
+    """File that cannot be read; the message is a single line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a spec, and what it was read from."""
+    """Text of a spec, with its file name and folder."""
 
     name: str
-    """As the user wrote it; shown in diagnostics."""
+    """File name as the user wrote it, for diagnostics."""
     text: str
-    """Bytes that are not UTF-8 stand in it as U+FFFD, which the loader refuses with position."""
+    """Text, with U+FFFD for bytes that are not UTF-8; the loader reports their position."""
     folder: Path | None
-    """Paths in the spec are relative to it; None: there is no such folder."""
+    """Folder to which paths in the spec are relative; None if there is none."""
 
 
 def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
-    """Read a spec; ``-`` is standard input, whose paths are relative to the current folder.
+    """Return the text of a file; ``-`` is standard input, with the current folder as folder.
 
-    A text longer than ``most`` bytes is cut after one byte more, so that the reader can tell.
+    A text longer than ``most`` bytes is cut to ``most`` + 1 bytes, so that the loader can report
+    its length without reading all of it.
 
     Raises:
-        Unreadable: there is no such file, it is a folder, or it must not be read.
+        Unreadable: the file does not exist, is a folder, or the user may not read it.
     """
     if path_or_dash == "-":
         return Source("<stdin>", _text(sys.stdin.buffer, most), Path())
@@ -47,5 +48,5 @@ def read_source(path_or_dash: str, most: int = MAX_TEXT_BYTES) -> Source:
 
 
 def _text(stream: BinaryIO, most: int) -> str:
-    # one byte more than is legal, so that the loader can tell: /dev/zero must not hang
+    # one byte above the limit, so that the loader can detect it without reading all of /dev/zero
     return stream.read(most + 1).decode("utf-8", errors="replace").removeprefix("\ufeff")

@@ -1,4 +1,4 @@
-"""Puts parser events together: a tree with positions, within limits."""
+"""Builder of a tree with positions from YAML parser events, with size limits."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from parc.compiler.diagnostics import Cause, Finding, Sink, Span
 from parc.compiler.spec.reading.scalars import plain_scalar, quoted_scalar
 
 MAX_VALUES = 100_000
-"""Values after aliases are expanded; 100 characters of text count as one more."""
+"""Maximum number of values after alias expansion; 100 characters of text count as one more."""
 MAX_DEPTH = 64
-"""A spec nests 6 levels deep."""
+"""Maximum nesting depth. A valid spec has at most 6 levels."""
 MAX_KEY = 200
-"""The longest key of the language has 24 characters; names of environment variables are longer."""
+"""Maximum length of a key. Names of environment variables are the longest valid keys."""
 
 _PLAIN_KEY = re.compile(r"[\w-]+")
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _MERGE = object()
-"""Stands for the key ``<<``."""
+"""Marker for the merge key ``<<``."""
 
 
-class Refused(Exception):
-    """The text cannot be a spec; ``at`` is (line, column), both from 1."""
+class InvalidText(Exception):
+    """Text that cannot be a spec; ``at`` is the 1-based (line, column)."""
 
     def __init__(self, code: str, finding: Finding, at: tuple[int, int] = (1, 1)) -> None:
-        """Keep what the sink needs."""
+        """Store the code, finding and position for the sink."""
         super().__init__(finding.message)
         self.code, self.finding, self.at = code, finding, at
 
 
 def join(path: str, key: str) -> str:
-    """``cluster`` + ``racks`` -> ``cluster.racks``; a key with other characters is quoted."""
+    """Return the path ``cluster.racks`` of ``racks`` in ``cluster``; quote special characters."""
     text = key if _PLAIN_KEY.fullmatch(key) else json.dumps(key)
     return f"{path}.{text}" if path else text
 
 
 @dataclass(slots=True)
 class _Frame:
-    """A collection that is being filled."""
+    """Mapping or list that is being filled."""
 
     node: dict[str, Any] | list[Any]
     path: str
     value_path: str
-    """Path of the value that comes next."""
+    """Path of the next value."""
     start: Any
-    """The event that opened it."""
+    """Event that opened the collection."""
     values_before: int
     key: object = None
     height: int = 1
@@ -56,10 +56,10 @@ class _Frame:
 
 
 class TreeBuilder:
-    """Feed it events; ``document`` is the tree."""
+    """Builder of a tree: call ``feed`` for each event, then ``document``."""
 
     def __init__(self, file: str, path: str, sink: Sink) -> None:
-        """``path`` is where the document stands in the spec; duplicate keys go to ``sink``."""
+        """Set the spec path of the document, and the sink for duplicate keys."""
         self.values: dict[str, Span] = {}
         self.keys: dict[str, Span] = {}
         self._file, self._path, self._sink = file, path, sink
@@ -69,18 +69,18 @@ class TreeBuilder:
         self._values = 0
 
     def document(self) -> Any:
-        """The finished tree; None for a text without one."""
+        """Return the finished tree; None for an empty text."""
         return self._documents[0] if self._documents else None
 
     def feed(self, event: Any) -> None:
-        """Take the next event.
+        """Add the next event to the tree.
 
         Raises:
-            Refused: a limit is passed, or the event is none that a spec may hold.
+            InvalidText: a limit is exceeded, or a spec cannot contain this kind of event.
         """
         kind = type(event).__name__
         if kind == "DocumentStartEvent" and self._documents:
-            raise Refused("X06", Finding("a second document starts here"), _start(event))
+            raise InvalidText("X06", Finding("a second document starts here"), _start(event))
         if kind == "ScalarEvent":
             self._scalar(event)
         elif kind == "AliasEvent":
@@ -94,7 +94,9 @@ class TreeBuilder:
         self._count(1 + len(event.value) // 100, event)
         plain = event.style is None and event.tag is None
         if event.tag not in {None, "!", _TEXT_TAG}:
-            raise Refused("X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event))
+            raise InvalidText(
+                "X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event)
+            )
         if self._wants_key():
             self._key(event, plain)
             return
@@ -106,7 +108,9 @@ class TreeBuilder:
     def _key(self, event: Any, plain: bool) -> None:
         frame = self._frames[-1]
         if len(event.value) > MAX_KEY:
-            raise Refused("X14", Finding(f"a key longer than {MAX_KEY} characters"), _start(event))
+            raise InvalidText(
+                "X14", Finding(f"a key is longer than {MAX_KEY} characters"), _start(event)
+            )
         if plain and event.value == "<<":
             frame.key, frame.value_path = _MERGE, join(frame.path, "<<")
             return
@@ -117,12 +121,12 @@ class TreeBuilder:
             finding = Finding(f"the key {key or 'null'} is not text", fix=f'"{key}":')
             self._sink.report("X02", finding, at=frame.value_path, span=span)
         if key in frame.written:
-            cause = Cause(frame.value_path, "first written here", frame.written[key])
+            cause = Cause(frame.value_path, "first appears here", frame.written[key])
             finding = Finding(
-                f"{key} is written twice", help="keep one of the two", causes=(cause,)
+                f"the key {key} appears twice", help="keep one of the two", causes=(cause,)
             )
             self._sink.report("X05", finding, at=frame.value_path, span=span)
-            frame.value_path += " (again)"  # so that positions stay with the first
+            frame.value_path += " (again)"  # keep the positions of the first occurrence
             return
         frame.written[key] = self.keys[frame.value_path] = span
 
@@ -130,23 +134,25 @@ class TreeBuilder:
         known = self._anchors.get(event.anchor)
         if known is None:
             inside = any(frame.start.anchor == event.anchor for frame in self._frames)
-            what = "stands inside itself" if inside else "has no anchor before it"
-            raise Refused("X06", Finding(f"*{event.anchor[:60]} {what}"), _start(event))
+            what = "refers to itself" if inside else "has no anchor before it"
+            raise InvalidText("X06", Finding(f"*{event.anchor[:60]} {what}"), _start(event))
         value, values, height = known
         self._count(values, event)
         if self._wants_key():
-            raise Refused("X06", Finding("an alias cannot be a key"), _start(event))
+            raise InvalidText("X06", Finding("an alias cannot be a key"), _start(event))
         self._place(value, self._span(event), height, event)
 
     def _open(self, event: Any, node: dict[str, Any] | list[Any]) -> None:
         self._count(1, event)
         if self._wants_key():
-            raise Refused("X06", Finding("a key must be one line of text"), _start(event))
+            raise InvalidText("X06", Finding("a key must be one line of text"), _start(event))
         if event.tag not in {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}:
-            raise Refused("X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event))
+            raise InvalidText(
+                "X06", Finding(f"tag {event.tag[:60]!r} is not allowed"), _start(event)
+            )
         path = self._next_path()
         self.values[path] = self._span(event) if event.flow_style else self._block(event, path)
-        self._refuse_depth(len(self._frames) + 1, event)
+        self._check_depth(len(self._frames) + 1, event)
         self._frames.append(_Frame(node, path, path, event, self._values - 1))
 
     def _close(self, event: Any) -> None:
@@ -165,7 +171,7 @@ class TreeBuilder:
 
     def _place(self, value: Any, span: Span, height: int, event: Any) -> None:
         path = self._next_path()
-        self._refuse_depth(len(self._frames) + height, event)
+        self._check_depth(len(self._frames) + height, event)
         self.values[path] = span
         if not self._frames:
             self._documents.append(value)
@@ -198,25 +204,25 @@ class TreeBuilder:
     def _count(self, values: int, event: Any) -> None:
         self._values += values
         if self._values > MAX_VALUES:
-            message = f"more than {MAX_VALUES} values, aliases expanded"
+            message = f"more than {MAX_VALUES} values after alias expansion"
             finding = Finding(message, help="write racks as host lists: r01n[01-16]")
-            raise Refused("X14", finding, _start(event))
+            raise InvalidText("X14", finding, _start(event))
 
     @staticmethod
-    def _refuse_depth(depth: int, event: Any) -> None:
+    def _check_depth(depth: int, event: Any) -> None:
         if depth > MAX_DEPTH:
             message = f"nested more than {MAX_DEPTH} levels deep"
-            raise Refused("X14", Finding(message), _start(event))
+            raise InvalidText("X14", Finding(message), _start(event))
 
     def _block(self, event: Any, path: str) -> Span:
-        """A block collection is shown at its key, else where it starts."""
+        """Return the span of the key of a block collection, or of its start if it has no key."""
         return self.keys.get(path) or self._span(event)
 
     def _span(self, event: Any) -> Span:
         line, column = _start(event)
         end = event.end_mark
         one_line = event.start_mark.line == end.line
-        if self._frames and one_line and end.column + 1 == column:  # an absent value
+        if self._frames and one_line and end.column + 1 == column:  # an empty value
             return self.keys.get(self._next_path()) or Span(self._file, line, column)
         length = end.column + 1 - column if one_line else 1
         return Span(self._file, line, column, max(1, length))
@@ -226,7 +232,7 @@ def _value(event: Any, plain: bool) -> Any:
     try:
         return plain_scalar(event.value) if plain else quoted_scalar(event.value)
     except ValueError as error:
-        raise Refused("X06", Finding(str(error)), _start(event)) from error
+        raise InvalidText("X06", Finding(str(error)), _start(event)) from error
 
 
 def _start(event: Any) -> tuple[int, int]:
@@ -234,9 +240,9 @@ def _start(event: Any) -> tuple[int, int]:
 
 
 def _mappings(value: Any, event: Any) -> list[dict[str, Any]]:
-    """What ``<<`` brings in: a mapping, or a list of them."""
+    """Return the mappings that ``<<`` merges: one mapping, or a list of them."""
     sources = value if isinstance(value, list) else [value]
     if all(isinstance(source, dict) for source in sources):
         return sources
-    finding = Finding("<< takes a mapping, or a list of mappings")
-    raise Refused("X06", finding, _start(event))
+    finding = Finding("<< must be a mapping or a list of mappings")
+    raise InvalidText("X06", finding, _start(event))

@@ -1,6 +1,6 @@
-"""YAML text to a plain tree, with the position of every key and value.
+"""Parser of YAML text into a plain tree, with the positions of all keys and values.
 
-The tree is built from the parser's events, so that limits hold before anything is expanded.
+The tree is built from the events of the parser, so that limits apply before aliases are expanded.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from typing import Any
 
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.spec.reading.source import MAX_TEXT_BYTES
-from parc.compiler.spec.reading.tree_builder import Refused, TreeBuilder
+from parc.compiler.spec.reading.tree_builder import InvalidText, TreeBuilder
 
-# YAML 1.2.2, section 5.1 (c-printable), less U+FFFD: the reader puts it where bytes are not UTF-8
-_LEGAL = "\t\n\r\x20-\x7e"
-_LEGAL_BEYOND_ASCII = "\x85\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff"
+# YAML 1.2.2, section 5.1 (c-printable), without U+FFFD, which marks bytes that are not UTF-8
+_PRINTABLE = "\t\n\r\x20-\x7e"
+_PRINTABLE_BEYOND_ASCII = (
+    "\x85\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffc\U00010000-\U0010ffff"
+)
 _BREAK = re.compile("\r\n|[\n\r\x85]")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A document as dict, list, str, int, float, bool and None, and where its parts stand."""
+    """Document as dict, list, str, int, float, bool and None, with the spans of its parts."""
 
     value: Any
     values: dict[str, Span]
@@ -30,36 +32,36 @@ class Tree:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Lines of ``text`` as the YAML reader counts them."""
+    """Return the lines of ``text``, split at the line breaks of YAML."""
     return tuple(_BREAK.split(text))
 
 
 def read_tree(text: str, file: str, sink: Sink, *, path: str = "") -> Tree | None:
-    """Parse ``text``; None after a finding that leaves nothing to go on with.
+    """Return the tree of ``text``; None after an error that leaves no tree.
 
-    ``file`` is shown in positions; ``path`` is the spec path of the document (for ``--set``).
+    ``file`` is the name in positions; ``path`` is the spec path of the document (for ``--set``).
     """
     builder = TreeBuilder(file, path, sink)
     try:
-        _refuse_text(text)
+        _check_text(text)
         for event in _events(text):
             builder.feed(event)
         value = builder.document()
-    except Refused as refused:
-        line, column = refused.at
-        sink.report(refused.code, refused.finding, span=Span(file, line, column), at=path)
+    except InvalidText as error:
+        line, column = error.at
+        sink.report(error.code, error.finding, span=Span(file, line, column), at=path)
         return None
     return Tree(value, builder.values, builder.keys)
 
 
-def _refuse_text(text: str) -> None:
+def _check_text(text: str) -> None:
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
     if size > MAX_TEXT_BYTES:
-        message = f"the text has more than {MAX_TEXT_BYTES} bytes"
-        raise Refused("X14", Finding(message, help="a spec of 16,384 hosts has about 300 kB"))
-    # A class that goes beyond ASCII takes milliseconds to compile: only for texts that do.
-    legal = _LEGAL if text.isascii() else _LEGAL + _LEGAL_BEYOND_ASCII
-    bad = re.search(f"[^{legal}]", text)
+        message = f"the text is longer than {MAX_TEXT_BYTES} bytes"
+        raise InvalidText("X14", Finding(message, help="a spec of 16,384 hosts has about 300 kB"))
+    # A character class beyond ASCII takes milliseconds to compile, so use it only if needed.
+    allowed = _PRINTABLE if text.isascii() else _PRINTABLE + _PRINTABLE_BEYOND_ASCII
+    bad = re.search(f"[^{allowed}]", text)
     if bad is None:
         return
     before = split_lines(text[: bad.start()])
@@ -68,7 +70,7 @@ def _refuse_text(text: str) -> None:
     if character == "\ufffd":
         message = "the bytes here are not UTF-8"
     finding = Finding(message, help="save the file as UTF-8 text without control characters")
-    raise Refused("X06", finding, (len(before), len(before[-1]) + 1))
+    raise InvalidText("X06", finding, (len(before), len(before[-1]) + 1))
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -80,29 +82,32 @@ def _events(text: str) -> Iterator[Any]:
         for event in YAML(typ="safe", pure=True).parse(text):
             at = (event.end_mark.line + 1, event.end_mark.column + 1)
             yield event
-    except Refused:
+    except InvalidText:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = (mark.line + 1, mark.column + 1) if mark else at
-        raise Refused("X06", _syntax(error.problem or error.context or "", at, text), at) from error
-    # The scanner lets others through: chr() of an escape, int() of a directive, an index past
-    # the end. All of them are about the text.
+        finding = _explain_syntax(error.problem or error.context or "", at, text)
+        raise InvalidText("X06", finding, at) from error
+    # For some invalid texts ruamel.yaml raises other exceptions: from chr() of an escape, int() of
+    # a directive, or an index past the end.
     except Exception as error:
-        finding = Finding("this is not YAML: it cannot be read after here", label=str(error)[:80])
-        raise Refused("X06", finding, at) from error
+        finding = Finding(
+            "this is not valid YAML: it cannot be parsed from here on", label=str(error)[:80]
+        )
+        raise InvalidText("X06", finding, at) from error
 
 
-def _syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
-    """What the parser says, and the edit that most often mends it."""
+def _explain_syntax(problem: str, at: tuple[int, int], text: str) -> Finding:
+    """Return the parser's message, with the most likely correction as help."""
     line = split_lines(text)[at[0] - 1 : at[0]]
     help_ = ""
     if line and "\t" in line[0][: at[1]]:
         help_ = "YAML indents with spaces; replace the tab"
     elif "mapping values are not allowed" in problem:
-        help_ = 'a value with ": " in it needs quotes; a nested key needs a line of its own'
+        help_ = 'put a value that contains ": " in quotes, and a nested key on a separate line'
     elif "could not find expected ':'" in problem or "block mapping" in problem:
-        help_ = "every line of a mapping is `key: value`, indented like its neighbours"
+        help_ = "each line of a mapping must be `key: value`, indented like its neighbours"
     elif "cannot start any token" in problem:
         help_ = "quote a value that starts with @, ` or %"
-    return Finding(f"this is not YAML: {problem[:200]}", help=help_)
+    return Finding(f"this is not valid YAML: {problem[:200]}", help=help_)

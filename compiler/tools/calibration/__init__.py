@@ -1,1 +1,1 @@
-"""From a user's own measurements to the parameters of the cost model."""
+"""Fit of cost-model parameters to measurements of the user."""

@@ -1,7 +1,8 @@
-"""Fits links and network to measured collectives.
+"""Fit of link and network parameters to measured collectives.
 
-Ranks in one NVLink domain calibrate that collective's latency and bandwidth inside it; ranks over
-several domains calibrate what all collectives share between hosts: NIC share and hop.
+Ranks in one NVLink domain calibrate latency and bandwidth of that collective inside the domain.
+Ranks in several domains calibrate the parameters that all collectives share between hosts: the
+share of the NIC rate, and the latency of a hop.
 """
 
 from __future__ import annotations
@@ -21,72 +22,75 @@ from parc.compiler.cost.setup.calibrated import Values, fitted_parameters, prior
 from parc.compiler.diagnostics import Finding, Sink, Span
 from parc.compiler.ir import Cluster, Efficiency
 from parc.compiler.resolve.resolve_kernels import cluster_fit
-from parc.compiler.tools.calibration.nccl_text import Timings
+from parc.compiler.tools.calibration.nccl_output import CollectiveTimings
 
 LINK_TERMS = ("bus", "fixed", "ramp")
-"""Factors on bandwidth, on latency (of the first rank and of the others), on the ramp."""
+"""Fitted factors on bandwidth, on latency (fixed and per rank), and on the ramp."""
 LINK_PRIOR = Prior(1.0, 1.0, 0.02, 50.0)
 NETWORK_TERMS = ("network", "hop_seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One output of nccl-tests against the cost model."""
+class MeasuredCollective:
+    """Output of nccl-tests with the predictions of the cost model."""
 
-    timings: Timings
+    timings: CollectiveTimings
     before: tuple[float, ...]
-    """Seconds by size, by the shipped parameters."""
+    """Predicted seconds per message size, with the shipped parameters."""
     after: tuple[float, ...]
 
 
 @dataclass
 class LinksFit:
-    """What came of the collectives."""
+    """Fitted link and network parameters."""
 
     collectives: dict[str, float] = field(default_factory=dict)
-    """Calibrated names (``all_reduce.bus_gb_per_s``) and values."""
+    """Parameter (``all_reduce.bus_gb_per_s``) -> fitted value."""
     network: dict[str, float] = field(default_factory=dict)
-    """``network`` and ``hop_seconds``, where hosts were crossed."""
-    measured: list[Measured] = field(default_factory=list)
+    """``network`` and ``hop_seconds``; empty if all outputs are from a single domain."""
+    measured: list[MeasuredCollective] = field(default_factory=list)
 
     @property
     def values(self) -> Values:
-        """The collectives, sorted by name."""
+        """Parameters of the collectives, sorted by name."""
         return tuple(sorted(self.collectives.items()))
 
 
-def fit_nccl(outputs: Sequence[Timings], cluster: Cluster, row: Efficiency, sink: Sink) -> LinksFit:
-    """Links from the outputs in one domain, then the network from those over several.
+def fit_nccl(
+    outputs: Sequence[CollectiveTimings], cluster: Cluster, row: Efficiency, sink: Sink
+) -> LinksFit:
+    """Fit the links to outputs inside one domain, then the network to outputs across domains.
 
-    Two outputs in one domain for the same collective are Q04: it is not known which one holds.
+    Report Q04 for a second output of the same collective inside a domain, because it is unclear
+    which one is right.
     """
     fitting = _Fitting(cluster, row)
     found = LinksFit()
-    inside: dict[Operation, Timings] = {}
+    inside: dict[Operation, CollectiveTimings] = {}
     for timings in outputs:
         operation = _operation(timings)
         if fitting.domains(timings) > 1:
             continue
         if operation in inside:
             message = f"{timings.file} and {inside[operation].file} both measure {operation}"
-            finding = Finding(message, help="give one output a collective and domain")
+            finding = Finding(message, help="pass one output per collective inside a domain")
             sink.report("Q04", finding, span=Span(timings.file, 1, 1))
             continue
         inside[operation] = timings
-        found.measured.append(fitting.link(timings, found.collectives))
+        found.measured.append(fitting.fit_link(timings, found.collectives))
     outside = [timings for timings in outputs if fitting.domains(timings) > 1]
     if outside:
-        found.measured += fitting.between(outside, found.network)
+        found.measured += fitting.fit_network(outside, found.network)
     return found
 
 
-def _operation(timings: Timings) -> Operation:
-    """A send is half of an all-to-all of two (``collectives.send_seconds``)."""
+def _operation(timings: CollectiveTimings) -> Operation:
+    """Return the operation of the cost model; a send is half of an all-to-all of two ranks."""
     return "all_to_all" if timings.test == "send" else timings.test
 
 
 class _Fitting:
-    """The links and the network of one cluster, as they are known so far."""
+    """Links and network of one cluster, with the parameters fitted so far."""
 
     def __init__(self, cluster: Cluster, row: Efficiency) -> None:
         node = cluster.node
@@ -96,14 +100,14 @@ class _Fitting:
         self.cluster = cluster
         self.start = fitted_parameters(row)
 
-    def domains(self, timings: Timings) -> int:
-        return -(-timings.ranks // self._local(timings))
+    def domains(self, timings: CollectiveTimings) -> int:
+        return -(-timings.ranks // self._ranks_per_domain(timings))
 
-    def _local(self, timings: Timings) -> int:
-        """Ranks in one NVLink domain; a host's, where domains end at the host."""
-        node, a_host = self.cluster.node, timings.ranks // timings.hosts
+    def _ranks_per_domain(self, timings: CollectiveTimings) -> int:
+        """Return the ranks per NVLink domain, or per host if a domain does not extend beyond it."""
+        node, per_host = self.cluster.node, timings.ranks // timings.hosts
         hosts = max(node.nvlink_domain // node.gpus, 1)
-        return a_host * min(hosts, timings.hosts)
+        return per_host * min(hosts, timings.hosts)
 
     def _network(self, values: Mapping[str, float]) -> Network:
         node, fabric = self.cluster.node, self.cluster.fabric
@@ -111,9 +115,9 @@ class _Fitting:
         return Network(rate, values["hop_seconds"] + fabric.latency_seconds)
 
     def _seconds(
-        self, timings: Timings, fit_: CollectiveFit, network: Mapping[str, float]
+        self, timings: CollectiveTimings, fit_: CollectiveFit, network: Mapping[str, float]
     ) -> tuple[float, ...]:
-        local, domains = self._local(timings), self.domains(timings)
+        local, domains = self._ranks_per_domain(timings), self.domains(timings)
         between = self._network({**self.start, **network})
         if timings.test != "send":
             return tuple(
@@ -124,8 +128,8 @@ class _Fitting:
         rate = between.gb_per_s_per_gpu * 1e9
         return tuple(nbytes / rate + between.hop_seconds for nbytes in timings.sizes)
 
-    def link(self, timings: Timings, found: dict[str, float]) -> Measured:
-        """Fit the factors of one collective in its domain; adds its terms to ``found``."""
+    def fit_link(self, timings: CollectiveTimings, found: dict[str, float]) -> MeasuredCollective:
+        """Fit the factors of a collective inside a domain, and add its parameters to ``found``."""
         operation = _operation(timings)
         before = self.shipped[operation]
         priors = dict.fromkeys(LINK_TERMS, LINK_PRIOR)
@@ -138,12 +142,14 @@ class _Fitting:
         after = self.fits[operation] = _scaled(before, best.parameters)
         for term in ("bus_gb_per_s", "latency_seconds", "rank_seconds", "ramp_seconds"):
             found[f"{operation}.{term}"] = getattr(after, term)
-        return Measured(
+        return MeasuredCollective(
             timings, self._seconds(timings, before, {}), self._seconds(timings, after, {})
         )
 
-    def between(self, outputs: Sequence[Timings], found: dict[str, float]) -> list[Measured]:
-        """Fit NIC share and hop to all ``outputs`` together; adds them to ``found``."""
+    def fit_network(
+        self, outputs: Sequence[CollectiveTimings], found: dict[str, float]
+    ) -> list[MeasuredCollective]:
+        """Fit NIC share and hop latency to all ``outputs``, and add them to ``found``."""
         priors = {
             name: replace(prior(name, self.start[name]), spread=1.0) for name in NETWORK_TERMS
         }
@@ -156,7 +162,7 @@ class _Fitting:
         start = {name: each.centre for name, each in priors.items()}
         found.update(fit(predict, measured, start, priors).parameters)
         return [
-            Measured(
+            MeasuredCollective(
                 one,
                 self._seconds(one, self.shipped[_operation(one)], {}),
                 self._seconds(one, self.fits[_operation(one)], found),

@@ -1,7 +1,8 @@
-"""Fits the parameters of one hardware class to a user's runs, around their shipped values.
+"""Fit of the parameters of one GPU generation to measured runs, with the shipped values as prior.
 
-A parameter about which the runs say nothing keeps its shipped value, and the others are fitted
-again without it, so that the error which is reported is the error of what is written.
+A parameter that the runs give no information about keeps its shipped value, and the remaining
+parameters are fitted again without it. The reported error is therefore the error of the values that
+are written.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from parc.compiler.resolve.resolve_kernels import pricing_for
 from parc.compiler.tools.calibration.measured_runs import MeasuredRun
 
 KNOWN_SHARE = 0.8
-"""A parameter is identified where its spread falls below this share of what it was before."""
+"""Share of the prior's spread below which the spread of an identified parameter must fall."""
 SILENT_SHARE = 0.98
-"""Above this share the runs say nothing about it."""
+"""Share of the prior's spread above which the runs give no information about a parameter."""
 MEASURED_SPREAD = 0.05
-"""Log spread that is left of a parameter which --nccl measured."""
-LEAST_RUNS = 3
-"""Fewer runs say nothing about a run that is left out."""
+"""Prior spread (of the logarithm) of a parameter that --nccl measured."""
+MIN_RUNS = 3
+"""Minimum number of runs for predictions of left-out runs."""
 FOLDS = 40
-"""Refits at most, so that a table of hundreds of runs takes seconds."""
+"""Maximum number of refits for left-out runs, so that hundreds of runs take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """One parameter: before, after, how well it is known."""
+class FittedParameter:
+    """Parameter with its shipped and fitted value, and its uncertainty."""
 
     name: str
     shipped: float
@@ -45,39 +46,39 @@ class Learned:
     spread: float
     """Standard deviation of its logarithm."""
     identified: Literal["yes", "partly", "no"]
-    """``no``: it keeps its shipped value."""
+    """``no``: the parameter keeps its shipped value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunsFit:
-    """What came of the runs."""
+    """Parameters fitted to runs, with the predictions before and after the fit."""
 
     hardware: str
-    learned: tuple[Learned, ...]
+    parameters: tuple[FittedParameter, ...]
     before: tuple[float, ...]
-    """Seconds of every run by the shipped parameters."""
+    """Predicted seconds per run, with the shipped parameters."""
     after: tuple[float, ...]
     left_out: tuple[float, ...]
-    """Seconds of every run by a fit to the others; empty for fewer than LEAST_RUNS runs."""
+    """Predicted seconds per run by a fit without it; empty for fewer than MIN_RUNS runs."""
 
     @property
     def values(self) -> dict[str, float]:
-        """The parameters that replace shipped ones."""
-        return {item.name: item.fitted for item in self.learned if item.identified != "no"}
+        """Fitted parameters that replace shipped ones."""
+        return {item.name: item.fitted for item in self.parameters if item.identified != "no"}
 
     @property
     def unidentified(self) -> tuple[str, ...]:
-        """Names of the parameters that are hardly known better than before."""
-        return tuple(item.name for item in self.learned if item.identified != "yes")
+        """Names of the parameters whose uncertainty the runs hardly reduce."""
+        return tuple(item.name for item in self.parameters if item.identified != "yes")
 
 
 def fit_runs(
     runs: Sequence[MeasuredRun], collectives: Values, network: Mapping[str, float]
 ) -> RunsFit:
-    """The parameters that make the predictions of ``runs`` (one hardware class, at least one) fit.
+    """Fit the parameters to ``runs``: at least one run, all of one GPU generation.
 
-    ``collectives`` and ``network`` come from measured collectives: the former are taken as they
-    are, the latter are centres of narrow priors.
+    ``collectives`` and ``network`` are fitted to measured collectives. The former stay fixed, the
+    latter are the centers of narrow priors.
     """
     cluster, stack = runs[0].problem.cluster, framework_of(runs[0].problem).stack
     hardware = hardware_class(cluster.gpu, stack)
@@ -91,8 +92,8 @@ def fit_runs(
     kept = {name: each for name, each in priors.items() if name not in silent}
     final = fitting.fit(kept) if kept else Fitted({}, {}, 0.0, 0)
     known = set(network) | (set(kept) - set(final.unidentified(kept, KNOWN_SHARE)))
-    learned = (
-        Learned(
+    parameters = (
+        FittedParameter(
             name,
             value,
             final.parameters.get(name, value),
@@ -103,45 +104,46 @@ def fit_runs(
     )
     return RunsFit(
         hardware,
-        tuple(learned),
+        tuple(parameters),
         _Fitting(runs, (), start).seconds({}),
         fitting.seconds(final.parameters),
-        fitting.left_out(final.parameters, kept) if len(runs) >= LEAST_RUNS else (),
+        fitting.left_out(final.parameters, kept) if len(runs) >= MIN_RUNS else (),
     )
 
 
 def mean_error(seconds: Sequence[float], measured: Sequence[float]) -> float:
-    """Mean of |predicted / measured - 1|."""
+    """Return the mean of |predicted / measured - 1|."""
     return sum(abs(s / m - 1) for s, m in zip(seconds, measured, strict=True)) / len(measured)
 
 
 class _Fitting:
-    """The runs, and the values of the parameters that are not fitted."""
+    """Runs, with the values of the parameters that are not fitted."""
 
     def __init__(
-        self, runs: Sequence[MeasuredRun], collectives: Values, held: Mapping[str, float]
+        self, runs: Sequence[MeasuredRun], collectives: Values, fixed: Mapping[str, float]
     ) -> None:
         self.runs = runs
         self.collectives = collectives
-        self.held = held
+        self.fixed = fixed
         self.measured = [run.seconds for run in runs]
 
     def seconds(self, parameters: Mapping[str, float]) -> tuple[float, ...]:
-        """Predictions with ``parameters`` over those that are held."""
-        values = tuple(sorted({**self.held, **parameters, **dict(self.collectives)}.items()))
+        """Return the predictions with ``parameters``; other parameters have their fixed values."""
+        values = tuple(sorted({**self.fixed, **parameters, **dict(self.collectives)}.items()))
         return tuple(predicted_seconds(run, values) for run in self.runs)
 
     def fit(self, priors: Mapping[str, Prior]) -> Fitted:
-        """All runs."""
+        """Fit the parameters of ``priors`` to all runs."""
         start = {name: each.centre for name, each in priors.items()}
         return fit(self.seconds, self.measured, start, priors)
 
     def left_out(
         self, parameters: Mapping[str, float], priors: Mapping[str, Prior]
     ) -> tuple[float, ...]:
-        """Each run by a fit to the others, which follows straight lines from the full fit.
+        """Return the prediction of each run by a fit without it.
 
-        Of more than FOLDS runs, several are left out together.
+        The refits use predictions linearized around the full fit, which saves evaluations of the
+        cost model. With more than FOLDS runs, several runs are left out together.
         """
         if not parameters:
             return self.seconds({})
@@ -161,7 +163,7 @@ class _Fitting:
         lines: Sequence[Tangent],
         others: Sequence[int],
     ) -> list[float]:
-        """Predictions of all runs by the fit to ``others``."""
+        """Return the predictions of all runs by a fit to the runs ``others``."""
         measured = [self.measured[index] for index in others]
 
         def predict(values: Mapping[str, float]) -> list[float]:
@@ -173,7 +175,7 @@ class _Fitting:
 
 
 def predicted_seconds(run: MeasuredRun, values: Values) -> float:
-    """Seconds of one step of ``run`` on a machine with the parameters ``values``."""
+    """Return the predicted seconds per step of ``run`` with the parameters ``values``."""
     problem = replace(run.problem, calibration=values)
     pricing = pricing_for(problem, framework_of(problem))
     return step_time(pricing, run.layout).total_seconds

@@ -1,7 +1,7 @@
-"""A row of the table to a run that can be priced: problem, layout, measured seconds.
+"""Conversion of table rows to measured runs: problem, layout, seconds per step.
 
-The row becomes a spec, and the spec takes the way of every spec, so that each mistake has its
-diagnostic; what is found about the spec is shown at the cell that it came from.
+Each row is converted to a spec and resolved like any spec, so that mistakes have the usual
+diagnostics, which are reported at the cell that caused them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from parc.backends.base import Framework
 from parc.backends.registry import framework_of
 from parc.compiler.diagnostics import Diagnostic, Finding, Sink
 from parc.compiler.evaluate.layout_rules import all_rules
-from parc.compiler.ir import NO_RECOMPUTE, Layout, Problem, ServingProblem
+from parc.compiler.ir import NO_OFFLOAD, NO_RECOMPUTE, NO_ZERO_PLUS, Layout, Problem, ServingProblem
 from parc.compiler.pipeline import resolve_spec
 from parc.compiler.search.enumerate_layouts import floor_split
 from parc.compiler.search.explain_invalid import explain_invalid
 from parc.compiler.spec.reading.scalars import plain_scalar
 from parc.compiler.spec.reading.source import Source, Unreadable, read_source
-from parc.compiler.tools.calibration.csv_text import Row, read_table
+from parc.compiler.tools.calibration.csv_cells import CsvRow, read_table
 
 PATHS: dict[str, str] = {
     "model": "model",
@@ -47,30 +47,30 @@ PATHS: dict[str, str] = {
     "last_stage_layers": "layout.last_stage_layers",
     "pipeline_layout": "layout.pipeline_layout",
 }
-"""Column -> where its cell stands in the spec."""
+"""Column -> spec path of its cells."""
 COLUMNS = ("run", "spec", *PATHS, "step_seconds")
 DEFAULTS = {"tp": "1", "cp": "1", "pp": "1", "vpp": "1", "ep": "1", "recompute": "none"}
-"""Empty cells of a row that has no spec of its own; an empty etp is tp, as in Megatron."""
-DECIDED = ("tp", "cp", "pp", "vpp", "micro_batch", "recompute")
-"""Pins without which it is not known what ran; ep and etp too where there are experts."""
+"""Values of empty cells in a row without a spec; an empty etp means tp, as in Megatron."""
+REQUIRED_PINS = ("tp", "cp", "pp", "vpp", "micro_batch", "recompute")
+"""Pins that a run must have, because PARC must not choose them; with experts also ep and etp."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One run of the user."""
+    """Run that the user measured."""
 
     name: str
-    row: Row
+    row: CsvRow
     problem: Problem
     layout: Layout
     seconds: float
-    """Measured time of one optimizer step."""
+    """Measured seconds per optimizer step."""
 
 
 def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
-    """All runs of a table, in its order; what is wrong with a row is reported, and it is left out.
+    """Return the valid runs of a table, in order; report the mistakes of the other rows.
 
-    ``source.folder`` is where relative paths of specs and model configs start.
+    Paths of specs and model configs are relative to ``source.folder``.
     """
     rows = read_table(source.text, source.name, COLUMNS, sink)
     found = (_Reader(source, row, sink).run() for row in rows)
@@ -78,9 +78,9 @@ def read_measured_runs(source: Source, sink: Sink) -> tuple[MeasuredRun, ...]:
 
 
 class _Reader:
-    """One row."""
+    """Reader of one row."""
 
-    def __init__(self, source: Source, row: Row, sink: Sink) -> None:
+    def __init__(self, source: Source, row: CsvRow, sink: Sink) -> None:
         self.source = source
         self.row = row
         self.sink = sink
@@ -104,29 +104,31 @@ class _Reader:
             return seconds
         message = f"step_seconds is {text[:40]!r}" if text else "step_seconds is empty"
         label = "seconds of one optimizer step, above 0, in this column"
-        self.sink.report("Q02", Finding(message, label), span=self.row.at("step_seconds"))
+        self.sink.report("Q02", Finding(message, label), span=self.row.span_of("step_seconds"))
         return None
 
     def _problem(self) -> Problem | None:
-        own = Sink()
+        spec_sink = Sink()
         if self.row.text("spec"):
             source = self._spec_source()
             if source is None:
                 return None
             changes = {PATHS[name]: _value(self.row.text(name)) for name in self._written()}
             overrides = [f"{path}={json.dumps(value)}" for path, value in changes.items()]
-            problem = resolve_spec(source, overrides, own)
+            problem = resolve_spec(source, overrides, spec_sink)
         else:
             text = json.dumps(self._tree())
-            problem = resolve_spec(Source(self.source.name, text, self.source.folder), (), own)
-        self._forward(own.diagnostics)
+            problem = resolve_spec(
+                Source(self.source.name, text, self.source.folder), (), spec_sink
+            )
+        self._forward(spec_sink.diagnostics)
         if isinstance(problem, ServingProblem):
             finding = Finding(
-                "a run that serves has no steps to fit", "the spec has job.kind serve"
+                "a serving job has no training steps to fit", "the spec has job.kind: serve"
             )
-            self.sink.report("Q02", finding, span=self.row.at("spec"))
+            self.sink.report("Q02", finding, span=self.row.span_of("spec"))
             return None
-        return None if own.failed() else problem
+        return None if spec_sink.failed() else problem
 
     def _written(self) -> list[str]:
         return [name for name in PATHS if self.row.text(name)]
@@ -136,12 +138,12 @@ class _Reader:
         try:
             source = read_source(str((self.source.folder or Path()) / path))
         except Unreadable as error:
-            self.sink.report("Q02", str(error), span=self.row.at("spec"))
+            self.sink.report("Q02", str(error), span=self.row.span_of("spec"))
             return None
         return replace(source, name=path)
 
     def _tree(self) -> dict[str, Any]:
-        """The cells as a spec."""
+        """Return the cells as the tree of a spec."""
         tree: dict[str, Any] = {"parc": 1, "name": "run", "cluster": {}, "job": {}, "layout": {}}
         cells = {**DEFAULTS, **{name: self.row.text(name) for name in self._written()}}
         for name, text in cells.items():
@@ -151,33 +153,36 @@ class _Reader:
         return tree
 
     def _layout(self, problem: Problem) -> Layout | None:
-        """The one layout that the pins leave, if it is legal; it ran, so it fits."""
+        """Return the layout that the pins determine, if it is valid.
+
+        Memory is not checked: the run was measured, so its layout fits.
+        """
         pins = problem.pins
-        decided: tuple[str, ...] = DECIDED
+        required: tuple[str, ...] = REQUIRED_PINS
         if self.row.text("spec") and problem.model.experts:
-            decided += ("ep", "etp")
+            required += ("ep", "etp")
         if pins.pp == 1:
-            decided = tuple(name for name in decided if name != "vpp")
-        if open_ := [name for name in decided if getattr(pins, name) is None]:
+            required = tuple(name for name in required if name != "vpp")
+        if open_ := [name for name in required if getattr(pins, name) is None]:
             finding = Finding(
-                f"it is not said which {', '.join(open_)} this run had",
-                label="every degree of a measured run must be known",
+                f"{', '.join(open_)} of this run {'is' if len(open_) == 1 else 'are'} not set",
+                label="all parallel sizes of a measured run must be set",
                 help="fill these columns, or pin them under layout: in the spec",
                 fix=f"{open_[0]}: {'none' if open_[0] == 'recompute' else 1}",
             )
-            self.sink.report("Q02", finding, span=self.row.at("spec"))
+            self.sink.report("Q02", finding, span=self.row.span_of("spec"))
             return None
         target = framework_of(problem)
         layout = _pinned(problem, target)
         if not any(rule.broken(problem, layout) for rule in all_rules(problem, target)):
             return layout
-        own = Sink()
-        explain_invalid(problem, target, [layout], own)
-        self._forward(own.diagnostics)
+        spec_sink = Sink()
+        explain_invalid(problem, target, [layout], spec_sink)
+        self._forward(spec_sink.diagnostics)
         return None
 
     def _forward(self, found: Sequence[Diagnostic]) -> None:
-        """Report errors of the spec at the cells they came from; warnings are for compile."""
+        """Report errors of the spec at the cells that caused them; warnings are left to compile."""
         spec = self.row.text("spec")
         for each in found:
             if each.severity != "error":
@@ -186,7 +191,7 @@ class _Reader:
                 name for name, path in PATHS.items() if f"{each.path}.".startswith(f"{path}.")
             )
             column = next(places, "")
-            span = self.row.at(column if self.row.text(column) else "spec")
+            span = self.row.span_of(column if self.row.text(column) else "spec")
             causes = tuple(replace(cause, span=None) for cause in each.finding.causes)
             prefix = f"{spec}: " if spec else ""
             finding = replace(each.finding, message=prefix + each.finding.message, causes=causes)
@@ -194,7 +199,7 @@ class _Reader:
 
 
 def _pinned(problem: Problem, target: Framework) -> Layout:
-    """The layout that the pins of ``problem`` say, legal or not."""
+    """Return the layout that the pins of ``problem`` determine, valid or not."""
     pins = problem.pins
     tp, cp, pp, vpp = pins.tp or 1, pins.cp or 1, pins.pp or 1, pins.vpp or 1
     split = target.splits(problem, pp, vpp) or floor_split(problem.model.layers, pp, vpp)
@@ -215,11 +220,15 @@ def _pinned(problem: Problem, target: Framework) -> Layout:
         recompute=pins.recompute or NO_RECOMPUTE,
         split=split,
         order=pins.order or target.orders(problem)[0],
+        cp_comm=pins.cp_comm or "p2p",
+        cp_a2a=pins.cp_a2a or 1,
+        offload=pins.offload or NO_OFFLOAD,
+        zero_plus=pins.zero_plus or NO_ZERO_PLUS,
     )
 
 
 def _value(text: str) -> Any:
-    """A cell as YAML would read it; ``selective:moe+mlp`` names modules of recompute."""
+    """Parse a cell like a YAML value; ``selective:moe+mlp`` lists modules to recompute."""
     words, colon, modules = text.partition(":")
     if colon and words == "selective":
         return {"granularity": "selective", "modules": modules.split("+")}

@@ -20,7 +20,7 @@ from parc.compiler.report.formatting import rounded
 from parc.compiler.resolve.resolve_cluster import resolve_cluster
 from parc.compiler.spec.cluster_spec import ClusterSpec
 from parc.compiler.tools.calibration.fit_nccl import fit_nccl
-from parc.compiler.tools.calibration.nccl_text import Timings, read_nccl
+from parc.compiler.tools.calibration.nccl_output import CollectiveTimings, read_nccl
 from parc.compiler.topology.readers.fragment import Fragment
 
 _DEVICE = re.compile(r"(?m)^#[ \t]{1,9}Rank[ \t]{1,9}\d.{0,200}?\[[0-9a-fA-F:.]{1,40}\] (.{1,80})")
@@ -99,7 +99,7 @@ def _cluster(file: tuple[str, str], sink: Sink) -> Cluster | None:
     return resolve_cluster(ClusterSpec(node=node, nodes=2), Library(), sink)
 
 
-def _measured(timings: Timings) -> str:
+def _measured(timings: CollectiveTimings) -> str:
     """Summarize one test: ranks, hosts, time of small messages, bus bandwidth of large ones."""
     pairs = list(zip(timings.sizes, timings.seconds, strict=True))
     small = [seconds for size, seconds in pairs if size <= SMALL_BYTES] or [timings.seconds[0]]
@@ -111,7 +111,7 @@ def _measured(timings: Timings) -> str:
     )
 
 
-def _bus_factor(timings: Timings) -> float:
+def _bus_factor(timings: CollectiveTimings) -> float:
     """Return bus bandwidth / algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     share = (timings.ranks - 1) / timings.ranks
     return {"all_reduce": 2 * share, "send": 1.0}.get(timings.test, share)

@@ -1,4 +1,4 @@
-"""For each rule of DeepSpeed a spec on either side of its boundary: one number decides."""
+"""Load boundaries.yaml: per DeepSpeed rule, two specs that differ in one number."""
 
 from __future__ import annotations
 

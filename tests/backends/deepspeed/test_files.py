@@ -1,4 +1,4 @@
-"""Hostfile, launch scripts and program of a plan."""
+"""Tests of the emitted hostfile, launch scripts and program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_hostfile_has_the_hosts_in_rank_order_with_equal_slots() -> None:
     assert all(line.endswith(" slots=8") for line in files["deepspeed/hostfile"].splitlines())
 
 
-def test_names_that_nobody_gave_are_said_to_be_stand_ins() -> None:
+def test_the_hostfile_marks_placeholder_names() -> None:
     lines = files_of(EMITTED)["deepspeed/hostfile"].splitlines()
     assert lines[0].startswith("#")
     assert len(lines) == 4
@@ -53,22 +53,22 @@ def test_bash_and_shellcheck_accept_the_scripts(spec: dict[str, Any], tmp_path: 
     assert found.returncode == 0, found.stdout
 
 
-def laid_out(spec: dict[str, Any], folder: Path) -> Path:
-    """The files of a spec on disk, and a stand-in for the deepspeed launcher and hostname."""
+def write_stage(spec: dict[str, Any], folder: Path) -> Path:
+    """Write the files of a spec, and stubs of the deepspeed launcher and hostname."""
     for path, text in files_of(spec).items():
         target = folder / "out" / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")
         target.chmod(0o755)
-    stand_ins = {"deepspeed": DEEPSPEED, "hostname": "#!/bin/bash\necho n2\n"}
+    stubs = {"deepspeed": DEEPSPEED, "hostname": "#!/bin/bash\necho n2\n"}
     (folder / "bin").mkdir()
-    for name, text in stand_ins.items():
+    for name, text in stubs.items():
         (folder / "bin" / name).write_text(text, "utf-8")
         (folder / "bin" / name).chmod(0o755)
     return folder
 
 
-def called(folder: Path, **environment: str) -> list[str]:
+def run_launcher(folder: Path, **environment: str) -> list[str]:
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     env = {"PATH": path, "CALLS": str(folder / "calls"), **environment}
     script = folder / "out/deepspeed/launch.sh"
@@ -76,11 +76,11 @@ def called(folder: Path, **environment: str) -> list[str]:
     return (folder / "calls").read_text("utf-8").split("\0")[:-1]
 
 
-def test_a_host_starts_its_own_ranks_with_the_deepspeed_launcher(tmp_path: Path) -> None:
-    folder = laid_out(NAMED, tmp_path)
+def test_a_host_starts_only_its_own_ranks_with_the_deepspeed_launcher(tmp_path: Path) -> None:
+    folder = write_stage(NAMED, tmp_path)
     hosts = (folder / "out/torchrun/hosts").read_text("utf-8").split()
     here = folder / "out/deepspeed"
-    assert called(folder) == [
+    assert run_launcher(folder) == [
         f"--hostfile={here}/hostfile",
         "--no_ssh",
         f"--node_rank={hosts.index('n2')}",
@@ -95,14 +95,14 @@ def test_a_host_starts_its_own_ranks_with_the_deepspeed_launcher(tmp_path: Path)
     ]
 
 
-def test_a_host_without_a_name_is_told_its_rank(tmp_path: Path) -> None:
-    folder = laid_out(EMITTED, tmp_path)
-    words = called(folder, NODE_RANK="2", MASTER_ADDR="first")
+def test_a_host_without_a_name_gets_its_rank_from_the_environment(tmp_path: Path) -> None:
+    folder = write_stage(EMITTED, tmp_path)
+    words = run_launcher(folder, NODE_RANK="2", MASTER_ADDR="first")
     assert "--node_rank=2" in words
     assert "--master_addr=first" in words
 
 
-def test_the_emitted_program_is_python_and_the_users_own_replaces_it() -> None:
+def test_the_emitted_program_parses_and_a_user_program_replaces_it() -> None:
     files = files_of(EMITTED)
     for name in ("train.py", "model.py"):
         ast.parse(files[f"deepspeed/{name}"])

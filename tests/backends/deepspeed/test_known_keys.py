@@ -5,51 +5,57 @@ from typing import Any
 import pytest
 
 from parc.backends.deepspeed.key_table import DS_CONFIG
-from parc.backends.deepspeed.known_keys import PACKAGE, key_fault, keys_of, known_keys
-from parc.backends.deepspeed.versions import DEFAULT, VERSIONS
+from parc.backends.deepspeed.known_keys import PACKAGE, check_key, keys_of, known_keys
+from parc.backends.deepspeed.supported import DEFAULT, VERSIONS
 from parc.backends.shared.field_table import flag_table
 
 
-def test_keys_are_sorted_and_their_versions_are_those_of_the_backend() -> None:
+def test_known_keys_are_sorted_and_name_only_versions_of_the_backend() -> None:
     assert list(known_keys()) == sorted(known_keys())
     for row in known_keys().values():
         assert {*row.values()} - {row["key"]} <= {*VERSIONS}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_key_that_parc_writes_is_read(version: str) -> None:
+def test_deepspeed_reads_every_key_that_parc_writes(version: str) -> None:
     for row in flag_table(PACKAGE).of_group(DS_CONFIG).rows:
         section, _, key = row.setting.rpartition(".")
         if row.known(version) and not section.endswith(".params"):
-            assert key_fault(section, key, 1, version) is None, row.setting
+            assert check_key(section, key, 1, version) is None, row.setting
             assert section == "" or keys_of(section, version), row.setting
 
 
 CASES: tuple[tuple[str, str, Any, str, str], ...] = (
     ("", "amp", {}, "0.19.7", ""),
-    ("", "amp", {}, "0.19.8", "refuses the key 'amp', which it once had"),
+    ("", "amp", {}, "0.19.8", "rejects the key 'amp', which older versions support"),
     ("zero_optimization", "mics_shard_size", 8, "0.19.6", ""),
-    ("zero_optimization", "mics_shard_size", "auto", "0.19.7", "once had"),
-    ("zero_optimization", "my_own", 1, DEFAULT, "refuses the key 'my_own' in zero_optimization"),
+    ("zero_optimization", "mics_shard_size", "auto", "0.19.7", "which older versions support"),
+    (
+        "zero_optimization",
+        "my_own",
+        1,
+        DEFAULT,
+        "rejects the unknown key 'my_own' in zero_optimization",
+    ),
     ("zero_optimization", "my_own", "auto", DEFAULT, ""),
-    ("zero_optimization", "stages", "auto", DEFAULT, "reads no key 'stages', and says nothing"),
+    ("zero_optimization", "stages", "auto", DEFAULT, "silently ignores the key 'stages'"),
     ("fp16", "scale_of_my_own", 1, "0.16", ""),
-    ("fp16", "scale_of_my_own", 1, "0.17", "refuses the key"),
+    ("fp16", "scale_of_my_own", 1, "0.17", "rejects the unknown key"),
     ("aio", "my_own", 1, DEFAULT, ""),
     ("", "my_own", 1, DEFAULT, ""),
-    ("", "gradient_clipp1ng", 1, DEFAULT, "reads no key"),
-    ("", "torch_autocast", {}, "0.16", "reads no key"),
+    ("", "gradient_clipp1ng", 1, DEFAULT, "silently ignores the key"),
+    ("", "torch_autocast", {}, "0.16", "silently ignores the key"),
     ("optimizer.params", "lr2", 1, DEFAULT, ""),
 )
 
 
-@pytest.mark.parametrize(("section", "key", "value", "version", "said"), CASES)
-def test_a_key_is_read_refused_or_passed_over(
-    section: str, key: str, value: Any, version: str, said: str
+@pytest.mark.parametrize(("section", "key", "value", "version", "message"), CASES)
+def test_a_key_is_read_rejected_or_silently_ignored(
+    section: str, key: str, value: Any, version: str, message: str
 ) -> None:
-    found = key_fault(section, key, value, version)
-    if said:
+    found = check_key(section, key, value, version)
+    if message:
         assert found is not None
-        assert said in found.message
+        assert message in found.message
     else:
         assert found is None

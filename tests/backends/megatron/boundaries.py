@@ -1,4 +1,4 @@
-"""For each rule a spec on either side of its boundary: one number decides."""
+"""Specs on both sides of the boundary of each Megatron rule, which differ in one number."""
 
 from __future__ import annotations
 

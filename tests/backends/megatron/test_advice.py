@@ -1,4 +1,4 @@
-"""What is legal and still worth a word."""
+"""Tests of warnings and advice on valid plans."""
 
 from __future__ import annotations
 
@@ -40,18 +40,20 @@ def test_a_warning_appears_on_one_side_of_its_threshold(
 
 
 @pytest.mark.parametrize(
-    ("base", "layout", "told"),
+    ("base", "layout", "expected"),
     [
         (DENSE, {"first_stage_layers": 12}, "give stage 0 fewer layers"),
         (DENSE, {"first_stage_layers": 4}, "give the last stage fewer layers"),
-        (PATTERN, {"pp": 6, "tp": 4}, "its layers cannot be cut more evenly; a smaller pp may"),
+        (
+            PATTERN,
+            {"pp": 6, "tp": 4},
+            "the pattern cannot be split more evenly; a smaller pp may be more even",
+        ),
         (PATTERN, {"pipeline_layout": "Et*12|t*4L"}, "give stage 0 fewer layers"),
     ],
 )
-def test_the_stage_that_has_too_much_is_the_one_to_mend(
-    base: Spec, layout: Spec, told: str
-) -> None:
+def test_the_advice_names_the_most_loaded_stage(base: Spec, layout: Spec, expected: str) -> None:
     _, sink = plan(base, {f"layout.{key}": value for key, value in layout.items()})
     (found,) = [one.finding for one in sink.diagnostics if one.code == "PARC-P17"]
-    assert found.help == told
+    assert found.help == expected
     assert "MTP" not in found.label

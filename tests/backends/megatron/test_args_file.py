@@ -1,4 +1,4 @@
-"""megatron/args.sh: what a shell reads from it, and what launch.args may add."""
+"""Tests of megatron/args.sh: the words that a shell reads, and additions by launch.args."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(base: dict[str, Any], changes: dict[str, Any]) -> tuple[AnyPlan | None,
 
 
 def words(text: str) -> list[str]:
-    """The array as bash reads it."""
+    """Return the array as bash reads it."""
     script = text + 'printf "%s\\0" "${MEGATRON_ARGS[@]}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.split("\0")[:-1]
@@ -37,7 +37,7 @@ def emitted(base: dict[str, Any], changes: dict[str, Any]) -> list[str]:
     return words(args_file(found).text)
 
 
-def test_one_flag_stands_on_one_line_under_the_header_of_its_group() -> None:
+def test_each_flag_is_on_a_line_under_the_header_of_its_group() -> None:
     found, _ = plan(ROUTED, {})
     assert found is not None
     text = args_file(found).text
@@ -63,13 +63,13 @@ def test_a_layout_string_survives_the_shell() -> None:
     assert "--num-virtual-stages-per-pipeline-rank" not in argv
 
 
-def test_a_dense_model_names_its_expert_tensor_degree_too() -> None:
+def test_dense_models_have_the_flag_for_the_expert_tensor_parallel_size() -> None:
     argv = emitted(DENSE, {})
     assert argv[argv.index("--expert-tensor-parallel-size") + 1] == "4"
     assert "--sequence-parallel" in argv
 
 
-def test_extra_arguments_come_last_as_they_are() -> None:
+def test_extra_arguments_are_last_and_unchanged() -> None:
     extra = ["--log-interval-x"]
     found, sink = plan(DENSE, {"launch.args": extra})
     assert found is None
@@ -98,7 +98,7 @@ def test_extra_arguments_come_last_as_they_are() -> None:
         (["--cuda-graph-scope"], "F03"),
     ],
 )
-def test_an_extra_argument_that_the_parser_refuses_is_an_error_at_its_place(
+def test_an_extra_argument_that_the_parser_rejects_is_an_error_at_its_position(
     args: list[str], code: str
 ) -> None:
     _, sink = plan(DENSE, {"launch.args": args})
@@ -129,33 +129,33 @@ SAID = (
 )
 
 
-def test_every_hyperparameter_of_the_job_is_said_once() -> None:
+def test_every_hyperparameter_of_the_job_has_one_flag() -> None:
     argv = emitted(DENSE, HYPERPARAMETERS)
     first = argv.index("--lr")
     assert " ".join(argv[first:]).startswith(SAID)
     assert "--lr-warmup-fraction" not in argv
 
 
-def test_a_flag_that_is_free_is_written_once_with_the_users_value() -> None:
+def test_a_free_flag_is_emitted_once_with_the_value_of_the_user() -> None:
     extra = ["--log-interval", "10", "--eval-iters", "32", "--split", "99,1,0"]
     argv = emitted(DENSE, {"launch.args": extra, "job.data": ["/data/a"]})
     assert argv[-6:] == extra
     assert [argv.count(flag) for flag in extra[::2]] == [1, 1, 1]
 
 
-def test_free_flags_touch_neither_model_nor_layout_but_for_layers_of_ones_own() -> None:
+def test_free_flags_affect_neither_model_nor_layout_except_custom_layers() -> None:
     free = [row for row in flag_table(PACKAGE).rows if row.free]
     assert free
-    told = {field for row in free if row.setting != "--spec" for field in row.fields}
-    assert told <= {"job.data"}
+    overridable = {field for row in free if row.setting != "--spec" for field in row.fields}
+    assert overridable <= {"job.data"}
 
 
-def test_a_flag_of_the_plan_is_refused_with_the_field_of_the_spec_that_it_comes_from() -> None:
+def test_a_flag_of_the_plan_is_rejected_with_the_spec_field_that_determines_it() -> None:
     named = {name for row in flag_table(PACKAGE).rows for name in spec_fields(row)}
     assert named <= {"model", *fields()}
     _, sink = plan(DENSE, {"launch.args": ["--clip-grad", "0.5"]})
     found = next(d for d in sink.diagnostics if d.code == "PARC-F02")
-    assert found.finding.fix == "remove it from launch.args, and write job.gradient_clipping: 0.5"
+    assert found.finding.fix == "remove it from launch.args, and set job.gradient_clipping: 0.5"
 
 
 def test_an_unknown_flag_gets_its_nearest_spellings() -> None:
@@ -164,7 +164,7 @@ def test_an_unknown_flag_gets_its_nearest_spellings() -> None:
     assert found.finding.fix == "--seed"
 
 
-def test_a_flag_of_a_later_version_is_refused_for_an_earlier_one() -> None:
+def test_a_flag_of_a_later_version_is_rejected_for_an_earlier_one() -> None:
     yarn = {"model.position.kind": "yarn", "model.position.scaling_factor": 4.0}
     argv = emitted(DENSE, yarn)
     assert "--yarn-original-max-position-embeddings" in argv

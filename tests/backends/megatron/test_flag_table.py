@@ -1,18 +1,18 @@
-"""The flags of the table, and those that a user may add, are flags that the parsers know."""
+"""Flags of the table, and flags that a user may add, are accepted by Megatron's parsers."""
 
 from __future__ import annotations
 
 import pytest
 
 from parc.backends.megatron.arguments.arguments import PACKAGE
-from parc.backends.megatron.arguments.derived_model import spell_pattern
+from parc.backends.megatron.arguments.derived_model import format_pattern
 from parc.backends.megatron.arguments.extra_arguments import flags_of, removed_flags
-from parc.backends.megatron.versions import DEFAULT, VERSIONS
+from parc.backends.megatron.capabilities import DEFAULT_VERSION, VERSIONS
 from parc.backends.shared.extra_arguments import known_flags
 from parc.backends.shared.field_table import flag_table
 
 
-def test_every_flag_is_emitted_for_exactly_the_versions_that_know_it() -> None:
+def test_every_flag_is_emitted_for_exactly_the_versions_that_have_it() -> None:
     for row in flag_table(PACKAGE).rows:
         for version in VERSIONS:
             assert (row.setting in flags_of(version)) == row.known(version), (row.setting, version)
@@ -26,10 +26,10 @@ def test_every_known_flag_has_a_spelling_and_a_range_of_versions() -> None:
         assert row.get("until", VERSIONS[-1]) in VERSIONS
 
 
-def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
+def test_the_replacement_of_a_removed_flag_is_a_current_flag() -> None:
     assert list(removed_flags()) == sorted(removed_flags())
     for flag, row in removed_flags().items():
-        assert "instead" not in row or row["instead"].split()[0] in flags_of(DEFAULT), flag
+        assert "instead" not in row or row["instead"].split()[0] in flags_of(DEFAULT_VERSION), flag
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_what_replaces_a_removed_flag_is_a_flag_of_today() -> None:
         ((False,) + (True,) * 26, "([0]*1+[1]*26)"),
     ],
 )
-def test_a_pattern_of_routed_layers_is_spelt_as_a_list_expression(
+def test_a_pattern_of_expert_layers_is_a_list_expression(
     pattern: tuple[bool, ...], text: str
 ) -> None:
-    assert spell_pattern(pattern) == text
+    assert format_pattern(pattern) == text
     assert tuple(bool(entry) for entry in eval(text)) == pattern

@@ -1,4 +1,4 @@
-"""Models whose layers differ in what mixes tokens: flags, programs and stages."""
+"""Tests of models with several types of token mixers: flags, programs and stages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parc.backends.megatron.recomputes import recomputes
+from parc.backends.megatron.capabilities import recompute_levels
 from parc.backends.megatron.stages.balance_pattern import balance_pattern
 from parc.backends.megatron.verify_arguments import read_arguments
 from tests.backends.megatron.boundaries import DENSE, LINEAR, PATTERN
@@ -18,7 +18,7 @@ Values = tuple[str, ...] | None
 
 
 def flags(base: Spec, **changes: object) -> dict[str, tuple[str, ...]]:
-    """Flags of ``megatron/args.sh``; dots in the names of ``changes`` are two underscores."""
+    """Return the flags of ``megatron/args.sh``; ``changes`` have two underscores for each dot."""
     spec = changed(base, {key.replace("__", "."): value for key, value in changes.items()})
     return read_arguments(files_of(spec)["megatron/args.sh"]).flags
 
@@ -43,9 +43,7 @@ def test_linear_attention_is_an_attention_variant_of_gpt() -> None:
         ({"vpp": 2, "pipeline_layout": "Et*3|t*5|t*4|t*4L"}, "M-M|*M-M*|M-M*|M-M*"),
     ],
 )
-def test_the_stages_of_a_pattern_stand_in_it_and_in_no_other_flag(
-    layout: Spec, pattern: str
-) -> None:
+def test_only_the_pattern_contains_the_stages_of_a_pattern(layout: Spec, pattern: str) -> None:
     changes = {f"layout__{key}": value for key, value in layout.items()}
     said = flags(PATTERN, **changes)
     assert said["hybrid-layer-pattern"] == (pattern,)
@@ -85,7 +83,7 @@ def test_a_pattern_has_the_program_and_the_stack_of_the_version(
         (DENSE, "pretrain_gpt.py", True),
     ],
 )
-def test_a_program_of_megatron_that_builds_another_model_is_refused(
+def test_a_program_of_megatron_that_builds_another_model_is_rejected(
     base: Spec, program: str, *, sound: bool
 ) -> None:
     codes = error_codes(changed(base, {"launch.program": program}))
@@ -101,18 +99,20 @@ def test_a_program_of_megatron_that_builds_another_model_is_refused(
         ("MEM-", [("layernorm", "moe_act"), ("layernorm", "mlp", "moe")]),
     ],
 )
-def test_modules_that_a_pattern_does_not_have_are_not_computed_again(
+def test_modules_that_a_pattern_lacks_are_not_recomputed(
     pattern: str, levels: list[tuple[str, ...]]
 ) -> None:
     experts = {"count": 12, "top_k": 2, "size": 768} if "E" in pattern else None
     model = {"pattern": pattern * 4, "experts": experts}
     problem = plan_of(changed(PATTERN, {f"model.{k}": v for k, v in model.items()})).problem
-    found = [one.modules for one in recomputes(problem.model) if one.granularity == "selective"]
+    found = [
+        one.modules for one in recompute_levels(problem.model) if one.granularity == "selective"
+    ]
     assert found == [one for one in levels if one]
 
 
 @given(st.lists(st.floats(0.1, 4.0), min_size=1, max_size=60), st.integers(1, 12), st.floats(0, 5))
-def test_stages_of_a_pattern_hold_every_layer_once_and_are_as_even_as_layers_allow(
+def test_stages_of_a_pattern_contain_every_layer_once_and_are_as_even_as_possible(
     loads: list[float], count: int, loss: float
 ) -> None:
     stages = balance_pattern(tuple(loads), count, loss)

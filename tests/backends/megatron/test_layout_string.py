@@ -1,4 +1,4 @@
-"""Megatron's pipeline layout string: read, refused with a position, and spelt."""
+"""Tests of Megatron's pipeline layout string: parsing, rejection with a position, formatting."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ STAGES = st.lists(st.integers(0, 9), min_size=1, max_size=40)
 
 
 @pytest.mark.parametrize("text", READ)
-def test_a_layout_is_read_as_megatron_unrolls_it(text: str) -> None:
+def test_a_layout_is_parsed_as_megatron_expands_it(text: str) -> None:
     rows = [(int(s.embedding), s.layers, s.mtp_layers, int(s.loss)) for s in parse(text)]
     assert rows == READ[text]
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_a_wrong_layout_is_refused_at_its_first_wrong_character(text: str) -> None:
+def test_an_invalid_layout_is_rejected_at_its_first_wrong_character(text: str) -> None:
     with pytest.raises(LayoutStringError) as refused:
         parse(text)
     assert refused.value.at == REFUSED[text]
 
 
 @given(STAGES, st.integers(0, 3))
-def test_what_is_spelt_is_read_back(layers: list[int], mtp: int) -> None:
+def test_parsing_a_formatted_layout_returns_its_stages(layers: list[int], mtp: int) -> None:
     last = len(layers) - 1
     stages = tuple(
         Stage(k == 0, count, mtp if k == last else 0, k == last) for k, count in enumerate(layers)
@@ -56,7 +56,7 @@ def test_what_is_spelt_is_read_back(layers: list[int], mtp: int) -> None:
 
 
 @given(st.text("EtmL|()*,0123456789 x", max_size=30))
-def test_no_text_is_more_than_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         stages = parse(text)
     except LayoutStringError as refused:

@@ -1,4 +1,4 @@
-"""Which chunk holds which layers: conserved, balanced, in the simplest form."""
+"""Tests of the assignment of layers to chunks: complete, balanced, in the simplest form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parc.backends.megatron.stages.layout_string import parse
-from parc.backends.megatron.stages.split import Depth, SplitPins, _find, layout_fault
+from parc.backends.megatron.stages.split import ModelDepth, SplitPins, _find, layout_fault
 from parc.compiler.ir import Split
 
 FREE = SplitPins(None, None, None, None, None)
@@ -25,11 +25,13 @@ FORMS = [
 
 
 def split(layers: int, mtp: int, pp: int, vpp: int, pins: SplitPins = FREE) -> Split | None:
-    return _find(Depth(layers, mtp, 2, 1), pp, vpp, pins)
+    return _find(ModelDepth(layers, mtp, 2, 1), pp, vpp, pins)
 
 
 @pytest.mark.parametrize("row", FORMS)
-def test_the_simplest_balanced_form_is_taken(row: tuple[int, int, int, int, str, int, int]) -> None:
+def test_the_simplest_balanced_form_is_chosen(
+    row: tuple[int, int, int, int, str, int, int],
+) -> None:
     layers, mtp, pp, vpp, *wanted = row
     found = split(layers, mtp, pp, vpp)
     assert found is not None
@@ -37,7 +39,7 @@ def test_the_simplest_balanced_form_is_taken(row: tuple[int, int, int, int, str,
 
 
 @given(st.integers(1, 200), st.integers(0, 2), st.integers(1, 24), st.integers(1, 8))
-def test_every_layer_stands_on_exactly_one_chunk_in_order(
+def test_every_layer_is_in_exactly_one_chunk_in_order(
     layers: int, mtp: int, pp: int, vpp: int
 ) -> None:
     found = split(layers, mtp, pp, vpp)
@@ -54,18 +56,18 @@ def test_every_layer_stands_on_exactly_one_chunk_in_order(
     assert [chunk.embedding for chunk in chunks] == [True] + [False] * (pp * vpp - 1)
     assert [chunk.loss for chunk in chunks] == [False] * (pp * vpp - 1) + [True]
     if found.text:
-        assert layout_fault(Depth(layers, mtp, 2, 1), parse(found.text), pp, vpp) is None
+        assert layout_fault(ModelDepth(layers, mtp, 2, 1), parse(found.text), pp, vpp) is None
 
 
 @given(st.integers(8, 200), st.integers(2, 16))
-def test_no_stage_is_longer_than_it_must_be_without_mtp(layers: int, pp: int) -> None:
+def test_stages_without_mtp_have_minimal_length(layers: int, pp: int) -> None:
     found = split(layers, 0, pp, 1)
     if found is not None:
         longest = max(found.stage_layers(stage) for stage in range(pp))
         assert longest <= -(-(layers + 1) // pp)
 
 
-def test_the_published_layout_of_deepseek_v3_is_taken_as_it_is() -> None:
+def test_the_published_layout_of_deepseek_v3_is_kept_unchanged() -> None:
     text = "Et*3|(tt|)*29,m|L"
     found = split(61, 1, 16, 2, SplitPins(text, None, None, None, None))
     assert found is not None
@@ -89,5 +91,5 @@ def test_the_published_layout_of_deepseek_v3_is_taken_as_it_is() -> None:
         (FREE, 90, 1),
     ],
 )
-def test_pins_that_cannot_be_had_give_no_split(pins: SplitPins, pp: int, vpp: int) -> None:
+def test_impossible_pins_have_no_split(pins: SplitPins, pp: int, vpp: int) -> None:
     assert split(80, 0, pp, vpp, pins) is None

@@ -1,4 +1,4 @@
-"""The table of boundaries.yaml as specs."""
+"""Load boundaries.yaml as pairs of specs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE = Path(__file__).with_name("boundaries.yaml")
 
 
 def base(framework: str) -> Spec:
-    """Two hosts, everything open."""
+    """Return a spec for two hosts with few pinned fields."""
     spec: Spec = {
         "parc": 1,
         "name": "boundary",

@@ -1,4 +1,4 @@
-"""Specs for PyTorch's own frameworks: random legal ones, and variations that break one rule."""
+"""Random valid specs for the torch backends."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SCHEDULES = {
     "zb-v": 2,
     "dualpipe-v": 2,
 }
-"""Schedule -> chunks of a pipeline rank."""
+"""Schedule -> model chunks per pipeline rank."""
 
 
-def legal_spec(framework: str, seed: int) -> Spec:
-    """One spec that should compile; the same for the same framework and seed."""
+def valid_spec(framework: str, seed: int) -> Spec:
+    """Return a random spec that must compile; it depends only on framework and seed."""
     dice = Random(f"{framework} {seed}")
-    made = {"fsdp": _fsdp, "torchtitan": _titan, "accelerate": _accelerate}[framework](dice)
+    spec = {"fsdp": _fsdp, "torchtitan": _titan, "accelerate": _accelerate}[framework](dice)
     decays = ("cosine", "linear", "constant", "wsd") if framework == "torchtitan" else DECAYS
-    made["job"] |= hyperparameters(f"{framework} {seed}", 1000, decays)
-    return made
+    spec["job"] |= hyperparameters(f"{framework} {seed}", 1000, decays)
+    return spec
 
 
 def _spec(dice: Random, framework: str, layout: Spec, nodes: int) -> Spec:
@@ -62,8 +62,8 @@ def _spec(dice: Random, framework: str, layout: Spec, nodes: int) -> Spec:
     }
 
 
-def _state(dice: Random, dp: int, stages: tuple[int, ...]) -> Spec:
-    """How the data-parallel state is spread."""
+def _sharding(dice: Random, dp: int, stages: tuple[int, ...]) -> Spec:
+    """Return a random ZeRO stage and shard size."""
     stage = dice.choice(stages)
     shards = [n for n in (2, 4, 8) if n < dp and dp % n == 0]
     if stage == 3 and shards and dice.random() < 0.5:
@@ -74,14 +74,14 @@ def _state(dice: Random, dp: int, stages: tuple[int, ...]) -> Spec:
 def _fsdp(dice: Random) -> Spec:
     nodes, tp = dice.choice((1, 2, 4)), dice.choice((1, 1, 2, 4, 8))
     layout = {"tp": tp, "recompute": dice.choice(("none", "full"))}
-    layout |= _state(dice, nodes * 8 // tp, (3, 3, 2) if tp > 1 else (3, 3, 2, 0))
+    layout |= _sharding(dice, nodes * 8 // tp, (3, 3, 2) if tp > 1 else (3, 3, 2, 0))
     return _spec(dice, "fsdp", layout, nodes)
 
 
 def _accelerate(dice: Random) -> Spec:
     nodes, tp, cp = dice.choice((1, 2, 4)), dice.choice((1, 1, 2)), dice.choice((1, 1, 2))
     layout: Spec = {"tp": tp, "cp": cp}
-    layout |= _state(dice, nodes * 8 // (tp * cp), (3, 3, 2) if tp * cp > 1 else (3, 2, 0))
+    layout |= _sharding(dice, nodes * 8 // (tp * cp), (3, 3, 2) if tp * cp > 1 else (3, 2, 0))
     if layout["zero_stage"]:
         layout["recompute"] = dice.choice(("none", "full"))
     if cp > 1:
@@ -105,7 +105,7 @@ def _titan(dice: Random) -> Spec:
     if pp > 1:
         layout["schedule"] = dice.choice(list(SCHEDULES))
         layout["vpp"] = SCHEDULES[layout["schedule"]]
-    layout |= _state(dice, dp, (3, 3, 2) if cp > 1 else (3, 3, 2, 0))
+    layout |= _sharding(dice, dp, (3, 3, 2) if cp > 1 else (3, 3, 2, 0))
     spec = _spec(dice, "torchtitan", layout, nodes)
     if dice.random() < 0.4 and layout["zero_stage"] == 3:
         inner = layout.pop("dp_shard", dp) * cp * tp

@@ -1,4 +1,4 @@
-"""The emitted learning_rate.py: rates at the corners of each decay, and between them."""
+"""Tests of the emitted learning_rate.py: rates at chosen steps of each decay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from parc.backends.shared.torch.framework import learning_rate_file
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import emitted, plan_of
 from tests.hyperparameters import planned_rate
 
@@ -39,7 +39,7 @@ def test_every_decay_starts_after_a_linear_warm_up(decay: str) -> None:
     assert min(rates[4:]) >= 0.1
 
 
-CORNERS = (
+EXPECTED_RATES = (
     ("cosine", 54, 0.55),
     ("cosine", 29, 0.1 + 0.9 * (1 + math.sqrt(0.5)) / 2),
     ("cosine", 104, 0.1),
@@ -52,24 +52,24 @@ CORNERS = (
 )
 
 
-@pytest.mark.parametrize(("decay", "step", "wanted"), CORNERS)
-def test_a_decay_goes_through_its_corners(decay: str, step: int, wanted: float) -> None:
-    assert rate(step, lr_decay=decay) == pytest.approx(wanted)
+@pytest.mark.parametrize(("decay", "step", "expected"), EXPECTED_RATES)
+def test_a_decay_reaches_the_expected_rates(decay: str, step: int, expected: float) -> None:
+    assert rate(step, lr_decay=decay) == pytest.approx(expected)
 
 
-def test_wsd_stays_until_its_last_steps() -> None:
+def test_wsd_keeps_the_peak_until_its_decay_steps() -> None:
     rates = [rate(step, lr_decay="wsd", wsd_decay_steps=20) for step in (4, 84, 94, 104)]
     assert rates == pytest.approx([1.0, 1.0, 0.55, 0.1])
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear", "constant", "wsd"])
-def test_without_a_warm_up_the_first_step_has_the_peak(decay: str) -> None:
+def test_without_warm_up_the_first_step_has_the_peak_rate(decay: str) -> None:
     assert rate(0, lr_decay=decay, warmup_steps=0, wsd_decay_steps=9) == 1.0
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_plans_have_the_rates_that_the_spec_defines(seed: int) -> None:
-    plan = plan_of(legal_spec("fsdp", seed))
+    plan = plan_of(valid_spec("fsdp", seed))
     job = plan.problem.job
     config = json.loads(emitted(plan)["fsdp/config.json"])
     for step in (0, 1, 8, 500, 990, 999):

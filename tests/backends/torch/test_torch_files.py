@@ -1,4 +1,4 @@
-"""What is emitted for PyTorch's frameworks: Python that parses, settings that somebody reads."""
+"""Tests of files emitted for the torch backends: Python parses, every setting is read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from parc.backends.registry import framework
-from tests.backends.torch.specs import legal_spec
-from tests.compiled import emitted, files_of, plan_of, planned, verdict
+from tests.backends.torch.specs import valid_spec
+from tests.compiled import emitted, files_of, plan_of, planned, verification_codes
 
 FRAMEWORKS = ("fsdp", "torchtitan", "accelerate")
 SEEDS = range(24)
@@ -20,8 +20,8 @@ SEEDS = range(24)
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_a_random_legal_spec_compiles_and_verifies(name: str, seed: int) -> None:
-    plan = plan_of(legal_spec(name, seed))
+def test_a_random_valid_spec_compiles_and_verifies(name: str, seed: int) -> None:
+    plan = plan_of(valid_spec(name, seed))
     files = emitted(plan)
     assert plan.problem.framework == name
     assert "torchrun/launch.sh" in files
@@ -31,12 +31,12 @@ def test_a_random_legal_spec_compiles_and_verifies(name: str, seed: int) -> None
 
 
 def read_keys(text: str, name: str) -> set[str]:
-    """First keys that a program takes out of the mapping ``name``."""
+    """Return the top-level keys that a program reads from the mapping ``name``."""
     return set(re.findall(rf'{name}\["(\w+)"\]', text))
 
 
-def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> None:
-    files = files_of(legal_spec("fsdp", 0))
+def test_the_fsdp_config_has_exactly_the_keys_that_the_program_reads() -> None:
+    files = files_of(valid_spec("fsdp", 0))
     config = json.loads(files["fsdp/config.json"])
     read = read_keys(files["fsdp/train.py"] + files["fsdp/parallelize.py"], "CONFIG")
     read |= read_keys(files["fsdp/learning_rate.py"], "plan")
@@ -48,8 +48,8 @@ def test_every_key_of_the_fsdp_config_is_read_and_every_key_read_is_there() -> N
     assert config["mesh"].keys() == axes
 
 
-def test_every_key_of_the_accelerate_job_is_read() -> None:
-    spec = legal_spec("accelerate", 0)
+def test_the_accelerate_job_has_exactly_the_keys_that_the_program_reads() -> None:
+    spec = valid_spec("accelerate", 0)
     spec["layout"] = {"zero_stage": 3}
     spec["job"]["gradient_precision"] = "bf16"
     spec.pop("launch", None)
@@ -59,15 +59,15 @@ def test_every_key_of_the_accelerate_job_is_read() -> None:
     assert read | read_keys(files["accelerate/learning_rate.py"], "plan") == job.keys()
 
 
-def plugged(layout: dict[str, Any]) -> dict[str, Any]:
-    """A spec for Accelerate with DeepSpeed."""
-    spec = legal_spec("fsdp", 0)
+def deepspeed_spec(layout: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec for Accelerate with DeepSpeed."""
+    spec = valid_spec("fsdp", 0)
     return spec | {"layout": layout, "emit": ["accelerate", "deepspeed", "rankmap", "torchrun"]}
 
 
-def test_accelerate_starts_what_deepspeed_configures() -> None:
+def test_accelerate_starts_deepspeed_with_its_config_file() -> None:
     layout = {"zero_stage": 3, "offload": "cpu", "recompute": "full", "micro_batch": 1}
-    plan = plan_of(plugged(layout))
+    plan = plan_of(deepspeed_spec(layout))
     files = emitted(plan)
     assert plan.problem.framework == "deepspeed"
     assert {path for path in files if path.startswith("deepspeed/")} == {"deepspeed/ds_config.json"}
@@ -85,17 +85,17 @@ def test_accelerate_starts_what_deepspeed_configures() -> None:
     assert "--machine_rank" in script
 
 
-def test_accelerate_alone_names_deepspeed_where_that_has_the_strategy() -> None:
-    spec = plugged({"zero_stage": 3, "offload": "cpu"}) | {"emit": ["accelerate"]}
+def test_help_suggests_deepspeed_for_a_strategy_that_accelerate_lacks() -> None:
+    spec = deepspeed_spec({"zero_stage": 3, "offload": "cpu"}) | {"emit": ["accelerate"]}
     sink = planned(spec)[1]
     helps = [found.finding.help for found in sink.diagnostics if found.code == "PARC-E08"]
     assert any("with deepspeed it supports optimizer offload to the host" in one for one in helps)
 
 
-def test_either_order_of_the_pair_means_the_same_and_a_third_framework_is_refused() -> None:
-    spec = plugged({"zero_stage": 2, "micro_batch": 1})
+def test_the_order_of_the_pair_does_not_matter_and_a_third_framework_is_rejected() -> None:
+    spec = deepspeed_spec({"zero_stage": 2, "micro_batch": 1})
     files, turned = files_of(spec), files_of(spec | {"emit": spec["emit"][::-1]})
-    digests = {"plan.json", "parc.lock"}  # of the spec as it is written
+    digests = {"plan.json", "parc.lock"}  # they contain the digest of the spec text
     assert {path for path in files if files[path] != turned[path]} <= digests
     third = spec | {"emit": ["accelerate", "deepspeed", "megatron"]}
     assert [found.code for found in planned(third)[1].diagnostics] == ["PARC-X22"]
@@ -109,17 +109,19 @@ def test_either_order_of_the_pair_means_the_same_and_a_third_framework_is_refuse
         ("deepspeed/ds_config.json", "{", '{"tensor_parallel": {"autotp_size": 2},', "A05"),
     ],
 )
-def test_files_of_the_pair_that_disagree_are_found(
+def test_contradicting_files_of_the_pair_are_reported(
     file: str, was: str, becomes: str, code: str
 ) -> None:
-    files = files_of(plugged({"zero_stage": 2, "micro_batch": 1}))
-    assert code in verdict(files | {file: files[file].replace(was, becomes, 1)})
-    assert "A03" in verdict({name: text for name, text in files.items() if "ds_config" not in name})
+    files = files_of(deepspeed_spec({"zero_stage": 2, "micro_batch": 1}))
+    assert code in verification_codes(files | {file: files[file].replace(was, becomes, 1)})
+    assert "A03" in verification_codes(
+        {name: text for name, text in files.items() if "ds_config" not in name}
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
-    plan = plan_of(legal_spec("accelerate", seed))
+def test_accelerate_config_parses_to_the_sizes_of_the_layout(seed: int) -> None:
+    plan = plan_of(valid_spec("accelerate", seed))
     files = emitted(plan)
     tree = YAML(typ="safe", pure=True).load(files["accelerate/config.yaml"])
     layout = plan.layout
@@ -134,8 +136,8 @@ def test_the_yaml_of_accelerate_reads_back_as_it_was_meant(seed: int) -> None:
         assert "parallelism_config" not in tree
 
 
-def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
-    spec = legal_spec("fsdp", 0) | {"launch": {"program": "my train.py", "args": ["--a b"]}}
+def test_a_user_program_gets_the_mesh_but_no_model() -> None:
+    spec = valid_spec("fsdp", 0) | {"launch": {"program": "my train.py", "args": ["--a b"]}}
     spec["model"] = "mixtral-8x7b"
     spec["layout"] = {"micro_batch": 1}
     spec["cluster"]["nodes"] = 8
@@ -153,9 +155,9 @@ def test_a_program_of_the_user_gets_the_mesh_and_not_another_model() -> None:
     assert "PYTHONPATH" in command.setup[0]
 
 
-def test_text_of_the_spec_is_a_literal_in_the_torchtitan_module() -> None:
+def test_text_of_the_spec_is_escaped_in_the_torchtitan_module() -> None:
     hostile = "a\"b'c\\d\n{{ e }} é"
-    spec = legal_spec("torchtitan", 0)
+    spec = valid_spec("torchtitan", 0)
     spec["job"] |= {"data": [hostile], "checkpoint_dir": hostile, "tokenizer_model": hostile}
     files = files_of(spec)
     tree = ast.parse(files["torchtitan/parc_titan.py"])

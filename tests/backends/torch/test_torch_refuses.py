@@ -1,4 +1,4 @@
-"""More than a hundred random variations that torch's own arithmetic forbids, each refused."""
+"""Test that more than a hundred random specs that violate torch's arithmetic are rejected."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.backends.torch.specs import legal_spec
+from tests.backends.torch.specs import valid_spec
 from tests.compiled import Spec, changed, planned
 
 SEEDS = range(220)
-WHOLE: dict[str, tuple[Any, ...]] = {
+REPLACEMENTS: dict[str, tuple[Any, ...]] = {
     "layout.tp": (3, 5, 6, 7),
     "layout.dp": (3, 5, 6, 12, 24, 48),
     "layout.dp_shard": (3, 5, 6, 7),
@@ -24,14 +24,16 @@ WHOLE: dict[str, tuple[Any, ...]] = {
 
 
 def variation(seed: int) -> Spec:
-    """A legal spec with one or two values changed."""
+    """Return a valid spec with one or two values changed."""
     dice = Random(f"fsdp variation {seed}")
-    chosen = dice.sample(list(WHOLE), dice.choice((1, 2)))
-    return changed(legal_spec("fsdp", seed), {path: dice.choice(WHOLE[path]) for path in chosen})
+    chosen = dice.sample(list(REPLACEMENTS), dice.choice((1, 2)))
+    return changed(
+        valid_spec("fsdp", seed), {path: dice.choice(REPLACEMENTS[path]) for path in chosen}
+    )
 
 
-def forbidden(spec: Spec) -> bool:
-    """What init_device_mesh, the tensor-parallel plan and the batch cannot have."""
+def has_remainder(spec: Spec) -> bool:
+    """Return True if the mesh, the tensor-parallel plan or the batch has a remainder."""
     layout, job, model = spec["layout"], spec["job"], spec["model"]
     world, tp = spec["cluster"]["nodes"] * 8, layout["tp"]
     dp = layout.get("dp", world // tp)
@@ -47,9 +49,9 @@ def forbidden(spec: Spec) -> bool:
     )
 
 
-def test_what_torch_cannot_have_is_refused() -> None:
+def test_specs_with_remainders_are_rejected() -> None:
     specs = {seed: variation(seed) for seed in SEEDS}
-    bad = {seed: spec for seed, spec in specs.items() if forbidden(spec)}
+    bad = {seed: spec for seed, spec in specs.items() if has_remainder(spec)}
     assert len(bad) >= 100
     passed = []
     for seed, spec in bad.items():
@@ -73,10 +75,8 @@ def test_what_torch_cannot_have_is_refused() -> None:
         ),
     ],
 )
-def test_a_model_that_the_program_does_not_build_is_told_what_is_missing(
-    model: str, lacks: str
-) -> None:
-    _, sink = planned(legal_spec("accelerate", 0) | {"model": model})
+def test_the_label_lists_the_parts_that_the_emitted_program_lacks(model: str, lacks: str) -> None:
+    _, sink = planned(valid_spec("accelerate", 0) | {"model": model})
     (label,) = [one.finding.label for one in sink.diagnostics if one.code == "PARC-E10"]
     assert label.startswith("it has no ")
     assert lacks in label

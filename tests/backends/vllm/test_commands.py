@@ -1,4 +1,4 @@
-"""Which host runs what: the templates of every way to spread an engine and its load."""
+"""Tests of the vllm commands per host, for each way to spread an engine and its load."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ H200 = "hgx-h200"
 
 
 def started(layout: dict[str, Any], nodes: int, **launch: Any) -> tuple[Process, ...]:
-    """Processes of DeepSeek-V3 under ``layout``; layouts that leave out ep have it off."""
+    """Return the processes of DeepSeek-V3 with ``layout``; ep is off unless given."""
     job = {"precision": "fp8", "max_model_len": 4096}
     tree = spec("deepseek-v3", H200, nodes, job=job, layout={"ep": "off", **layout}, launch=launch)
     return processes(plan_of(tree))
 
 
 def text(process: Process) -> str:
-    """Flags as one line; addresses as @node."""
+    """Return the flags as one line, with addresses as @node."""
     words = []
     for name, value in process.flags:
         shown = f"@{value.node}" if isinstance(value, Address) else value
@@ -28,13 +28,13 @@ def text(process: Process) -> str:
     return " ".join(words)
 
 
-def test_one_engine_on_one_host_needs_a_port_and_nothing_else() -> None:
+def test_an_engine_on_one_host_needs_only_a_port() -> None:
     (process,) = started({"tp": 8, "replicas": 1}, 1)
     assert text(process) == "port=8000"
     assert process.devices == tuple(range(8))
 
 
-def test_engines_that_share_a_host_have_gpus_and_ports_of_their_own() -> None:
+def test_engines_on_one_host_use_different_gpus_and_ports() -> None:
     plan = plan_of(spec("llama-3.1-8b", "dgx-h100", 2, layout={"tp": 2, "replicas": 8}))
     running = processes(plan)
     assert [(one.node, one.devices, one.ports) for one in running[:5]] == [
@@ -54,7 +54,7 @@ def test_a_pipeline_over_hosts_has_one_head_and_headless_workers() -> None:
     assert second.ports == ()
 
 
-def test_a_second_engine_meets_on_its_own_head() -> None:
+def test_a_second_engine_uses_its_own_head_as_master() -> None:
     running = started({"tp": 8, "pp": 2, "replicas": 2}, 4)
     assert [dict(one.flags)["--master-addr"] for one in running] == [
         Address(0),
@@ -65,7 +65,7 @@ def test_a_second_engine_meets_on_its_own_head() -> None:
     assert [one.node for one in running if one.ports] == [0, 2]
 
 
-def test_internal_balancing_gives_start_ranks_to_headless_hosts_only() -> None:
+def test_internal_balancing_gives_start_ranks_only_to_headless_hosts() -> None:
     head, worker = started({"dp": 16, "tp": 1, "ep": "on", "replicas": 1}, 2)
     meet = "data-parallel-size-local=8 data-parallel-address=@0 data-parallel-rpc-port=29550"
     assert text(head) == f"port=8000 {meet}"
@@ -81,7 +81,7 @@ def test_hybrid_balancing_has_an_api_server_on_every_host() -> None:
     assert "headless" not in text(running[1])
 
 
-def test_external_balancing_has_an_api_server_for_every_rank() -> None:
+def test_external_balancing_has_one_api_server_per_rank() -> None:
     layout = {"dp": 8, "tp": 2, "ep": "on", "replicas": 1}
     _, second = started(layout, 2, load_balancer="external")
     assert second.ports == (8000, 8001, 8002, 8003)
@@ -89,13 +89,13 @@ def test_external_balancing_has_an_api_server_for_every_rank() -> None:
 
 
 @pytest.mark.parametrize("balancer", ["hybrid", "external"])
-def test_one_rank_a_host_is_named_by_its_number(balancer: str) -> None:
+def test_with_one_rank_per_host_each_process_gets_its_rank(balancer: str) -> None:
     layout = {"dp": 2, "tp": 8, "ep": "on", "replicas": 1}
     _, second = started(layout, 2, load_balancer=balancer)
     assert "data-parallel-rank=1" in text(second)
 
 
-def test_data_parallel_ranks_over_several_hosts_are_counted_by_node_rank() -> None:
+def test_data_parallel_ranks_over_several_hosts_are_numbered_by_node_rank() -> None:
     layout = {"dp": 2, "tp": 8, "pp": 2, "ep": "on", "replicas": 1}
     running = started(layout, 4)
     assert [dict(one.flags)["--node-rank"] for one in running] == [0, 1, 2, 3]

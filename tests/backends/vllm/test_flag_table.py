@@ -1,4 +1,4 @@
-"""The flags of the table are flags that the parser knows."""
+"""Test of flags.yaml against the flags that vLLM's parser accepts."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from parc.backends.shared.extra_arguments import known_flags
 from parc.backends.vllm.arguments import PACKAGE, planned_flags
 
 
-def test_every_flag_is_one_that_the_parser_knows() -> None:
+def test_the_parser_accepts_every_flag_of_the_table() -> None:
     assert planned_flags() <= known_flags(PACKAGE).keys()

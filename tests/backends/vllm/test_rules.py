@@ -1,4 +1,4 @@
-"""Every rule at its boundary: the spec on the wrong side is refused, the one beside it is not."""
+"""Tests of vLLM's rules, each with an invalid and a valid spec that differ in little."""
 
 from __future__ import annotations
 
@@ -67,17 +67,16 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(
     ("code", "given", "bad", "good"), CASES, ids=[f"{n} {row[0]}" for n, row in enumerate(CASES)]
 )
-def test_the_rule_bites_on_one_side_of_its_boundary_only(
+def test_a_rule_rejects_the_bad_and_accepts_the_good_layout(
     code: str, given: tuple[Any, ...], bad: dict[str, Any], good: dict[str, Any]
 ) -> None:
     model, node, nodes, parts = given
     assert code in codes(spec(model, node, nodes, **parts, layout=bad))
-    # spec() takes parts out of its arguments: give it fresh ones
     fine = spec(model, node, nodes, **parts, layout=good)
     assert not {found for found in codes(fine)} & {row[0] for row in CASES}
 
 
-def test_fp8_of_mamba_models_has_a_scale_a_tensor_so_that_no_block_is_cut() -> None:
+def test_fp8_mamba_models_have_one_scale_per_tensor_and_no_blocks_to_split() -> None:
     layout = {"tp": 4, "dp": 1, "ep": "off"}
     assert codes(spec(NEMOTRON_NANO, "hgx-h200", 1, **FP8_LOCAL, layout=layout)) == []
 
@@ -99,14 +98,14 @@ def test_fp8_of_mamba_models_has_a_scale_a_tensor_so_that_no_block_is_cut() -> N
         (["--no-enable-chunked-prefill"], "V04"),
     ],
 )
-def test_arguments_that_vllm_or_the_plan_would_not_stand_are_refused(
+def test_arguments_that_contradict_vllm_or_the_plan_are_rejected(
     args: list[str], code: str
 ) -> None:
     tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
     assert codes(tree) == [code]
 
 
-def test_a_number_of_api_servers_is_refused_where_hosts_are_headless() -> None:
+def test_an_api_server_count_is_rejected_if_hosts_are_headless() -> None:
     launch = {"launch": {"args": ["--api-server-count", "4"]}}
     layout = {"tp": 8, "pp": 2, "replicas": 1}
     assert codes(spec("llama-3.1-405b", "hgx-h100", 2, layout=layout) | launch) == ["F03"]
@@ -116,12 +115,12 @@ def test_a_number_of_api_servers_is_refused_where_hosts_are_headless() -> None:
 @pytest.mark.parametrize(
     "args", [["--seed", "7"], ["--trust-remote-code"], ["--served-model-name", "a", "b"], []]
 )
-def test_arguments_that_the_plan_leaves_open_are_fine(args: list[str]) -> None:
+def test_arguments_that_the_plan_does_not_set_are_accepted(args: list[str]) -> None:
     tree = spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": {"args": args}}
     assert codes(tree) == []
 
 
-def test_a_model_whose_classes_lie_beside_its_checkpoint_needs_leave_to_run_them() -> None:
+def test_a_model_with_code_in_its_checkpoint_needs_trust_remote_code() -> None:
     job = {"checkpoint": "inclusionAI/Ling-lite-1.5", "max_model_len": 4096}
     given = {"model": "ling-lite-1.5", "node": "dgx-h100", "nodes": 1, "layout": {"tp": 4}}
     assert "V31" in codes(spec(**given, job=job))

@@ -1,4 +1,4 @@
-"""``vllm/serve.sh`` run for real, with a stand-in for vllm on PATH."""
+"""Tests that run ``vllm/serve.sh`` with a stub of vllm on PATH."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMED = {"node": "hgx-h200", "racks": [{"name": "a", "nodes": "h[1-2]"}]}
 
 
 def served(**parts: Any) -> ServingPlan:
-    """DeepSeek-V3 over two hosts."""
+    """Return a plan of DeepSeek-V3 on two hosts."""
     job = {"precision": "fp8", "max_model_len": 4096}
     layout = {"tp": 8, "pp": 2, "ep": "off", "replicas": 1}
     return plan_of(spec("deepseek-v3", "hgx-h200", 2, job=job, layout=layout) | parts)
 
 
 class Stage:
-    """A folder with the script and the stand-ins."""
+    """Folder with the script and stubs of the programs that it calls."""
 
     def __init__(self, root: Path, plan: ServingPlan) -> None:
         self.root = root
@@ -50,7 +50,7 @@ class Stage:
         )
 
     def calls(self) -> list[str]:
-        """What vllm was called with, devices first."""
+        """Return the devices and arguments of each call of vllm."""
         path = self.root / "calls"
         return sorted(path.read_text("utf-8").split("\n"))[1:] if path.exists() else []
 
@@ -65,7 +65,7 @@ def test_a_named_host_finds_its_rank_and_the_address_of_the_head(tmp_path: Path)
     assert call.endswith("--headless --seed 7 ")
 
 
-def test_hosts_without_names_must_be_told_and_are_used_in_that_order(tmp_path: Path) -> None:
+def test_without_host_names_parc_hosts_is_required_and_sets_the_order(tmp_path: Path) -> None:
     stage = Stage(tmp_path, served())
     assert "NODE_RANK" in stage.run().stderr
     assert "PARC_HOSTS" in stage.run(NODE_RANK="1").stderr
@@ -74,37 +74,37 @@ def test_hosts_without_names_must_be_told_and_are_used_in_that_order(tmp_path: P
 
 
 @pytest.mark.parametrize("env", [{"NODE_RANK": "2"}, {"NODE_RANK": "-1"}, {"HOST": "elsewhere"}])
-def test_a_host_that_is_not_of_the_plan_starts_nothing(tmp_path: Path, env: Any) -> None:
+def test_a_host_outside_the_plan_starts_no_process(tmp_path: Path, env: Any) -> None:
     stage = Stage(tmp_path, served(cluster=NAMED))
     done = stage.run(**env)
     assert done.returncode == 2
     assert stage.calls() == []
 
 
-def test_a_host_of_the_plan_does_not_take_the_place_of_another(tmp_path: Path) -> None:
+def test_a_host_of_the_plan_rejects_the_node_rank_of_another_host(tmp_path: Path) -> None:
     stage = Stage(tmp_path, served(cluster=NAMED))
     done = stage.run(HOST="h2", NODE_RANK="0")
     assert done.returncode == 2
-    assert "NODE_RANK is '0', and h2 is node rank 1 of h1 h2" in done.stderr
+    assert "NODE_RANK is '0', but h2 has node rank 1 in h1 h2" in done.stderr
     assert stage.calls() == []
-    # pods and containers have names of their own; a requeued job says its hosts
+    # pods and containers have other host names; a requeued job passes its hosts in PARC_HOSTS
     assert stage.run(HOST="pod-7", NODE_RANK="0").returncode == 0
     assert stage.run(HOST="h2", NODE_RANK="0", PARC_HOSTS="h2 h9").returncode == 0
 
 
-def test_a_host_with_several_engines_starts_them_all_and_ends_with_the_first(
+def test_a_host_with_several_engines_stops_all_when_the_first_ends(
     tmp_path: Path,
 ) -> None:
     plan = plan_of(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 4, "replicas": 2}))
     stage = Stage(tmp_path, plan)
     assert stage.run(VLLM_STATUS="9").returncode == 9
-    # the first that ends may take the other along before it has started
+    # the first engine that ends may stop the other one before it has started
     devices = {call.split(" ")[0] for call in stage.calls()}
     assert devices
     assert devices <= {"0,1,2,3", "4,5,6,7"}
 
 
-def test_the_script_says_exactly_what_the_processes_are(tmp_path: Path) -> None:
+def test_the_script_passes_each_process_exactly_its_planned_flags(tmp_path: Path) -> None:
     job = {"precision": "fp8", "max_model_len": 4096}
     layout = {"dp": 16, "tp": 1, "ep": "on", "replicas": 1}
     plan = plan_of(spec("deepseek-v3", "hgx-h200", 2, job=job, layout=layout))
@@ -121,7 +121,7 @@ def test_the_script_says_exactly_what_the_processes_are(tmp_path: Path) -> None:
         assert call.rstrip().endswith(" ".join(words))
 
 
-def test_words_of_the_user_reach_vllm_whole(tmp_path: Path) -> None:
+def test_user_arguments_and_variables_are_quoted(tmp_path: Path) -> None:
     launch = {"args": ["--chat-template", "a b's $(x)"], "env": {"KEY": "c d"}}
     plan = plan_of(spec("llama-3.1-8b", "dgx-h100", layout={"tp": 8}) | {"launch": launch})
     stage = Stage(tmp_path, plan)
@@ -130,7 +130,7 @@ def test_words_of_the_user_reach_vllm_whole(tmp_path: Path) -> None:
     assert "export KEY='c d'" in serve_script(plan).text
 
 
-def test_a_line_break_in_the_name_of_a_checkpoint_runs_nothing(tmp_path: Path) -> None:
+def test_a_line_break_in_a_checkpoint_name_executes_no_command(tmp_path: Path) -> None:
     job = {"checkpoint": f"a\ntouch {tmp_path}/pwned\nb"}
     plan = plan_of(spec("llama-3.1-8b", "dgx-h100", job=job, layout={"tp": 8}))
     assert Stage(tmp_path, plan).run().returncode == 0

@@ -1,4 +1,4 @@
-"""The batch job of a service: hosts in the order of the plan, each with its own part."""
+"""Test of the batch job of a service: each host runs its part, in the order of the plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED = {"node": "hgx-h100", "racks": [{"name": "a", "nodes": "h[1-2]"}]}
 
 
 def stage(root: Path, **parts: Any) -> Stage:
-    """A stage with the files of Llama 3.1 405B on two hosts."""
+    """Return a stage with the files of Llama 3.1 405B on two hosts."""
     tree = spec("llama-3.1-405b", "hgx-h100", 2, layout={"tp": 8, "pp": 2, "replicas": 1})
     plan = plan_of(tree | {"emit": ["slurm", "vllm"]} | parts)
     found = Stage(root)
@@ -35,7 +35,7 @@ def stage(root: Path, **parts: Any) -> Stage:
 @pytest.mark.parametrize(
     ("parts", "hosts"), [({"cluster": NAMED}, ("h1", "h2")), ({}, ("n4", "n9"))]
 )
-def test_every_host_runs_its_part_and_knows_the_head(
+def test_every_host_runs_its_part_and_gets_the_address_of_the_head(
     tmp_path: Path, parts: Any, hosts: tuple[str, str]
 ) -> None:
     found = stage(tmp_path, **parts)

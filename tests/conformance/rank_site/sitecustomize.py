@@ -1,8 +1,8 @@
-"""For every Python of a run: what of torch and DeepSpeed on a CPU breaks or slows runs by chance.
+"""Patches of torch and DeepSpeed for runs on a CPU that would otherwise fail at random or be slow.
 
-Python imports this by name from PYTHONPATH, before the program. Two things are left out, both of
-which no emitted file asks for: how gloo is taken down, and DeepSpeed's collectives over shared
-memory. Imports neither PARC nor pytest.
+Python imports this module by name from PYTHONPATH, before the program. Two things are replaced,
+neither of which an emitted file uses: the shutdown of gloo, and DeepSpeed's collectives over
+shared memory. Imports neither PARC nor pytest.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 
 def leave_with_the_group(distributed: Any) -> None:
-    """Whoever gives up all groups has done its work, and ends at once.
+    """End the process as soon as it destroys all its process groups, because its work is done.
 
-    Gloo's threads and an interpreter that clears up may wait for each other, or abort.
+    Gloo's threads and the interpreter's shutdown can otherwise deadlock or abort.
     """
     destroy = distributed.destroy_process_group
 
@@ -27,7 +27,7 @@ def leave_with_the_group(distributed: Any) -> None:
         if group is not None:
             destroy(group)
             return
-        distributed.barrier()  # no rank leaves while another still talks to it
+        distributed.barrier()  # no rank may exit while another communicates with it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -36,7 +36,9 @@ def leave_with_the_group(distributed: Any) -> None:
 
 
 def without_shared_memory(backend: Any) -> None:
-    """DeepSpeed would compile an extension for a minute, in a folder that all runs share."""
+    """Skip an extension that DeepSpeed would compile for a minute, in a folder that all runs
+    share.
+    """
     backend.build_shm_op = lambda: None
 
 
@@ -47,7 +49,7 @@ PATCHES: dict[str, Callable[[Any], None]] = {
 
 
 class Patched(MetaPathFinder):
-    """Finds the modules as others do, and patches them once they are there."""
+    """Import hook that patches the listed modules directly after their import."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         patch = PATCHES.pop(name, None)

@@ -19,6 +19,7 @@ from parc.compiler.cost.memory.peak import peak_bytes, peak_stage
 from parc.compiler.diagnostics import Sink
 from parc.compiler.ir import (
     DENSE,
+    NO_RECOMPUTE,
     Layout,
     Model,
     Plan,
@@ -91,7 +92,7 @@ def test_activations_equal_figure_1_of_korthikanti(  # noqa: PLR0913 - columns o
         ffn=replace(base.ffn, size=4 * hidden, gated=False),
         attention=replace(base.attention, heads=heads, kv_heads=heads, head_dim=hidden // heads),
     )
-    recompute = Recompute("selective", ("core_attn",)) if selective else Recompute("none")
+    recompute = Recompute.selective(("core_attn",)) if selective else NO_RECOMPUTE
     layout = _layout(tp=8, sequence_parallel=selective, recompute=recompute)
     program = replace(PLAIN, fused_attention=False, attention_dropout=True, hidden_dropout=True)
     layer = layer_activations(shape, layout, DENSE, (2048 * micro_batch, 2048), program)
@@ -115,9 +116,9 @@ def test_full_recompute_saves_layer_inputs_and_block_recompute_also_unrecomputed
 def test_more_recompute_never_needs_more_memory(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     levels = (
-        Recompute("none"),
-        Recompute("selective", ("layernorm",)),
-        Recompute("selective", ("layernorm", "mlp")),
+        NO_RECOMPUTE,
+        Recompute.selective(("layernorm",)),
+        Recompute.selective(("layernorm", "mlp")),
         Recompute("full", (), "uniform", 1),
     )
     peaks = [peak_bytes(pricing, replace(plan.layout, recompute=level)) for level in levels]

@@ -183,7 +183,7 @@ def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_para
 def test_recompute_repeats_the_core_or_the_whole_forward_pass(plan: Plan) -> None:
     pricing = priced(plan)
     layer = layer_time(pricing, plan.layout, DENSE)
-    core = replace(plan.layout, recompute=Recompute("selective", ("core_attn",)))
+    core = replace(plan.layout, recompute=Recompute.selective(("core_attn",)))
     assert recompute_seconds(pricing, core, layer, DENSE) == layer.core > 0
     full = replace(plan.layout, recompute=Recompute("full", (), "uniform", 1))
     again = recompute_seconds(pricing, full, layer, DENSE)

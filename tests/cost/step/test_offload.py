@@ -19,7 +19,7 @@ from parc.compiler.cost.step.offload import (
 )
 from parc.compiler.cost.step.step_time import optimizer_seconds
 from parc.compiler.diagnostics import Sink
-from parc.compiler.ir import Layout, Offload, StateBytes, ZeroPlus
+from parc.compiler.ir import NO_OFFLOAD, Layout, Offload, StateBytes, ZeroPlus
 from parc.compiler.search.search_layouts import search_layouts
 from tests.search.search_reference import pricing_of
 
@@ -42,9 +42,10 @@ def priced(**parts: Any) -> tuple[Pricing, Layout]:
     return pricing, found.ranked[0].layout
 
 
+CPU_OPTIMIZER = Offload("cpu", "none", "")
 PRICING, LAYOUT = priced()
-CPU = replace(LAYOUT, offload=Offload(optimizer="cpu"))
-ALL_CPU = replace(LAYOUT, offload=Offload(optimizer="cpu", parameters="cpu"))
+CPU = replace(LAYOUT, offload=CPU_OPTIMIZER)
+ALL_CPU = replace(LAYOUT, offload=Offload("cpu", "cpu", ""))
 NVME = replace(LAYOUT, offload=Offload("nvme", "nvme", "/local"))
 
 
@@ -89,14 +90,14 @@ STATE = StateBytes(2.0, 6.0, 12.0)
 @pytest.mark.parametrize(
     ("stage", "offload", "hpz", "expected"),
     [
-        (0, Offload(), 1, (2.0, 6.0, 12.0)),
-        (1, Offload(optimizer="cpu"), 1, (2.0, 2.0, 0.0)),
-        (2, Offload(optimizer="cpu"), 1, (2.0, 0.0, 0.0)),
-        (3, Offload(optimizer="cpu"), 1, (0.25, 0.0, 0.0)),
+        (0, NO_OFFLOAD, 1, (2.0, 6.0, 12.0)),
+        (1, CPU_OPTIMIZER, 1, (2.0, 2.0, 0.0)),
+        (2, CPU_OPTIMIZER, 1, (2.0, 0.0, 0.0)),
+        (3, CPU_OPTIMIZER, 1, (0.25, 0.0, 0.0)),
         (3, Offload("nvme", "nvme", "/local"), 1, (0.0, 0.0, 0.0)),
-        (3, Offload(), 4, (0.75, 0.75, 1.5)),
-        (2, Offload(), 4, (2.0, 0.75, 1.5)),
-        (3, Offload("cpu", "cpu"), 4, (0.5, 0.0, 0.0)),
+        (3, NO_OFFLOAD, 4, (0.75, 0.75, 1.5)),
+        (2, NO_OFFLOAD, 4, (2.0, 0.75, 1.5)),
+        (3, Offload("cpu", "cpu", ""), 4, (0.5, 0.0, 0.0)),
     ],
 )
 def test_bytes_per_parameter_that_stay_on_the_gpu_follow_the_offload(
@@ -108,8 +109,8 @@ def test_bytes_per_parameter_that_stay_on_the_gpu_follow_the_offload(
 def test_zero_plus_plus_saves_traffic_and_its_second_copy_needs_memory() -> None:
     """Source: ZeRO++, table 1. Traffic of 3M becomes 0.75M: 0.5 forward, 0 backward, 0.25."""
     plain = dp_traffic(PRICING, LAYOUT)[0]
-    near = replace(LAYOUT, zero_plus=ZeroPlus(hpz=16))
-    narrow = replace(LAYOUT, zero_plus=ZeroPlus(quantized_weights=True))
+    near = replace(LAYOUT, zero_plus=ZeroPlus(16, False, False))
+    narrow = replace(LAYOUT, zero_plus=ZeroPlus(1, True, False))
     both = replace(LAYOUT, zero_plus=ZeroPlus(16, True, True))
     assert dp_traffic(PRICING, near)[0] < plain
     assert dp_traffic(PRICING, narrow)[0] < plain

@@ -11,9 +11,9 @@ die() {
   exit 2
 }
 
-# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+# survives rerouting of a link: 4.096 us x 2^22 = 17 s
 export NCCL_IB_TIMEOUT=22
-# the most that the hardware counts
+# the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
 
 nodes=4

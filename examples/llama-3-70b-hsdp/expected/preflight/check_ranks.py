@@ -1,10 +1,10 @@
-"""Stop a job whose ranks are not where the plan has them, before it costs GPU hours.
+"""Stop a job whose ranks are not on the planned hosts and GPUs, before it uses GPU hours.
 
-Started like the training program, by torchrun or srun, on every rank; PyTorch is all it needs.
-Each rank says where it is and is compared with expected.json; then every process group of the
-plan adds up its ranks once. Exit status 0: all as planned; 1: a table says what differs.
+Start it on every rank like the training program, by torchrun or srun; it requires only PyTorch.
+It compares host and device of each rank with expected.json; then every process group of the plan
+sums its rank numbers once. Exit status 0: as planned; 1: a table lists the differences.
 
-  --probe MIB     also time an all-reduce of so many MiB a group and name slow groups
+  --probe MIB     also time an all-reduce of this size per group, and report slow groups
   --timeout S     seconds to wait for all ranks, and for one collective (default 300)
 """
 
@@ -26,13 +26,13 @@ import torch
 import torch.distributed as dist
 
 SLOW = 0.7
-"""A group is slow where it has less than this share of the median bandwidth of its family."""
+"""A group is slow if it has less than this share of the median bandwidth of its family."""
 SHOWN = 24
-"""Lines of a table before the rest is counted."""
+"""Maximum lines of a table; further lines are counted."""
 
 
 def main() -> int:
-    """Compare, add up, time; the same status on every rank."""
+    """Compare ranks with the plan, then sum and time groups; return the same status everywhere."""
     options = arguments()
     expected = json.loads(Path(__file__).with_name("expected.json").read_text("utf-8"))
     expected["hosts"] = planned_hosts(expected["hosts"])
@@ -43,24 +43,24 @@ def main() -> int:
     device = choose_device()
     timeout = timedelta(seconds=options.timeout)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
-    talk = dist.new_group(backend="gloo", timeout=timeout) if device.type == "cuda" else None
-    told = gather(facts(device), talk)
-    lines = differences(told, expected) if rank == 0 else []
-    if not agree(lines, talk, "ranks that are not where the plan has them"):
+    control = dist.new_group(backend="gloo", timeout=timeout) if device.type == "cuda" else None
+    reported = gather(facts(device), control)
+    lines = differences(reported, expected) if rank == 0 else []
+    if not agree(lines, control, "ranks that differ from the plan"):
         return 1
     wrong, seconds = run_groups(expected["groups"], device, options.probe)
-    lines = [line for one in gather(wrong, talk) or () for line in one]
-    if not agree(lines, talk, "process groups that do not add up"):
+    lines = [line for one in gather(wrong, control) or () for line in one]
+    if not agree(lines, control, "process groups with wrong sums"):
         return 1
-    timed = gather(seconds, talk) or []
+    timed = gather(seconds, control) or []
     if rank == 0:
         report(expected, slow_groups(timed, options.probe), options.probe)
-    dist.barrier(group=talk)
+    dist.barrier(group=control)
     return 0
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--probe", type=float, default=0.0, metavar="MIB")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S")
@@ -68,9 +68,9 @@ def arguments() -> argparse.Namespace:
 
 
 def planned_hosts(hosts: list[str]) -> list[str]:
-    """Hosts by node rank: those of PARC_HOSTFILE, where the job has other ones than the plan.
+    """Return the hosts by node rank, from PARC_HOSTFILE if the job's hosts differ from the plan.
 
-    Empty where nobody knows their names, or the file cannot be seen (from inside a container).
+    Empty if the plan has no host names, or if the file does not exist (inside a container).
     """
     path = os.environ.get("PARC_HOSTFILE")
     if not path:
@@ -79,7 +79,7 @@ def planned_hosts(hosts: list[str]) -> list[str]:
 
 
 def choose_device() -> torch.device:
-    """The GPU of the local rank, as training programs choose it; the CPU where there is none."""
+    """Return the GPU of the local rank, as training programs choose it; the CPU without GPUs."""
     local = int(os.environ["LOCAL_RANK"])
     if not torch.cuda.is_available():
         return torch.device("cpu")
@@ -91,7 +91,7 @@ def choose_device() -> torch.device:
 
 
 def facts(device: torch.device) -> dict[str, Any]:
-    """Where this rank is."""
+    """Return ranks, host and device of this process."""
     local = int(os.environ["LOCAL_RANK"])
     each = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     node = os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", ""))
@@ -109,16 +109,16 @@ def facts(device: torch.device) -> dict[str, Any]:
 
 
 def gather(value: Any, group: dist.ProcessGroup | None) -> list[Any] | None:
-    """Everyone's value on rank 0, None elsewhere."""
+    """Return the values of all ranks on rank 0, None on other ranks."""
     values = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
     dist.gather_object(value, values, dst=0, group=group)
     return values
 
 
 def agree(lines: list[str], group: dist.ProcessGroup | None, title: str) -> bool:
-    """Whether rank 0 has nothing to say; it prints what it has, then all ranks learn the answer.
+    """Print ``lines`` on rank 0, then return on all ranks whether there were none.
 
-    In this order, for the first rank that leaves with an error has the launcher end the others.
+    It prints before the broadcast, because launchers end all ranks when the first one fails.
     """
     if dist.get_rank() == 0 and lines:
         print(f"check_ranks: {len(lines)} {title}")
@@ -131,11 +131,11 @@ def agree(lines: list[str], group: dist.ProcessGroup | None, title: str) -> bool
     return int(verdict) == 0
 
 
-def differences(told: list[dict[str, Any]], expected: dict[str, Any]) -> list[str]:
-    """One line for every rank that is elsewhere than in the plan."""
+def differences(reported: list[dict[str, Any]], expected: dict[str, Any]) -> list[str]:
+    """Return a line per rank that differs from the plan."""
     each, hosts = expected["ranks_per_node"], expected["hosts"]
     lines = []
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(reported):
         planned = {"rank": rank, "node_rank": rank // each, "local_rank": rank % each}
         wrong = [
             f"{name} {one[name]}, planned {value}"
@@ -144,29 +144,29 @@ def differences(told: list[dict[str, Any]], expected: dict[str, Any]) -> list[st
         ]
         if hosts and not same_host(one["host"], hosts[rank // each]):
             wrong.append(f"host {one['host']}, planned {hosts[rank // each]}")
-        lead = told[rank - rank % each]
+        lead = reported[rank - rank % each]
         if one["host"] != lead["host"]:
-            wrong.append(f"host {one['host']}, its neighbours are on {lead['host']}")
+            wrong.append(f"host {one['host']}, other ranks of its node are on {lead['host']}")
         if wrong:
             lines.append(f"rank {rank}: {'; '.join(wrong)}")
-    return lines + shared(told, each)
+    return lines + shared(reported, each)
 
 
 def same_host(found: str, planned: str) -> bool:
-    """Short and full names of one host are the same."""
+    """Return True if the names are equal, also as short names."""
     return found == planned or found.split(".")[0] == planned.split(".")[0]
 
 
-def shared(told: list[dict[str, Any]], each: int) -> list[str]:
-    """Devices that two ranks use, and hosts that have two node ranks."""
-    devices = Counter((one["host"], one["device"]) for one in told if one["device"])
+def shared(reported: list[dict[str, Any]], each: int) -> list[str]:
+    """Return a line per device with several ranks, and per host with several node ranks."""
+    devices = Counter((one["host"], one["device"]) for one in reported if one["device"])
     lines = [
         f"{count} ranks on {host} use {gpu}"
         for (host, gpu), count in sorted(devices.items())
         if count > 1
     ]
     nodes: dict[str, set[int]] = {}
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(reported):
         nodes.setdefault(one["host"], set()).add(rank // each)
     return lines + [
         f"{host} has node ranks {sorted(found)}"
@@ -178,26 +178,30 @@ def shared(told: list[dict[str, Any]], each: int) -> list[str]:
 def run_groups(
     groups: dict[str, Any], device: torch.device, probe_mib: float
 ) -> tuple[list[str], dict[str, tuple[int, float]]]:
-    """Add up the ranks of every group of this rank; (what is wrong, family -> (first, seconds))."""
+    """Sum the rank numbers in all groups of this rank; return (errors, times).
+
+    Times are (first rank of the group, seconds) by family.
+    """
     rank, wrong, seconds = dist.get_rank(), [], {}
     made: dict[tuple[int, ...], dist.ProcessGroup] = {}
     for name in sorted(groups):
         members = tuple(group_of(rank, groups[name]))
         if members not in made:
-            # Only its members take part; families with the same members share one group, for the
-            # store knows a group by its ranks.
+            # Only members create a group. Families with equal members share one group, because
+            # the store identifies groups by their ranks.
             made[members] = dist.new_group(list(members), use_local_synchronization=True)
         total = torch.tensor([float(rank), 1.0], device=device, dtype=torch.float64)
         dist.all_reduce(total, group=made[members])
         if total.tolist() != [float(sum(members)), float(len(members))]:
-            wrong.append(f"rank {rank}: {name} adds up to {total.tolist()}, planned {members[:8]}")
+            found = total.tolist()
+            wrong.append(f"rank {rank}: the sum over {name} is {found}, planned {members[:8]}")
         if probe_mib:
             seconds[name] = (members[0], timed(made[members], device, probe_mib))
     return wrong, seconds
 
 
 def group_of(rank: int, family: dict[str, Any]) -> list[int]:
-    """Members of the group of ``rank``, from the spans of the rank map: [size, stride] pairs."""
+    """Return the members of the group of ``rank``, from [size, stride] pairs of the rank map."""
     within = {stride: size for size, stride in family["within"]}
     base = rank - sum(rank // stride % size * stride for stride, size in within.items())
     ranks = [base]
@@ -207,7 +211,7 @@ def group_of(rank: int, family: dict[str, Any]) -> list[int]:
 
 
 def timed(group: dist.ProcessGroup, device: torch.device, mib: float) -> float:
-    """Seconds of the third of three all-reduces."""
+    """Return the seconds of the last of three all-reduces; the others are warm-up."""
     data = torch.zeros(int(mib * 2**18), device=device)
     spent = 0.0
     for _ in range(3):
@@ -222,7 +226,7 @@ def timed(group: dist.ProcessGroup, device: torch.device, mib: float) -> float:
 
 
 def slow_groups(timed: list[dict[str, tuple[int, float]]], mib: float) -> list[str]:
-    """A line for every family, and one for each group that is slower than its like."""
+    """Return a line per family, and one per group that is slower than the median."""
     lines = []
     families: dict[str, dict[int, float]] = {}
     for one in timed:
@@ -233,7 +237,7 @@ def slow_groups(timed: list[dict[str, tuple[int, float]]], mib: float) -> list[s
         median = sorted(groups.values())[len(groups) // 2]
         lines.append(f"{name}: {len(groups)} groups, median {mib * 2**20 / median / 1e9:.2f} GB/s")
         lines += [
-            f"{name}: the group of rank {first} has {median / seconds:.0%} of it"
+            f"{name}: the group of rank {first} has {median / seconds:.0%} of the median"
             for first, seconds in sorted(groups.items())
             if seconds * SLOW > median
         ]
@@ -241,17 +245,17 @@ def slow_groups(timed: list[dict[str, tuple[int, float]]], mib: float) -> list[s
 
 
 def report(expected: dict[str, Any], lines: list[str], probe_mib: float) -> None:
-    """What was checked."""
+    """Print what was checked."""
     nodes = expected["world"] // expected["ranks_per_node"]
-    print(f"check_ranks: {expected['world']} ranks on {nodes} hosts are where the plan has them")
+    print(f"check_ranks: {expected['world']} ranks on {nodes} hosts match the plan")
     if probe_mib:
-        print(f"check_ranks: all-reduce of {probe_mib:g} MiB a group, slow below {SLOW:.0%}")
+        print(f"check_ranks: all-reduce of {probe_mib:g} MiB per group, slow below {SLOW:.0%}")
         print("\n".join(f"  {line}" for line in lines[:SHOWN]))
     sys.stdout.flush()
 
 
 def leave(status: int) -> NoReturn:
-    """End at once: gloo's threads and an interpreter that clears up may wait for each other."""
+    """Exit without cleanup, because gloo's threads can deadlock with interpreter shutdown."""
     sys.stdout.flush()
     os._exit(status)
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Starts the ranks of one host; run it once on each of the 1 hosts:
 #   ./launch.sh [more arguments for the program]
-# Node rank n holds ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
+# Node rank n has ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
 set -euo pipefail
 
 die() {
@@ -13,11 +13,11 @@ die() {
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
 export PYTHONUNBUFFERED=1
-# a dead peer ends the job, it does not hang it
+# a failed peer ends the job, which would hang
 export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
-# buffers of collectives are freed at once
+# frees buffers of collectives immediately
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-# fewer fragments: freed blocks of any size are joined
+# less fragmentation: segments of the allocator can grow
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -30,12 +30,12 @@ MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}
 MASTER_PORT=${MASTER_PORT:-29500}
 
 program="$here/../fsdp/train.py"
-[[ -f $program ]] || die "no $program here ($PWD): start in the folder that has it, or give launch.program as a path that every host sees"
+[[ -f $program ]] || die "no $program in the current folder $PWD: start in the folder that contains it, or set launch.program to a path that exists on every host"
 
 args=()
 
 echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
-# Every rank says where it is, before the program starts; PARC_NO_PREFLIGHT=1 leaves that out.
+# Verify host, GPU and groups of every rank before the program starts; PARC_NO_PREFLIGHT=1 skips this.
 if [[ -z ${PARC_NO_PREFLIGHT:-} ]]; then
   torchrun \
     --nnodes=1 \

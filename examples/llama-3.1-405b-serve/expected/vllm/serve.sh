@@ -11,13 +11,13 @@ die() {
   exit 2
 }
 
-# bootstrap runs over this interface on every host
+# interface for NCCL's bootstrap on every host
 export NCCL_SOCKET_IFNAME=ens1f0
-# the same for Gloo, or it may pick 127.0.0.1
+# without this, Gloo may choose 127.0.0.1
 export GLOO_SOCKET_IFNAME=ens1f0
-# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+# survives rerouting of a link: 4.096 us x 2^22 = 17 s
 export NCCL_IB_TIMEOUT=22
-# the most that the hardware counts
+# the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
 
 nodes=2

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Starts the ranks of one host; run it once on each of the 4 hosts:
 #   NODE_RANK=3 MASTER_ADDR=<host of node rank 0> ./launch.sh
-# Node rank n holds ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
+# Node rank n has ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
 set -euo pipefail
 
 die() {
@@ -13,31 +13,31 @@ die() {
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
 export PYTHONUNBUFFERED=1
-# a dead peer ends the job, it does not hang it
+# a failed peer ends the job, which would hang
 export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
-# buffers of collectives are freed at once
+# frees buffers of collectives immediately
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-# fewer fragments: freed blocks of any size are joined
+# less fragmentation: segments of the allocator can grow
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-# the compute NICs, by exact name: storage NICs stay out
+# compute NICs by exact name; excludes storage NICs
 export NCCL_IB_HCA='=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11'
-# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+# survives rerouting of a link: 4.096 us x 2^22 = 17 s
 export NCCL_IB_TIMEOUT=22
-# the most that the hardware counts
+# the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=4
 
-# The plan was made for a number of hosts, not for hosts with names.
-[[ -n ${NODE_RANK:-} ]] || die "set NODE_RANK to this host's number, 0 to $((nodes - 1)): the plan names no hosts"
-[[ -n ${MASTER_ADDR:-} ]] || die "set MASTER_ADDR to the host of node rank 0: the plan names no hosts"
+# The plan has a number of hosts without names.
+[[ -n ${NODE_RANK:-} ]] || die "the plan has no host names: set NODE_RANK to this host's number, 0 to $((nodes - 1))"
+[[ -n ${MASTER_ADDR:-} ]] || die "the plan has no host names: set MASTER_ADDR to the host of node rank 0"
 [[ $NODE_RANK =~ ^(0|[1-9][0-9]{0,6})$ && $NODE_RANK -lt $nodes ]] ||
   die "NODE_RANK is '$NODE_RANK', must be 0 to $((nodes - 1))"
 MASTER_PORT=${MASTER_PORT:-29500}
 
 program="$here/../deepspeed/train.py"
-[[ -f $program ]] || die "no $program here ($PWD): start in the folder that has it, or give launch.program as a path that every host sees"
+[[ -f $program ]] || die "no $program in the current folder $PWD: start in the folder that contains it, or set launch.program to a path that exists on every host"
 
 args=(--deepspeed --deepspeed_config "$here/../deepspeed/ds_config.json")
 

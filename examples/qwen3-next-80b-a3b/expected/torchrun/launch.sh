@@ -1,8 +1,8 @@
 #!/bin/bash
 # Starts the ranks of one host; run it once on each of the 16 hosts:
 #   ./launch.sh                   finds its node rank by host name in the file hosts
-#   NODE_RANK=3 ./launch.sh       says it
-# Node rank n holds ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
+#   NODE_RANK=3 ./launch.sh       uses the given node rank
+# Node rank n has ranks n*8 .. n*8+7. MASTER_PORT overrides the port.
 set -euo pipefail
 
 die() {
@@ -14,25 +14,25 @@ die() {
 export OMP_NUM_THREADS=8
 # the last lines before a crash reach the log
 export PYTHONUNBUFFERED=1
-# a dead peer ends the job, it does not hang it
+# a failed peer ends the job, which would hang
 export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
-# buffers of collectives are freed at once
+# frees buffers of collectives immediately
 export TORCH_NCCL_AVOID_RECORD_STREAMS=1
-# fewer fragments: freed blocks of any size are joined
+# less fragmentation: segments of the allocator can grow
 export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-# the compute NICs, by exact name: storage NICs stay out
+# compute NICs by exact name; excludes storage NICs
 export NCCL_IB_HCA='=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11'
-# survives a link that is rerouted: 4.096 us x 2^22 = 17 s
+# survives rerouting of a link: 4.096 us x 2^22 = 17 s
 export NCCL_IB_TIMEOUT=22
-# the most that the hardware counts
+# the maximum that the hardware supports
 export NCCL_IB_RETRY_CNT=7
-# megatron asks for it
+# required by megatron
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 nodes=16
 
-# Line n+1 of the hosts file is node rank n. A full name wins; a short one must be unique.
+# Line n+1 of the hosts file is node rank n. Full names take precedence; short ones must be unique.
 find_node_rank() {
   local short full host rank=0 hits=0 found=
   short=$(hostname -s 2>/dev/null || hostname)
@@ -52,7 +52,7 @@ find_node_rank() {
 }
 
 if [[ -z ${NODE_RANK:-} ]]; then
-  NODE_RANK=$(find_node_rank) || die "$(hostname) is not a host of $here/hosts, or not the only one of that name: set NODE_RANK"
+  NODE_RANK=$(find_node_rank) || die "$(hostname) is not in $here/hosts, or its name is not unique there: set NODE_RANK"
 fi
 first=a01
 MASTER_ADDR=${MASTER_ADDR:-$first}
@@ -61,14 +61,14 @@ MASTER_ADDR=${MASTER_ADDR:-$first}
 MASTER_PORT=${MASTER_PORT:-29500}
 
 program=pretrain_gpt.py
-[[ -f $program ]] || die "no $program here ($PWD): start in the folder that has it, or give launch.program as a path that every host sees"
+[[ -f $program ]] || die "no $program in the current folder $PWD: start in the folder that contains it, or set launch.program to a path that exists on every host"
 
 # shellcheck source=/dev/null
 source "$here/../megatron/args.sh"
 args=("${MEGATRON_ARGS[@]}")
 
 echo "launch.sh: node $NODE_RANK of $nodes on $(hostname), 8 ranks, rendezvous $MASTER_ADDR:$MASTER_PORT"
-# Every rank says where it is, before the program starts; PARC_NO_PREFLIGHT=1 leaves that out.
+# Verify host, GPU and groups of every rank before the program starts; PARC_NO_PREFLIGHT=1 skips this.
 if [[ -z ${PARC_NO_PREFLIGHT:-} ]]; then
   torchrun \
     --nnodes=16 \

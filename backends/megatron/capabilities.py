@@ -1,0 +1,55 @@
+"""Versions of Megatron-LM that PARC supports, and the strategies that its command line can express.
+
+The keys of ``STRATEGIES`` are the names in ``backends/shared/strategies.py``.
+"""
+
+from __future__ import annotations
+
+from parc.compiler.ir import NO_RECOMPUTE, Model, Recompute
+
+VERSIONS = ("0.17", "0.18", "0.19", "0.20")
+DEFAULT_VERSION = "0.19"
+"""Newest released version."""
+
+STRATEGIES: dict[str, str] = {
+    "dp": "world size / (tp x cp x pp)",
+    "zero-1": "--use-distributed-optimizer",
+    "hsdp": "--num-distributed-optimizer-instances",
+    "tp": "--tensor-model-parallel-size",
+    "sp": "--sequence-parallel",
+    "cp-p2p": "--context-parallel-size",
+    "cp-all-gather": "--cp-comm-type allgather",
+    "cp-a2a": "--cp-comm-type a2a",
+    "cp-hierarchical": "--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes",
+    "1f1b": "--pipeline-model-parallel-size",
+    "interleaved": "--num-virtual-stages-per-pipeline-rank",
+    "ep": "--expert-model-parallel-size",
+    "etp": "--expert-tensor-parallel-size",
+    "recompute-selective": "--recompute-granularity selective",
+    "recompute-full": "--recompute-granularity full",
+}
+
+
+def has_separate_norms(model: Model) -> bool:
+    """Return True if a norm of the model is not fused into the linear layer after it."""
+    return any(sum(model.fused_norms(kind)) < kind.parts for kind in model.kinds)
+
+
+def recompute_levels(model: Model) -> tuple[Recompute, ...]:
+    """Return the recompute settings that the search tries, in ascending order of their time.
+
+    The first selective level has modules that are bound by memory bandwidth and cost little time;
+    the second one also recomputes the MLP or the experts. Megatron can recompute only the norms
+    before experts and before latent attention, because all others are fused into linear layers.
+    """
+    light = {"layernorm"} if has_separate_norms(model) else set()
+    if model.attention.latent is not None:
+        light.add("mla_up_proj")
+    heavy = light | ({"moe"} if model.moe_layers else set())
+    if model.dense_layers:
+        heavy = heavy | {"mlp"}
+    if model.moe_layers:
+        light = light | {"moe_act"}
+    levels = [tuple(sorted(names)) for names in (light, heavy) if names]
+    selective = (Recompute.selective(names) for names in dict.fromkeys(levels))
+    return (NO_RECOMPUTE, *selective, Recompute("full", (), "uniform", 1))

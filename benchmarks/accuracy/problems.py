@@ -1,0 +1,38 @@
+"""Training problem of a published measurement."""
+
+from __future__ import annotations
+
+from parc.backends.registry import framework
+from parc.compiler.diagnostics import Sink
+from parc.compiler.ir import Cluster, Goals, Model, Pins, Problem
+from parc.compiler.resolve.resolve_launch import resolve_launch
+from parc.compiler.resolve.resolve_problem import resolve_job
+from parc.compiler.resolve.resolve_targets import Targets
+from parc.compiler.spec.job_spec import JobSpec
+from parc.compiler.spec.launch_spec import LaunchSpec
+
+MEGATRON = framework("megatron")
+
+
+def problem_of(name: str, model: Model, cluster: Cluster, spec: JobSpec) -> Problem:
+    """Return the problem of a job whose layout is known: no memory headroom, no limits, no pins.
+
+    Options of the job that the source does not state have the defaults of the spec.
+    """
+    job = resolve_job(spec, Sink())
+    assert job is not None  # the batch is given in sequences, so no rule can reject it
+    targets = Targets((), "megatron", (("megatron", MEGATRON.default_version),))
+    return Problem(
+        name=name,
+        model=model,
+        cluster=cluster,
+        job=job,
+        goals=Goals("throughput", 0.0, ()),
+        pins=Pins(),
+        launch=resolve_launch(LaunchSpec(), targets),
+        emit=targets.emit,
+        framework=targets.framework,
+        versions=targets.versions,
+        digest="",
+        calibration=(),
+    )

@@ -1,0 +1,181 @@
+"""Reader of the type annotations of spec models: accepted values in words, location of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from parc.compiler.spec.reading.tree_builder import join
+from parc.compiler.spec.units import Quantity
+
+_WORDS: dict[Any, str] = {str: "text", bool: "true or false", int: "a whole number"}
+_SAFETY_BOUND = 2**20
+"""Upper bounds from here on only keep the arithmetic finite; messages do not mention them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLocation:
+    """Location of an error in the tree, with the written value and the expected type."""
+
+    path: str
+    annotation: Any
+    """Type of the field; for an unknown key, the model that does not have the key."""
+    value: Any
+    parent: str = ""
+    """Path of the mapping that contains ``key``."""
+    key: str = ""
+
+
+def branches(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union without None, nested unions flattened.
+
+    An annotation that is not a union is its only branch.
+    """
+    if get_origin(annotation) is Annotated and not _quantity(annotation):
+        inner = get_args(annotation)[0]
+        return branches(inner) if get_origin(inner) in {Union, UnionType} else (annotation,)
+    if get_origin(annotation) in {Union, UnionType}:
+        members = (arg for arg in get_args(annotation) if arg is not type(None))
+        return tuple(branch for member in members for branch in branches(member))
+    return (annotation,)
+
+
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the model among the branches of ``annotation``, which has at most one, or None."""
+    for branch in branches(annotation):
+        if isinstance(branch, type) and issubclass(branch, BaseModel):
+            return branch
+    return None
+
+
+def literals(annotation: Any) -> tuple[Any, ...]:
+    """Return the values of all Literal branches of ``annotation``, in order."""
+    members = (_bare(branch) for branch in branches(annotation))
+    listed = (member for member in members if get_origin(member) is Literal)
+    return tuple(value for member in listed for value in get_args(member))
+
+
+def plain_types(annotation: Any) -> tuple[Any, ...]:
+    """Return the plain type of each branch: int, float, str, bool, tuple, dict, model, Literal."""
+    return tuple(get_origin(_bare(branch)) or _bare(branch) for branch in branches(annotation))
+
+
+def expected(annotation: Any) -> str:
+    """Return a description of the values that ``annotation`` accepts."""
+    words = [_expected_one(branch) for branch in branches(annotation)]
+    return " or ".join(dict.fromkeys(words))
+
+
+def _expected_one(branch: Any) -> str:
+    quantity = _quantity(branch)
+    if quantity:
+        return quantity.expected
+    bare = _bare(branch)
+    if get_origin(bare) is Literal:
+        return ", ".join(str(value) for value in get_args(bare))
+    if get_origin(bare) is tuple:
+        inner = get_args(bare)[0]
+        return "a list of mappings" if model_of(inner) else f"a list of {expected(inner)}"
+    if get_origin(bare) is dict:
+        return f"a mapping of names to {expected(get_args(bare)[1])}"
+    if model_of(bare):
+        return "a mapping"
+    return _WORDS.get(bare, "a number") + _bounds(branch)
+
+
+def _bounds(branch: Any) -> str:
+    """Return the bounds in words, such as `` of at least 1``, without safety bounds."""
+    bounds = {name: bound for name, bound in _each_bound(branch) if bound is not None}
+    if bounds.get("le", _SAFETY_BOUND) < _SAFETY_BOUND:
+        return f" from {bounds['ge']} to {bounds['le']}"
+    if "lt" in bounds:
+        return f" of at least {bounds['ge']} and below {bounds['lt']}"
+    if "ge" in bounds:
+        return f" of at least {bounds['ge']}"
+    return f" above {bounds['gt']}" if "gt" in bounds else ""
+
+
+def _each_bound(branch: Any) -> Iterator[tuple[str, Any]]:
+    for mark in _marks(branch):
+        for name in ("ge", "gt", "le", "lt"):
+            yield name, getattr(mark, name, None)
+
+
+def _marks(branch: Any) -> Iterator[Any]:
+    """Yield the metadata of an Annotated type."""
+    for mark in get_args(branch)[1:] if get_origin(branch) is Annotated else ():
+        yield from mark.metadata if isinstance(mark, FieldInfo) else (mark,)
+
+
+def _quantity(branch: Any) -> Quantity | None:
+    return next((mark for mark in _marks(branch) if isinstance(mark, Quantity)), None)
+
+
+def is_percentage(annotation: Any) -> bool:
+    """Return True if ``annotation`` accepts a percentage."""
+    quantities = (_quantity(branch) for branch in branches(annotation))
+    return any("%" in quantity.factors for quantity in quantities if quantity)
+
+
+def _bare(branch: Any) -> Any:
+    return get_args(branch)[0] if get_origin(branch) is Annotated else branch
+
+
+def locate_error(
+    root: type[BaseModel], tree: Any, loc: tuple[int | str, ...]
+) -> ErrorLocation | None:
+    """Return the location of a pydantic error, or None if it belongs to an unintended branch.
+
+    For a union, pydantic reports one error per branch and adds the name of the branch to ``loc``.
+    A mapping is meant for the model among the branches, a list for the tuple; any other value that
+    matches no branch is a single error of the whole union.
+    """
+    location = ErrorLocation("", root, tree)
+    for part in loc:
+        members = branches(location.annotation)
+        if len(members) < 2:
+            location = _descend(location, part)
+            continue
+        intended = [branch for branch in members if _is_intended(branch, location.value)]
+        if not intended:
+            return location
+        if not _is_tag(part, intended[0]):
+            return None
+        location = ErrorLocation(location.path, intended[0], location.value)
+    return location
+
+
+def _is_intended(branch: Any, value: Any) -> bool:
+    if isinstance(value, dict):
+        return model_of(branch) is not None or get_origin(branch) is dict
+    return isinstance(value, list) and get_origin(branch) is tuple
+
+
+def _is_tag(part: int | str, branch: Any) -> bool:
+    """Return True if ``part`` of pydantic's ``loc`` is the name of ``branch``."""
+    model = model_of(branch)
+    return part == model.__name__ if model else str(part).startswith(("tuple", "dict"))
+
+
+def _descend(location: ErrorLocation, part: int | str) -> ErrorLocation:
+    """Return the location one key or index below."""
+    annotation = location.annotation
+    for branch in branches(annotation):  # a single branch; the loop strips None
+        annotation = _bare(branch)
+    value = location.value
+    if isinstance(part, int):
+        inner = value[part] if isinstance(value, list) and part < len(value) else None
+        return ErrorLocation(f"{location.path}[{part}]", get_args(annotation)[0], inner)
+    path = join(location.path, part)
+    inner = value.get(part) if isinstance(value, dict) else None
+    if get_origin(annotation) is dict:
+        return ErrorLocation(path, get_args(annotation)[1], inner, location.path, part)
+    model = model_of(annotation)
+    info = model.model_fields.get(part) if model else None
+    wanted = info.rebuild_annotation() if info else annotation
+    return ErrorLocation(path, wanted, inner, location.path, part)

@@ -1,0 +1,155 @@
+"""Pass of ``parc calibrate``: tables and outputs of nccl-tests -> fitted parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parc import __version__
+from parc.backends.registry import framework_of
+from parc.compiler.cost.setup.calibrated import (
+    OTHER,
+    PARAMETERS,
+    collective_terms,
+    hardware_class,
+    stack_row,
+)
+from parc.compiler.diagnostics import Finding, Positions, Sink, Span
+from parc.compiler.report.formatting import rounded
+from parc.compiler.spec.reading.source import Source
+from parc.compiler.spec.reading.yaml_tree import split_lines
+from parc.compiler.tools.calibration.fit_nccl import LinksFit, fit_nccl
+from parc.compiler.tools.calibration.fit_runs import RunsFit, fit_runs, mean_error
+from parc.compiler.tools.calibration.measured_runs import MeasuredRun, read_measured_runs
+from parc.compiler.tools.calibration.nccl_output import read_nccl
+
+LARGE_ERROR = 0.25
+"""Relative error after the fit above which a run is reported (Q06)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Runs and collectives, with the parameters fitted to them."""
+
+    runs: tuple[MeasuredRun, ...]
+    fit: RunsFit
+    links: LinksFit
+
+    @property
+    def measured(self) -> tuple[float, ...]:
+        """Measured seconds per run."""
+        return tuple(run.seconds for run in self.runs)
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Mean relative error of the runs: shipped, fitted, left_out (absent for too few runs)."""
+        columns = {"shipped": self.fit.before, "fitted": self.fit.after}
+        if self.fit.left_out:
+            columns["left_out"] = self.fit.left_out
+        return {name: mean_error(column, self.measured) for name, column in columns.items()}
+
+    def document(self) -> dict[str, Any]:
+        """Return the content of the calibration file; no dates or paths, so that it is stable."""
+        terms = collective_terms(self.links.values)
+        values = {name: rounded(value) for name, value in sorted(self.fit.values.items())}
+        return {
+            "calibration": 1,
+            "written_by": f"parc {__version__}",
+            "class": self.fit.hardware,
+            "parameters": values,
+            "collectives": {
+                operation: {name: rounded(value) for name, value in sorted(own.items())}
+                for operation, own in sorted(terms.items())
+            },
+            "fitted_to": {
+                "runs": len(self.runs),
+                "collective_timings": sum(len(one.before) for one in self.links.measured),
+                "mean_error": {name: rounded(value) for name, value in self.errors.items()},
+                "not_identified": list(self.fit.unidentified),
+            },
+        }
+
+
+def calibrate(source: Source, nccl: Sequence[Source], sink: Sink) -> Calibration | None:
+    """Fit the parameters to the table ``source`` and outputs of nccl-tests; None after an error.
+
+    Report warnings for parameters that the measurements do not identify (Q05), and for runs that
+    the fit cannot reproduce (Q06).
+    """
+    texts = {each.name: split_lines(each.text) for each in (source, *nccl)}
+    sink.positions = Positions(source.name, lines=texts)
+    outputs = [read_nccl(each.text, each.name, sink) for each in nccl]
+    runs = read_measured_runs(source, sink)
+    if runs:
+        _check_classes(runs, sink)
+    if sink.failed() or not runs:
+        return None
+    cluster, stack = _largest_cluster(runs), framework_of(runs[0].problem).stack
+    row = stack_row(cluster.generation, stack)
+    links = fit_nccl([each for each in outputs if each], cluster, row, sink)
+    if sink.failed():
+        return None
+    found = Calibration(runs, fit_runs(runs, links.values, links.network), links)
+    _warn_unidentified(found, source, sink)
+    _warn_large_errors(found, sink)
+    return found
+
+
+def _largest_cluster(runs: Sequence[MeasuredRun]) -> Any:
+    """Return the cluster with the most hosts among all runs; the first one if several are equal."""
+    return max(runs, key=lambda run: run.problem.cluster.nodes).problem.cluster
+
+
+def _check_classes(runs: Sequence[MeasuredRun], sink: Sink) -> None:
+    """Report Q03 for each run on another GPU generation than the first run."""
+    first = runs[0]
+    expected = _class_of(first)
+    for run in runs[1:]:
+        other = _class_of(run)
+        if other == expected:
+            continue
+        finding = Finding(
+            f"{run.name} ran on {other}, but {first.name} on {expected}",
+            label=f"{run.problem.cluster.gpu.name} is {other}",
+            help="a calibration is for one GPU generation: write one table per generation",
+        )
+        sink.report("Q03", finding, span=run.row.span_of("node"))
+
+
+def _class_of(run: MeasuredRun) -> str:
+    return hardware_class(run.problem.cluster.gpu, framework_of(run.problem).stack)
+
+
+def _warn_unidentified(found: Calibration, source: Source, sink: Sink) -> None:
+    """Report Q05 for all unidentified parameters, with runs that would identify them."""
+    names = found.fit.unidentified
+    if not names:
+        return
+    silent = [item.name for item in found.fit.parameters if item.identified == "no"]
+    help_ = "; ".join(f"{name}: {PARAMETERS.get(name, OTHER).seen_in}" for name in names)
+    finding = Finding(
+        f"{_runs_are_too_few(len(found.runs))} to fit {len(names)} of "
+        f"{len(found.fit.parameters)} parameters: {', '.join(names)}",
+        label=f"shipped values are kept for {', '.join(silent)}" if silent else "partly identified",
+        help=f"measure runs that identify them: {help_}",
+    )
+    sink.report("Q05", finding, span=Span(source.name, 1, 1))
+
+
+def _runs_are_too_few(count: int) -> str:
+    return "1 run is too few" if count == 1 else f"{count} runs are too few"
+
+
+def _warn_large_errors(found: Calibration, sink: Sink) -> None:
+    """Report Q06 for each run that the fit cannot reproduce."""
+    for run, before, after in zip(found.runs, found.fit.before, found.fit.after, strict=True):
+        if abs(after / run.seconds - 1) <= LARGE_ERROR:
+            continue
+        finding = Finding(
+            f"{run.name} took {run.seconds:.4g} s, but the fit predicts {after:.4g} s",
+            label=f"{after / run.seconds - 1:+.0%}; shipped parameters: {before:.4g} s",
+            help="check that the value is seconds per optimizer step without warm-up and "
+            "checkpoints, and that the row has the layout of the run",
+        )
+        sink.report("Q06", finding, span=run.row.span_of("step_seconds"))

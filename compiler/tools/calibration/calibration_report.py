@@ -1,0 +1,140 @@
+"""Output of ``parc calibrate``: tables, JSON, and the calibration file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parc.compiler.report.formatting import percent, round_tree, rounded, seconds, table
+from parc.compiler.tools.calibration.calibrate import Calibration
+from parc.compiler.tools.calibration.fit_runs import mean_error
+
+SHOWN = 30
+"""Maximum number of runs to list; of a longer table, the runs with the largest errors."""
+HEAD = "# Written by parc calibrate; name it under cluster.calibration of a spec.\n"
+
+
+def calibration_text(found: Calibration) -> str:
+    """Return the tables of parameters, collectives and runs, and the mean errors."""
+    count = len(found.runs)
+    models = len({run.problem.model.name for run in found.runs})
+    parts = [
+        f"{found.fit.hardware}: {count} run{'s' * (count > 1)} of {models} "
+        f"model{'s' * (models > 1)}\n",
+        _parameters(found),
+        *([_collectives(found)] if found.links.measured else []),
+        _runs(found),
+        _errors(found),
+    ]
+    return "\n".join(parts)
+
+
+def _parameters(found: Calibration) -> str:
+    measured = found.links.network
+    rows = [
+        (
+            item.name,
+            f"{item.shipped:.3g}",
+            f"{item.fitted:.3g}",
+            f"{item.spread * 100:.0f} %",
+            "yes, --nccl" if item.name in measured else item.identified,
+        )
+        for item in found.fit.parameters
+    ]
+    return table(("parameter", "shipped", "fitted", "±", "identified"), rows)
+
+
+def _collectives(found: Calibration) -> str:
+    rows = [
+        (
+            one.timings.test,
+            f"{one.timings.ranks} on {one.timings.hosts}",
+            str(len(one.before)),
+            percent(mean_error(one.before, one.timings.seconds)),
+            percent(mean_error(one.after, one.timings.seconds)),
+        )
+        for one in found.links.measured
+    ]
+    return table(("collective", "ranks on hosts", "sizes", "error shipped", "fitted"), rows)
+
+
+def _runs(found: Calibration) -> str:
+    records = [_record(found, index) for index in range(len(found.runs))]
+    if len(records) > SHOWN:
+        worst = sorted(records, key=lambda row: -abs(row["fitted"] / row["measured"] - 1))[:SHOWN]
+        records = [row for row in records if row in worst]
+    rows = [
+        (row["run"], seconds(row["measured"]), *(_against(row, name) for name in _columns(found)))
+        for row in records
+    ]
+    return table(("run", "measured", *_columns(found).values()), rows)
+
+
+def _columns(found: Calibration) -> dict[str, str]:
+    columns = {"shipped": "shipped", "fitted": "fitted"}
+    return columns | ({"left_out": "left out"} if found.fit.left_out else {})
+
+
+def _against(row: Mapping[str, Any], name: str) -> str:
+    return f"{(row[name] / row['measured'] - 1) * 100:+.1f} %"
+
+
+def _record(found: Calibration, index: int) -> dict[str, Any]:
+    run, fit = found.runs[index], found.fit
+    record = {
+        "run": run.name,
+        "line": run.row.span.line,
+        "measured": run.seconds,
+        "shipped": fit.before[index],
+        "fitted": fit.after[index],
+    }
+    return record | ({"left_out": fit.left_out[index]} if fit.left_out else {})
+
+
+def _errors(found: Calibration) -> str:
+    words = {"shipped": "shipped", "fitted": "fitted", "left_out": "with the run left out"}
+    text = ", ".join(f"{words[name]} {percent(value)}" for name, value in found.errors.items())
+    return f"mean error of the step: {text}\n"
+
+
+def calibration_json(found: Calibration) -> dict[str, Any]:
+    """Return the calibration as JSON types; key ``calibration`` has the content of the file."""
+    document = {
+        "format": 1,
+        "calibration": found.document(),
+        "parameters": [
+            {
+                "name": item.name,
+                "shipped": item.shipped,
+                "fitted": item.fitted,
+                "spread": item.spread,
+                "identified": item.identified,
+            }
+            for item in found.fit.parameters
+        ],
+        "runs": [_record(found, index) for index in range(len(found.runs))],
+    }
+    return dict(round_tree(document))
+
+
+def calibration_file(found: Calibration) -> str:
+    """Return the text of the calibration file: ``Calibration.document`` as YAML."""
+    return HEAD + "".join(f"{line}\n" for line in _lines(found.document(), ""))
+
+
+def _lines(tree: Mapping[str, Any], indent: str) -> list[str]:
+    lines = []
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            lines += [f"{indent}{key}:", *_lines(value, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{key}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(value)}]"
+    return str(rounded(value)) if isinstance(value, float) else str(value)

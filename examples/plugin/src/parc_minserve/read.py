@@ -1,0 +1,51 @@
+"""Importer of commands and scripts with ``minserve serve``: model, layout and limits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from parc.backends.shared.field_table import flag_table
+from parc.compiler.diagnostics import Finding, Sink
+from parc.compiler.tools.importers.flags import report_unknown, take_flags, written_flags
+from parc.compiler.tools.importers.formats import Importers, LaunchLines
+from parc.compiler.tools.importers.import_table import import_table
+from parc.compiler.tools.importers.shell_words import Word, shell_words
+from parc.compiler.topology.readers.fragment import Fragment
+from parc.compiler.topology.readers.reading import Reading
+from parc.compiler.topology.readers.registry import Format
+from parc_minserve.script import PROCESSES
+
+TABLE = import_table(__package__ or "")
+FLAGS = {row.setting: row for row in flag_table(__package__ or "").rows}
+"""All flags of Minserve."""
+
+
+def starts_minserve(words: list[Word]) -> bool:
+    """Return True if ``words`` include the command ``minserve serve``."""
+    return any(
+        one.text.endswith("minserve") and after.text == "serve" for one, after in pairwise(words)
+    )
+
+
+def read_words(words: list[Word], reading: Reading) -> None:
+    """Set the fields of the spec that the flags among ``words`` set; report other flags (I04)."""
+    unknown = take_flags(written_flags(words, TABLE.rows), TABLE.rows, reading)
+    if reading.spec:
+        reading.spec["job"] = {"kind": "serve", **reading.spec.get("job", {})}
+    by_process = {name for name, row in FLAGS.items() if row.group == PROCESSES}
+    rest = [flag for flag in unknown if flag.name not in by_process]
+    report_unknown(rest, "Set the field of the spec that it corresponds to, if any.", reading)
+
+
+def read_minserve(text: str, name: str, sink: Sink) -> Fragment | None:
+    """Return the fragment of a script or command; None after an error."""
+    reading = Reading(text, name, sink)
+    read_words(shell_words(text, name), reading)
+    if not reading.spec and reading.sound:
+        finding = Finding("this file has no flag of Minserve", help="such as --tensor-parallel 8")
+        reading.refuse("I02", finding, reading.span())
+    return reading.fragment()
+
+
+FORMAT = Format(read_minserve, "command of Minserve, or a script with it", (r"\bminserve serve\b",))
+IMPORTERS = Importers({"minserve-args": FORMAT}, LaunchLines(starts_minserve, read_words))

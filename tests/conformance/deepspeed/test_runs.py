@@ -1,0 +1,103 @@
+"""Emitted DeepSpeed launches train: four ranks over gloo reach the losses of plain torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compiled import files_of
+from tests.conformance.real_runs import reference, run_script
+
+pytestmark = pytest.mark.conformance
+REFERENCE = Path(__file__).with_name("reference_training.py")
+TINY: dict[str, Any] = {
+    "parc": 1,
+    "name": "tiny",
+    "model": {
+        "name": "tiny",
+        **{"layers": 4, "hidden": 64, "ffn": 128, "heads": 4, "kv_heads": 2, "head_dim": 16},
+        "vocab": 256,
+        "position": {"kind": "rope", "max_positions": 256},
+    },
+    "cluster": {"node": {"base": "dgx-a100", "gpus_per_node": 4}, "nodes": 1},
+    "job": {"sequence_length": 64, "global_batch": 8, "steps": 4, "learning_rate": 0.01},
+    "emit": ["deepspeed", "rankmap", "torchrun"],
+}
+ONE = {"tp": 1, "cp": 1, "pp": 1, "micro_batch": 1, "zero_stage": 1, "recompute": "none"}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "zero-1": {"dp": 4},
+    "zero-3": {"dp": 4, "zero_stage": 3},
+    "zero-2, recompute": {"dp": 4, "zero_stage": 2, "recompute": "full"},
+    "pipeline": {"pp": 2, "dp": 2},
+    "pipeline, optimizer on the host": {"pp": 2, "dp": 2, "offload": "cpu"},
+    "pipeline of cut tensors": {"pp": 2, "tp": 2, "dp": 1},
+    "AutoTP": {"tp": 2, "dp": 2},
+    "sequences": {"cp": 2, "dp": 2},
+}
+EXPERTS = {"count": 4, "top_k": 2, "size": 64}
+
+
+def write_files(spec: dict[str, Any], folder: Path) -> Path:
+    """Write the files of a spec, changed for a CPU: fp32, and torch's Adam instead of the CUDA
+    one.
+    """
+    for path, text in files_of(spec).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+    config_file = folder / "deepspeed/ds_config.json"
+    config = json.loads(config_file.read_text("utf-8"))
+    del config["bf16"], config["data_types"]
+    config["optimizer"]["params"]["torch_adam"] = True
+    config["zero_force_ds_cpu_optimizer"] = False
+    config["zero_optimization"].get("offload_optimizer", {}).pop("pin_memory", None)
+    config_file.write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def losses(output: str) -> list[float]:
+    """Return the losses even if the output of another rank splits a line, because all ranks write
+    to one stream.
+    """
+    return [float(number) for number in re.findall(r"step \d+ loss (\d+\.\d{6})", output)]
+
+
+def spec_of(layout: dict[str, Any]) -> dict[str, Any]:
+    return TINY | {"layout": ONE | layout}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Return the losses of one process of plain torch."""
+    folder = write_files(spec_of({"dp": 4}), tmp_path_factory.mktemp("one"))
+    found = losses(reference(REFERENCE, str(folder / "deepspeed"), str(folder)))
+    assert len(found) == 4
+    assert len(set(found)) == 4
+    return found
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_launch_trains_to_the_losses_of_plain_torch(
+    name: str, tmp_path: Path, expected: list[float]
+) -> None:
+    folder = write_files(spec_of(LAYOUTS[name]), tmp_path)
+    found = losses(run_script(folder / "torchrun/launch.sh"))
+    assert found == pytest.approx(expected, abs=2e-5)
+
+
+def test_the_deepspeed_launcher_starts_the_same_run(tmp_path: Path, expected: list[float]) -> None:
+    folder = write_files(spec_of({"dp": 4, "zero_stage": 3}), tmp_path)
+    output = run_script(folder / "deepspeed/launch.sh")
+    assert losses(output) == pytest.approx(expected, abs=2e-5)
+
+
+def test_a_model_with_experts_trains(tmp_path: Path) -> None:
+    spec = spec_of({"dp": 4, "ep": 2, "etp": 1})
+    spec["model"] = TINY["model"] | {"experts": EXPERTS}
+    found = losses(run_script(write_files(spec, tmp_path) / "torchrun/launch.sh"))
+    assert len(found) == 4
+    assert max(found) < 7

@@ -1,0 +1,127 @@
+"""Plans as cases for Megatron-Core, and the checking program that runs it in a separate process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from parc.backends.megatron.arguments.arguments import arguments
+from parc.backends.megatron.arguments.environment import variables
+from parc.backends.megatron.stages.split import SplitPins, find_split
+from parc.backends.registry import framework
+from parc.compiler.ir import Chunk, Layout, Plan, Problem, Split
+from tests.compiled import Spec, planned, resolved
+from tests.conformance.checker_processes import run_cases
+from tests.every_layout import enumerate_layouts
+
+CHECKER = Path(__file__).with_name("megatron_checker.py")
+Case = dict[str, Any]
+Verdict = dict[str, Any]
+
+
+def checker_command() -> list[str]:
+    """Return the command of the checking program with the paths that tests/conformance/run sets."""
+    python, megatron = (
+        os.environ["PARC_CONFORMANCE_PYTHON"],
+        os.environ["PARC_CONFORMANCE_MEGATRON"],
+    )
+    return [python, str(CHECKER), megatron]
+
+
+def megatron_verdicts(cases: list[Case]) -> dict[str, Verdict]:
+    """Return the verdict by name of the case."""
+    return {verdict["name"]: verdict for verdict in run_cases(checker_command(), cases)}
+
+
+def case_of(name: str, problem: Problem, layout: Layout, world: int) -> Case:
+    """Return the arguments and environment of the launch script."""
+    argv = [word for a in arguments(problem, layout) for word in (a.flag, *a.values)]
+    gpu = problem.cluster.gpu
+    return {
+        "name": name,
+        "argv": argv,
+        "world_size": world,
+        "env": dict(variables(gpu, layout)),
+        "arch": gpu.compute_capability[0],
+        "ranks": sorted({0, world // 2, world - 1}),
+    }
+
+
+def layout_as_pinned(problem: Problem) -> Layout | None:
+    """Return the layout with the pinned sizes, valid or not."""
+    first = next(enumerate_layouts(problem, framework("megatron")), None)
+    if first is None:
+        return None
+    layout = first[0]
+    if find_split(problem, layout.pp, layout.vpp) is None:
+        layout = replace(layout, split=split_as_pinned(problem, layout.pp, layout.vpp))
+    return layout
+
+
+def split_as_pinned(problem: Problem, pp: int, vpp: int) -> Split:
+    """Return a split that passes the pins to Megatron although no valid split exists."""
+    pins = SplitPins.of(problem.pins)
+    if pins.text is not None:
+        return Split("string", False, False, pins.text, ())
+    if pins.first or pins.last:
+        each = problem.model.layers // pp
+        counts = [pins.first or each, *[each] * (pp - 2), pins.last or each][:pp]
+        chunks = tuple((Chunk(0, count, False, 0, False),) for count in counts)
+        return Split("first-last", False, False, "", chunks)
+    if pins.embedding or pins.loss:
+        return Split("counted", bool(pins.embedding), bool(pins.loss), "", ())
+    return Split("even", False, False, "", ())
+
+
+def case_as_pinned(name: str, problem: Problem, layout: Layout, world: int) -> Case:
+    """Return ``case_of`` without flags for an end of the pipeline that is not pinned."""
+    case = case_of(name, problem, layout, world)
+    if find_split(problem, layout.pp, layout.vpp) is None:
+        pins, argv = problem.pins, case["argv"]
+        for flag, value in (("first", pins.first_stage_layers), ("last", pins.last_stage_layers)):
+            word = f"--decoder-{flag}-pipeline-num-layers"
+            if value is None and word in argv:
+                del argv[argv.index(word) : argv.index(word) + 2]
+    return case
+
+
+def rejected_as_pinned(specs: list[Spec]) -> tuple[dict[str, Verdict], dict[str, str]]:
+    """Check specs with their pinned sizes and return (verdicts of specs that Megatron rejects,
+    errors of those that PARC accepts).
+    """
+    cases, rejected_by_parc = [], {}
+    for number, spec in enumerate(specs):
+        problem, _ = resolved(spec)
+        layout = layout_as_pinned(problem) if isinstance(problem, Problem) else None
+        if not isinstance(problem, Problem) or layout is None:
+            continue
+        name = f"variation {number}"
+        # pinned sizes may exceed the cluster; only existing ranks are started
+        cases.append(case_as_pinned(name, problem, layout, min(layout.world, problem.cluster.gpus)))
+        plan, sink = planned(spec)
+        rejected_by_parc[name] = plan is None and sink.failed()
+    rejected = {name: one for name, one in megatron_verdicts(cases).items() if not one["accepted"]}
+    return rejected, {n: one["error"] for n, one in rejected.items() if not rejected_by_parc[n]}
+
+
+LEVELS = ("cp-a2a", "cp-p2p")
+"""Groups of hierarchical context parallelism."""
+
+
+def planned_groups(plan: Plan, rank: int) -> dict[str, list[int]]:
+    """Return the groups of one rank by PARC's meshes, under the names of the checking program."""
+    dense, expert = plan.placement.dense, plan.placement.expert
+    found = {}
+    for name, mesh, axes in (
+        *((n, dense, n.split("-")) for n in ("tp", "cp", "dp", "pp", "dp-cp", "tp-cp", "tp-pp")),
+        ("etp", expert, ["tp"]),
+        ("ep", expert, ["ep"]),
+        ("edp", expert, ["dp"]),
+        ("etp-ep", expert, ["tp", "ep"]),
+        ("etp-ep-pp", expert, ["tp", "ep", "pp"]),
+        *((n, dense, [n.replace("-", "_")]) for n in LEVELS if plan.layout.cp_a2a > 1),
+    ):
+        found[name] = next(group for group in mesh.groups(*axes) if rank in group)
+    return found

@@ -1,0 +1,119 @@
+"""The emitted FSDP program trains: four ranks over gloo reach the losses of one process."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compiled import files_of
+from tests.conformance.real_runs import LONGEST_SECONDS, environment, run_script
+from tests.conformance.tool_checkers import tool_python
+
+pytestmark = pytest.mark.conformance
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "DDP": {"zero_stage": 0},
+    "FSDP2": {"zero_stage": 3},
+    "FSDP2, weights stay gathered": {"zero_stage": 2, "recompute": "full"},
+    "HSDP 2x2": {"zero_stage": 3, "dp_shard": 2},
+    "TP 2 x FSDP2": {"zero_stage": 3, "tp": 2},
+}
+HOST = {"base": "dgx-h100", "gpus_per_node": 4, "nvlink_domain": 4}
+OPTIMIZER: dict[str, Any] = {
+    "learning_rate": 0.01,
+    "min_learning_rate": 0.001,
+    "warmup_steps": 1,
+    "lr_decay": "linear",
+    "adam_beta1": 0.8,
+    "adam_beta2": 0.9,
+    "adam_epsilon": 1e-6,
+    "weight_decay": 0.3,
+    "gradient_clipping": 0.5,
+}
+ONE_PROCESS = """
+import torch, torch.nn.functional as F
+from model import Transformer
+from parallelize import CONFIG
+from train import SEED, sequences
+model = Transformer(CONFIG["model"])
+model.reset(SEED)
+optimizer = torch.optim.AdamW(
+    model.parameters(), lr=0.01, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.3
+)
+for step, rate in enumerate((0.01, 0.01, 0.0055)):
+    optimizer.param_groups[0]["lr"] = rate
+    tokens = sequences(step, 0, CONFIG["global_batch"])
+    loss = F.cross_entropy(model(tokens[:, :-1]).float().flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"loss {loss.item():.6f} ")
+"""
+"""The same steps without a mesh, with the same model and data, and OPTIMIZER as numbers."""
+
+
+def emit(folder: Path, layout: dict[str, Any]) -> None:
+    """Write the files of a tiny model on four GPUs."""
+    spec = {
+        "parc": 1,
+        "name": "tiny",
+        "model": {
+            "name": "tiny",
+            "layers": 3,
+            "hidden": 64,
+            "ffn": 128,
+            "heads": 4,
+            "kv_heads": 2,
+            "head_dim": 16,
+            "vocab": 128,
+            "position": {"kind": "rope", "max_positions": 256},
+        },
+        "cluster": {
+            "node": {"base": "dgx-h100", "gpus_per_node": 4, "nvlink_domain": 4},
+            "nodes": 1,
+        },
+        "job": {"sequence_length": 32, "global_batch": 8, "steps": 3} | OPTIMIZER,
+        "layout": layout | {"micro_batch": 1},
+        "emit": ["fsdp", "torchrun"],
+    }
+    for path, text in files_of(spec).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+
+def losses(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"loss (\d+\.\d{6}) ", output)]
+
+
+@cache
+def reference(folder: Path) -> list[float]:
+    """Return the losses of one process on the emitted model and data."""
+    emit(folder, {"zero_stage": 3})
+    done = subprocess.run(
+        [tool_python("torch"), "-c", ONE_PROCESS],
+        cwd=folder / "fsdp",
+        env=environment() | {"PYTHONPATH": str(folder / "fsdp")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LONGEST_SECONDS,
+    )
+    return losses(done.stdout)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_the_emitted_program_trains_to_the_losses_of_one_process(
+    kind: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    emit(tmp_path, LAYOUTS[kind])
+    script = tmp_path / "torchrun" / "launch.sh"
+    found = losses(run_script(script, "--device", "cpu", "--dtype", "fp32"))
+    alone = reference(tmp_path_factory.getbasetemp() / "alone")
+    assert len(found) == 3
+    assert found == pytest.approx(alone, abs=2e-6)

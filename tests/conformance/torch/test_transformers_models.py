@@ -1,0 +1,89 @@
+"""PARC and transformers read the same sizes, positions and windows from a config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.compiler.ir import Model
+from tests.catalog.configs import LIKE_THE_CATALOG
+from tests.catalog.family_counts import counted_configs
+from tests.catalog.test_models_hf_families import OTHERWISE, resolved
+from tests.catalog.test_models_totals import EXACT
+from tests.conformance.tool_checkers import transformers_verdicts
+
+pytestmark = pytest.mark.conformance
+OWN_BASE = ("dbrx", "hunyuan_v1_dense", "hunyuan_v1_moe")
+"""Families with another rotary base: DBRX sets it in attn_config; Hunyuan's alpha becomes a larger
+base in PARC.
+"""
+CheckedConfigs = list[tuple[dict[str, Any], int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def checked_configs() -> CheckedConfigs:
+    """Return (config, expected count, verdict) for every counted config and those of the
+    catalog.
+    """
+    rows = counted_configs()
+    rows += [
+        (config, EXACT[name])
+        for name, config in sorted(LIKE_THE_CATALOG.items())
+        if name in EXACT and config["model_type"] not in OTHERWISE
+    ]
+    verdicts = transformers_verdicts([{"config": config} for config, _ in rows])
+    return [(*row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
+
+
+def test_transformers_builds_models_with_the_counted_parameters(
+    checked_configs: CheckedConfigs,
+) -> None:
+    wrong = [
+        (config, count, verdict.get("parameters", verdict.get("error")))
+        for config, count, verdict in checked_configs
+        if verdict.get("parameters") != count
+    ]
+    assert not wrong
+
+
+def test_transformers_reads_the_same_positions_windows_and_epsilons(
+    checked_configs: CheckedConfigs,
+) -> None:
+    wrong = []
+    for config, _, verdict in checked_configs:
+        mine, theirs = facts(resolved(config)[0]), verdict["facts"]
+        stated = {key: value for key, value in theirs.items() if value is not None}
+        wrong += [
+            (config, key, value, mine[key])
+            for key, value in stated.items()
+            if mine[key] is not None and mine[key] != pytest.approx(value)
+        ]
+    assert not wrong
+
+
+def facts(model: Model) -> dict[str, Any]:
+    """Return the facts of transformers_checker.py from PARC's model; None if the model has no such
+    field.
+    """
+    attention, position = model.attention, model.position
+    every = attention.full_attention_every if attention.window else 1
+    rotary = position.kind in ("rope", "yarn")
+    return {
+        "base": position.base if rotary and model.family not in OWN_BASE else None,
+        "percent": position.percent if rotary else None,
+        "max_positions": position.max_positions,
+        "norm_epsilon": model.norm_epsilon,
+        "window": attention.window,
+        "full_layers": [n for n in range(model.layers) if every and (n + 1) % every == 0],
+        "top_k": model.experts.top_k if model.experts else None,
+    }
+
+
+def test_the_checker_reports_another_count_and_an_unknown_family() -> None:
+    llama = {"model_type": "llama", "num_hidden_layers": 1, "vocab_size": 100}
+    cases = [{"config": llama | more} for more in ({}, {"mlp_bias": True}, {"model_type": "?"})]
+    plain, biased, unknown = transformers_verdicts(cases)
+    assert biased["parameters"] - plain["parameters"] == 2 * 11008 + 4096
+    assert plain["facts"]["base"] == 10000.0
+    assert (unknown["accepted"], unknown["stage"]) == (False, "config")

@@ -1,0 +1,94 @@
+"""Count the trained parameters of the model that transformers builds from a config.
+
+    python transformers_checker.py < cases.jsonl > verdicts.jsonl
+
+A case: {"name", "config": {...}}, with the content of a config.json. A verdict adds "parameters",
+and "facts" of the config with its defaults: rotary base and share, longest context, epsilon of the
+norms, window, layers without a window, experts per token; null if a class has no such field.
+The class of the text part of a multi-modal model has no output projection; it is added here.
+
+Runs under the Python that has torch and transformers; imports neither PARC nor pytest.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "shared"))
+
+from case_lines import Case, Verdict, answer_cases, import_before_forks
+
+
+def check(case: Case, verdict: Verdict) -> None:
+    """Read the config, build the model, and count."""
+    import torch
+    from transformers import AutoConfig
+
+    written = dict(case["config"])
+    verdict["stage"] = "config"
+    config = AutoConfig.for_model(written.pop("model_type"), **written)
+    verdict["facts"] = facts(config)
+    verdict["stage"] = "model"
+    with torch.device("meta"):
+        model, head = built(config)
+    trained = (weight for weight in model.parameters() if weight.requires_grad)
+    verdict["parameters"] = head + sum(weight.numel() for weight in trained)
+
+
+EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+
+
+def facts(config: Any) -> dict[str, Any]:
+    """Return the settings other than shapes that PARC reads too."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    epsilons = [getattr(config, key, None) for key in EPSILON]
+    types = getattr(config, "layer_types", None) or []
+    visited = getattr(config, "num_experts_per_tok", None)
+    return {
+        "base": rope.get("rope_theta"),
+        "percent": rope.get("partial_rotary_factor"),
+        "max_positions": getattr(config, "max_position_embeddings", None),
+        "norm_epsilon": next((epsilon for epsilon in epsilons if epsilon), None),
+        "window": getattr(config, "sliding_window", None) if "sliding_attention" in types else None,
+        "full_layers": [n for n, kind in enumerate(types) if kind != "sliding_attention"] or None,
+        "top_k": visited[0] if isinstance(visited, list) else visited,
+    }
+
+
+def built(config: Any) -> tuple[Any, int]:
+    """Return the model, and the number of parameters of an output projection that it lacks."""
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    if (
+        config.model_type.endswith("_text")
+        and type(config) not in AutoModelForCausalLM._model_mapping
+    ):
+        tied = getattr(config, "tie_word_embeddings", False)
+        head = 0 if tied else config.vocab_size * config.hidden_size
+        return AutoModel.from_config(config), head
+    return AutoModelForCausalLM.from_config(config), 0
+
+
+def module_of(case: Case) -> tuple[str, ...]:
+    """Return the module of the model's class, which takes seconds to import and may belong to
+    another family.
+    """
+    from transformers import CONFIG_MAPPING
+
+    known = case["config"]["model_type"]
+    config = CONFIG_MAPPING[known].__module__ if known in CONFIG_MAPPING else ""
+    module = config.replace(".configuration_", ".modeling_")
+    return (module,) if module and find_spec(module) else ()
+
+
+def main() -> int:
+    import_before_forks("torch", "transformers")
+    return answer_cases(check, needs=module_of)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""vLLM accepts the commands that PARC emits, and derives the same plan from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parc.backends.registry import engine
+from parc.backends.vllm.commands import processes
+from parc.compiler.ir import ServingPlan
+from tests.compiled import examples
+from tests.conformance.tool_checkers import vllm_verdicts
+from tests.conformance.vllm.cases import case_of, cases_of, differences
+from tests.conformance.vllm.specs import valid_service
+from tests.hybrid_models import NEMOTRON_NANO, QWEN3_NEXT
+from tests.search.serving_specs import planned
+
+pytestmark = pytest.mark.conformance
+SPECS = 210
+
+
+def plan_differences(plans: list[ServingPlan]) -> dict[str, list[str]]:
+    """Return the differences by command, for commands that have any."""
+    running = [(plan, *pair) for plan in plans for pair in cases_of(plan)]
+    verdicts = vllm_verdicts([case for _, _, case in running])
+    found = {
+        case["name"]: differences(plan, process, verdict)
+        for (plan, process, case), verdict in zip(running, verdicts, strict=True)
+    }
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def test_every_command_of_every_example_is_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = list(examples("vllm").values())
+    assert len(plans) >= 3
+    assert plan_differences(plans) == {}
+
+
+def test_the_command_for_ray_is_accepted_with_ray_as_the_executor() -> None:
+    cases = []
+    for plan in examples("vllm").values():
+        if plan.layout.dp == 1:
+            process = processes(plan)[0]
+            words = list(engine("vllm").command(plan, "ray"))[1:]
+            cases.append(case_of(plan, process, False) | {"argv": words})
+    assert len(cases) >= 2
+    for verdict in vllm_verdicts(cases):
+        assert verdict["accepted"], verdict
+        assert verdict["sizes"]["executor"] == "ray"
+
+
+def test_random_valid_specs_are_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for seed in range(SPECS):
+        plan, sink = planned(valid_service(seed))
+        assert plan is not None or sink.failed()
+        plans += [plan] if plan is not None else []
+    assert len(plans) >= 200
+    assert plan_differences(plans) == {}
+
+
+CONTEXTS: list[tuple[Any, dict[str, Any], int]] = [
+    ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 1, "pcp": 2}, 1),
+    ("deepseek-v3", {"tp": 4, "pp": 1, "dp": 2, "pcp": 2, "ep": "on"}, 2),
+    ("deepseek-v3", {"tp": 8, "pp": 1, "dp": 1, "dcp": 8}, 1),
+    ("deepseek-v3", {"tp": 2, "pp": 1, "dp": 4, "dcp": 2, "ep": "on"}, 1),
+    ("qwen3-235b-a22b", {"tp": 8, "pp": 1, "dp": 1, "dcp": 2, "ep": "on"}, 1),
+    ("llama-3.1-70b", {"tp": 16, "pp": 1, "dcp": 2, "replicas": 1}, 2),
+    ({**QWEN3_NEXT, "family": "qwen3_next"}, {"tp": 8, "dp": 1, "dcp": 4, "ep": "on"}, 1),
+    ({**NEMOTRON_NANO, "family": "nemotron_h"}, {"tp": 4, "dp": 2, "dcp": 2, "ep": "on"}, 1),
+]
+"""(model, layout, hosts): both kinds of context parallelism, and the settings that they combine
+with.
+"""
+
+
+def test_context_parallelism_is_accepted_with_the_same_sizes_and_groups() -> None:
+    plans = []
+    for model, layout, nodes in CONTEXTS:
+        wide = not isinstance(model, str) or model.startswith("llama")
+        job = {
+            "kind": "serve",
+            "precision": "bf16" if wide else "fp8",
+            "checkpoint": "/models/context",
+            "max_model_len": 8192,
+            "traffic": {"input_tokens": 4000, "output_tokens": 1000, "concurrency": 64},
+        }
+        plan, sink = planned(
+            {
+                "parc": 1,
+                "name": "context",
+                "model": model,
+                "cluster": {"node": "hgx-h200", "nodes": nodes},
+                "job": job,
+                "layout": layout,
+                "emit": ["vllm"],
+            }
+        )
+        assert plan is not None, [found.finding.message for found in sink.diagnostics]
+        plans.append(plan)
+    assert plan_differences(plans) == {}

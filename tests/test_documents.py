@@ -1,0 +1,119 @@
+"""README, changelog, licence, Makefile and examples agree with the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project_files import ROOT
+
+EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/spec.yaml"))
+MODELINE = "# yaml-language-server: $schema=../../schemas/spec.schema.json\n"
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def test_there_are_at_least_eight_examples() -> None:
+    assert len(EXAMPLES) >= 8
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_an_example_starts_with_the_modeline_and_has_the_name_of_its_folder(folder: Path) -> None:
+    text = (folder / "spec.yaml").read_text("utf-8")
+    assert text.startswith(MODELINE)
+    assert f"\nname: {folder.name}\n" in text
+
+
+def test_the_schema_in_the_modeline_exists() -> None:
+    assert (EXAMPLES[0] / "../../schemas/spec.schema.json").resolve().is_file()
+
+
+def test_the_example_in_the_readme_is_one_of_the_examples() -> None:
+    shown = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert shown
+    assert shown[1] in {(folder / "spec.yaml").read_text("utf-8") for folder in EXAMPLES}
+
+
+def test_the_readme_lists_exactly_the_commands() -> None:
+    import click
+
+    from parc.compiler.cli import main
+
+    rows = set(re.findall(r"^\| `parc ([a-z]+)", README, re.MULTILINE))
+    assert rows == set(main.list_commands(click.Context(main)))
+
+
+def test_make_targets_in_documents_are_in_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    papers = README + (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = set(re.findall(r"[`$] ?make ([a-z]+)", papers))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_links_between_documents_have_targets() -> None:
+    papers = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+    broken = [
+        f"{paper.name}: {target}"
+        for paper in papers
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", paper.read_text("utf-8"))
+        if not (paper.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text("utf-8")
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert text.rstrip().endswith("limitations under the License.")
+
+
+def test_the_changelog_has_an_unreleased_section() -> None:
+    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_make_without_a_target_lists_every_documented_target() -> None:
+    if not _has_make():
+        pytest.skip("make is not installed")
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for target in ("demo", "test", "check", "conformance", "golden", "schemas"):
+        assert f"make {target} " in done.stdout
+
+
+def test_make_demo_rejects_an_old_python_in_one_clear_sentence(tmp_path: Path) -> None:
+    if not _has_make():
+        pytest.skip("make is not installed")
+    old = tmp_path / "python"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.1\nexit 1\n', "utf-8")
+    old.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml"):
+        (tmp_path / name).write_text((ROOT / name).read_text("utf-8"), "utf-8")
+    done = subprocess.run(
+        ["make", "demo", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "PARC needs Python 3.11 or newer" in done.stderr
+    assert "Python 3.9.1" in done.stderr
+
+
+def test_python_dash_m_parc_prints_help() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "parc", "--help"],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "compile" in done.stdout
+
+
+def _has_make() -> bool:
+    from shutil import which
+
+    return which("make") is not None
