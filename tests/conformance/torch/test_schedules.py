@@ -46,7 +46,7 @@ def torch_cases() -> list[Case]:
 
 def megatron_cases() -> list[Case]:
     interleaved = [
-        ("megatron", "interleaved", Shape(ranks, whole * group + rest, chunks, group))
+        ("megatron", "interleaved", PipelineShape(ranks, whole * group + rest, chunks, group))
         for ranks in RANKS[1:]  # on one rank Megatron-Core runs its loop without a pipeline
         for chunks in (2, 3)
         for group in (ranks, ranks + 1, 2 * ranks)
@@ -112,7 +112,7 @@ def test_parc_rejects_no_schedule_that_a_tool_accepts() -> None:
     rejected = [
         (case, reason)
         for case, answer in answered_cases()
-        if "rows" in answer and (reason := SCHEDULES[case[1]].refusal(case[2]))
+        if "rows" in answer and (reason := SCHEDULES[case[1]].size_error(case[2]))
     ]
     assert rejected == []
 
@@ -121,7 +121,7 @@ def test_torch_rejects_the_dualpipe_v_shapes_that_parc_rejects() -> None:
     ours = [
         answer
         for (_, name, shape), answer in answered_cases()
-        if name == "dualpipe-v" and SCHEDULES[name].refusal(shape)
+        if name == "dualpipe-v" and SCHEDULES[name].size_error(shape)
     ]
     assert len(ours) > 10
     assert all("rejected" in answer for answer in ours)
