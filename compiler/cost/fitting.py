@@ -165,7 +165,7 @@ def fit(  # noqa: PLR0913 - model, data, start, priors and two options of one fi
     """
     search = _Fit(predict, measured, priors, weights)
     here = search.point([log(start[name]) for name in search.names])
-    damping, count = 1e-3, 0
+    damping, count = 1e-3, 0  # almost Gauss-Newton at first
     while count < rounds:
         count += 1
         curvature, slope = search.normal(here, search.jacobian(here))
@@ -203,6 +203,7 @@ def _downhill(
         there = search.point([a + scale * b for a, b in zip(here.logs, step, strict=True)])
         if there.loss < here.loss:
             return there, max(damping / 5, 1e-9)
+        # More damping turns the step towards the gradient and makes it shorter (Marquardt).
         damping *= 4
     return here, inf
 

@@ -17,27 +17,27 @@ START = {"rate": 1.0, "latency": 1.0, "unused": 2.0}
 
 
 def seconds(parameters: Mapping[str, float]) -> list[float]:
-    """Work over a rate plus steps of a latency."""
+    """Return the times of all measurements: work over a rate plus steps of a latency."""
     return [a / parameters["rate"] + b * parameters["latency"] for a, b in WORK]
 
 
 MEASURED = seconds({"rate": 1.4, "latency": 0.6})
 
 
-def test_a_fit_finds_the_parameters_that_made_the_points() -> None:
+def test_a_fit_finds_the_parameters_that_generated_the_measurements() -> None:
     found = fit(seconds, MEASURED, START, PRIORS)
     assert found.parameters["rate"] == pytest.approx(1.4, rel=0.02)
     assert found.parameters["latency"] == pytest.approx(0.6, rel=0.02)
 
 
-def test_a_parameter_that_no_point_sees_stays_at_its_prior_and_is_named() -> None:
+def test_an_unidentified_parameter_stays_at_its_prior_and_is_reported() -> None:
     found = fit(seconds, MEASURED, START, PRIORS)
     assert found.parameters["unused"] == pytest.approx(3.0, rel=1e-3)
     assert found.spreads["unused"] == pytest.approx(0.4, rel=1e-3)
     assert found.unidentified(PRIORS) == ("unused",)
 
 
-def test_one_odd_point_does_not_carry_the_fit_away() -> None:
+def test_one_outlier_hardly_changes_the_fit() -> None:
     odd = [MEASURED[0] * 10, *MEASURED[1:]]
     found = fit(seconds, odd, START, PRIORS)
     assert found.parameters["rate"] == pytest.approx(1.4, rel=0.08)
@@ -50,17 +50,17 @@ def test_a_fit_stays_inside_the_bounds() -> None:
     assert found.parameters["rate"] == pytest.approx(1.2)
 
 
-def test_without_points_the_priors_are_the_answer() -> None:
+def test_without_measurements_the_fit_returns_the_priors() -> None:
     found = fit(lambda _: [], [], START, PRIORS)
     assert found.parameters == pytest.approx({"rate": 1.0, "latency": 1.0, "unused": 3.0}, rel=1e-3)
 
 
-def test_a_fit_gives_the_same_bytes_twice_whatever_the_order_of_names() -> None:
+def test_a_fit_does_not_depend_on_the_order_of_names() -> None:
     turned = dict(reversed(PRIORS.items()))
     assert fit(seconds, MEASURED, START, PRIORS) == fit(seconds, MEASURED, START, turned)
 
 
-def test_slow_and_fast_by_the_same_factor_weigh_the_same() -> None:
+def test_errors_of_the_same_factor_count_equally_in_both_directions() -> None:
     flat = {"rate": Prior(1.0, 50.0, 1e-6, 1e6)}
     found = fit(lambda p: [p["rate"]] * 2, [exp(0.1), exp(-0.1)], {"rate": 1.5}, flat)
     assert log(found.parameters["rate"]) == pytest.approx(0.0, abs=0.01)

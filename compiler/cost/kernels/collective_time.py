@@ -107,6 +107,7 @@ def ring_passes(operation: Operation) -> int:
 
 
 def _fixed_seconds(fit: CollectiveFit, nbytes: float, ranks: int) -> float:
+    # Linear as a ring up to the measured size, then logarithmic as a tree.
     steps = min(ranks, MEASURED_RANKS) - 1.0
     if ranks > MEASURED_RANKS:
         steps += 2.0 * log2(ranks / MEASURED_RANKS)

@@ -12,10 +12,11 @@ from parc.compiler.cost.kernels.gemm import Cast, GemmFit, HostFloors
 from parc.compiler.cost.kernels.grouped_gemm import GroupedFit
 from parc.compiler.ir import Gpu
 
-Entry = Mapping[str, Any]
-Read = Callable[[str], Entry]
+KernelEntry = Mapping[str, Any]
+"""Entry of one GPU type in the kernel catalog: terms by section and precision."""
+ReadEntry = Callable[[str], KernelEntry]
 """Function from the name of a GPU to its entry in the kernel catalog; KeyError if it has none."""
-Form = TypeVar("Form", GemmFit, GroupedFit)
+FitType = TypeVar("FitType", GemmFit, GroupedFit)
 
 SECTIONS = ("gemm", "prefill", "decode", "grouped", "collectives")
 OPERAND_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
@@ -66,7 +67,7 @@ class KernelFit:
         return max(fit, other, key=lambda each: each.peak_share)
 
 
-def kernel_fit(gpu: Gpu, read: Read, kernels_like: str) -> KernelFit:
+def kernel_fit(gpu: Gpu, read: ReadEntry, kernels_like: str) -> KernelFit:
     """Return the fits of ``gpu``: fitted shares, applied to its own data-sheet numbers.
 
     A section that is missing in the entry is read from the entry that its ``like`` names. A GPU
@@ -94,7 +95,7 @@ def kernel_fit(gpu: Gpu, read: Read, kernels_like: str) -> KernelFit:
     )
 
 
-def _complete(entry: Entry, read: Read) -> Entry:
+def _complete(entry: KernelEntry, read: ReadEntry) -> KernelEntry:
     if "like" not in entry:
         return entry
     return {**_complete(read(entry["like"]), read), **entry}
@@ -108,10 +109,10 @@ def _flops_per_second(gpu: Gpu, precision: str) -> float | None:
 
 
 def _by_precision(
-    gpu: Gpu, core: dict[str, Any], entry: Entry, section: tuple[str, type[Form]]
-) -> dict[str, Form]:
+    gpu: Gpu, core: dict[str, Any], entry: KernelEntry, section: tuple[str, type[FitType]]
+) -> dict[str, FitType]:
     """Return the fits of a section by precision, for each precision in the GPU's data sheet."""
-    name, form = section
+    name, fit_type = section
     found = {}
     for precision, fit in entry[name].items():
         flops_per_second = _flops_per_second(gpu, precision)
@@ -122,16 +123,16 @@ def _by_precision(
         terms["peak_share"] *= entry.get("peak_share_factor", 1.0)
         terms |= {"cast": Cast(**fit["cast"])} if "cast" in fit else {}
         terms |= {"floors": HostFloors(**fit["floors"])} if "floors" in fit else {}
-        found[precision] = form(**terms)
+        found[precision] = fit_type(**terms)
     return found
 
 
-def _collective(operation: Operation, section: Entry) -> CollectiveFit:
+def _collective(operation: Operation, section: KernelEntry) -> CollectiveFit:
     terms = section[operation]["terms"]
     return CollectiveFit(operation=operation, link_gb_per_s=section["link_gb_per_s"], **terms)
 
 
-def _nearest(fits: Mapping[str, Form], precision: str) -> Form:
+def _nearest(fits: Mapping[str, FitType], precision: str) -> FitType:
     for name in NEAREST.get(precision, ("bf16",)):
         if name in fits:
             return fits[name]

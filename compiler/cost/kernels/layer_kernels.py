@@ -48,6 +48,7 @@ def attention_gemms(model: Model, layout: Layout, tokens: float) -> list[GemmSha
     attention, t = model.attention, layout.tp
     latent = attention.latent
     if latent is None:
+        # With fewer key-value heads than tensor ranks, every rank computes a whole head.
         keys = max(attention.kv_heads / t, 1.0)
         width = (attention.projected_heads / t + 2 * keys) * attention.head_dim
         inner = attention.heads * attention.head_dim / t
@@ -81,6 +82,7 @@ def gemm_pass(fit: GemmFit, shapes: list[GemmShape]) -> ForwardBackward:
     for m, n, k in shapes:
         slow_down = MISALIGNED_WEIGHT if n % WEIGHT_ALIGNMENT or k % WEIGHT_ALIGNMENT else 1.0
         forward += slow_down * gemm_seconds(fit, m, n, k)
+        # Gradients dA[m, k] = dC B^T with depth n, and transposed dB[n, k] = dC^T A with depth m.
         backward += slow_down * (gemm_seconds(fit, m, k, n) + gemm_seconds(fit, n, k, m))
     return ForwardBackward(forward, backward)
 

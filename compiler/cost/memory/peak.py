@@ -66,7 +66,7 @@ def layer_terms(
 ) -> LayerActivations:
     """Return the activations of one layer, computed once per mesh and micro-batch size."""
 
-    def price() -> LayerActivations:
+    def compute() -> LayerActivations:
         length = pricing.problem.job.sequence_length
         batch = (length * layout.micro_batch / layout.cp, length // layout.cp)
         layer = layer_activations(pricing.problem.model, layout, kind, batch, program)
@@ -75,7 +75,7 @@ def layer_terms(
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
-    return pricing.memo(("layer", kind, mesh, program.name), price)
+    return pricing.memo(("layer", kind, mesh, program.name), compute)
 
 
 def _layers_bytes(
@@ -83,14 +83,14 @@ def _layers_bytes(
 ) -> tuple[float, float]:
     """Return (bytes saved per micro-batch, working set) of ``layers``: (kind, number)."""
 
-    def price() -> tuple[float, float]:
+    def compute() -> tuple[float, float]:
         layer = layer_terms(pricing, layout, layers[0], program)
         return kept_bytes(layer, layout, layers[1]), working_bytes(layer, layout)
 
     lane = (layout.tp, layout.cp, layout.cp_comm, layout.etp)
     mesh = (*lane, layout.sequence_parallel, layout.micro_batch)
     key = ("layers", layers, mesh, layout.vpp, layout.recompute, program.name)
-    return pricing.memo(key, price)
+    return pricing.memo(key, compute)
 
 
 def activation_bytes(
@@ -190,7 +190,7 @@ def _static_terms(
     kept = (layout.zero_stage, layout.offload, layout.zero_plus.hpz)
     shards = (layout.dp_replicate, layout.dp_shard, *kept)
 
-    def price() -> StaticBytes:
+    def compute() -> StaticBytes:
         return (
             *static_bytes(pricing, layout, load, program),
             cast_bytes(pricing, layout, load, program),
@@ -198,7 +198,7 @@ def _static_terms(
             placeholder_bytes(pricing, layout, load, program),
         )
 
-    return pricing.memo(("static", mesh, shards, load, program.name), price)
+    return pricing.memo(("static", mesh, shards, load, program.name), compute)
 
 
 def _dynamic_terms(
@@ -269,8 +269,8 @@ def stage_memory(
 def peak_stage(pricing: Pricing, layout: Layout) -> StageMemory:
     """Return the stage with the highest peak; the first of equals."""
     stages = [
-        stage_memory(pricing, layout, kind.load, kind.first)
-        for kind in pricing.classes(layout.split)
+        stage_memory(pricing, layout, each.load, each.first)
+        for each in pricing.classes(layout.split)
     ]
     return max(stages, key=lambda stage: stage.total_bytes)
 
@@ -282,10 +282,10 @@ def peak_bytes(pricing: Pricing, layout: Layout) -> float:
     """
     program = program_memory(pricing, layout.zero_stage)
     most = 0.0
-    for kind in pricing.classes(layout.split):
-        dynamic = sum(_dynamic_terms(pricing, layout, kind.load, kind.first, program))
-        static = sum(_static_terms(pricing, layout, kind.load, program))
-        static += kind.load.loss * head_buffer_bytes(pricing, layout, program)
+    for each in pricing.classes(layout.split):
+        dynamic = sum(_dynamic_terms(pricing, layout, each.load, each.first, program))
+        static = sum(_static_terms(pricing, layout, each.load, program))
+        static += each.load.loss * head_buffer_bytes(pricing, layout, program)
         most = max(most, static + (1 + program.fragmentation) * dynamic)
     stage_buffers = stage_buffer_bytes(pricing, layout)
     return (

@@ -30,7 +30,7 @@ class EqualStages:
 
     @property
     def pair_seconds(self) -> float:
-        """Time of an overlapped forward and backward, called F&B in the papers."""
+        """Time of an overlapped forward and backward, called F&B by DeepSeek."""
         stage = self.stage
         return stage.total - self.overlap * min(stage.forward, stage.backward)
 

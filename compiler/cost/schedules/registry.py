@@ -1,4 +1,4 @@
-"""All pipeline schedules by name: action table, closed formulas and valid sizes."""
+"""Registry of pipeline schedules by name: action table, closed formulas and valid sizes."""
 
 from __future__ import annotations
 

@@ -123,6 +123,7 @@ class _Run:
                     break
                 start, end = stop
             else:
+                # Inlined for speed: the simulation spends most of its time here.
                 stage, computation, micro_batch = item
                 lane = lanes[computation]
                 source = lane.inputs[stage]

@@ -79,15 +79,15 @@ class Pricing:
         self._memo: dict[Hashable, Any] = {}
         self._classes: dict[int, tuple[Split, tuple[StageClass, ...]]] = {}
 
-    def memo(self, key: Hashable, price: Callable[[], T]) -> T:
-        """Return ``price()``, computed once per key.
+    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, computed once per key.
 
         The key must contain every quantity that the result depends on.
         """
         try:
             return cast(T, self._memo[key])
         except KeyError:
-            value = self._memo[key] = price()
+            value = self._memo[key] = compute()
             return value
 
     def groups(self, layout: Layout) -> Groups:

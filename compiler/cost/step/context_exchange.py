@@ -88,6 +88,7 @@ def ring_seconds(pricing: Pricing, layout: Layout, groups: Groups, core: float) 
     rate = pricing.problem.cluster.gpu.memory_gb_per_s * 1e9
     merge = steps * (MERGE_BYTES * tokens * heads / rate + STEP_SECONDS)
     hop = pricing.links.hop_seconds(key_bytes(pricing, layout), groups.cp_stride)
+    # The first term is the forward pass. Backward, keys and values and their gradients are sent.
     exposed = max(0.0, steps * hop - core) + max(0.0, 2 * steps * hop - BACKWARD_FACTOR * core)
     return exposed + 3 * merge
 

@@ -69,7 +69,7 @@ def replica_bytes(pricing: Pricing, layout: Layout) -> float:
 
 def fullest_stage(pricing: Pricing, layout: Layout) -> tuple[float, float]:
     """Return the (dense, expert) parameters of the stage that has the most."""
-    loads = [pricing.stage_parameters(layout, kind.load) for kind in pricing.classes(layout.split)]
+    loads = [pricing.stage_parameters(layout, each.load) for each in pricing.classes(layout.split)]
     return max(loads, key=sum)
 
 

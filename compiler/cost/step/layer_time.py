@@ -97,11 +97,13 @@ def layer_time(pricing: Pricing, layout: Layout, kind: LayerKind) -> LayerTime:
     forward = pricing.gemm_factor * gemms.forward + core.forward + scan.forward + stream
     backward = pricing.gemm_factor * gemms.backward + core.backward + scan.backward + 2 * stream
     backward += accumulate_seconds(pricing, layout, sum(pricing.layer_parameters(kind, layout)))
+    # ``layer_seconds`` was fitted to layers of two parts, mixer and MLP.
     launch = row.layer_seconds * kind.parts / 2
     if kind.routed:
         own = routed_kernels(pricing, layout, tokens)
         forward, backward = forward + own.forward, backward + own.backward
         launch = routed_launch_seconds(pricing)
+    # If the device is faster than the host can launch kernels, the launches determine the time.
     groups = pricing.groups(layout)
     forward = overlap(forward, launch, LAUNCH_NORM)
     backward = overlap(backward, 2 * launch, LAUNCH_NORM)
@@ -193,6 +195,7 @@ def head_seconds(pricing: Pricing, layout: Layout) -> float:
     tokens = layout.tokens(job.sequence_length)
     vocab = pricing.framework.padded_vocab(model, layout.tp) / layout.tp
     gemm = gemm_pass(pricing.head_gemm, [(tokens, vocab, model.hidden)])
+    # The loss reads and writes 18 bytes per logit, forward and backward.
     moved = row.stream * 18 * tokens * vocab / (pricing.problem.cluster.gpu.memory_gb_per_s * 1e9)
     added = accumulate_seconds(pricing, layout, vocab * model.hidden)
     return row.gemm * (gemm.forward + gemm.backward) + moved + added

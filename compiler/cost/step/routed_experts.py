@@ -95,6 +95,7 @@ def dispatch_seconds(pricing: Pricing, layout: Layout, groups: Groups, compute: 
     if job.deduplicates_dispatch:
         transfer = single_copy_seconds(pricing.links, nbytes, groups.ep, model.experts)
     else:
+        # An all-to-all sends one copy of a token per selected expert.
         transfer = pricing.links.seconds("all_to_all", nbytes * model.experts.top_k, groups.ep)
     whole = 4 * pricing.efficiency.ep * transfer
     if not job.moe_overlap:
@@ -145,6 +146,7 @@ def expected_parts(experts: Experts, parts: int) -> float:
     The E experts are divided into ``parts`` equal parts; all sets of k different experts are
     equally likely: parts (1 - C(E - E/parts, k) / C(E, k)).
     """
+    # Ratio of the two binomials, factor by factor, to avoid huge integers.
     missed = 1.0
     own = experts.count / parts
     for index in range(experts.top_k):

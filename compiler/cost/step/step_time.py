@@ -80,6 +80,7 @@ def step_time(pricing: Pricing, layout: Layout) -> StepTime:
     model = pricing.problem.model
     kinds = {kind for item in classes for kind in item.load.by_kind(model)}
     layers = {kind: shared_layer_time(pricing, layout, kind) for kind in sorted(kinds)}
+    # Stages with equal contents are evaluated once, because pipelines have few distinct ones.
     times = [(stage_time(pricing, layout, item.load, layers), item.count) for item in classes]
     slowest = max((item for item, _ in times), key=lambda item: item.total)
     whole = sum(item.total * count for item, count in times)

@@ -1,4 +1,4 @@
-"""FLOPs against tables that print tokens a second and TFLOP/s of the same run."""
+"""FLOPs against published tables with tokens per second and TFLOP/s of the same run."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("name", "mtp", "sequence", "tokens", "tflops"), PUBLISHED)
-def test_flops_a_token_equal_what_published_tables_divide_to(
+def test_flops_per_token_equal_the_ratio_of_published_columns(
     name: str, mtp: int, sequence: int, tokens: float, tflops: float
 ) -> None:
     model = dataclasses.replace(catalog(name), mtp_layers=mtp)
     assert model_flops(model, tokens, sequence) / 1e12 == pytest.approx(tflops, rel=2.5e-3)
 
 
-def test_a_window_shorter_than_the_sequence_saves_attention_alone() -> None:
+def test_a_window_shorter_than_the_sequence_reduces_only_attention_flops() -> None:
     model = catalog("llama-3-8b")
     windowed = dataclasses.replace(
         model, attention=dataclasses.replace(model.attention, window=1024)

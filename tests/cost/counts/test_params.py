@@ -1,4 +1,4 @@
-"""Parameter counts against published integers and against what Megatron-Core really builds."""
+"""Parameter counts against published integers and against modules that Megatron-Core built."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def model_of(name, **changes):
         ("llama-3-8b", 8_030_261_248),
     ],
 )
-def test_a_token_meets_the_active_parameters(name, expected):
+def test_active_parameters_equal_published_numbers(name, expected):
     model = model_of(name)
     experts = model.experts
     passed_by = 0
@@ -41,7 +41,7 @@ def test_attention_of_deepseek_v3_has_the_published_size():
     assert params.attention_params(model_of("deepseek-v3")) == 187_107_328
 
 
-def test_a_trained_prediction_layer_adds_to_the_total_only_when_it_is_asked_for():
+def test_a_prediction_layer_is_part_of_the_total_only_on_request():
     plain, trained = model_of("deepseek-v3"), model_of("deepseek-v3", mtp_layers=1)
     assert params.total(trained) == params.total(plain)
     added = params.total(trained, mtp=True) - params.total(plain)
@@ -74,7 +74,7 @@ MEASURED = [
 
 
 @pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row[0]}-tp{row[1][0]}-{row[2]}")
-def test_a_rank_holds_what_megatron_builds(row):
+def test_parameters_per_rank_equal_what_megatron_builds(row):
     name, (tp, etp, ep), layers, first, last, vocab, dense, expert = row
     model = model_of(name)
     parts = [params.layer_params_on_rank(model, layer, tp, etp, ep) for layer in layers]
@@ -86,7 +86,7 @@ def test_a_rank_holds_what_megatron_builds(row):
     assert (held, sum(part[1] for part in parts)) == (dense, expert)
 
 
-def test_the_second_stage_of_gpt2_holds_a_copy_of_the_tied_embedding():
+def test_the_second_stage_of_gpt2_has_a_copy_of_the_tied_embedding():
     # Measured as above: gpt2-small, tp 1, pp 2, the last rank.
     model = model_of("gpt2-small")
     layers = sum(params.layer_params_on_rank(model, layer, 1, 1, 1)[0] for layer in range(6, 12))
@@ -94,7 +94,7 @@ def test_the_second_stage_of_gpt2_holds_a_copy_of_the_tied_embedding():
     assert held == 81_162_240
 
 
-def test_a_stage_with_the_prediction_layer_holds_a_copy_of_the_embedding():
+def test_a_stage_with_a_prediction_layer_has_a_copy_of_the_embedding():
     # Measured as above: deepseek-v3, tp 1, ep 64, layers 29 and 30 and the prediction layer.
     model = model_of("deepseek-v3", mtp_layers=1)
     parts = [params.layer_params_on_rank(model, layer, 1, 1, 64) for layer in (29, 30)]
@@ -103,7 +103,7 @@ def test_a_stage_with_the_prediction_layer_holds_a_copy_of_the_embedding():
     assert (held, sum(part[1] for part in parts)) == (1_728_451_584, 528_482_304)
 
 
-def test_down_projections_of_latent_attention_are_whole_on_every_rank():
+def test_down_projections_of_latent_attention_are_not_split():
     # Transformer Engine's layers have parallel_mode "duplicated" there, local layers are split.
     model = model_of("deepseek-v3")
     whole = 7168 * (1536 + 512 + 64) + 1536 + 512
@@ -131,7 +131,7 @@ def test_the_total_is_the_sum_of_its_parts(name):
     assert params.total(model) == layers + ends
 
 
-def test_a_router_bias_counts_only_where_it_is_trained():
+def test_a_router_bias_counts_only_if_it_is_trained():
     model = model_of("deepseek-v3")
     experts = model.experts
     assert experts is not None

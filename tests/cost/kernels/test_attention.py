@@ -25,7 +25,7 @@ LLAMA = AttentionShape(batch=1, tokens=8192, heads=32, kv_heads=8, head_dim=128)
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_causal_prefill_never_beats_half_of_the_scores_at_peak(
+def test_causal_prefill_is_never_faster_than_half_of_the_scores_at_peak(
     gpu: str, shape: AttentionShape
 ) -> None:
     fit = load_fit(gpu).prefill
@@ -41,27 +41,29 @@ def test_decode_never_reads_the_cache_faster_than_memory(gpu: str, shape: Attent
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_a_longer_sequence_never_takes_less_prefill(gpu: str, shape: AttentionShape) -> None:
+def test_prefill_time_does_not_decrease_with_sequence_length(
+    gpu: str, shape: AttentionShape
+) -> None:
     fit = load_fit(gpu).prefill
     longer = shape._replace(tokens=shape.tokens + 128)
     assert prefill_seconds(fit, longer) >= prefill_seconds(fit, shape)
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_a_larger_batch_never_takes_less(gpu: str, shape: AttentionShape) -> None:
+def test_attention_time_does_not_decrease_with_batch_size(gpu: str, shape: AttentionShape) -> None:
     more = shape._replace(batch=2 * shape.batch)
     fits = load_fit(gpu)
     assert prefill_seconds(fits.prefill, more) >= prefill_seconds(fits.prefill, shape)
 
 
-def test_long_causal_prefill_costs_half_of_full() -> None:
+def test_long_causal_prefill_takes_half_the_time_of_full_attention() -> None:
     fit = load_fit("h100-sxm-80gb").prefill
     long = LLAMA._replace(tokens=32_768)
     ratio = prefill_seconds(fit, long) / prefill_seconds(fit, long._replace(causal=False))
     assert ratio == pytest.approx(0.5, rel=0.05)
 
 
-def test_forward_on_hopper_runs_where_flash_attention_3_reports() -> None:
+def test_forward_on_hopper_reaches_the_rate_that_flash_attention_3_reports() -> None:
     # arXiv:2407.08608, figure 5: causal forward, head dim 128, 16k tokens: about 610 TFLOP/s
     fit = load_fit("h100-sxm-80gb").prefill
     shape = AttentionShape(batch=1, tokens=16_384, heads=16, kv_heads=16, head_dim=128)
@@ -69,7 +71,7 @@ def test_forward_on_hopper_runs_where_flash_attention_3_reports() -> None:
     assert tflops == pytest.approx(610, rel=0.15)
 
 
-def test_a_window_bounds_prefill_and_decode() -> None:
+def test_a_sliding_window_bounds_prefill_and_decode_time() -> None:
     fits = load_fit("h100-sxm-80gb")
     long = LLAMA._replace(tokens=65_536)
     narrow = long._replace(window=4096)
@@ -91,11 +93,11 @@ def test_fewer_kv_heads_decode_faster_at_long_context() -> None:
     assert grouped == pytest.approx(decode_seconds(fit, shape) / 4, rel=0.1)
 
 
-def test_the_ultra_parts_have_the_faster_softmax() -> None:
+def test_blackwell_ultra_gpus_have_a_faster_softmax() -> None:
     assert (
         load_fit("b300-288gb").prefill.score_seconds < load_fit("b200-180gb").prefill.score_seconds
     )
 
 
-def test_backward_is_the_stated_factor() -> None:
+def test_the_backward_factor_follows_from_five_products_over_two() -> None:
     assert BACKWARD_FACTOR == 5 / 2

@@ -37,7 +37,7 @@ def fit_of(operation: Operation, gpu: str = "h100-sxm-80gb") -> CollectiveFit:
 
 
 @pytest.mark.parametrize(("gpu", "operation", "bus_gb_per_s"), BUS_512_MIB)
-def test_large_messages_run_at_the_published_bus_bandwidth(
+def test_large_messages_reach_the_published_bus_bandwidth(
     gpu: str, operation: Operation, bus_gb_per_s: float
 ) -> None:
     seconds = collective_seconds(fit_of(operation, gpu), 512 * MIB, 8)
@@ -49,13 +49,13 @@ def test_large_messages_run_at_the_published_bus_bandwidth(
     ("gpu", "microseconds"),
     [("a100-sxm-80gb", 28.1), ("h100-sxm-80gb", 18.7), ("b200-180gb", 29.0)],
 )
-def test_a_small_all_reduce_costs_its_published_latency(gpu: str, microseconds: float) -> None:
+def test_a_small_all_reduce_takes_its_published_latency(gpu: str, microseconds: float) -> None:
     seconds = collective_seconds(fit_of("all_reduce", gpu), 64 * 1024, 8)
     assert seconds * 1e6 == pytest.approx(microseconds, rel=0.25)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_one_rank_or_no_bytes_cost_nothing(operation: Operation) -> None:
+def test_a_collective_of_one_rank_or_zero_bytes_takes_no_time(operation: Operation) -> None:
     fit = fit_of(operation)
     assert collective_seconds(fit, 1e9, 1) == 0.0
     assert collective_seconds(fit, 0.0, 8) == 0.0
@@ -63,7 +63,7 @@ def test_one_rank_or_no_bytes_cost_nothing(operation: Operation) -> None:
 
 
 @given(gpu=GPU, operation=OPERATION, nbytes=NBYTES, ranks=st.integers(2, 72))
-def test_more_bytes_never_take_less(
+def test_collective_time_does_not_decrease_with_bytes(
     gpu: str, operation: Operation, nbytes: float, ranks: int
 ) -> None:
     fit = fit_of(operation, gpu)
@@ -71,7 +71,7 @@ def test_more_bytes_never_take_less(
 
 
 @given(gpu=GPU, operation=OPERATION, nbytes=NBYTES, ranks=st.integers(2, 72))
-def test_no_collective_outruns_the_link_of_the_data_sheet(
+def test_no_collective_is_faster_than_the_data_sheet_rate_of_the_link(
     gpu: str, operation: Operation, nbytes: float, ranks: int
 ) -> None:
     # one pass at least: reduction in the switch saves the second
@@ -83,7 +83,7 @@ def test_no_collective_outruns_the_link_of_the_data_sheet(
 @given(
     operation=OPERATION, nbytes=NBYTES, local=st.sampled_from((1, 2, 4, 8)), n=st.integers(2, 2048)
 )
-def test_more_domains_never_take_less_and_the_nic_is_the_limit(
+def test_time_does_not_decrease_with_domains_and_is_limited_by_the_nic(
     operation: Operation, nbytes: float, local: int, n: int
 ) -> None:
     fit = fit_of(operation)
@@ -95,17 +95,17 @@ def test_more_domains_never_take_less_and_the_nic_is_the_limit(
     )
 
 
-def test_a_large_all_reduce_over_hosts_runs_at_the_rate_of_the_nics() -> None:
+def test_a_large_all_reduce_across_hosts_reaches_the_rate_of_the_nics() -> None:
     seconds = two_level_seconds(fit_of("all_reduce"), NDR, 8e9, 8, 16)
     assert seconds == pytest.approx(2 * 127 / 128 * 8e9 / (8 * 50e9), rel=0.02)
 
 
-def test_one_domain_is_the_fit_itself() -> None:
+def test_a_single_domain_uses_only_the_fit() -> None:
     fit = fit_of("all_gather")
     assert two_level_seconds(fit, NDR, 1e8, 8, 1) == collective_seconds(fit, 1e8, 8)
 
 
-def test_a_slower_link_slows_bytes_and_not_latency() -> None:
+def test_a_slower_link_changes_transfer_time_but_not_latency() -> None:
     fit = fit_of("all_gather")
     half = fit.at_link(fit.link_gb_per_s / 2)
     assert collective_seconds(half, 1e10, 8) == pytest.approx(
@@ -116,7 +116,7 @@ def test_a_slower_link_slows_bytes_and_not_latency() -> None:
     )
 
 
-def test_a_message_takes_its_bytes_over_the_link_and_a_latency() -> None:
+def test_a_message_takes_its_bytes_over_the_link_rate_plus_a_latency() -> None:
     fit = fit_of("all_to_all")
     assert send_seconds(fit, 1e9) > 1e9 / (fit.link_gb_per_s * 1e9)
     assert 3e-6 < send_seconds(fit, 1024) < 2e-5

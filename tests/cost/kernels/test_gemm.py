@@ -16,8 +16,8 @@ PUBLISHED_8192 = [
     ("h200-sxm-141gb", 806.2, 0.05),
     ("l40s-48gb", 222.6, 0.10),
 ]
-"""TFLOP/s of the 8192-cube in bf16 (ai-dynamo/aiconfigurator, other runs than those fitted), and
-how near the fit comes: published runs on Blackwell differ by more than a tenth themselves."""
+"""TFLOP/s of m = n = k = 8192 in bf16 (ai-dynamo/aiconfigurator, other runs than the fitted ones),
+and tolerance. Published runs on Blackwell differ from each other by more than a tenth."""
 FITTED = [(row[0], precision) for row in PUBLISHED_8192 for precision in load_fit(row[0]).gemms]
 DIM = st.integers(1, 70_000)
 PLAIN = GemmFit(
@@ -40,7 +40,7 @@ PLAIN = GemmFit(
 
 
 @pytest.mark.parametrize(("gpu", "tflops", "within"), PUBLISHED_8192)
-def test_a_large_square_runs_near_the_published_rate(
+def test_a_large_square_gemm_is_near_the_published_rate(
     gpu: str, tflops: float, within: float
 ) -> None:
     seconds = gemm_seconds(load_fit(gpu).gemm("bf16"), 8192, 8192, 8192)
@@ -56,7 +56,7 @@ def test_no_gemm_is_faster_than_the_peak_of_the_data_sheet(
 
 
 @given(case=st.sampled_from(FITTED), m=DIM, n=DIM, k=DIM)
-def test_twice_every_dim_is_hardly_ever_faster(
+def test_doubling_a_dimension_hardly_ever_reduces_time(
     case: tuple[str, str], m: int, n: int, k: int
 ) -> None:
     fit = load_fit(case[0]).gemms[case[1]].device_only()
@@ -64,7 +64,7 @@ def test_twice_every_dim_is_hardly_ever_faster(
     assert gemm_seconds(fit, 2 * m, 2 * n, 2 * k) >= gemm_seconds(fit, m, n, k) * 0.9
 
 
-def test_one_tile_over_a_full_wave_costs_a_second_wave() -> None:
+def test_one_tile_more_than_a_full_wave_needs_a_second_wave() -> None:
     k = 65_536  # tiles of 128: too deep for 64 to win, and whole waves leave nothing to split
     full = gemm_seconds(PLAIN, 128 * 10, 128 * 10, k)
     over = gemm_seconds(replace(PLAIN, sms=99), 128 * 10, 128 * 10, k)
@@ -72,18 +72,18 @@ def test_one_tile_over_a_full_wave_costs_a_second_wave() -> None:
     assert over > 1.2 * full
 
 
-def test_waves_that_flow_cost_only_their_share() -> None:
+def test_without_wave_quantisation_a_partial_wave_takes_only_its_share() -> None:
     fit = replace(PLAIN, wave=0.0, sms=99)
     exact = 2 * 1280 * 1280 * 65_536 / 1e15
     assert gemm_seconds(fit, 1280, 1280, 65_536) == pytest.approx(exact, rel=0.02)
 
 
-def test_few_tiles_over_a_deep_k_are_split() -> None:
+def test_a_gemm_with_few_tiles_and_large_k_is_split() -> None:
     alone = 65_536 * 2 * 64 * 64 * 100 / 1e15
     assert gemm_seconds(PLAIN, 64, 64, 65_536) < alone / 20
 
 
-def test_a_thin_gemm_reads_its_weights_once_at_memory_bandwidth() -> None:
+def test_a_gemm_of_few_rows_reads_its_weights_once_at_memory_bandwidth() -> None:
     fit = load_fit("h100-sxm-80gb").gemm("bf16")
     weights_bytes = 2 * 16_384 * 16_384
     assert gemm_seconds(fit, 1, 16_384, 16_384) == pytest.approx(
@@ -91,24 +91,24 @@ def test_a_thin_gemm_reads_its_weights_once_at_memory_bandwidth() -> None:
     )
 
 
-def test_a_small_gemm_costs_a_launch_and_not_nothing() -> None:
+def test_a_small_gemm_takes_at_least_its_launch() -> None:
     assert 1e-6 < gemm_seconds(load_fit("h100-sxm-80gb").gemm("bf16"), 1, 32, 32) < 5e-6
 
 
-def test_host_floors_and_casts_can_be_left_out() -> None:
+def test_host_floors_and_casts_can_be_removed_from_a_fit() -> None:
     fit = load_fit("b200-180gb").gemm("fp8_block")
     assert gemm_seconds(fit, 64, 4096, 4096) > 1e-4
     assert gemm_seconds(fit.device_only(), 64, 4096, 4096) < 5e-5
 
 
 @pytest.mark.parametrize(("shape", "field"), [((8, 4096, 4096), "short"), ((8, 64, 64), "narrow")])
-def test_the_floor_goes_by_shape(shape: tuple[int, int, int], field: str) -> None:
+def test_the_host_floor_depends_on_the_shape(shape: tuple[int, int, int], field: str) -> None:
     fit = load_fit("h100-sxm-80gb").gemm("fp8_block")
     assert fit.floors is not None
     assert gemm_seconds(fit, *shape) == pytest.approx(getattr(fit.floors, field), rel=0.05)
 
 
-def test_lower_precision_is_faster_where_arithmetic_binds() -> None:
+def test_lower_precision_is_faster_if_arithmetic_is_the_limit() -> None:
     fits = load_fit("gb200-186gb")
     times = [
         gemm_seconds(fits.gemm(precision), 16_384, 16_384, 16_384)

@@ -21,7 +21,7 @@ SHAPES = st.builds(
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_experts_never_run_faster_than_an_even_share_at_peak(gpu: str, shape: ExpertShape) -> None:
+def test_experts_are_never_faster_than_an_even_share_at_peak(gpu: str, shape: ExpertShape) -> None:
     fit = load_fit(gpu).experts("bf16")
     rows = shape.tokens * shape.top_k / shape.ep
     flops = 6.0 * rows * shape.hidden * shape.inter / shape.tp
@@ -29,14 +29,14 @@ def test_experts_never_run_faster_than_an_even_share_at_peak(gpu: str, shape: Ex
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_more_tokens_never_take_less(gpu: str, shape: ExpertShape) -> None:
+def test_expert_time_does_not_decrease_with_tokens(gpu: str, shape: ExpertShape) -> None:
     fit = load_fit(gpu).experts("bf16")
     more = shape._replace(tokens=2 * shape.tokens)
     assert grouped_gemm_seconds(fit, more) >= grouped_gemm_seconds(fit, shape)
 
 
 @given(gpu=st.sampled_from(GPUS), shape=SHAPES)
-def test_imbalance_never_helps_by_more_than_the_rounding_of_a_wave(
+def test_imbalance_never_saves_more_than_the_rounding_of_a_wave(
     gpu: str, shape: ExpertShape
 ) -> None:
     fit = load_fit(gpu).experts("bf16")
@@ -45,7 +45,7 @@ def test_imbalance_never_helps_by_more_than_the_rounding_of_a_wave(
     assert grouped_gemm_seconds(fit, shape._replace(imbalance=1.5)) >= 0.95 * even
 
 
-def test_a_few_tokens_read_only_the_experts_they_reach() -> None:
+def test_few_tokens_read_only_the_experts_to_which_they_are_routed() -> None:
     fit = load_fit("h100-sxm-80gb").experts("bf16")
     whole = DEEPSEEK._replace(ep=1)
     few = grouped_gemm_seconds(fit, whole._replace(tokens=1))
@@ -55,21 +55,21 @@ def test_a_few_tokens_read_only_the_experts_they_reach() -> None:
     assert few < reading / 10
 
 
-def test_many_tokens_are_bound_by_arithmetic_and_scale_with_them() -> None:
+def test_with_many_tokens_arithmetic_is_the_limit_and_time_is_proportional() -> None:
     fit = load_fit("h100-sxm-80gb").experts("bf16")
     once = grouped_gemm_seconds(fit, DEEPSEEK._replace(tokens=32_768))
     twice = grouped_gemm_seconds(fit, DEEPSEEK._replace(tokens=65_536))
     assert twice / once == pytest.approx(2.0, rel=0.1)
 
 
-def test_twice_the_experts_ranks_take_about_half_of_the_work() -> None:
+def test_twice_the_expert_parallel_size_halves_the_work_per_rank() -> None:
     fit = load_fit("b200-180gb").experts("fp8")
     shape = DEEPSEEK._replace(tokens=65_536, imbalance=1.0)
     ratio = grouped_gemm_seconds(fit, shape) / grouped_gemm_seconds(fit, shape._replace(ep=16))
     assert 1.5 < ratio <= 2.0
 
 
-def test_fp8_halves_what_is_read() -> None:
+def test_fp8_halves_the_bytes_of_weights() -> None:
     fits = load_fit("b200-180gb")
     shape = DEEPSEEK._replace(tokens=64, ep=1)
     ratio = grouped_gemm_seconds(fits.experts("bf16"), shape) / grouped_gemm_seconds(
@@ -78,7 +78,7 @@ def test_fp8_halves_what_is_read() -> None:
     assert ratio == pytest.approx(2.0, rel=0.15)
 
 
-def test_an_untuned_kernel_gives_way_to_the_faster_one() -> None:
+def test_the_faster_of_two_8_bit_kernels_is_used() -> None:
     hopper, blackwell = load_fit("h100-sxm-80gb"), load_fit("b200-180gb")
     assert hopper.experts("fp8") is hopper.grouped["fp8_block"]
     assert blackwell.experts("fp8") is blackwell.grouped["fp8"]

@@ -20,7 +20,7 @@ def read(name: str) -> dict[str, Any]:
     return Library().entry("kernels", name)
 
 
-def test_every_gpu_of_the_catalog_has_an_entry_and_no_entry_is_without_a_gpu() -> None:
+def test_kernel_entries_and_gpus_of_the_catalog_correspond() -> None:
     assert Library().names("kernels") == GPUS
 
 
@@ -33,7 +33,7 @@ def test_every_gpu_has_a_time_for_every_kernel(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GPUS)
-def test_a_fitted_entry_says_what_it_was_fitted_to_and_how_well(name: str) -> None:
+def test_a_fitted_entry_states_its_measurements_and_its_errors(name: str) -> None:
     entry = Library().entry("kernels", name)
     assert entry["source"]
     if not entry["fitted"]:
@@ -46,13 +46,13 @@ def test_a_fitted_entry_says_what_it_was_fitted_to_and_how_well(name: str) -> No
 
 
 def fits(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """The quality of every fit under an entry."""
+    """Return the quality of all fits of an entry."""
     own = [entry["fit"]] if "fit" in entry else []
     inside = [fits(value) for key, value in entry.items() if key != "fit" and type(value) is dict]
     return own + [fit for part in inside for fit in part]
 
 
-def test_what_was_not_measured_says_so() -> None:
+def test_sections_without_measurements_are_marked_as_assumed() -> None:
     assert load_fit("h100-sxm-80gb").assumed == ()
     assert load_fit("a100-sxm-80gb").assumed == ("grouped",)
     assert load_fit("h20-96gb").assumed == SECTIONS
@@ -68,12 +68,12 @@ def test_a_gpu_outside_the_catalog_is_scaled_from_its_generation() -> None:
     assert set(fit.gemms) == {"bf16"}
 
 
-def test_an_unknown_name_is_a_key_error() -> None:
+def test_an_unknown_gpu_name_raises_a_key_error() -> None:
     with pytest.raises(KeyError):
         load_fit("h101")
 
 
-def test_a_changed_data_sheet_changes_the_times() -> None:
+def test_changed_data_sheet_numbers_change_the_times() -> None:
     slow = kernel_fit(replace(UNKNOWN, peak_tflops=(("bf16", 494.7),)), read, "h100-sxm-80gb")
     fast = kernel_fit(UNKNOWN, read, "h100-sxm-80gb")
     ratio = gemm_seconds(slow.gemm("bf16"), *[16_384] * 3) / gemm_seconds(
@@ -93,6 +93,8 @@ def test_a_changed_data_sheet_changes_the_times() -> None:
         ("b200-180gb", "something", "bf16"),
     ],
 )
-def test_the_nearest_wider_precision_stands_in(gpu: str, precision: str, stands_for: str) -> None:
+def test_a_missing_precision_uses_the_nearest_wider_one(
+    gpu: str, precision: str, stands_for: str
+) -> None:
     fit = load_fit(gpu)
     assert fit.gemm(precision) is fit.gemms[stands_for]

@@ -24,7 +24,7 @@ def test_rows_are_aligned_in_order_at_the_least_cost(costs: list[list[float]]) -
     assert total(found) <= min(map(total, every)) + 1e-9
 
 
-def test_a_complete_shape_names_its_rows_and_others_follow_the_predictions() -> None:
+def test_rows_of_a_complete_shape_are_named_in_order_and_others_by_prediction() -> None:
     series = SERIES["attention_decode"]
     complete = [Timing((1, 1, 1, 1, 64), float(number + 1)) for number in range(len(series))]
     partial = [Timing((2, 1, 1, 1, 64), 3.0), Timing((2, 1, 1, 1, 64), 7.0)]
@@ -34,12 +34,12 @@ def test_a_complete_shape_names_its_rows_and_others_follow_the_predictions() -> 
     assert state.column_of == [*range(len(series)), 2, 6]
 
 
-def test_a_fold_goes_by_shape_alone() -> None:
+def test_a_fold_depends_only_on_the_shape() -> None:
     rows = [Timing((m, 2, 3), float(m)) for m in range(200)]
     assert [fold_of(row, 5) for row in rows] == [fold_of(Timing(row.shape, 9.0), 5) for row in rows]
     assert {fold_of(row, 5) for row in rows} == set(range(5))
 
 
-def test_every_kind_has_columns_and_no_series_twice() -> None:
+def test_every_kernel_has_columns_and_unique_series() -> None:
     assert set(COLUMNS) == set(SERIES)
     assert all(len(set(series)) == len(series) for series in SERIES.values())

@@ -1,4 +1,4 @@
-"""Linear attention and Mamba layers: what they hold, compute, keep and exchange."""
+"""Linear attention and Mamba layers: parameters, FLOPs, saved bytes and exchanged bytes."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ LLAMA = {
 
 
 def priced(facts: dict[str, object], **layout: int) -> tuple[Pricing, Layout]:
-    """A model in the place of another; its layout is of a plan, for what shapes need."""
+    """Return a problem with another model, and a layout of a valid plan."""
     plan = plan_of(LLAMA)
     problem = replace(plan.problem, model=model_of(facts))
     made = replace(plan.layout, tp=1, cp=1, micro_batch=1, sequence_parallel=False)
     return pricing_for(problem, framework("megatron")), replace(made, **layout)
 
 
-def test_every_fourth_layer_has_attention_and_a_letter_is_a_layer() -> None:
+def test_layer_kinds_follow_the_attention_interval_or_the_letters_of_a_pattern() -> None:
     assert Counter(kind.mixer for kind in model_of(QWEN3_NEXT).layer_kinds) == {
         "linear": 36,
         "attention": 12,
@@ -67,14 +67,14 @@ def test_every_fourth_layer_has_attention_and_a_letter_is_a_layer() -> None:
 @pytest.mark.parametrize(
     ("facts", "total"), [(QWEN3_NEXT, 79_674_391_296), (NEMOTRON_NANO, 31_577_937_344)]
 )
-def test_parameters_are_those_of_the_published_weights(
+def test_parameters_equal_those_of_the_published_weights(
     facts: dict[str, object], total: int
 ) -> None:
     assert params.total(model_of(facts)) == total
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
-def test_tensor_ranks_share_a_mixer_but_for_what_is_whole(
+def test_tensor_ranks_divide_a_mixer_except_for_unsplit_weights(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
     model = model_of(facts)
@@ -89,7 +89,7 @@ def test_tensor_ranks_share_a_mixer_but_for_what_is_whole(
 @pytest.mark.parametrize(
     ("tokens", "tflops"), [(39_749.0, 885.0), (37_316.0, 831.0), (14_719.0, 328.0)]
 )
-def test_flops_are_those_of_published_tables_but_for_the_inside_of_mamba(
+def test_flops_equal_published_tables_except_for_the_mamba_scan(
     tokens: float, tflops: float
 ) -> None:
     model = model_of(NEMOTRON_NANO)
@@ -102,7 +102,7 @@ def test_flops_are_those_of_published_tables_but_for_the_inside_of_mamba(
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
-def test_a_recurrence_does_not_look_at_the_length_of_a_sequence(
+def test_flops_of_a_recurrence_do_not_depend_on_sequence_length(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
     model = model_of(facts)
@@ -113,7 +113,7 @@ def test_a_recurrence_does_not_look_at_the_length_of_a_sequence(
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
-def test_its_time_and_what_it_keeps_grow_with_tokens_and_shrink_with_tensor_ranks(
+def test_time_and_saved_bytes_grow_with_tokens_and_shrink_with_tensor_ranks(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
     pricing, layout = priced(facts)
@@ -132,7 +132,7 @@ def test_its_time_and_what_it_keeps_grow_with_tokens_and_shrink_with_tensor_rank
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
-def test_context_ranks_exchange_what_goes_in_and_what_comes_out(
+def test_context_ranks_exchange_inputs_and_outputs_of_a_recurrence(
     facts: dict[str, object], kind: LayerKind
 ) -> None:
     pricing, layout = priced(facts, cp=4)
@@ -147,12 +147,12 @@ def test_context_ranks_exchange_what_goes_in_and_what_comes_out(
 
 
 def chunk(first: int, layers: int) -> Chunk:
-    """Layers without an end of the model."""
+    """Return a chunk of decoder layers without embedding and loss."""
     return Chunk(first, layers, embedding=False, mtp_layers=0, loss=False)
 
 
 def letters(model: Model, first: int, stop: int) -> Counter[LayerKind]:
-    """Kinds of a range of layers, counted."""
+    """Return the number of layers by kind in a range."""
     return Counter(model.layer_kinds[first:stop])
 
 
@@ -160,7 +160,7 @@ def letters(model: Model, first: int, stop: int) -> Counter[LayerKind]:
     pattern=st.text("M*E-", min_size=1, max_size=40).filter(lambda text: "E" in text),
     cuts=st.lists(st.integers(0, 40), max_size=4),
 )
-def test_stages_hold_the_letters_of_their_layers(pattern: str, cuts: list[int]) -> None:
+def test_stages_contain_the_layer_kinds_of_their_range(pattern: str, cuts: list[int]) -> None:
     facts = {**NEMOTRON_NANO, "pattern": pattern + "M", "layers": len(pattern) + 1, "ffn": 64}
     model = model_of(facts)
     edges = sorted({0, model.layers, *(min(cut, model.layers) for cut in cuts)})
@@ -171,7 +171,9 @@ def test_stages_hold_the_letters_of_their_layers(pattern: str, cuts: list[int]) 
 
 
 @pytest.mark.parametrize(("facts", "kind"), KINDS)
-def test_shapes_of_weights_are_the_projections(facts: dict[str, object], kind: LayerKind) -> None:
+def test_weight_shapes_of_a_recurrence_are_its_projections(
+    facts: dict[str, object], kind: LayerKind
+) -> None:
     pricing, layout = priced(facts)
     model = pricing.problem.model
     only = tuple(int(one == kind) for one in model.kinds)

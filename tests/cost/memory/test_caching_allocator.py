@@ -1,4 +1,4 @@
-"""The replay of torch's caching allocator."""
+"""Replay of torch's caching allocator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_request_keeps_a_remainder_of_up_to_a_mebibyte(
 
 
 @given(SIZES)
-def test_no_block_keeps_more_than_its_remainder(sizes: list[int]) -> None:
+def test_no_block_is_larger_than_its_request_plus_the_remainder(sizes: list[int]) -> None:
     allocator = CachingAllocator()
     for size in sizes:
         block = allocator.allocate(size)
@@ -56,9 +56,7 @@ def test_no_block_keeps_more_than_its_remainder(sizes: list[int]) -> None:
 
 
 @given(SIZES, st.randoms(use_true_random=False))
-def test_what_is_released_merges_into_the_segments_that_were_asked_for(
-    sizes: list[int], order: object
-) -> None:
+def test_freed_blocks_merge_into_the_requested_segments(sizes: list[int], order: object) -> None:
     allocator = CachingAllocator()
     blocks = [allocator.allocate(size) for size in sizes]
     order.shuffle(blocks)  # type: ignore[attr-defined]
@@ -70,7 +68,7 @@ def test_what_is_released_merges_into_the_segments_that_were_asked_for(
     assert all(block.size % (2 * MIB) == 0 for block in free)
 
 
-def test_the_smallest_free_block_that_holds_a_request_is_taken() -> None:
+def test_a_request_gets_the_smallest_sufficient_free_block() -> None:
     allocator = CachingAllocator()
     large, small = allocator.allocate(64 * MIB), allocator.allocate(32 * MIB)
     allocator.release(large)

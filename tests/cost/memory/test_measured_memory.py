@@ -1,4 +1,4 @@
-"""The memory model against published readings, counter by counter."""
+"""Memory model against published readings, by counter."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ EXACT = {
     "moe-gpt3_mcore_te_tp2_pp2_ep4_etp1_memory_speed": 2,
     "moe-gpt3_mcore_te_tp2_pp2_ep4_etp1_selective_recompute_experimental": 1,
 }
-"""Records met to the byte by functional test, of two images on up to three generations."""
+"""Number of records that match to the byte by functional test; each ran with two images on up to
+three GPU generations."""
 LIMITS = {
     "BigScience": (0.03, 0.85),
     "Megatron CI": (0.01, 0.95),
@@ -52,23 +53,23 @@ LIMITS = {
     "nanotron": (0.05, 0.7),
     "torchtitan": (0.03, 0.85),
 }
-"""group -> (largest median error, smallest share within 7 %)."""
+"""Limits by group: (largest median error, smallest share within 7 %)."""
 
 
 def of(group: str) -> list[Reading]:
-    """Readings of one group."""
+    """Return the readings of one group."""
     return [reading for reading in READINGS if reading.group == group]
 
 
 @pytest.mark.parametrize("group", LIMITS)
-def test_a_group_of_readings_is_met(group: str) -> None:
+def test_a_group_of_readings_is_within_its_limits(group: str) -> None:
     errors = [abs(reading.error) for reading in of(group)]
     largest_median, share = LIMITS[group]
     assert median(errors) <= largest_median
     assert sum(error <= 0.07 for error in errors) >= share * len(errors)
 
 
-def test_the_limits_name_every_group() -> None:
+def test_every_group_of_readings_has_limits() -> None:
     assert {reading.group for reading in READINGS} == LIMITS.keys()
 
 
@@ -78,31 +79,31 @@ def test_nine_readings_of_ten_are_within_seven_percent_and_half_within_three() -
     assert sum(error <= 0.07 for error in errors) >= 0.85 * len(errors)
 
 
-def test_what_stays_between_steps_is_parameters_and_workspaces() -> None:
+def test_bytes_between_steps_are_parameters_and_workspaces() -> None:
     errors = [abs(static_error(reading)) for reading in READINGS if reading.static_bytes]
     assert len(errors) == 33
     assert median(errors) <= 0.007
 
 
 @pytest.mark.parametrize("run", ["dist_optimizer_fim_dataset", "15b_8t_release", "te_tp2_pp2_mla"])
-def test_beside_parameters_a_run_holds_its_workspaces_alone(run: str) -> None:
+def test_bytes_of_a_run_without_parameters_are_its_workspaces(run: str) -> None:
     (reading,) = [reading for reading in READINGS if run in reading.name]
     beside = reading.static_bytes - reading.stage.static_bytes
     assert beside == pytest.approx(reading.stage.workspace_bytes, abs=20 * 2**20)
 
 
-def test_records_of_megatron_between_two_steps_are_met_to_the_byte() -> None:
+def test_megatron_records_between_two_steps_match_to_the_byte() -> None:
     is_exact = [record.name for record in RECORDS if record.is_exact]
     assert Counter(name.split("-h100")[0] for name in is_exact) == EXACT
 
 
-def test_where_segments_expand_the_allocator_adds_nothing() -> None:
+def test_with_expandable_segments_the_allocator_adds_no_bytes() -> None:
     expanding = [record for record in RECORDS if record.expands]
     assert len(expanding) == 10
     assert all(record.is_exact for record in expanding)
 
 
-def test_other_records_differ_by_remainders_that_the_allocator_did_not_split_off() -> None:
+def test_other_records_differ_by_remainders_that_the_allocator_does_not_split() -> None:
     rest = [record for record in RECORDS if not record.is_exact]
     assert sum(record.differs_by_remainders for record in rest) >= 54
     assert median(abs(record.error) for record in rest) <= 0.003
@@ -123,7 +124,7 @@ def test_the_tensors_of_a_record_are_the_parameters_of_its_stage() -> None:
 
 
 def row_of(part: str) -> tuple[Model, Layout]:
-    """Model and layout of the reading whose name has ``part``."""
+    """Return model and layout of the reading whose name contains ``part``."""
     with PATH.open(encoding="utf-8", newline="") as lines:
         (row,) = [row for row in csv.DictReader(lines) if part in row["id"]]
     words = words_of(row["layout"])
@@ -131,7 +132,7 @@ def row_of(part: str) -> tuple[Model, Layout]:
     return model, layout_of(words, model)
 
 
-def test_every_reading_lies_in_the_band_but_a_few() -> None:
+def test_almost_all_readings_are_within_the_band() -> None:
     inside = 0
     for reading in READINGS:
         half = reading.stage.high_bytes - reading.stage.total_bytes
@@ -139,7 +140,7 @@ def test_every_reading_lies_in_the_band_but_a_few() -> None:
     assert inside >= 0.7 * len(READINGS)
 
 
-def test_the_section_has_a_line_for_every_group() -> None:
+def test_the_section_lists_every_group() -> None:
     text = section()
     assert text.startswith("## Memory\n")
     assert all(f"| {group} |" in text for group in LIMITS)
@@ -150,7 +151,7 @@ def test_layouts_that_ran_out_of_memory_are_not_predicted_to_fit() -> None:
     assert len(list(read_out_of_memory())) == 5
 
 
-def test_every_run_that_has_trained_fits_and_none_that_ran_out_of_memory() -> None:
+def test_trained_runs_fit_and_runs_out_of_memory_do_not() -> None:
     found = list(predict_fits(load(None).cases))
     assert len(found) > 200
     assert [prediction.case.run.id for prediction in found if not prediction.is_correct] == []

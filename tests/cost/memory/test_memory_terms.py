@@ -1,4 +1,4 @@
-"""Terms of the memory model against the tables of the papers that state them."""
+"""Terms of the memory model against tables and figures of their sources."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LLAMA = {
 
 
 def model(name: str) -> Model:
-    """A model of the catalog."""
+    """Return a model of the catalog."""
     found = resolve_model(name, Library(None), Sink())
     assert found is not None
     return found
@@ -71,7 +71,7 @@ def plan() -> Plan:
         (1024, 3, 0.12),
     ],
 )
-def test_model_states_are_table_1_of_the_zero_paper(
+def test_model_states_equal_table_1_of_the_zero_paper(
     shards: int, stage: int, expected_gb: float
 ) -> None:
     total = 7.5 * sum(ZERO.on_rank(stage, shards))
@@ -82,7 +82,7 @@ def test_model_states_are_table_1_of_the_zero_paper(
     ("heads", "layers", "hidden", "micro_batch", "selective", "paper_gib"),
     [(64, 48, 6144, 4, False, 59.25), (64, 48, 6144, 4, True, 9.5625)],
 )
-def test_activations_are_figure_1_of_korthikanti(  # noqa: PLR0913 - columns of the figure
+def test_activations_equal_figure_1_of_korthikanti(  # noqa: PLR0913 - columns of the figure
     heads: int, layers: int, hidden: int, micro_batch: int, selective: bool, paper_gib: float
 ) -> None:
     base = model("gpt3-175b")
@@ -104,7 +104,7 @@ def _layout(**parts: object) -> Layout:
     return replace(chosen, **parts)  # type: ignore[arg-type]
 
 
-def test_full_recompute_keeps_inputs_of_blocks_and_block_recompute_the_rest_whole() -> None:
+def test_full_recompute_saves_layer_inputs_and_block_recompute_also_unrecomputed_layers() -> None:
     layout = _layout(vpp=1)
     layer = layer_activations(model("llama-3-8b"), layout, DENSE, (8192.0, 8192), PLAIN)
     uniform = replace(layout, recompute=Recompute("full", (), "uniform", 4))
@@ -144,7 +144,7 @@ def test_zero_stages_and_more_shards_never_need_more_state(plan: Plan) -> None:
     assert peak_stage(pricing, halves).optimizer_bytes == pytest.approx(2 * whole)
 
 
-def test_zero_3_gathers_layers_and_keeps_no_quantised_copies(plan: Plan) -> None:
+def test_zero_3_gathers_layers_and_stores_no_quantised_copies(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     gathered = peak_stage(pricing, replace(plan.layout, zero_stage=3))
     assert gathered.gathered_bytes > 0
@@ -152,7 +152,7 @@ def test_zero_3_gathers_layers_and_keeps_no_quantised_copies(plan: Plan) -> None
     assert peak_stage(pricing, plan.layout).gathered_bytes == 0
 
 
-def test_quantised_weights_are_kept_as_the_tensor_cores_need_them() -> None:
+def test_quantised_weights_are_stored_in_the_formats_of_the_tensor_cores() -> None:
     assert cast_bytes("fp8", generation("hopper")) == 2.0
     assert cast_bytes("fp8", generation("blackwell")) == 1.0
     assert cast_bytes("mxfp8", generation("blackwell")) == 2.0625
@@ -161,7 +161,7 @@ def test_quantised_weights_are_kept_as_the_tensor_cores_need_them() -> None:
     assert fp8_parameters("fp8", generation("blackwell")).weight == 1.0
 
 
-def test_the_counters_add_up() -> None:
+def test_allocated_reserved_and_device_counters_are_sums_of_terms() -> None:
     stage = StageMemory(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
     assert stage.allocated_bytes == 1 + 2 + 3 + 4 + 5 + 9 + 10 + 11
     assert stage.reserved_bytes == stage.allocated_bytes + 8
@@ -169,7 +169,7 @@ def test_the_counters_add_up() -> None:
     assert stage.high_bytes - stage.total_bytes == pytest.approx(0.1 * (stage.total_bytes - 6))
 
 
-def test_a_cached_token_is_what_the_models_state() -> None:
+def test_cache_bytes_per_token_equal_published_values() -> None:
     llama = model("llama-3-70b")
     assert llama.layers * layer_token_bytes(llama.attention, 1, 2) == 327_680
     assert layer_token_bytes(llama.attention, 8, 2) == layer_token_bytes(llama.attention, 16, 2)
@@ -177,7 +177,7 @@ def test_a_cached_token_is_what_the_models_state() -> None:
     assert deepseek.layers * layer_token_bytes(deepseek.attention, 8, 2) == 70_272
 
 
-def test_a_window_caps_the_cache_and_blocks_round_it_up() -> None:
+def test_a_window_limits_the_cache_and_blocks_round_it_up() -> None:
     gemma = model("gemma-3-27b")
     short = windowed_layers(gemma)
     assert short == gemma.layers - gemma.layers // 6

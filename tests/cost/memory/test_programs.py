@@ -1,4 +1,4 @@
-"""What the training programs that PARC starts keep, beside what every program does."""
+"""Memory models of the training programs that PARC starts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEPT = {
         20 * HIDDEN + 4 * KEYS + 8 * FFN,
     ),
 }
-"""Bytes a token of a layer of Llama 3 8B that autograd saves, but for softmax statistics."""
+"""Bytes per token and layer that autograd saves for Llama 3 8B, without softmax statistics."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def plan() -> Plan:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_layer_keeps_what_autograd_saves(plan: Plan, name: str) -> None:
+def test_saved_bytes_of_a_layer_equal_those_of_autograd(plan: Plan, name: str) -> None:
     program, bytes_a_token = KEPT[name]
     layout = replace(plan.layout, tp=1, cp=1)
     layer = layer_activations(model("llama-3-8b"), layout, DENSE, (1.0, 1), program)
@@ -61,7 +61,7 @@ def test_a_layer_keeps_what_autograd_saves(plan: Plan, name: str) -> None:
     assert program.name == name
 
 
-def test_norms_on_queries_and_keys_keep_their_inputs(plan: Plan) -> None:
+def test_norms_on_queries_and_keys_save_their_inputs(plan: Plan) -> None:
     layout, plain = replace(plan.layout, tp=1, cp=1), model("llama-3-8b")
     normed = replace(plain, attention=replace(plain.attention, qk_norm="head"))
     one, two = (
@@ -73,7 +73,7 @@ def test_norms_on_queries_and_keys_keep_their_inputs(plan: Plan) -> None:
     assert two - one == 2 * (HIDDEN + KEYS)
 
 
-def test_a_program_differs_only_where_nothing_is_sharded() -> None:
+def test_a_program_has_a_second_memory_model_only_without_sharding() -> None:
     sharded = plain_fsdp2()
     assert sharded.for_zero_stage(3) is sharded
     assert sharded.for_zero_stage(2) is sharded
@@ -82,21 +82,21 @@ def test_a_program_differs_only_where_nothing_is_sharded() -> None:
 
 
 def logits(plan: Plan, program: ProgramMemory, tp: int) -> float:
-    """Bytes a token of logits, loss and the head's inputs."""
+    """Return the bytes per token of logits, loss and the inputs of the head."""
     pricing = pricing_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=tp, pp=1, cp=1, micro_batch=1)
     load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
     return logits_bytes(pricing, layout, load, program) / plan.problem.job.sequence_length
 
 
-def test_torchtitan_makes_an_eighth_of_the_logits_at_a_time(plan: Plan) -> None:
+def test_torchtitan_computes_an_eighth_of_the_logits_at_a_time(plan: Plan) -> None:
     vocab, hidden = plan.problem.model.vocab, plan.problem.model.hidden
     assert logits(plan, torchtitan(), 1) == 14 * vocab / 8 + 10 * hidden
     assert logits(plan, torchtitan(), 4) == 16 * vocab / 32 + 10 * hidden
     assert logits(plan, fsdp2(), 1) == 14 * vocab + 4 * hidden
 
 
-def test_ranks_that_gather_the_logits_have_them_whole(plan: Plan) -> None:
+def test_ranks_that_gather_the_logits_store_all_of_them(plan: Plan) -> None:
     vocab, hidden = plan.problem.model.vocab, plan.problem.model.hidden
     assert logits(plan, plain_fsdp2(), 1) == 14 * vocab + 4 * hidden
     assert logits(plan, plain_fsdp2(), 4) == (14 + 2 / 4) * vocab + 4 * hidden
@@ -113,7 +113,7 @@ def test_the_root_gathers_embedding_and_head_together(plan: Plan) -> None:
     assert gathered_bytes(pricing, layout, load, torchtitan()) - one == 4 * table
 
 
-def test_autocast_keeps_casts_of_all_weights_but_the_embedding(plan: Plan) -> None:
+def test_autocast_stores_casts_of_all_weights_except_the_embedding(plan: Plan) -> None:
     pricing = pricing_for(plan.problem, framework("fsdp"))
     layout = replace(plan.layout, tp=1, pp=1, cp=1, zero_stage=0)
     load = replace(stage_load(plan.problem.model, plan.layout.split, 0), loss=True, embedding=True)
@@ -157,7 +157,7 @@ def test_16_bit_gradients_are_copied_to_fp32_when_activations_are_gone(plan: Pla
     assert passing == max(4 * dense, more.activations_bytes + more.logits_bytes)
 
 
-def test_the_fast_sum_knows_the_optimizers_peak(plan: Plan) -> None:
+def test_the_fast_sum_includes_the_peak_of_the_optimizer(plan: Plan) -> None:
     job = replace(plan.problem.job, gradient_precision="bf16")
     pricing = pricing_for(replace(plan.problem, job=job), framework("megatron"))
     layout = replace(plan.layout, zero_stage=0, micro_batch=1)

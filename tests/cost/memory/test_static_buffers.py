@@ -13,7 +13,7 @@ BATCH = "micro_batch=4 sequence=1024 global_batch=32"
 
 
 def model_and_layout(model: str, layout: str) -> tuple[Model, Layout]:
-    """Twelve layers in a layout of these words."""
+    """Return a model of twelve layers and its layout from words such as ``pp=2``."""
     words = words_of(f"{layout} {BATCH}")
     shape = model_of(words_of(f"layers=12 {WIDTHS} {model}"), words)
     return shape, layout_of(words, shape)
@@ -26,13 +26,13 @@ def test_without_the_distributed_optimizer_a_rank_updates_every_parameter() -> N
     assert sum(buffer.bytes("bf16")) == 18 * buffer.whole
 
 
-def test_one_shard_updates_everything_whatever_the_buckets() -> None:
+def test_one_shard_updates_all_parameters_for_any_buckets() -> None:
     model, layout = model_and_layout("tied=1", "pp=2 zero=1")
     (buffer,) = buffers(model, layout, overlapped=False)
     assert sorted(buffer.parts) == sorted(buffer.sizes)
 
 
-def test_an_embedding_that_two_stages_share_is_a_bucket_of_its_own() -> None:
+def test_an_embedding_shared_by_two_stages_has_a_separate_bucket() -> None:
     model, layout = model_and_layout("tied=1", "pp=2 dp=4 zero=1")
     table = parameters(model, layout, layout.split.chunks[-1][-1]).dense[-1]
     (shared,) = buffers(model, layout, overlapped=False)
@@ -41,7 +41,7 @@ def test_an_embedding_that_two_stages_share_is_a_bucket_of_its_own() -> None:
     assert table // 4 not in whole.parts
 
 
-def test_overlapped_gradients_have_several_buckets_on_the_first_stage_alone() -> None:
+def test_overlapped_gradients_have_several_buckets_only_on_the_first_stage() -> None:
     for layout, apart in (("dp=8 zero=1", True), ("pp=2 dp=4 zero=1", False)):
         model, made = model_and_layout("layers=40 tied=0", layout)
         (one,) = buffers(model, made, overlapped=False)

@@ -28,12 +28,12 @@ Bytes = tuple[int, int, int]
 
 
 def plan_of(**parts: Any) -> Plan:
-    """Compile a mapping that must be fine."""
+    """Return the plan of a valid spec."""
     return compiled.plan_of({"parc": 1, "name": "memory", **parts})
 
 
 def whole_latents(layers: int, measured: Bytes) -> Bytes:
-    """``measured`` with the latent down-projections of ``layers`` layers whole on every rank."""
+    """Return ``measured`` with unsplit latent down-projections in ``layers`` layers."""
     more = layers * LATENTS_BYTES
     weights, gradients, optimizer = measured
     return weights + more, gradients + 2 * more, optimizer + 6 * more // 32
@@ -101,7 +101,7 @@ CASES: list[tuple[str, dict[str, Any], dict[int, Bytes]]] = [
 @pytest.mark.parametrize(
     ("parts", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_static_memory_is_the_buffers_of_megatron_to_the_byte(
+def test_static_memory_equals_the_buffers_of_megatron_to_the_byte(
     parts: dict[str, Any], expected: dict[int, Bytes]
 ) -> None:
     plan = plan_of(**parts)

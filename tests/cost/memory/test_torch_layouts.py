@@ -1,4 +1,4 @@
-"""What hybrid shards, ZeRO stages and context exchange change in memory, time and traffic."""
+"""Memory, time and traffic by hybrid sharding, ZeRO stage and context exchange."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GB = 1e9
 
 
 def priced(framework: str, layout: dict[str, Any], nodes: int = 4) -> tuple[Pricing, Layout]:
-    """The one layout of the pins, unjudged."""
+    """Return the single layout that the pins allow, without evaluating rules."""
     spec = {
         "parc": 1,
         "name": "case",
@@ -52,7 +52,7 @@ def state_bytes(layout: dict[str, Any]) -> float:
     return stage.weights_bytes + stage.gradients_bytes + stage.optimizer_bytes
 
 
-def test_state_follows_the_shards_and_the_stage() -> None:
+def test_state_bytes_depend_on_shards_and_zero_stage() -> None:
     parameters = 8030261248
     assert state_bytes({"zero_stage": 3}) == pytest.approx(16 * parameters / 32)
     assert state_bytes({"zero_stage": 3, "dp_shard": 8}) == pytest.approx(16 * parameters / 8)
@@ -66,7 +66,7 @@ def traffic(layout: dict[str, Any]) -> dict[str, float]:
     return {row.axis: row.bytes_per_rank for row in axis_traffic(pricing, made)}
 
 
-def test_hybrid_shards_send_weights_inside_and_gradients_across() -> None:
+def test_hybrid_sharding_sends_weights_inside_a_shard_and_gradients_across_shards() -> None:
     whole = traffic({"zero_stage": 3})
     hybrid = traffic({"zero_stage": 3, "dp_shard": 8})
     assert whole.keys() == {"dp_cp"}
@@ -78,7 +78,7 @@ def test_hybrid_shards_send_weights_inside_and_gradients_across() -> None:
     assert hybrid["dp_replicate"] == pytest.approx(once)
 
 
-def test_a_shard_inside_the_host_leaves_the_network_to_the_gradients() -> None:
+def test_a_shard_inside_a_host_uses_the_network_only_for_gradients() -> None:
     pricing, made = priced("fsdp", {"zero_stage": 3, "dp_shard": 8})
     levels = {row.axis: row.level for row in axis_traffic(pricing, made)}
     assert levels == {"dp_shard_cp": "nvlink", "dp_replicate": "fabric"}
@@ -86,7 +86,7 @@ def test_a_shard_inside_the_host_leaves_the_network_to_the_gradients() -> None:
     assert last == replica_seconds(pricing, made) > seconds
 
 
-def test_copies_add_up_once_a_step_where_they_are_asked_to_wait_and_else_every_time() -> None:
+def test_replicas_reduce_once_per_step_if_configured_and_else_per_micro_batch() -> None:
     seconds = {}
     for name in ("fsdp", "torchtitan"):
         pricing, made = priced(name, {"zero_stage": 3, "dp_shard": 8})
@@ -107,7 +107,7 @@ def exchange(comm: ContextComm) -> tuple[Pricing, Layout]:
     return pricing, replace(layout, cp_comm=comm)
 
 
-def test_gathered_keys_are_kept_and_those_of_ring_and_ulysses_are_not() -> None:
+def test_gathered_keys_are_saved_but_keys_of_ring_and_ulysses_are_not() -> None:
     pricing, layout = exchange("all_gather")
     # 8 heads of 128 dims, keys and values, 16 bit, of 2048 tokens
     assert key_bytes(pricing, layout) == 2 * 2 * 8 * 128 * 2048
@@ -121,7 +121,7 @@ def test_gathered_keys_are_kept_and_those_of_ring_and_ulysses_are_not() -> None:
     assert kept["all_gather"] - kept["p2p"] == pytest.approx(32 * 3 * 2 * 2 * 8 * 128 * 2048)
 
 
-def test_every_exchange_has_a_time_of_its_own() -> None:
+def test_every_context_exchange_has_a_different_time() -> None:
     pricing, layout = exchange("all_gather")
     groups = pricing.groups(layout)
     assert gather_seconds(pricing, layout, groups) > 0

@@ -1,4 +1,4 @@
-"""What stays allocated beside parameters and their state."""
+"""Buffers that stay allocated in addition to parameters and their state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan() -> Plan:
 
 
 @pytest.mark.parametrize(("name", "layer"), [("llama-3-8b", 0), ("deepseek-v3", 0)])
-def test_the_shapes_of_a_dense_layer_are_its_parameters_without_norms(
+def test_weight_shapes_of_a_dense_layer_sum_to_its_parameters_without_norms(
     plan: Plan, name: str, layer: int
 ) -> None:
     base, layout = model(name), replace(plan.layout, tp=2)
@@ -40,7 +40,7 @@ def test_the_shapes_of_a_dense_layer_are_its_parameters_without_norms(
     assert sum(rows * columns for rows, columns in shapes) == dense - norms
 
 
-def test_equal_shapes_count_once_however_many_layers_and_experts(plan: Plan) -> None:
+def test_equal_weight_shapes_count_once(plan: Plan) -> None:
     base, layout = model("mixtral-8x7b"), replace(plan.layout, tp=2, ep=4, etp=1)
     one, many = (StageLoad((count,), False, 0, True, True) for count in (1, 8))
     shapes = weight_shapes(base, layout, one, 32000)
@@ -65,7 +65,9 @@ def test_only_fused_gradients_have_placeholders(plan: Plan) -> None:
     assert placeholder_bytes(pricing, plan.layout, load, fsdp2()) == 0.0
 
 
-def test_the_gathered_input_of_the_head_stays_under_sequence_parallelism(plan: Plan) -> None:
+def test_the_gathered_input_of_the_head_stays_allocated_with_sequence_parallelism(
+    plan: Plan,
+) -> None:
     pricing = pricing_for(plan.problem, framework("megatron"))
     program = program_memory(pricing, 1)
     parallel, plain = (replace(plan.layout, sequence_parallel=flag) for flag in (True, False))
@@ -75,7 +77,7 @@ def test_the_gathered_input_of_the_head_stays_under_sequence_parallelism(plan: P
     assert peak_stage(pricing, parallel).workspace_bytes > 2 * 8192 * 4096
 
 
-def test_routing_keeps_seventeen_bytes_a_token_and_expert(plan: Plan) -> None:
+def test_routing_saves_seventeen_bytes_per_token_and_expert(plan: Plan) -> None:
     assert routing_bytes(128) == 17 * 128 + 4
     base, layout = model("qwen3-30b-a3b"), replace(plan.layout, tp=1, etp=1)
     assert base.experts is not None

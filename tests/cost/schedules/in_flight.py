@@ -1,4 +1,4 @@
-"""What a schedule's table holds, counted by walking it."""
+"""Chunks in flight of an action table, counted action by action."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from parc.compiler.cost.schedules.table import Computation, Table
 
 
 def peak_in_flight(table: Table, until: Computation = "W") -> tuple[int, ...]:
-    """Most chunks whose activations each rank holds at once, from forward to backward.
+    """Return per rank the largest number of chunks whose activations are stored at once.
 
     Args:
-        table: the schedule; only the order on each rank matters, not the seconds.
-        until: ``W`` keeps a chunk until its weight gradient, ``I`` until its input gradient.
+        table: action table; the result depends only on the order on each rank.
+        until: ``W`` counts a chunk until its weight gradient, ``I`` until its input gradient.
     """
     peaks = []
     for rank in range(len(table.rows)):
-        held = peak = 0
+        stored = peak = 0
         for action in table.actions(rank):
             if action.computation == "F":
-                held += 1
-                peak = max(peak, held)
+                stored += 1
+                peak = max(peak, stored)
             elif action.computation in ("B", until):
-                held -= 1
+                stored -= 1
         peaks.append(peak)
     return tuple(peaks)

@@ -1,4 +1,4 @@
-"""Bubble and memory of the schedules, as the layouts are priced with them."""
+"""Bubble and chunks in flight of the schedules, as layouts are estimated with them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ CHUNKS: dict[Schedule, int] = {
 @pytest.mark.parametrize("schedule", CHUNKS)
 @pytest.mark.parametrize("pp", [2, 4, 8])
 @pytest.mark.parametrize("repeated", [False, True])
-def test_the_share_is_what_the_simulation_idles(
-    schedule: Schedule, pp: int, repeated: bool
-) -> None:
+def test_the_idle_share_equals_the_simulation(schedule: Schedule, pp: int, repeated: bool) -> None:
     stage = StageSeconds(1.0, 2.0 if repeated else 1.0, 1.0)
     shape = PipelineShape(pp, 4 * pp, CHUNKS[schedule])
     table = SCHEDULES[schedule].table(shape)
@@ -37,17 +35,17 @@ def test_the_share_is_what_the_simulation_idles(
 
 @pytest.mark.parametrize("schedule", CHUNKS)
 @pytest.mark.parametrize("micro_batches", [2, 8, 32])
-def test_no_rank_holds_more_than_is_priced(schedule: Schedule, micro_batches: int) -> None:
+def test_no_rank_stores_more_chunks_than_estimated(schedule: Schedule, micro_batches: int) -> None:
     shape = PipelineShape(4, micro_batches, CHUNKS[schedule])
     if SCHEDULES[schedule].size_error(shape):
         return
     for rank in range(4):
-        held = peak_chunks(schedule, rank, shape)
-        assert SCHEDULES[schedule].in_flight(shape, rank) <= held or held == 2 * micro_batches
-        assert held <= micro_batches * shape.chunks
+        stored = peak_chunks(schedule, rank, shape)
+        assert SCHEDULES[schedule].in_flight(shape, rank) <= stored or stored == 2 * micro_batches
+        assert stored <= micro_batches * shape.chunks
 
 
-def test_zero_bubble_idles_less_and_gpipe_holds_most() -> None:
+def test_zero_bubble_schedules_idle_less_and_gpipe_stores_most() -> None:
     assert idle_share("zb-v", 8, False) == pytest.approx(1 / 3)
     assert idle_share("zb-h1", 8, False) == pytest.approx(1 / 3)
     assert idle_share("dualpipe-v", 8, False) == pytest.approx(2 / 3)

@@ -1,4 +1,4 @@
-"""Closed forms equal the simulation over a sweep; the published ones hold where we say so."""
+"""Closed formulas equal the simulation over a sweep, published ones under their conditions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from parc.compiler.ir.layout import bubble_fraction
 from tests.cost.schedules.in_flight import peak_in_flight
 
 ROUNDS = 250
-"""Random sizes and seconds a schedule; whole seconds, so that sums are exact."""
+"""Random cases per schedule; seconds are whole numbers, so that sums are exact."""
 HOPS = ("gpipe", "1f1b", "interleaved")
-"""Schedules whose closed form knows hops."""
+"""Schedules whose closed formula includes hops."""
 
 
 def random_shape(name: str, dice: Random) -> PipelineShape:
-    """Any sizes up to 8 ranks, few micro-batches and many, groups with and without a rest."""
+    """Return sizes up to 8 ranks, few or many micro-batches, with or without a partial group."""
     ranks = dice.randint(1, 8)
     chunks = dice.randint(2, 4) if name == "interleaved" else dice.choice([1, 1, 2, 3])
     group = ranks + dice.randint(0, ranks + 1)
@@ -31,7 +31,7 @@ def random_shape(name: str, dice: Random) -> PipelineShape:
     )
 
 
-def random_even(name: str, dice: Random) -> EqualStages:
+def random_stages(name: str, dice: Random) -> EqualStages:
     stage = StageSeconds(*(float(dice.randint(1, 30)) for _ in range(3)))
     hop = float(dice.choice([0, 1, dice.randint(1, 40)])) if name in HOPS else 0.0
     return EqualStages(stage, hop, dice.choice([0.0, 0.5, 1.0]))
@@ -43,14 +43,14 @@ def simulated_seconds(name: str, shape: PipelineShape, even: EqualStages) -> flo
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_closed_form_equals_the_simulation_wherever_it_answers(name: str) -> None:
-    dice, wrong, answered = Random(name), [], 0
-    while answered < ROUNDS:
-        shape, even = random_shape(name, dice), random_even(name, dice)
+def test_a_closed_formula_equals_the_simulation_wherever_it_is_known(name: str) -> None:
+    dice, wrong, known = Random(name), [], 0
+    while known < ROUNDS:
+        shape, even = random_shape(name, dice), random_stages(name, dice)
         if SCHEDULES[name].size_error(shape):
             continue
         seconds = SCHEDULES[name].seconds(shape, even)
-        answered += seconds is not None
+        known += seconds is not None
         if seconds is not None and seconds != simulated_seconds(name, shape, even):
             wrong.append((shape, even, seconds))
     assert wrong == []
@@ -67,7 +67,7 @@ def test_a_closed_form_equals_the_simulation_wherever_it_answers(name: str) -> N
         ("dualpipe", PipelineShape(4, 8), 0.5),
     ],
 )
-def test_where_no_closed_form_holds_the_simulation_answers(
+def test_without_a_closed_formula_the_simulation_is_used(
     name: str, shape: PipelineShape, hop: float
 ) -> None:
     even = EqualStages(StageSeconds(1.0, 2.0, 1.0), hop)
@@ -76,7 +76,7 @@ def test_where_no_closed_form_holds_the_simulation_answers(
     assert seconds == simulated_seconds(name, shape, even)
 
 
-def test_sizes_that_make_no_schedule_have_no_makespan() -> None:
+def test_invalid_sizes_raise_an_error_instead_of_a_makespan() -> None:
     with pytest.raises(ValueError, match="fewer than 8"):
         SCHEDULES["dualpipe-v"].makespan_seconds(
             PipelineShape(4, 4), EqualStages(StageSeconds(1.0, 1.0, 1.0))
@@ -85,7 +85,7 @@ def test_sizes_that_make_no_schedule_have_no_makespan() -> None:
 
 @pytest.mark.parametrize("stage", [(3, 3, 3), (4, 4, 2), (5, 5, 1), (3, 2, 2), (2, 5, 2)])
 @pytest.mark.parametrize("p", [2, 4, 8])
-def test_published_bubbles_hold_where_their_conditions_do(
+def test_published_bubbles_are_exact_under_their_conditions(
     p: int, stage: tuple[int, int, int]
 ) -> None:
     f, i, w = stage
@@ -104,7 +104,7 @@ def test_published_bubbles_hold_where_their_conditions_do(
         assert bubble("dualpipe", 1, PipelineShape(p, m)) == (p // 2 - 1) * (f + b + b - 3 * w)
 
 
-def test_published_zero_bubble_forms_fail_where_weight_gradients_are_long() -> None:
+def test_published_zero_bubble_formulas_fail_for_long_weight_gradients() -> None:
     even = EqualStages(StageSeconds(1.0, 1.0, 4.0))
     work, p, m = 6.0, 4, 16
     assert (p - 1) * (1.0 + 1.0 - 4.0) < 0  # the published bubble of H1
@@ -122,7 +122,7 @@ def test_zb_v_leaves_no_gap_between_a_ranks_first_and_last_action() -> None:
     assert seen.makespan_seconds == seen.busy_seconds[0] + 3.0
 
 
-def test_the_share_of_the_bubble_is_that_of_the_simulation() -> None:
+def test_the_bubble_fraction_equals_the_simulation() -> None:
     even = EqualStages(StageSeconds(1.0, 1.0, 1.0))
     for p, v, m in ((4, 1, 8), (8, 1, 64), (4, 2, 16), (6, 3, 12)):
         name = "interleaved" if v > 1 else "1f1b"
@@ -132,7 +132,7 @@ def test_the_share_of_the_bubble_is_that_of_the_simulation() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_chunks_in_flight_are_those_of_the_table(name: str) -> None:
+def test_chunks_in_flight_equal_the_peak_of_the_action_table(name: str) -> None:
     dice, wrong, seen = Random(name), [], 0
     while seen < ROUNDS:
         shape = random_shape(name, dice)
@@ -146,7 +146,7 @@ def test_chunks_in_flight_are_those_of_the_table(name: str) -> None:
     assert wrong == []
 
 
-def test_memory_counts_the_chunks_that_the_tables_hold() -> None:
+def test_the_search_counts_the_chunks_in_flight_of_the_action_table() -> None:
     for p, v, m in ((1, 1, 4), (4, 1, 2), (4, 1, 16), (4, 2, 4), (4, 2, 16), (8, 3, 24)):
         name = "interleaved" if v > 1 else "1f1b"
         peaks = peak_in_flight(SCHEDULES[name].table(PipelineShape(p, m, v)))

@@ -1,4 +1,4 @@
-"""The event simulation against timelines that can be drawn by hand."""
+"""Event simulation against timelines drawn by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def even(table: Table, hop: float = 0.0) -> Costs:
     return Costs((ONE,) * table.depth, hop)
 
 
-def test_two_ranks_and_two_micro_batches_take_the_time_that_a_drawing_shows() -> None:
+def test_two_ranks_and_two_micro_batches_match_a_timeline_drawn_by_hand() -> None:
     table = SCHEDULES["1f1b"].table(PipelineShape(2, 2))
     seen = simulate(table, even(table))
     # rank 0: 0F0 0F1 . . 0B0 . 0B1    rank 1: . 1F0 1B0 1F1 1B1
@@ -32,7 +32,7 @@ def test_two_ranks_and_two_micro_batches_take_the_time_that_a_drawing_shows() ->
     assert seen.busy_seconds == (6.0, 6.0)
 
 
-def test_a_stage_with_times_of_its_own_delays_those_that_wait_for_it() -> None:
+def test_a_slow_stage_delays_the_stages_that_wait_for_it() -> None:
     table = SCHEDULES["1f1b"].table(PipelineShape(2, 2))
     slow = StageSeconds(2.0, 3.0, 1.0)
     seen = simulate(table, Costs((ONE, slow)))
@@ -41,19 +41,19 @@ def test_a_stage_with_times_of_its_own_delays_those_that_wait_for_it() -> None:
     assert seen.busy_seconds == (6.0, 12.0)
 
 
-def test_a_hop_delays_the_input_and_occupies_nobody() -> None:
+def test_a_hop_delays_the_input_and_occupies_no_rank() -> None:
     table = SCHEDULES["gpipe"].table(PipelineShape(3, 4))
     near, far = simulate(table, even(table)), simulate(table, even(table, hop=0.5))
     assert far.makespan_seconds == near.makespan_seconds + 4 * 0.5
     assert far.busy_seconds == near.busy_seconds
 
 
-def test_stages_of_one_rank_hand_over_without_a_hop() -> None:
+def test_stages_of_one_rank_need_no_hop() -> None:
     table = SCHEDULES["zb-v"].table(PipelineShape(1, 3))
     assert simulate(table, even(table, hop=9.0)).makespan_seconds == 18.0
 
 
-def test_the_weight_gradient_waits_for_nobody_and_the_input_gradient_goes_on_at_once() -> None:
+def test_the_weight_gradient_needs_no_input_and_the_input_gradient_is_sent_at_once() -> None:
     table = SCHEDULES["zb-h1"].table(PipelineShape(2, 1))
     seen = simulate(table, even(table))
     # rank 0: 0F0 . . 0I0 0W0    rank 1: . 1F0 1I0 1W0
@@ -81,14 +81,14 @@ def test_a_pair_starts_when_both_halves_have_their_input() -> None:
     assert seen.start_seconds[1] == (4.0, 8.0, 11.0)
 
 
-def test_ranks_that_wait_for_each_other_are_named() -> None:
+def test_a_deadlock_names_the_ranks_that_wait() -> None:
     backward_first = (Action(0, "B", 0), Action(0, "F", 0))
     table = Table((backward_first, (Action(1, "F", 0), Action(1, "B", 0))), (0, 1), 2)
     with pytest.raises(Deadlock, match=r"\[0, 1\]"):
         simulate(table, even(table))
 
 
-def test_work_and_wait_fill_the_makespan_on_every_rank() -> None:
+def test_busy_time_is_the_work_on_every_rank() -> None:
     for name, schedule in SCHEDULES.items():
         table = schedule.table(PipelineShape(4, 12, 2 if name == "interleaved" else 1))
         seen = simulate(table, even(table))
@@ -97,7 +97,7 @@ def test_work_and_wait_fill_the_makespan_on_every_rank() -> None:
         assert all(busy <= seen.makespan_seconds for busy in seen.busy_seconds), name
 
 
-def test_the_peak_depends_on_what_frees_a_chunk() -> None:
+def test_the_peak_depends_on_the_action_that_frees_a_chunk() -> None:
     table = SCHEDULES["zb-h1"].table(PipelineShape(4, 8))
     assert peak_in_flight(table) == (4, 4, 4, 4)
     assert peak_in_flight(table, until="I") == (4, 3, 2, 1)
@@ -105,7 +105,8 @@ def test_the_peak_depends_on_what_frees_a_chunk() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_ten_thousand_stage_visits_are_simulated_in_milliseconds(name: str) -> None:
-    """In 20 of them; ten times that is a quadratic loop, less may be a busy machine."""
+    """The simulation needs 20 ms; ten times that is a quadratic loop, less may be a busy
+    machine."""
     chunks = 2 if name in ("interleaved", "zb-v", "dualpipe-v") else 1
     table = SCHEDULES[name].table(PipelineShape(16, 640 // chunks, chunks))
     spent = []

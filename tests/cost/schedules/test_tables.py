@@ -1,4 +1,4 @@
-"""Action tables: recorded ones word for word, and what every table must have."""
+"""Action tables: equal to recorded tables, and valid for all sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = [
     for chunks in (1, 2, 3)
     for extra in (0, 2)
 ]
-LEGAL = [
+VALID = [
     (name, shape)
     for name, schedule in SCHEDULES.items()
     for shape in SHAPES
@@ -30,34 +30,36 @@ LEGAL = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["title"] for case in CASES])
-def test_a_table_is_the_recorded_one(case: dict[str, Any]) -> None:
+def test_a_table_equals_the_recorded_table(case: dict[str, Any]) -> None:
     sizes = dict(case["given"])
     table = SCHEDULES[sizes.pop("schedule")].table(PipelineShape(**sizes))
     assert str(table).splitlines() == case["expect"]
 
 
-def test_a_recorded_table_stands_here_for_every_schedule() -> None:
+def test_every_schedule_has_a_recorded_table() -> None:
     assert {case["given"]["schedule"] for case in CASES} == set(SCHEDULES)
 
 
 def flaws(table: Table, micro_batches: int) -> list[str]:
-    """What is missing, done twice, on the wrong rank or before what it needs."""
+    """Return the actions that are missing, repeated, on the wrong rank or before their input."""
     found = []
     done: Counter[tuple[int, str, int]] = Counter()
     for rank in range(len(table.rows)):
         seen: set[tuple[int, str, int]] = set()
-        for stage, kind, micro_batch in table.actions(rank):
-            needs = {"F": "", "B": "F", "I": "F", "W": "I"}[kind]
+        for stage, computation, micro_batch in table.actions(rank):
+            needs = {"F": "", "B": "F", "I": "F", "W": "I"}[computation]
             if table.owners[stage] != rank or (needs and (stage, needs, micro_batch) not in seen):
-                found.append(f"rank {rank}: {Action(stage, kind, micro_batch)}")
-            seen.add((stage, kind, micro_batch))
-            done.update((stage, part, micro_batch) for part in ("IW" if kind == "B" else kind))
+                found.append(f"rank {rank}: {Action(stage, computation, micro_batch)}")
+            seen.add((stage, computation, micro_batch))
+            done.update(
+                (stage, part, micro_batch) for part in ("IW" if computation == "B" else computation)
+            )
     copies = len(table.owners) // table.depth
     share = micro_batches // copies
     wanted = Counter(
-        (stage, kind, stage // table.depth * share + i)
+        (stage, computation, stage // table.depth * share + i)
         for stage in range(len(table.owners))
-        for kind in "FIW"
+        for computation in "FIW"
         for i in range(share)
     )
     return found + [
@@ -65,17 +67,17 @@ def flaws(table: Table, micro_batches: int) -> list[str]:
     ]
 
 
-def test_every_stage_does_every_micro_batch_once_and_in_order() -> None:
-    assert len(LEGAL) > 300
+def test_every_stage_runs_every_micro_batch_once_and_in_order() -> None:
+    assert len(VALID) > 300
     wrong = [
         (name, shape, found[:3])
-        for name, shape in LEGAL
+        for name, shape in VALID
         if (found := flaws(SCHEDULES[name].table(shape), shape.micro_batches))
     ]
     assert wrong == []
 
 
-def test_a_rank_of_dualpipe_does_what_its_mirror_image_does() -> None:
+def test_mirrored_ranks_of_dualpipe_run_mirrored_actions() -> None:
     table = SCHEDULES["dualpipe"].table(PipelineShape(6, 16))
 
     def mirrored(action: Action) -> Action:
@@ -105,7 +107,7 @@ def test_a_rank_of_dualpipe_does_what_its_mirror_image_does() -> None:
         ("gpipe", PipelineShape(4, 0), "one micro-batch"),
     ],
 )
-def test_sizes_that_make_no_schedule_are_refused_with_the_reason(
+def test_invalid_sizes_are_rejected_with_the_reason(
     name: str, shape: PipelineShape, words: str
 ) -> None:
     assert words in SCHEDULES[name].size_error(shape)

@@ -1,4 +1,4 @@
-"""Micro-batches in flight where the virtual stages of a rank are unequal."""
+"""Micro-batches in flight if the virtual stages of a rank have unequal numbers of layers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ SHAPES = st.tuples(
 
 
 def layers_at_the_peak(pp: int, layers: list[int], micro_batches: int, rank: int) -> int:
-    """Counted along the actions of a rank."""
-    held = most = 0
+    """Return the largest number of stored layers, counted along the actions of a rank."""
+    stored = peak = 0
     for action in interleaved(PipelineShape(pp, micro_batches, len(layers))).actions(rank):
-        held += layers[action.stage // pp] * (1 if action.computation == "F" else -1)
-        most = max(most, held)
-    return most
+        stored += layers[action.stage // pp] * (1 if action.computation == "F" else -1)
+        peak = max(peak, stored)
+    return peak
 
 
 @given(SHAPES)
-def test_the_peak_is_that_of_the_action_table(shape: tuple[int, list[int], int]) -> None:
+def test_the_peak_with_unequal_chunks_equals_the_action_table(
+    shape: tuple[int, list[int], int],
+) -> None:
     pp, layers, rounds = shape
     for rank in range(pp):
         flight = interleaved_micro_batches_in_flight(
@@ -37,7 +39,7 @@ def test_the_peak_is_that_of_the_action_table(shape: tuple[int, list[int], int])
 
 
 @given(st.integers(2, 6), st.integers(2, 4), st.integers(1, 4))
-def test_equal_chunks_wait_as_chunks_do(pp: int, vpp: int, rounds: int) -> None:
+def test_equal_chunks_give_the_closed_formula(pp: int, vpp: int, rounds: int) -> None:
     for rank in range(pp):
         expected = chunks_in_flight(rank, pp, vpp, rounds * pp) / vpp
         assert interleaved_micro_batches_in_flight(rank, pp, vpp, rounds * pp) == expected
@@ -47,13 +49,13 @@ def test_equal_chunks_wait_as_chunks_do(pp: int, vpp: int, rounds: int) -> None:
 
 
 @given(SHAPES)
-def test_a_longer_step_holds_no_more(shape: tuple[int, list[int], int]) -> None:
+def test_a_longer_step_does_not_raise_the_peak(shape: tuple[int, list[int], int]) -> None:
     pp, layers, _ = shape
     for rank in range(pp):
         peak = interleaved_micro_batches_in_flight(rank, pp, len(layers), 8 * pp, tuple(layers))
         assert peak * sum(layers) == pytest.approx(layers_at_the_peak(pp, layers, 8 * pp, rank))
 
 
-def test_a_last_chunk_with_the_loss_alone_leaves_the_first_waiting() -> None:
+def test_if_the_last_chunk_has_only_the_loss_the_first_chunk_determines_the_peak() -> None:
     assert interleaved_micro_batches_in_flight(3, 4, 2, 16, (1, 0)) == 5
     assert interleaved_micro_batches_in_flight(3, 4, 2, 16) == 2.5

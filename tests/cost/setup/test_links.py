@@ -1,4 +1,4 @@
-"""Where a group sits decides what its collectives cost."""
+"""Collective time by the distribution of a group over NVLink domains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parc.compiler.ir.layout import bubble_fraction
 
 
 def plain(operation: Operation) -> CollectiveFit:
-    """300 GB/s, no latency."""
+    """Return a fit of 300 GB/s without latency."""
     return CollectiveFit(operation, 300.0, 0.0, 0.0, 300.0, 0.0, 0.0, 1.0)
 
 
@@ -47,12 +47,12 @@ def test_a_ring_between_domains_uses_the_nics_of_all_its_local_members() -> None
     assert four == pytest.approx(max(3 / 4 / 300, 15 / 16 / 160))
 
 
-def test_an_all_to_all_is_as_slow_as_what_leaves_the_domain() -> None:
+def test_an_all_to_all_is_limited_by_the_bytes_that_leave_the_domain() -> None:
     assert LINKS.seconds("all_to_all", 1e9, GroupSpan(8, 8)) == pytest.approx(7 / 8 / 300)
     assert LINKS.seconds("all_to_all", 1e9, GroupSpan(64, 8)) == pytest.approx(56 / 64 / 40)
 
 
-def test_a_hop_inside_the_domain_takes_the_link_and_outside_the_nic() -> None:
+def test_a_hop_uses_the_link_inside_a_domain_and_the_nic_across_domains() -> None:
     assert LINKS.hop_seconds(1e9, 4) == pytest.approx(1 / 300)
     assert LINKS.hop_seconds(1e9, 64) == pytest.approx(1 / 40)
 

@@ -1,4 +1,4 @@
-"""Efficiency rows of a framework's stack of kernels, from the catalog or from its own package."""
+"""Efficiency rows of a framework's stack of kernels, from the catalog or from its backend."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_a_framework_is_evaluated_with_the_row_of_its_stack() -> None:
         assert row == efficiency_row(f"hopper/{stack}")
 
 
-def test_rows_of_a_backend_win_over_those_of_the_catalog() -> None:
+def test_efficiency_rows_of_a_backend_replace_those_of_the_catalog() -> None:
     own = Stack("torch-native", {"hopper": OWN})
     assert own.row(generation("hopper")) == OWN
     assert own.row(generation("ampere")) == efficiency_row("ampere/torch-native")
 
 
-def test_a_stack_without_a_row_is_refused_and_never_borrowed(
+def test_a_stack_without_a_row_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target = framework("megatron")

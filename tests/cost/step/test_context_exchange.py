@@ -1,4 +1,4 @@
-"""What each exchange of context ranks moves and leaves exposed."""
+"""Bytes and exposed seconds of the variants of context parallelism."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SPEC = {
 
 
 def priced(comm: ContextComm, inner: int = 1) -> tuple[Pricing, Layout]:
-    """One layout of 32 ranks by ``comm``: two tensor ranks, 16 context ranks on four hosts."""
+    """Return a layout on 32 ranks with ``comm``: 2 tensor ranks, 16 context ranks on four hosts."""
     pricing = pricing_of(SPEC)
     layout = next(enumerate_layouts(pricing.problem, pricing.framework))[0]
     return pricing, replace(layout, cp_comm=comm, cp_a2a=inner)
 
 
-def test_a_hierarchy_swaps_among_neighbours_and_passes_keys_over_the_rest() -> None:
+def test_a_hierarchy_exchanges_heads_among_neighbours_and_keys_in_a_ring() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     keys, queries = key_bytes(pricing, layout), query_bytes(pricing, layout)
     # 4 of 8 key-value heads of 128 dims, K and V, 16 bit; 32 of 64 heads, Q and O; 4096 tokens
@@ -49,7 +49,7 @@ def test_a_hierarchy_swaps_among_neighbours_and_passes_keys_over_the_rest() -> N
     }
 
 
-def test_a_hierarchy_stays_in_the_domain_where_the_ring_leaves_it() -> None:
+def test_the_exchange_among_neighbours_stays_in_the_domain() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     groups = pricing.groups(layout)
     assert (groups.cp_a2a, groups.cp_p2p) == (GroupSpan(4, 4), GroupSpan(4, 1))
@@ -58,7 +58,7 @@ def test_a_hierarchy_stays_in_the_domain_where_the_ring_leaves_it() -> None:
     assert pricing.groups(layout).cp_p2p == groups.cp
 
 
-def test_a_hierarchy_is_a_shorter_ring_and_an_exchange_of_neighbours() -> None:
+def test_time_of_a_hierarchy_is_a_shorter_ring_plus_an_exchange_of_neighbours() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     groups, core = pricing.groups(layout), 1e-4
     ring = ring_seconds(pricing, layout, groups, core)
@@ -68,7 +68,7 @@ def test_a_hierarchy_is_a_shorter_ring_and_an_exchange_of_neighbours() -> None:
     assert 0 < swaps < ring < whole
 
 
-def test_all_neighbours_are_ulysses_and_none_a_ring() -> None:
+def test_a_hierarchy_of_all_ranks_is_ulysses_and_of_one_rank_a_ring() -> None:
     pricing, layout = priced("a2a+p2p", 4)
     ring = replace(layout, cp_comm="p2p", cp_a2a=1)
     moved = context_bytes(pricing, layout, DENSE)

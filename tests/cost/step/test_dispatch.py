@@ -1,4 +1,4 @@
-"""What crosses which link when tokens go to their experts and back."""
+"""Bytes and seconds of dispatch and combine by link, and kernels of routed experts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def experts(count: int, top_k: int, groups: int = 1, group_top_k: int = 1) -> Ex
 
 
 def plain(operation: Operation) -> CollectiveFit:
-    """300 GB/s, no latency."""
+    """Return a fit of 300 GB/s without latency."""
     return CollectiveFit(operation, 300.0, 0.0, 0.0, 300.0, 0.0, 0.0, 1.0)
 
 
@@ -43,7 +43,7 @@ LINKS = Links(8, {each: plain(each) for each in OPERATIONS}, Network(40.0, 0.0))
 
 
 def priced(**job: Any) -> Pricing:
-    """Qwen3-30B on 32 H100."""
+    """Return the memo of Qwen3-30B on 32 H100."""
     return pricing_of(
         {
             "parc": 1,
@@ -56,20 +56,20 @@ def priced(**job: Any) -> Pricing:
 
 
 def layout(pricing: Pricing, ep: int) -> Layout:
-    """Data and expert parallelism alone."""
+    """Return a layout with only data and expert parallelism."""
     families = enumerate_layouts(pricing.problem, pricing.framework)
     found = next(one for family in families for one in family if one.tp == one.cp == one.pp == 1)
     return replace(found, ep=ep, etp=1, micro_batch=1)
 
 
 def exposed(pricing: Pricing, ep: int) -> float:
-    """Seconds of dispatch of one layer, nothing to hide behind counted."""
+    """Return the seconds of dispatch and combine of one layer without computation to overlap."""
     one = layout(pricing, ep)
     return dispatch_seconds(pricing, one, pricing.groups(one), 0.0)
 
 
 @pytest.mark.parametrize(("count", "top_k", "parts"), [(8, 2, 4), (12, 3, 3), (6, 6, 2), (9, 1, 3)])
-def test_the_parts_that_a_token_visits_are_those_of_all_choices_counted(
+def test_expected_parts_equal_the_mean_over_all_choices_of_experts(
     count: int, top_k: int, parts: int
 ) -> None:
     size = count // parts
@@ -79,21 +79,21 @@ def test_the_parts_that_a_token_visits_are_those_of_all_choices_counted(
 
 
 @given(some.sampled_from((1, 2, 4, 8, 16, 32)), some.integers(1, 16))
-def test_a_token_visits_no_more_parts_than_there_are_nor_than_it_has_experts(
+def test_expected_parts_are_at_most_the_parts_and_the_experts_per_token(
     parts: int, top_k: int
 ) -> None:
     hit = expected_parts(experts(128, top_k), parts)
     assert 1.0 - 1e-9 <= hit <= min(parts, top_k) + 1e-9
 
 
-def test_between_domains_a_token_goes_once_to_each_that_it_visits() -> None:
+def test_a_token_is_sent_once_per_remote_domain() -> None:
     away = expected_parts(experts(64, 8), 4) * 3 / 4
     assert single_copy_seconds(LINKS, 1e9, GroupSpan(32, 8), experts(64, 8)) == pytest.approx(
         away / 40
     )
 
 
-def test_inside_a_domain_a_token_goes_once_to_each_rank_that_it_visits() -> None:
+def test_inside_a_domain_a_token_is_sent_once_per_rank() -> None:
     ranks = expected_parts(experts(64, 8), 8)
     expected = ranks * 7 / 8 / 300
     assert single_copy_seconds(LINKS, 1e9, GroupSpan(8, 8), experts(64, 8)) == pytest.approx(
@@ -108,15 +108,15 @@ def test_group_limited_routing_bounds_the_domains() -> None:
 
 
 @pytest.mark.parametrize("ep", [8, 16, 32])
-def test_sending_once_is_never_slower_than_sending_copies(ep: int) -> None:
+def test_single_copies_are_never_slower_than_all_to_all(ep: int) -> None:
     assert 0 < exposed(priced(moe_dispatcher="deepep"), ep) < exposed(priced(), ep)
 
 
-def test_without_expert_parallelism_nothing_is_sent() -> None:
+def test_without_expert_parallelism_dispatch_takes_no_time() -> None:
     assert exposed(priced(), 1) == 0.0
 
 
-def test_overlap_hides_a_share_and_no_more_than_it_can_hide_behind() -> None:
+def test_overlap_hides_a_share_that_is_limited_by_the_computation() -> None:
     pricing = priced(moe_overlap=True)
     one = layout(pricing, 16)
     groups, whole = pricing.groups(one), exposed(priced(), 16)
@@ -125,7 +125,7 @@ def test_overlap_hides_a_share_and_no_more_than_it_can_hide_behind() -> None:
     assert dispatch_seconds(pricing, one, groups, 100 * whole) == pytest.approx(0.55 * whole)
 
 
-def test_few_tokens_take_the_launch_of_a_routed_layer() -> None:
+def test_with_few_tokens_a_routed_layer_takes_its_launch_time() -> None:
     pricing = priced(precision="fp8")
     pricing.efficiency = replace(pricing.efficiency, routed_seconds=1.0)
     floor = routed_launch_seconds(pricing)
@@ -135,7 +135,7 @@ def test_few_tokens_take_the_launch_of_a_routed_layer() -> None:
     assert layer_time(pricing, layout(pricing, 8), DENSE).forward < floor
 
 
-def test_casts_and_loose_permutations_cost_and_a_fused_mlp_saves() -> None:
+def test_casts_and_unfused_permutations_add_time_and_a_fused_mlp_saves_time() -> None:
     def seconds(pricing: Pricing) -> float:
         return routed_kernels(pricing, layout(pricing, 8), 4096).backward
 
@@ -147,14 +147,14 @@ def test_casts_and_loose_permutations_cost_and_a_fused_mlp_saves() -> None:
     assert seconds(low) > usual
 
 
-def test_experts_in_fewer_ranks_cost_more_gradient_sums() -> None:
+def test_more_expert_parameters_per_rank_take_longer_to_accumulate() -> None:
     pricing = priced()
     wide, narrow = (layer_time(pricing, layout(pricing, ep), ROUTED) for ep in (8, 32))
     assert wide.backward > narrow.backward
     assert wide.forward == pytest.approx(narrow.forward, rel=0.05)
 
 
-def test_a_library_sends_fewer_copies_of_a_token_than_all_to_all() -> None:
+def test_dispatch_libraries_send_fewer_copies_of_a_token_than_all_to_all() -> None:
     some_experts, group = experts(128, 8), GroupSpan(32, 8)
     all_to_all = copies_sent(priced().problem.job, some_experts, group)
     once = copies_sent(priced(moe_dispatcher="hybridep").problem.job, some_experts, group)

@@ -1,4 +1,4 @@
-"""Adding up, reducing and hiding gradients; hops of the pipeline against its simulation."""
+"""Accumulation, reduction and overlap of gradients; pipeline hops against the simulation."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ def test_a_micro_batch_reads_and_writes_the_sum_of_its_gradients(plan: Plan) -> 
     assert accumulate_seconds(pricing, plan.layout, 1e9) == pytest.approx(factor * 6e9 / rate)
 
 
-def test_gradients_of_16_bit_cost_a_third_of_that(plan: Plan) -> None:
+def test_accumulating_16_bit_gradients_takes_a_third_of_the_time(plan: Plan) -> None:
     job = replace(plan.problem.job, gradient_precision="bf16")
     short = pricing_for(replace(plan.problem, job=job), framework("megatron"))
     whole = accumulate_seconds(priced(plan), plan.layout, 1e9)
     assert accumulate_seconds(short, plan.layout, 1e9) == pytest.approx(whole / 3)
 
 
-def test_megatron_before_sequence_parallelism_adds_up_in_a_kernel_of_its_own(plan: Plan) -> None:
+def test_megatron_before_sequence_parallelism_accumulates_in_a_separate_kernel(plan: Plan) -> None:
     pricing = priced(plan, "ampere/unfused")
     fused = accumulate_seconds(pricing, plan.layout, 1e9)
     apart = accumulate_seconds(pricing, without_sequence_parallel(plan), 1e9)
     assert apart == pytest.approx(fused * 10 / 6)
 
 
-def test_a_kernel_of_its_own_adds_fp16_as_it_adds_bf16(plan: Plan) -> None:
+def test_a_separate_kernel_accumulates_fp16_as_fast_as_bf16(plan: Plan) -> None:
     half = replace(plan.problem, job=replace(plan.problem.job, precision="fp16"))
     layout = without_sequence_parallel(plan)
     one = priced(plan, "ampere/bigscience")
@@ -80,11 +80,11 @@ def test_stacks_before_flash_attention_hide_no_gradients(plan: Plan) -> None:
     assert exposed_seconds(1.0, 0.05, gradient_window(old) * 100.0) == 1.0
 
 
-def test_sharded_gradients_are_reduced_and_not_added_up(plan: Plan) -> None:
+def test_sharded_gradients_are_reduced_and_not_accumulated(plan: Plan) -> None:
     assert accumulate_seconds(priced(plan), replace(plan.layout, zero_stage=3), 1e9) == 0.0
 
 
-def test_adding_up_is_part_of_the_backward_pass_whatever_the_tokens(plan: Plan) -> None:
+def test_accumulation_is_part_of_the_backward_pass_for_any_number_of_tokens(plan: Plan) -> None:
     plain, heavy = priced(plan), priced(plan)
     heavy.efficiency = replace(plain.efficiency, accumulate=plain.efficiency.accumulate + 50)
     for size in (1, 4):
@@ -97,9 +97,7 @@ def test_adding_up_is_part_of_the_backward_pass_whatever_the_tokens(plan: Plan) 
 
 
 @given(SECONDS, SECONDS)
-def test_what_is_exposed_lies_between_no_overlap_and_the_best(
-    traffic: float, window: float
-) -> None:
+def test_exposed_time_is_between_perfect_overlap_and_none(traffic: float, window: float) -> None:
     exposed = exposed_seconds(traffic, 0.0, window)
     slack = 1e-9 * (traffic + window)
     assert max(0.0, traffic - window) - slack <= exposed <= traffic + slack
@@ -112,7 +110,7 @@ def test_more_computation_never_exposes_more(traffic: float, less: float, more: 
     assert exposed_seconds(traffic, 0.0, large) <= exposed_seconds(traffic, 0.0, small) + slack
 
 
-def test_a_part_of_the_traffic_is_always_waited_for() -> None:
+def test_a_part_of_the_traffic_is_always_exposed() -> None:
     assert exposed_seconds(1.0, 0.05, 1e9) == 0.05
 
 
@@ -133,7 +131,9 @@ def test_exposed_hops_are_those_of_the_simulated_schedule(
     assert exposed_hops(pp, vpp, micro_batches) == pytest.approx(hops)
 
 
-def test_old_stacks_send_a_part_from_each_rank_and_gather_it_on_arrival(plan: Plan) -> None:
+def test_stacks_without_sequence_parallelism_send_parts_and_gather_them_on_arrival(
+    plan: Plan,
+) -> None:
     layout = without_sequence_parallel(plan)
     old, new = priced(plan, "ampere/unfused"), priced(plan)
     assert hop_bytes(old, layout) == hop_bytes(new, layout) / layout.tp
@@ -143,7 +143,7 @@ def test_old_stacks_send_a_part_from_each_rank_and_gather_it_on_arrival(plan: Pl
     assert hop_bytes(old, plan.layout) == hop_bytes(new, plan.layout)
 
 
-def test_a_class_without_a_run_is_put_together_from_its_neighbours() -> None:
+def test_a_hardware_class_without_runs_is_derived_from_its_neighbours() -> None:
     row, machine = (
         efficiency_row(f"ampere/{stack}") for stack in ("transformer-engine", "unfused")
     )
@@ -180,7 +180,7 @@ def test_backward_all_reduces_hide_behind_weight_gradients_without_sequence_para
     assert far.tp_forward > far.tp_backward > 0.0
 
 
-def test_running_again_repeats_the_core_or_all_of_the_forward_pass(plan: Plan) -> None:
+def test_recompute_repeats_the_core_or_the_whole_forward_pass(plan: Plan) -> None:
     pricing = priced(plan)
     layer = layer_time(pricing, plan.layout, DENSE)
     core = replace(plan.layout, recompute=Recompute.selective(("core_attn",)))

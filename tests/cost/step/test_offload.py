@@ -1,4 +1,4 @@
-"""State outside of the GPUs, and ZeRO++: bytes and seconds against the papers."""
+"""Bytes and seconds of offload and ZeRO++ against published values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALL_CPU = replace(LAYOUT, offload=Offload("cpu", "cpu", ""))
 NVME = replace(LAYOUT, offload=Offload("nvme", "nvme", "/local"))
 
 
-def test_all_state_of_a_parameter_is_sixteen_bytes_on_the_host() -> None:
+def test_offloaded_state_is_sixteen_bytes_per_parameter_on_the_host() -> None:
     held = fullest_stage(PRICING, LAYOUT)
     assert host_bytes(PRICING, LAYOUT, held) == 0
     assert host_bytes(PRICING, CPU, held) == pytest.approx(16 * sum(held) / 2)  # two hosts
@@ -57,13 +57,13 @@ def test_all_state_of_a_parameter_is_sixteen_bytes_on_the_host() -> None:
     assert host_bytes(PRICING, NVME, held) == pytest.approx(4 * sum(held) / 2)
 
 
-def test_ten_billion_parameters_take_a_host_the_seconds_of_the_paper() -> None:
-    """Table 4 of ZeRO-Offload: CPU-Adam takes 2.57 s."""
+def test_cpu_adam_updates_ten_billion_parameters_in_the_published_time() -> None:
+    """Source: ZeRO-Offload, table 4; CPU-Adam takes 2.57 s."""
     one_host = replace(ALL_CPU, dp_shard=16)
     assert update_seconds(PRICING, one_host, TEN_BILLION) == pytest.approx(2.57, rel=0.01)
 
 
-def test_traffic_to_the_host_is_two_bytes_a_parameter_of_the_shard() -> None:
+def test_traffic_to_the_host_is_two_bytes_per_parameter_of_the_shard() -> None:
     rate, share = host_rate(PRICING.problem), 10e9 / LAYOUT.dp_shard
     assert rate == 3.0e9  # section 5.2 of ZeRO-Infinity, DGX-2
     assert gradient_seconds(PRICING, CPU, TEN_BILLION) == pytest.approx(2 * share / rate)
@@ -73,7 +73,7 @@ def test_traffic_to_the_host_is_two_bytes_a_parameter_of_the_shard() -> None:
     assert fetch_seconds(PRICING, CPU, TEN_BILLION) == 0
 
 
-def test_moving_more_away_saves_memory_and_costs_time() -> None:
+def test_more_offload_saves_memory_and_adds_time() -> None:
     order = (LAYOUT, CPU, ALL_CPU)
     memory = [peak_bytes(PRICING, one) for one in order]
     assert memory == sorted(memory, reverse=True)
@@ -100,14 +100,14 @@ STATE = StateBytes(2.0, 6.0, 12.0)
         (3, Offload("cpu", "cpu", ""), 4, (0.5, 0.0, 0.0)),
     ],
 )
-def test_what_stays_in_the_gpu_of_one_of_eight_ranks(
+def test_bytes_per_parameter_that_stay_on_the_gpu_follow_the_offload(
     stage: int, offload: Offload, hpz: int, expected: tuple[float, ...]
 ) -> None:
     assert STATE.on_rank(stage, 8, False, offload, hpz) == expected
 
 
-def test_zero_plus_plus_saves_traffic_and_a_second_copy_costs_memory() -> None:
-    """Table 1 of ZeRO++: 3M over the network becomes 0.75M: 0.5 forward, 0 backward, 0.25."""
+def test_zero_plus_plus_saves_traffic_and_its_second_copy_needs_memory() -> None:
+    """Source: ZeRO++, table 1. Traffic of 3M becomes 0.75M: 0.5 forward, 0 backward, 0.25."""
     plain = dp_traffic(PRICING, LAYOUT)[0]
     near = replace(LAYOUT, zero_plus=ZeroPlus(16, False, False))
     narrow = replace(LAYOUT, zero_plus=ZeroPlus(1, True, False))
@@ -122,13 +122,13 @@ def test_zero_plus_plus_saves_traffic_and_a_second_copy_costs_memory() -> None:
     assert after - before == pytest.approx(2 * sum(fullest_stage(PRICING, LAYOUT)) / 16)
 
 
-def test_stage_2_gathers_its_weights_once_a_step() -> None:
+def test_stage_2_gathers_its_weights_once_per_step() -> None:
     two, one = replace(LAYOUT, zero_stage=2), replace(LAYOUT, zero_stage=1)
     assert dp_traffic(PRICING, two)[0] < dp_traffic(PRICING, one)[0]
     assert optimizer_seconds(PRICING, two) > optimizer_seconds(PRICING, one)
 
 
-def test_the_program_keeps_a_billion_parameters_gathered() -> None:
+def test_deepspeed_keeps_a_billion_parameters_gathered() -> None:
     pricing, layout = priced(
         model="llama-3-70b",
         layout=SPEC["layout"] | {"offload": "cpu"},

@@ -38,7 +38,7 @@ def planned(name: str) -> tuple[Plan, Pricing]:
 
 
 def busiest(shown: Preview, pp: int) -> float:
-    """Seconds of one micro-batch on the slowest rank."""
+    """Return the seconds of one micro-batch on the slowest rank."""
     owned = list(zip(shown.table.owners, shown.costs.stages, strict=True))
     return max(sum(one.total for owner, one in owned if owner == rank) for rank in range(pp))
 
@@ -62,15 +62,15 @@ def test_a_shortened_step_lacks_only_its_steady_state(
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_whole_step_takes_what_the_estimate_says(
+def test_the_simulated_step_takes_the_estimated_time(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, pricing = planned(name)
     monkeypatch.setattr(schedule_preview, "MOST_ROUNDS", 1_000)
-    played = preview(pricing, plan.layout).timeline.makespan_seconds
+    simulated = preview(pricing, plan.layout).timeline.makespan_seconds
     time = plan.estimate.time
-    told = time.total_seconds - time.dp_seconds - time.optimizer_seconds
-    assert played == pytest.approx(told, rel=0.05)
+    expected = time.total_seconds - time.dp_seconds - time.optimizer_seconds
+    assert simulated == pytest.approx(expected, rel=0.05)
 
 
 def test_forward_and_backward_of_a_chunk_are_its_share_of_the_stage() -> None:

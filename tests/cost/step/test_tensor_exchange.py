@@ -47,7 +47,7 @@ def traffic(pricing: Pricing, layout: Layout) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("sequence_parallel", "messages"), [(True, 5), (False, 4)])
-def test_a_block_sends_five_messages_or_two_all_reduces(
+def test_a_layer_part_sends_five_messages_or_two_all_reduces(
     sequence_parallel: bool, messages: int
 ) -> None:
     pricing, layout = case("llama-3-8b", sequence_parallel=sequence_parallel)
@@ -66,7 +66,7 @@ def test_bytes_over_bandwidth_are_the_time_without_latency(sequence_parallel: bo
     )
 
 
-def test_tensor_parallel_experts_are_an_axis_of_their_own() -> None:
+def test_tensor_parallel_experts_have_a_separate_axis() -> None:
     pricing, layout = case("mixtral-8x7b")
     kind = pricing.problem.model.last_kind
     assert layout.etp == TP
@@ -77,7 +77,7 @@ def test_tensor_parallel_experts_are_an_axis_of_their_own() -> None:
     assert found["tp"] == pytest.approx(32 * 5 * message_bytes(pricing, layout) * (TP - 1) / TP)
 
 
-def test_one_tensor_rank_exchanges_nothing() -> None:
+def test_a_single_tensor_rank_sends_no_bytes() -> None:
     pricing, layout = case("llama-3-8b", tp=1)
     assert dense_exchanges(pricing, layout, DENSE) == ()
     assert expert_exchanges(pricing, layout, DENSE) == ()
